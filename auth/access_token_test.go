@@ -1,0 +1,395 @@
+package auth_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
+)
+
+func newCache(t testing.TB) *cache.TokenCache {
+	t.Helper()
+	c, err := cache.NewTokenCache(10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func object(namespace string) cache.InvolvedObject {
+	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
+}
+
+func mustGet(t *testing.T, provider auth.Provider, opts ...auth.Option) *tagged {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), provider, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok := token.(*tagged)
+	if !ok {
+		t.Fatalf("got a %T", token)
+	}
+	return got
+}
+
+// What someone does to a ServiceAccount takes effect on the next call, although the credential is cached.
+func TestServiceAccountIsReadOnEveryCall(t *testing.T) {
+	k8s, provider := newCluster(), &exchange{}
+	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+
+	first := mustGet(t, provider, opts...)
+	if again := mustGet(t, provider, opts...); again != first {
+		t.Error("the second call made an exchange")
+	}
+	if reads, requests := k8s.reads.Load(), k8s.requests.Load(); reads != 2 || requests != 1 {
+		t.Errorf("two calls made %d reads and %d token requests, want 2 and 1", reads, requests)
+	}
+
+	k8s.annotate(key, map[string]string{"identity": "two"})
+	if got := mustGet(t, provider, opts...); got.identity != "two" {
+		t.Errorf("after re-annotating: identity %q", got.identity)
+	}
+	k8s.annotate(key, map[string]string{"identity": "one"})
+	k8s.create(key.Namespace, key.Name, map[string]string{"identity": "one"})
+	if got := mustGet(t, provider, opts...); got == first {
+		t.Error("after re-creating, the credential of the old one was served")
+	}
+	k8s.annotate(key, map[string]string{"identity": "malformed"})
+	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
+	checkError(t, err, auth.ErrMisconfigured, `exchange: ServiceAccount "tenant-a/app"`, `"identity" is malformed`)
+	k8s.remove(key)
+	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
+	checkError(t, err, auth.ErrMisconfigured, "not found", "create it")
+	if n := provider.controller.Load(); n != 0 {
+		t.Errorf("fell back to the controller's identity %d times", n)
+	}
+}
+
+func TestServiceAccountThatIsBeingDeleted(t *testing.T) {
+	k8s := newCluster()
+	key := k8s.create("tenant-a", "app", nil)
+	k8s.accounts[key].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+	checkError(t, err, auth.ErrMisconfigured, "being deleted")
+}
+
+// The policy is asked on hits too: what it refuses now is refused, whatever was allowed before.
+func TestPolicyIsCheckedOnHits(t *testing.T) {
+	k8s, provider, tokens := newCluster(), &exchange{}, newCache(t)
+	key := k8s.create("tenant-a", "app", nil)
+	mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
+
+	_, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-b")))
+	checkError(t, err, auth.ErrDenied, `"tenant-b"`)
+	refuse := auth.WithPolicy(auth.Policy{Authorize: func(context.Context, auth.AuthorizeRequest) error { return errors.New("no longer") }})
+	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), refuse)
+	checkError(t, err, auth.ErrDenied, "no longer")
+
+	allow := auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(owner cache.InvolvedObject, sa client.ObjectKey) bool {
+		return owner.Namespace == "platform" && sa.Namespace == "tenant-a"
+	}})
+	mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("platform")), allow)
+}
+
+func TestDefaultServiceAccounts(t *testing.T) {
+	k8s, provider := newCluster(), &exchange{}
+	for _, name := range []string{"access", "kubeconfig", "decryption"} {
+		k8s.create("tenant-a", name, nil)
+	}
+	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "access",
+		DefaultKubeConfigServiceAccount: "kubeconfig", DefaultDecryptionServiceAccount: "decryption"})
+	for usage, want := range map[auth.Usage]string{
+		auth.UsageAccess: "tenant-a/access", auth.UsageKubeConfig: "tenant-a/kubeconfig", auth.UsageDecryption: "tenant-a/decryption"} {
+		got := mustGet(t, provider, settings, auth.WithClient(k8s), auth.WithUsage(usage), auth.WithOwner(object("tenant-a")))
+		if got.subject != want {
+			t.Errorf("usage %d: got %s, want %s", usage, got.subject, want)
+		}
+	}
+}
+
+// A token that is not what was asked for never leaves.
+func TestSubjectTokenIsCheckedBeforeItIsSent(t *testing.T) {
+	set := func(claim string, value any) func(map[string]any) {
+		return func(c map[string]any) { c[claim] = value }
+	}
+	for name, tc := range map[string]struct {
+		claims func(map[string]any)
+		raw    func(string) string
+		reason auth.Reason
+		want   string
+	}{
+		"another subject":            {set("sub", "system:serviceaccount:tenant-b:app"), nil, auth.ErrDenied, "tenant-b"},
+		"no subject":                 {set("sub", ""), nil, auth.ErrDenied, `""`},
+		"another audience":           {set("aud", "https://kubernetes.default.svc"), nil, auth.ErrDenied, "kubernetes.default.svc"},
+		"an audience more":           {set("aud", []string{"exchange", "vault"}), nil, auth.ErrDenied, "vault"},
+		"no audience":                {set("aud", nil), nil, auth.ErrDenied, "audiences"},
+		"the issuer is the audience": {set("iss", "exchange"), nil, auth.ErrDenied, "good for the API server"},
+		"another UID":                {set("kubernetes.io", map[string]any{"serviceaccount": map[string]any{"uid": "x"}}), nil, auth.ErrDenied, `"x"`},
+		"expired":                    {set("exp", time.Now().Add(-time.Minute).Unix()), nil, auth.ErrUnavailable, "expired"},
+		"without expiry":             {set("exp", nil), nil, auth.ErrUnavailable, "expiry"},
+		"expiry zero":                {set("exp", 0), nil, auth.ErrUnavailable, "expiry"},
+		"expiry of 10^300":           {set("exp", 1e300), nil, auth.ErrUnavailable, "expiry"},
+		"expiry is a word":           {set("exp", "soon"), nil, auth.ErrMisconfigured, "JSON"},
+		"empty":                      {nil, func(string) string { return "" }, auth.ErrUnavailable, "no token"},
+		"not a JWT":                  {nil, func(string) string { return "opaque" }, auth.ErrMisconfigured, "three parts"},
+		"HTML":                       {nil, func(string) string { return "<html>a.b.c</html>" }, auth.ErrMisconfigured, "not a JWT"},
+		"1 MB":                       {nil, func(s string) string { return s + strings.Repeat("a", 1<<20) }, auth.ErrMisconfigured, "larger than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k8s := newCluster()
+			k8s.claims, k8s.raw = tc.claims, tc.raw
+			key := k8s.create("tenant-a", "app", nil)
+			_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s),
+				auth.WithOwner(object("tenant-a")), auth.WithAudiences("exchange"),
+				auth.WithPolicy(auth.Policy{Audiences: []string{"exchange"}}))
+			checkError(t, err, tc.reason, tc.want)
+			checkNoCanary(t, err)
+		})
+	}
+}
+
+func checkNoCanary(t *testing.T, values ...any) {
+	t.Helper()
+	for _, v := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			if text := fmt.Sprintf(verb, v); strings.Contains(text, canary) || strings.Contains(text, "Y2FuYXJ5LWluLXRoZS1zaWduYXR1cmU") {
+				t.Errorf("the token shows in %s", text)
+			}
+		}
+	}
+}
+
+func TestAudienceOfTheAPIServerIsNeverRequested(t *testing.T) {
+	k8s := newCluster()
+	key := k8s.create("tenant-a", "app", nil)
+	for _, audience := range []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local", "our-own"} {
+		_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
+			auth.WithAudiences(audience),
+			auth.WithPolicy(auth.Policy{AllowAnyAudience: true, APIServerAudiences: []string{"our-own"}}))
+		checkError(t, err, auth.ErrDenied, audience, "API server")
+	}
+	if n := k8s.requests.Load(); n != 0 {
+		t.Errorf("%d tokens were requested", n)
+	}
+}
+
+func TestAnswersOfTheAPIServer(t *testing.T) {
+	forbidden := apierrors.NewForbidden(serviceAccounts, "app", errors.New(`User "system:serviceaccount:flux:controller" cannot create resource "serviceaccounts/token"`))
+	for name, tc := range map[string]struct {
+		read, request error
+		reason        auth.Reason
+		want          []string
+	}{
+		"no right to read":    {forbidden, nil, auth.ErrDenied, []string{"verb get on serviceaccounts", `"tenant-a"`, "HTTP 403"}},
+		"no right to request": {nil, forbidden, auth.ErrDenied, []string{"verb create on serviceaccounts/token", `"app"`, `"tenant-a"`}},
+		"login expired":       {apierrors.NewUnauthorized("Unauthorized"), nil, auth.ErrDenied, []string{"HTTP 401"}},
+		"gone meanwhile":      {nil, apierrors.NewNotFound(serviceAccounts, "app"), auth.ErrMisconfigured, []string{"create it"}},
+		"re-created":          {nil, apierrors.NewConflict(serviceAccounts, "app", errors.New("UID")), auth.ErrUnavailable, []string{"HTTP 409"}},
+		"busy":                {apierrors.NewTooManyRequests("slow down", 7), nil, auth.ErrThrottled, []string{"HTTP 429"}},
+		"broken":              {nil, apierrors.NewInternalError(errors.New("etcd")), auth.ErrUnavailable, []string{"HTTP 500"}},
+		"unreachable":         {errors.New("connection refused"), nil, auth.ErrUnavailable, []string{"connection refused"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k8s := newCluster()
+			key := k8s.create("tenant-a", "app", nil)
+			k8s.readErr, k8s.requestErr = tc.read, tc.request
+			_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+			checkError(t, err, tc.reason, append(tc.want, `exchange: ServiceAccount "tenant-a/app"`)...)
+			if name == "busy" && auth.RetryAfter(err) != 7*time.Second {
+				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
+			}
+		})
+	}
+}
+
+func TestProvidersThatMisbehave(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mint func(context.Context, string) (auth.Token, error)
+		want string
+	}{
+		"nothing":         {func(context.Context, string) (auth.Token, error) { return nil, nil }, "no token and no error"},
+		"a nil pointer":   {func(context.Context, string) (auth.Token, error) { return (*tagged)(nil), nil }, "no token and no error"},
+		"an expired one":  {func(context.Context, string) (auth.Token, error) { return &tagged{}, nil }, "has expired"},
+		"a panic":         {func(_ context.Context, jwt string) (auth.Token, error) { panic(jwt) }, "panic"},
+		"the token in it": {func(_ context.Context, jwt string) (auth.Token, error) { return nil, fmt.Errorf("cannot use %s", jwt) }, "cannot use"},
+		"parts of it": {func(_ context.Context, jwt string) (auth.Token, error) {
+			return nil, &auth.Error{Message: "bad signature " + jwt[strings.LastIndex(jwt, ".")+1:]}
+		}, "bad signature"},
+	} {
+		for _, cached := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cached %t", name, cached), func(t *testing.T) {
+				k8s, provider := newCluster(), &exchange{mint: tc.mint}
+				key := k8s.create("tenant-a", "app", nil)
+				opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(nil, object("tenant-a"))}
+				if cached {
+					opts = append(opts, auth.WithCache(newCache(t), object("tenant-a")))
+				}
+				token, err := auth.GetAccessToken(t.Context(), provider, opts...)
+				checkError(t, err, auth.ErrUnavailable, tc.want, `"tenant-a/app"`)
+				checkNoCanary(t, err)
+				if token != nil {
+					t.Errorf("got a token with the error: %v", token)
+				}
+			})
+		}
+	}
+}
+
+// A provider that panics on an annotation is a bug, but not one that lets a tenant stop the controller.
+func TestPanicWhileInspecting(t *testing.T) {
+	k8s := newCluster()
+	key := k8s.create("tenant-a", "app", nil)
+	provider := &exchange{inspect: func(corev1.ServiceAccount) { panic("annotation") }}
+	token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+	checkError(t, err, auth.ErrUnavailable, "panic")
+	if token != nil {
+		t.Error("got a token with the error")
+	}
+}
+
+// Exchanges are shared, and the first caller's end is not that of the others.
+func TestCallersShareAnExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s := newCluster()
+		provider := &exchange{}
+		provider.mint = func(ctx context.Context, _ string) (auth.Token, error) {
+			select {
+			case <-time.After(time.Second):
+				return &tagged{expires: time.Now().Add(time.Hour)}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		key := k8s.create("tenant-a", "app", nil)
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+		first, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := auth.GetAccessToken(first, provider, opts...)
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
+				t.Errorf("the caller that gave up got %v", err)
+			}
+		})
+		synctest.Wait()
+		for range 100 {
+			wg.Go(func() {
+				if _, err := auth.GetAccessToken(t.Context(), provider, opts...); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if n := provider.mints.Load(); n != 1 {
+			t.Errorf("%d exchanges, want 1", n)
+		}
+	})
+}
+
+// While the service is down, what is valid is served; what fails is told in the same words each time.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), &exchange{}
+		down := false
+		provider.mint = func(context.Context, string) (auth.Token, error) {
+			if down {
+				return nil, &auth.Error{Reason: auth.ErrUnavailable, StatusCode: 503, RequestID: fmt.Sprint(provider.mints.Load())}
+			}
+			return &tagged{expires: time.Now().Add(time.Hour)}, nil
+		}
+		tokens := newCache(t)
+		key := k8s.create("tenant-a", "app", nil)
+		good := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		bad := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-b", "app", nil), k8s), auth.WithCache(tokens, object("tenant-b"))}
+		valid := mustGet(t, provider, good...)
+		down = true
+		messages := map[string]bool{}
+		for range 600 {
+			time.Sleep(time.Second) // of the bubble
+			if got := mustGet(t, provider, good...); got != valid {
+				t.Fatal("another token")
+			}
+			_, err := auth.GetAccessToken(t.Context(), provider, bad...)
+			if !errors.Is(err, auth.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			messages[err.Error()] = true
+		}
+		if len(messages) != 1 {
+			t.Errorf("the message changes: %v", messages)
+		}
+		if n := provider.mints.Load(); n > 40 {
+			t.Errorf("%d exchanges in ten minutes", n)
+		}
+	})
+}
+
+func TestTokenInHand(t *testing.T) {
+	subject := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", Annotations: map[string]string{"identity": "one"}}}
+	jwt := func(sub, uid string) string {
+		return unsigned(map[string]any{"iss": "https://issuer.example", "sub": sub, "aud": []string{"exchange"}, "exp": time.Now().Add(time.Hour).Unix(),
+			"kubernetes.io": map[string]any{"serviceaccount": map[string]any{"uid": uid}}})
+	}
+	provider, tokens := &exchange{}, newCache(t)
+	get := func(source auth.SubjectTokenSource) (auth.Token, error) {
+		return auth.GetAccessToken(t.Context(), provider, auth.WithSubjectToken(source, subject), auth.WithCache(tokens, cache.InvolvedObject{}))
+	}
+	first, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1"))); err != nil || again != first {
+		t.Errorf("the same token again: %v, %v", again, err)
+	}
+	// A forged token makes the same claims, but nobody has verified them.
+	forged, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u2")))
+	if err != nil || forged == first {
+		t.Errorf("another token was served the credential of the first: %v", err)
+	}
+	_, err = get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-b:app", "u1")))
+	checkError(t, err, auth.ErrDenied, "tenant-b")
+
+	path := filepath.Join(t.TempDir(), "token")
+	_, err = get(auth.NewFileTokenSource(path))
+	checkError(t, err, auth.ErrMisconfigured, path)
+	if err := os.WriteFile(path, []byte(jwt("system:serviceaccount:tenant-a:app", "u1")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if fromFile, err := get(auth.NewFileTokenSource(path)); err != nil || fromFile != first {
+		t.Errorf("the same token from a file: %v, %v", fromFile, err)
+	}
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = get(auth.NewFileTokenSource(path))
+	checkError(t, err, auth.ErrMisconfigured, "larger than")
+}
+
+func TestErrorsDoNotEncodeSecrets(t *testing.T) {
+	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithSubjectToken(auth.NewStaticTokenSource(canary+".e30."+canary),
+		corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}}))
+	encoded, jsonErr := json.Marshal(err)
+	if jsonErr != nil {
+		t.Fatal(jsonErr)
+	}
+	checkNoCanary(t, err, string(encoded), auth.NewStaticTokenSource(canary))
+}

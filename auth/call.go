@@ -1,0 +1,302 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// call is one call of a Get function: its options and what was found out about them.
+type call struct {
+	operation string
+	provider  Provider
+	opts      Options
+
+	// The rest is for a named ServiceAccount only.
+	serviceAccount *corev1.ServiceAccount
+	identity       string
+	audiences      []string
+	lifetime       time.Duration
+
+	key KeyBuilder
+}
+
+// scratch recycles calls, so that a hit allocates nothing. It holds no state: end clears each call.
+var scratch = sync.Pool{New: func() any { return &call{key: KeyBuilder{buf: make([]byte, 0, 1024)}} }}
+
+func beginCall(provider Provider, operation string, opts []Option) *call {
+	c, ok := scratch.Get().(*call)
+	if !ok {
+		c = &call{}
+	}
+	c.operation, c.provider = operation, provider
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&c.opts)
+		}
+	}
+	return c
+}
+
+// end completes the error and gives the call back. It also turns a panic in code that a tenant's annotations reach
+// into an error, for controllers that have nobody else to catch it. The panic's value may hold anything, so only its
+// type is told.
+func (c *call) end(token *Token, err *error) {
+	if p := recover(); p != nil {
+		*token, *err = nil, fmt.Errorf("panic of type %T; this is a bug in the provider", p)
+	}
+	if *err != nil {
+		*token, *err = nil, c.describe(*err)
+	}
+	*c = call{key: c.key}
+	c.key.reset()
+	scratch.Put(c)
+}
+
+func (c *call) describe(err error) error {
+	var name string
+	if c.provider != nil {
+		name = c.provider.GetName()
+	}
+	return describe(err, name, c.operation, c.subject())
+}
+
+// subject names the ServiceAccount, or nothing for the controller's own identity.
+func (c *call) subject() client.ObjectKey {
+	switch {
+	case c.opts.ServiceAccount != nil:
+		return *c.opts.ServiceAccount
+	case c.opts.SubjectServiceAccount != nil:
+		return client.ObjectKeyFromObject(c.opts.SubjectServiceAccount)
+	}
+	return client.ObjectKey{}
+}
+
+// prepare resolves what the call is about. Only its last part, reading the ServiceAccount, may use the network.
+func (c *call) prepare(ctx context.Context) error {
+	if c.provider == nil {
+		return misconfigured("pass a provider, or pick one from a ProviderSet", "the provider is nil")
+	}
+	if err := c.opts.resolve(); err != nil {
+		return err
+	}
+	if v, ok := c.provider.(OptionsValidator); ok {
+		if err := v.ValidateOptions(&c.opts); err != nil {
+			return err
+		}
+	}
+	if err := c.checkOwner(); err != nil {
+		return err
+	}
+	if err := c.loadServiceAccount(ctx); err != nil {
+		return err
+	}
+	if err := c.inspectServiceAccount(ctx); err != nil {
+		return err
+	}
+	return c.authorize(ctx)
+}
+
+// checkOwner skips callers that hold a token of the ServiceAccount themselves and act for no object.
+func (c *call) checkOwner() error {
+	owner := c.opts.owner()
+	switch {
+	case c.opts.ServiceAccount != nil:
+		return c.opts.Policy.checkNamespace(owner, *c.opts.ServiceAccount)
+	case c.opts.SubjectServiceAccount != nil && owner != (cache.InvolvedObject{}):
+		return c.opts.Policy.checkNamespace(owner, c.subject())
+	}
+	return nil
+}
+
+func (c *call) loadServiceAccount(ctx context.Context) error {
+	if c.opts.SubjectServiceAccount != nil {
+		c.serviceAccount = c.opts.SubjectServiceAccount
+		return nil
+	}
+	if c.opts.ServiceAccount == nil {
+		return nil
+	}
+	sa := &corev1.ServiceAccount{}
+	if err := c.opts.Client.Get(ctx, *c.opts.ServiceAccount, sa); err != nil {
+		return readError(err, *c.opts.ServiceAccount)
+	}
+	if sa.DeletionTimestamp != nil {
+		return misconfigured("create it again, or name another one", "it is being deleted")
+	}
+	// What the provider sees is what was asked for, whatever kind of reader filled it in.
+	sa.Name, sa.Namespace = c.opts.ServiceAccount.Name, c.opts.ServiceAccount.Namespace
+	c.serviceAccount = sa
+	return nil
+}
+
+func readError(err error, sa client.ObjectKey) error {
+	e := kubernetesError(err, "read ServiceAccount")
+	switch {
+	case apierrors.IsForbidden(err):
+		e.Remedy = fmt.Sprintf("grant the controller the verb get on serviceaccounts in namespace %q", sa.Namespace)
+	case apierrors.IsNotFound(err):
+		e.Remedy = "create it, or correct the name"
+	}
+	return e
+}
+
+// inspectServiceAccount learns from the provider what the annotations ask for.
+func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
+	if c.serviceAccount == nil {
+		return nil
+	}
+	if c.identity, err = c.provider.GetIdentity(*c.serviceAccount, &c.opts); err != nil {
+		return err
+	}
+	if c.audiences = c.opts.Audiences; len(c.audiences) == 0 {
+		if c.audiences, err = c.provider.GetAudiences(ctx, *c.serviceAccount, &c.opts); err != nil {
+			return err
+		}
+	}
+	if err := c.opts.Policy.checkAudiences(c.audiences); err != nil {
+		return err
+	}
+	c.lifetime = c.opts.TokenLifetime
+	if p, ok := c.provider.(TokenLifetimeProvider); ok && c.lifetime == 0 {
+		if c.lifetime, err = p.GetTokenLifetime(*c.serviceAccount, &c.opts); err != nil {
+			return err
+		}
+	}
+	return checkLifetime(c.lifetime)
+}
+
+func (c *call) authorize(ctx context.Context) error {
+	if c.opts.Policy.Authorize == nil {
+		return nil
+	}
+	err := c.opts.Policy.Authorize(ctx, AuthorizeRequest{
+		Provider:       c.provider.GetName(),
+		Owner:          c.opts.owner(),
+		ServiceAccount: c.subject(),
+		Identity:       c.identity,
+		Audiences:      c.audiences,
+	})
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &Error{Reason: ErrDenied, Message: "the controller's policy refuses: " + redact.Text(err.Error()), Err: err}
+}
+
+// accessToken is steps 5 and 6 of GetAccessToken.
+func (c *call) accessToken(ctx context.Context) (Token, error) {
+	jwt, err := c.addAccessTokenKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key := c.key.sum()
+	if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
+		return token, nil
+	}
+	m := c.detach(jwt)
+	token, _, err := c.opts.Cache.GetOrSet(ctx, cache.Request{
+		Key:      key,
+		Object:   c.opts.InvolvedObject,
+		Tenant:   c.tenant(),
+		Provider: c.provider.GetName(),
+		Mint:     m.accessToken,
+	})
+	return token, err
+}
+
+// addAccessTokenKey writes everything that shapes an access token into the key. If the caller brought a source of
+// tokens, its token is part of that: claims prove nothing before somebody has verified them, so only whoever holds the
+// same token may share what it was exchanged for.
+func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
+	k := &c.key
+	k.Add("provider", c.provider.GetName())
+	if sa := c.serviceAccount; sa != nil {
+		k.Add("providerIdentity", c.identity)
+		k.Add("serviceAccountName", sa.Name)
+		k.Add("serviceAccountNamespace", sa.Namespace)
+		k.Add("serviceAccountUID", string(sa.UID))
+		k.AddList("serviceAccountTokenAudiences", c.audiences)
+		c.addLifetimeKey()
+	} else {
+		k.AddList("audiences", c.opts.Audiences)
+		c.addLifetimeKey()
+		if c.opts.AllowShellOut {
+			k.Add("allowShellOut", "true")
+		}
+	}
+	if c.opts.SubjectToken != nil {
+		if jwt, err = c.callersToken(ctx); err != nil {
+			return "", err
+		}
+		sum := sha256.Sum256([]byte(jwt))
+		k.Add("subjectTokenSHA256", string(sum[:]))
+	}
+	k.AddList("scopes", c.opts.Scopes)
+	k.Add("stsRegion", c.opts.STSRegion)
+	k.Add("stsEndpoint", c.opts.STSEndpoint)
+	if c.opts.ProxyURL != nil {
+		k.Add("proxyURL", c.opts.ProxyURL.String())
+	}
+	if p, ok := c.provider.(CacheKeyContributor); ok {
+		p.AddToCacheKey(k, c.serviceAccount, &c.opts)
+	}
+	return jwt, nil
+}
+
+func (c *call) addLifetimeKey() {
+	if c.lifetime != 0 {
+		c.key.Add("serviceAccountTokenLifetime", c.lifetime.String())
+	} else if c.opts.TokenLifetime != 0 {
+		c.key.Add("tokenLifetime", c.opts.TokenLifetime.String())
+	}
+	if b := c.opts.BoundObject; b != nil {
+		c.key.AddList("boundObject", []string{b.APIVersion, b.Kind, b.Name, string(b.UID)})
+	}
+}
+
+func (c *call) callersToken(ctx context.Context) (string, error) {
+	jwt, _, err := c.opts.SubjectToken.Token(ctx, c.audiences)
+	if err != nil {
+		return "", err
+	}
+	if jwt == "" {
+		return "", misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
+	}
+	return jwt, nil
+}
+
+// tenant decides whose places in the cache an exchange takes. The controller's own identity belongs to nobody, unless
+// an object has it exchanged through an address of its own, which might hang.
+func (c *call) tenant() string {
+	switch {
+	case c.serviceAccount != nil:
+		return c.serviceAccount.Namespace
+	case c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil:
+		return c.opts.owner().Namespace
+	}
+	return ""
+}
+
+// isNil also finds a nil pointer in an interface, which providers return by mistake.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	rv := reflect.ValueOf(v)
+	return rv.Kind() == reflect.Pointer && rv.IsNil()
+}

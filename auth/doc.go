@@ -1,0 +1,48 @@
+// Package auth turns Kubernetes ServiceAccounts into short-lived credentials of other systems: per tenant, cached, and
+// without a stored secret. It implements multi-tenant workload identity as Flux describes it in RFC-0010.
+//
+// A controller acts for many tenants. Each object names a ServiceAccount of its namespace, and the controller gets
+// exactly what that ServiceAccount may have:
+//
+//	provider := &aws.Provider{} // one for the whole controller: it keeps connections and what it has learned
+//
+//	token, err := auth.GetAccessToken(ctx, provider,
+//		auth.WithServiceAccount(client.ObjectKey{Namespace: obj.Namespace, Name: obj.Spec.ServiceAccountName}, kubeClient),
+//		auth.WithCache(tokenCache, cache.InvolvedObject{
+//			Kind: "Bucket", Namespace: obj.Namespace, Name: obj.Name, Operation: "reconcile"}),
+//	)
+//
+// Without WithServiceAccount the credential is the controller's own. Once a ServiceAccount is named, nothing ever falls
+// back to that.
+//
+// # What a tenant cannot do
+//
+// A tenant writes objects and annotates ServiceAccounts, so both are treated as hostile. The Policy decides what is
+// allowed, on every call and on cache hits too; its zero value is the strictest: a ServiceAccount is used only by
+// objects of its own namespace, and its token has only the audience of the provider. What the API server hands out
+// is checked before it is sent anywhere: audience, subject, expiry, and that it is no good for the API server itself.
+// Tokens print as redacted summaries, and are shared between callers that cannot change them.
+//
+// # What happens when something fails
+//
+// Errors are of type *Error. Their Reason says what to do next:
+//
+//	errors.Is(err, auth.ErrMisconfigured)  stop until someone edits something; set a condition with the message
+//	errors.Is(err, auth.ErrDenied)         the same, and the cached credential is gone
+//	errors.Is(err, auth.ErrThrottled)      come back after auth.RetryAfter(err)
+//	errors.Is(err, auth.ErrUnavailable)    try again with back-off; valid cached credentials were served meanwhile
+//
+// The text of an error is stable from one try to the next, so that it can go into a condition.
+//
+// # Where the ServiceAccount's token comes from
+//
+// From a TokenRequest by default, with WithTokenLifetime and WithBoundObject. A caller that holds a token already, or
+// finds one in a file, passes it with WithSubjectToken and needs no Kubernetes client.
+//
+// # The whole controller's settings
+//
+// Settings has a feature gate, default ServiceAccounts and the size of the cache as flags:
+//
+//	settings := &auth.Settings{}
+//	settings.BindFlags(pflag.CommandLine)
+package auth

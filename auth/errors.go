@@ -1,0 +1,185 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Reason says what the caller of a failed operation should do next. Each Reason is itself an error, for errors.Is.
+type Reason string
+
+const (
+	// ErrMisconfigured means that trying again is pointless until someone edits an object or a setting.
+	ErrMisconfigured Reason = "misconfigured"
+	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped.
+	ErrDenied Reason = "denied"
+	// ErrThrottled means that the service asks to slow down. A cached credential is kept while it is valid.
+	ErrThrottled Reason = "throttled"
+	// ErrUnavailable means that the service could not be reached or gave no usable answer. A cached credential is
+	// kept while it is valid.
+	ErrUnavailable Reason = "unavailable"
+)
+
+// Error makes a Reason usable as the target of errors.Is.
+func (r Reason) Error() string { return string(r) }
+
+// Error is what every function of this module returns when a credential cannot be had. Its text names the object, what
+// was wrong and what to do about it, and never holds a token, a secret or a response body.
+//
+// errors.Is(err, ErrDenied) tests the Reason, errors.As reaches the error of the SDK or of the Kubernetes client.
+type Error struct {
+	// Provider is the name of the provider, such as "aws".
+	Provider string
+	// Operation says in a few words what was tried, such as "create ServiceAccount token".
+	Operation string
+	// ServiceAccount is the identity it was tried for; empty for the controller's own.
+	ServiceAccount client.ObjectKey
+	// Reason classifies the error. Empty counts as ErrUnavailable.
+	Reason Reason
+	// Message says what was wrong. Values in it are quoted with %q.
+	Message string
+	// Remedy says what to do about it, as one short sentence without a final stop. Optional.
+	Remedy string
+	// Code is the error code of the service, such as "InvalidIdentityToken". Optional.
+	Code string
+	// StatusCode is the HTTP status of the answer, zero if there was none.
+	StatusCode int
+	// RequestID is the service's own name for the request, for its operators. Optional.
+	RequestID string
+	// Wait is how long the service asked to wait. Zero if it did not say.
+	Wait time.Duration
+	// Err is the cause. It is reachable with errors.As, but its text is not part of Error's.
+	Err error
+}
+
+// Error returns one line: provider, ServiceAccount, operation, reason, message, remedy.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Provider != "" {
+		b.WriteString(e.Provider + ": ")
+	}
+	if e.ServiceAccount.Name != "" {
+		fmt.Fprintf(&b, "ServiceAccount %q: ", e.ServiceAccount.String())
+	}
+	if e.Operation != "" {
+		b.WriteString(e.Operation + ": ")
+	}
+	b.WriteString(string(e.reason()))
+	if e.Message != "" {
+		b.WriteString(": " + e.Message)
+	}
+	b.WriteString(e.details())
+	if e.Remedy != "" {
+		b.WriteString("; " + e.Remedy)
+	}
+	return b.String()
+}
+
+// details leaves the request ID out: it differs at every try, and a text that changes keeps conditions flapping.
+func (e *Error) details() string {
+	var parts []string
+	if e.StatusCode != 0 {
+		parts = append(parts, fmt.Sprintf("HTTP %d", e.StatusCode))
+	}
+	if e.Code != "" {
+		parts = append(parts, e.Code)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is the Reason of e.
+func (e *Error) Is(target error) bool {
+	r, ok := target.(Reason) //nolint:errorlint // Is compares exactly one link of the chain
+	return ok && r == e.reason()
+}
+
+// RetryAfter returns how long the service asked to wait before the next try, zero if it did not say.
+func (e *Error) RetryAfter() time.Duration { return e.Wait }
+
+// Permanent reports whether trying again is pointless until something is edited. The token cache drops a credential
+// whose refresh failed with a permanent error.
+func (e *Error) Permanent() bool {
+	r := e.reason()
+	return r == ErrDenied || r == ErrMisconfigured
+}
+
+// Result returns the Reason as a label for metrics.
+func (e *Error) Result() string { return string(e.reason()) }
+
+func (e *Error) reason() Reason {
+	if e.Reason == "" {
+		return ErrUnavailable
+	}
+	return e.Reason
+}
+
+// RetryAfter returns how long to wait before err can be expected to go away: what the service asked for or, if the
+// token cache holds the key back after repeated failures, the time until it tries again. Zero means that nothing is
+// known.
+func RetryAfter(err error) time.Duration {
+	var hint interface{ RetryAfter() time.Duration }
+	if errors.As(err, &hint) {
+		return hint.RetryAfter()
+	}
+	return 0
+}
+
+func misconfigured(remedy, format string, args ...any) *Error {
+	return &Error{Reason: ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+func denied(remedy, format string, args ...any) *Error {
+	return &Error{Reason: ErrDenied, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// describe turns any error into an *Error that names provider, ServiceAccount and operation. What the error says
+// itself stays. An error that is shared between callers is copied, never written to.
+func describe(err error, provider, operation string, serviceAccount client.ObjectKey) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if !errors.As(err, &known) {
+		return &Error{Provider: provider, Operation: operation, ServiceAccount: serviceAccount,
+			Reason: ErrUnavailable, Message: transientMessage(err), Err: err}
+	}
+	if known.Provider != "" && (known.ServiceAccount.Name != "" || serviceAccount.Name == "") {
+		return err // complete, and perhaps wrapped by the cache's back-off
+	}
+	whole := *known
+	whole.Provider = firstNonEmpty(whole.Provider, provider)
+	whole.Operation = firstNonEmpty(whole.Operation, operation)
+	if whole.ServiceAccount.Name == "" {
+		whole.ServiceAccount = serviceAccount
+	}
+	return &whole
+}
+
+// transientMessage keeps the text of foreign errors out of ours where it could hold what a server sent.
+func transientMessage(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timed out"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	}
+	return err.Error()
+}
+
+func firstNonEmpty(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

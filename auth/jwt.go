@@ -1,0 +1,67 @@
+package auth
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/internal/jwt"
+)
+
+// parseClaims reads the claims that a token makes.
+func parseClaims(token string) (*jwt.Claims, error) {
+	claims, err := jwt.Parse(token)
+	if err != nil {
+		return nil, misconfigured("use a token of the cluster's ServiceAccount token issuer",
+			"the subject token cannot be used: %v", err)
+	}
+	return claims, nil
+}
+
+// checkSubjectToken makes sure that a token is what was asked for before it is sent out.
+func checkSubjectToken(token string, now time.Time, audiences []string, sa *corev1.ServiceAccount, policy *Policy) error {
+	c, err := parseClaims(token)
+	if err != nil {
+		return err
+	}
+	want := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+	if c.Subject != want {
+		return denied("check the source of the token", "the subject token is for %q, not for %q", c.Subject, want)
+	}
+	if uid := c.Kubernetes.ServiceAccount.UID; uid != "" && sa.UID != "" && uid != string(sa.UID) {
+		return denied("request a new token: the ServiceAccount was re-created",
+			"the subject token is for UID %q, the ServiceAccount has %q", uid, sa.UID)
+	}
+	if !sameAudiences(c.Audience, audiences) {
+		return denied("check the source of the token",
+			"the subject token has the audiences %q instead of %q", c.Audience, audiences)
+	}
+	for _, a := range c.Audience {
+		if a == c.Issuer || policy.isAPIServerAudience(a) {
+			// API servers accept their issuer as audience unless told otherwise.
+			return denied("use an audience of the service that receives the token",
+				"the subject token is good for the API server (audience %q), so it is not sent out", a)
+		}
+	}
+	if !c.Expiry.After(now) {
+		return &Error{Reason: ErrUnavailable, Message: "the subject token has expired or has no usable expiry",
+			Remedy: "check that the clocks agree, and that the token is renewed"}
+	}
+	return nil
+}
+
+// sameAudiences compares sets.
+func sameAudiences(got, want []string) bool {
+	for _, a := range want {
+		if !slices.Contains(got, a) {
+			return false
+		}
+	}
+	for _, a := range got {
+		if !slices.Contains(want, a) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,270 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// keyProvider takes identity, audience, lifetime and an input of its own from annotations.
+type keyProvider struct {
+	name  string
+	extra string
+}
+
+func (p keyProvider) GetName() string { return p.name }
+
+func (keyProvider) NewControllerToken(context.Context, *Options) (Token, error) {
+	return nil, ErrUnavailable
+}
+
+func (keyProvider) GetAudiences(_ context.Context, sa corev1.ServiceAccount, _ *Options) ([]string, error) {
+	return strings.Split(sa.Annotations["audiences"], ","), nil
+}
+
+func (keyProvider) GetIdentity(sa corev1.ServiceAccount, _ *Options) (string, error) {
+	return sa.Annotations["identity"], nil
+}
+
+func (keyProvider) NewTokenForServiceAccount(context.Context, string, corev1.ServiceAccount, *Options) (Token, error) {
+	return nil, ErrUnavailable
+}
+
+func (keyProvider) GetTokenLifetime(sa corev1.ServiceAccount, _ *Options) (time.Duration, error) {
+	if sa.Annotations["lifetime"] == "" {
+		return 0, nil
+	}
+	return time.ParseDuration(sa.Annotations["lifetime"])
+}
+
+func (p keyProvider) AddToCacheKey(k *KeyBuilder, sa *corev1.ServiceAccount, _ *Options) {
+	k.Add("extra", p.extra)
+	if sa != nil {
+		k.Add("extraAnnotation", sa.Annotations["extra"])
+	}
+}
+
+// saReader answers every Get with one ServiceAccount, without copying more than a client has to.
+type saReader struct {
+	client.Client
+	sa *corev1.ServiceAccount
+}
+
+func (r saReader) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if sa, ok := obj.(*corev1.ServiceAccount); ok {
+		*sa = *r.sa
+	}
+	return nil
+}
+
+func testServiceAccount(change func(*corev1.ServiceAccount)) *corev1.ServiceAccount {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "sa", UID: "uid-1",
+		Annotations: map[string]string{"identity": "id", "audiences": "a"},
+	}}
+	if change != nil {
+		change(sa)
+	}
+	return sa
+}
+
+func annotate(key, value string) func(*corev1.ServiceAccount) {
+	return func(sa *corev1.ServiceAccount) { sa.Annotations[key] = value }
+}
+
+func keyOf(t *testing.T, provider Provider, opts ...Option) (cache.Key, string) {
+	t.Helper()
+	c := &call{provider: provider, operation: opAccessToken}
+	for _, opt := range opts {
+		opt(&c.opts)
+	}
+	if err := c.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.addAccessTokenKey(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c.key.sum(), string(c.key.buf)
+}
+
+// keyCase is an input of a credential, set to something other than in the base case.
+type keyCase struct {
+	field    string // of Options; empty for what lies outside
+	name     string
+	provider Provider
+	sa       *corev1.ServiceAccount
+	opts     []Option
+	same     string // why the key stays the same; empty if it must differ
+}
+
+func keyCases() []keyCase {
+	anyAudience := WithPolicy(Policy{AllowAnyAudience: true})
+	crossNamespace := WithPolicy(Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }})
+	return []keyCase{
+		{name: "provider", provider: keyProvider{name: "q"}},
+		{name: "provider value", provider: keyProvider{name: "p", extra: "x"}},
+		{name: "annotation of the provider", sa: testServiceAccount(annotate("extra", "x"))},
+		{name: "identity", sa: testServiceAccount(annotate("identity", "id2"))},
+		{name: "no identity", sa: testServiceAccount(annotate("identity", ""))},
+		{name: "audience", sa: testServiceAccount(annotate("audiences", "b"))},
+		{name: "two audiences", sa: testServiceAccount(annotate("audiences", "a,b"))},
+		{name: "lifetime annotation", sa: testServiceAccount(annotate("lifetime", "20m"))},
+		{name: "UID", sa: testServiceAccount(func(sa *corev1.ServiceAccount) { sa.UID = "uid-2" })},
+		{name: "other annotation", sa: testServiceAccount(annotate("note", "x")), same: "it shapes nothing"},
+		{field: "ServiceAccount", name: "name", opts: []Option{WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sb"}, saReader{sa: testServiceAccount(nil)})}},
+		{field: "ServiceAccount", name: "namespace", opts: []Option{crossNamespace,
+			WithServiceAccount(client.ObjectKey{Namespace: "nt", Name: "sa"}, saReader{sa: testServiceAccount(nil)})}},
+		{field: "Client", opts: []Option{WithClient(saReader{sa: testServiceAccount(annotate("identity", "id2"))})}},
+		{field: "SubjectToken", opts: []Option{func(o *Options) { o.ServiceAccount = nil },
+			WithSubjectToken(fixedSource("token-1"), *testServiceAccount(nil))}},
+		{field: "SubjectToken", name: "other token", opts: []Option{func(o *Options) { o.ServiceAccount = nil },
+			WithSubjectToken(fixedSource("token-2"), *testServiceAccount(nil))}},
+		{field: "SubjectServiceAccount", opts: []Option{func(o *Options) { o.ServiceAccount = nil },
+			WithSubjectToken(fixedSource("token-1"), *testServiceAccount(annotate("identity", "id2")))}},
+		{field: "BoundObject", opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p"})}},
+		{field: "BoundObject", name: "UID", opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p", UID: types.UID("u")})}},
+		{field: "TokenLifetime", opts: []Option{WithTokenLifetime(11 * time.Minute)}},
+		{field: "Audiences", opts: []Option{anyAudience, WithAudiences("z")}},
+		{field: "Audiences", name: "two", opts: []Option{anyAudience, WithAudiences("b", "c")}},
+		{field: "Audiences", name: "joined", opts: []Option{anyAudience, WithAudiences("b,c")}},
+		{field: "Scopes", opts: []Option{WithScopes("s")}},
+		{field: "Scopes", name: "two", opts: []Option{WithScopes("s", "t")}},
+		{field: "Scopes", name: "joined", opts: []Option{WithScopes("s,t")}},
+		{field: "STSRegion", opts: []Option{WithSTSRegion("r")}},
+		{field: "STSEndpoint", opts: []Option{WithSTSEndpoint("r")}},
+		{field: "ProxyURL", opts: []Option{WithProxyURL(url.URL{Scheme: "http", Host: "r"})}},
+		{field: "ProxyURL", name: "user", opts: []Option{WithProxyURL(url.URL{Scheme: "http", Host: "r", User: url.UserPassword("u", "p")})}},
+		{field: "Cache", opts: []Option{WithCache(&cache.TokenCache{}, testOwner)}, same: "where a token is kept does not shape it"},
+		{field: "InvolvedObject", opts: []Option{WithCache(nil, cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
+		{field: "Owner", opts: []Option{WithOwner(cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
+		{field: "Policy", opts: []Option{anyAudience}, same: "the policy allows or refuses, on every call"},
+		{field: "Settings", opts: []Option{WithSettings(&Settings{ObjectLevelWorkloadIdentity: true})}, same: "they allow, or name a ServiceAccount"},
+		{field: "Usage", opts: []Option{WithUsage(UsageDecryption)}, same: "it picks the ServiceAccount"},
+		{field: "HTTPClient", opts: []Option{WithHTTPClient(&http.Client{})}, same: "it is the controller's, never a tenant's"},
+		{field: "CAData", opts: []Option{WithCAData("pem")}, same: "access tokens hold no certificates"},
+		{field: "ClusterResource", opts: []Option{WithClusterResource("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
+		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
+		{field: "AllowShellOut", opts: []Option{WithAllowShellOut()}, same: "ServiceAccounts never use the environment"},
+	}
+}
+
+type fixedSource string
+
+func (s fixedSource) Token(context.Context, []string) (string, time.Time, error) {
+	return string(s), time.Time{}, nil
+}
+
+var testOwner = cache.InvolvedObject{Kind: "Thing", Namespace: "ns", Name: "object"}
+
+// Every input that shapes a credential changes its key, and no two cases share one.
+func TestKeyHoldsEveryInput(t *testing.T) {
+	base := []Option{WithCache(nil, testOwner)}
+	seen := map[cache.Key]string{}
+	baseKey, _ := keyOf(t, keyProvider{name: "p"}, append(base,
+		WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sa"}, saReader{sa: testServiceAccount(nil)}))...)
+	seen[baseKey] = "base"
+	fields := map[string]bool{}
+	for _, tc := range keyCases() {
+		name := strings.TrimSpace(tc.field + " " + tc.name)
+		fields[tc.field] = true
+		if tc.provider == nil {
+			tc.provider = keyProvider{name: "p"}
+		}
+		if tc.sa == nil {
+			tc.sa = testServiceAccount(nil)
+		}
+		opts := append([]Option{}, base...)
+		opts = append(opts, WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sa"}, saReader{sa: tc.sa}))
+		key, text := keyOf(t, tc.provider, append(opts, tc.opts...)...)
+		if tc.same != "" {
+			if key != baseKey {
+				t.Errorf("%s: the key differs although %s:\n%s", name, tc.same, text)
+			}
+			continue
+		}
+		if other, dup := seen[key]; dup && name != "Client" {
+			t.Errorf("%s: has the key of %s:\n%s", name, other, text)
+		}
+		seen[key] = name
+	}
+	for f := range reflect.TypeFor[Options]().Fields() {
+		if !fields[f.Name] {
+			t.Errorf("Options.%s is in no case: add one, and the field to the key if it shapes the credential", f.Name)
+		}
+	}
+}
+
+// At controller level the same, with the inputs that count there.
+func TestControllerKeyHoldsEveryInput(t *testing.T) {
+	anyAudience := WithPolicy(Policy{AllowAnyAudience: true})
+	seen := map[cache.Key]string{}
+	for name, opts := range map[string][]Option{
+		"base":       nil,
+		"scopes":     {WithScopes("s")},
+		"region":     {WithSTSRegion("s")},
+		"endpoint":   {WithSTSEndpoint("s")},
+		"proxy":      {WithProxyURL(url.URL{Scheme: "http", Host: "s"})},
+		"audiences":  {anyAudience, WithAudiences("s")},
+		"lifetime":   {WithTokenLifetime(time.Hour)},
+		"bound":      {WithBoundObject(authenticationv1.BoundObjectReference{Name: "s"})},
+		"shell out":  {WithAllowShellOut()},
+		"an account": {WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sa"}, saReader{sa: testServiceAccount(nil)})},
+	} {
+		key, text := keyOf(t, keyProvider{name: "p"}, append(opts, WithCache(nil, testOwner))...)
+		if other, dup := seen[key]; dup {
+			t.Errorf("%s and %s share a key:\n%s", name, other, text)
+		}
+		seen[key] = name
+	}
+	plain, _ := keyOf(t, keyProvider{name: "p"})
+	for name, opt := range map[string]Option{
+		"CA": WithCAData("pem"), "client": WithHTTPClient(&http.Client{}), "owner": WithOwner(testOwner)} {
+		if key, text := keyOf(t, keyProvider{name: "p"}, opt); key != plain {
+			t.Errorf("%s splits the key:\n%s", name, text)
+		}
+	}
+}
+
+// Two different sequences of inputs never give the same text.
+func FuzzKeyIsInjective(f *testing.F) {
+	f.Add("a", "b", "ab", "")
+	f.Add("1:x\nscopes=", "y", "1:x", "\nscopes=y")
+	f.Add("a;1:b", "", "a", "b")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		text := func(x, y string, list bool) []byte {
+			k := &KeyBuilder{}
+			if list {
+				k.AddList("scopes", []string{x, y})
+			} else {
+				k.Add("stsRegion", x)
+				k.Add("stsEndpoint", y)
+			}
+			return k.buf
+		}
+		equal := a == c && b == d
+		for _, list := range []bool{false, true} {
+			if bytes.Equal(text(a, b, list), text(c, d, list)) != equal {
+				t.Errorf("(%q, %q) and (%q, %q), list %t", a, b, c, d, list)
+			}
+		}
+		one, two := &KeyBuilder{}, &KeyBuilder{}
+		one.AddList("scopes", []string{a + b})
+		two.AddList("scopes", []string{a, b})
+		if bytes.Equal(one.buf, two.buf) {
+			t.Errorf("%q and %q: joined and split scopes share a key", a, b)
+		}
+	})
+}

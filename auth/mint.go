@@ -1,0 +1,74 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// minter makes the credential of one call. Unlike the call it may outlive it, since exchanges are shared.
+type minter struct {
+	call
+	jwt redact.Secret
+}
+
+func (c *call) detach(jwt string) *minter {
+	m := &minter{call: *c, jwt: redact.New(jwt)}
+	m.key = KeyBuilder{}
+	return m
+}
+
+// accessToken makes a new access token. Its errors are complete, because the cache hands them to many callers.
+func (m *minter) accessToken(ctx context.Context) (Token, error) {
+	if m.serviceAccount == nil {
+		token, err := m.provider.NewControllerToken(ctx, &m.opts)
+		return m.checked(token, err, "")
+	}
+	jwt, err := m.subjectToken(ctx)
+	if err != nil {
+		return nil, m.describe(err)
+	}
+	token, err := m.provider.NewTokenForServiceAccount(ctx, jwt, *m.serviceAccount.DeepCopy(), &m.opts)
+	return m.checked(token, err, jwt)
+}
+
+// subjectToken returns a token of the ServiceAccount that may be sent out.
+func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
+	if jwt = m.jwt.Reveal(); jwt == "" {
+		source := TokenRequest{Client: m.opts.Client, ServiceAccount: m.serviceAccount,
+			Lifetime: m.lifetime, BoundObject: m.opts.BoundObject}
+		if jwt, _, err = source.Token(ctx, m.audiences); err != nil {
+			return "", err
+		}
+	}
+	return jwt, checkSubjectToken(jwt, time.Now(), m.audiences, m.serviceAccount, &m.opts.Policy)
+}
+
+func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
+	switch {
+	case err != nil:
+		return nil, m.describe(clean(err, jwt))
+	case isNil(token):
+		return nil, m.describe(&Error{Reason: ErrUnavailable, Message: "the provider returned no token and no error"})
+	case token.GetDuration() <= 0:
+		return nil, m.describe(&Error{Reason: ErrUnavailable, Message: "the provider returned a token that has expired",
+			Remedy: "check that the clocks agree"})
+	}
+	return token, nil
+}
+
+// clean takes the subject token out of an error's text, should a provider or a server have quoted it.
+func clean(err error, jwt string) error {
+	var known *Error
+	if !errors.As(err, &known) {
+		return &Error{Reason: ErrUnavailable, Message: redact.Text(transientMessage(err), jwt), Err: err}
+	}
+	cleaned := *known
+	cleaned.Message = redact.Text(known.Message, jwt)
+	cleaned.Remedy = redact.Text(known.Remedy, jwt)
+	cleaned.Code = redact.Text(known.Code, jwt)
+	cleaned.RequestID = redact.Text(known.RequestID, jwt)
+	return &cleaned
+}

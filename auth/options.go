@@ -1,0 +1,202 @@
+package auth
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// Option sets one of the Options. Build options once and reuse them: they are safe for concurrent use.
+type Option func(*Options)
+
+// Options is what the options of one call add up to. Callers pass options, providers receive the result and must
+// neither change it nor keep it beyond the call. Not all providers use all fields.
+type Options struct {
+	// Client reads the ServiceAccount and creates its tokens.
+	Client client.Client
+	// ServiceAccount is the identity to act as. Nil means the controller's own.
+	ServiceAccount *client.ObjectKey
+	// SubjectToken replaces Client as the source of the ServiceAccount's token.
+	SubjectToken SubjectTokenSource
+	// SubjectServiceAccount is the ServiceAccount that SubjectToken speaks for.
+	SubjectServiceAccount *corev1.ServiceAccount
+	// BoundObject binds the ServiceAccount's token to the life of an object.
+	BoundObject *authenticationv1.BoundObjectReference
+	// TokenLifetime is the lifetime to ask of the ServiceAccount's token. Zero: an hour, or the provider's annotation.
+	TokenLifetime time.Duration
+
+	// Cache keeps credentials. Nil means none.
+	Cache *cache.TokenCache
+	// InvolvedObject is the object on whose behalf the credential is needed, for metrics and as owner.
+	InvolvedObject cache.InvolvedObject
+	// Owner takes the place of InvolvedObject in the Policy where its Name or Namespace is set.
+	Owner cache.InvolvedObject
+	// Policy is what the controller allows.
+	Policy Policy
+	// Settings are those of the whole controller. Nil means that nothing is switched off and there are no defaults.
+	Settings *Settings
+	// Usage picks the default ServiceAccount among those of Settings.
+	Usage Usage
+
+	// Audiences replace those of the provider.
+	Audiences []string
+	// Scopes are those of the access token.
+	Scopes []string
+	// STSRegion is the region of the provider's token service.
+	STSRegion string
+	// STSEndpoint is the address of the provider's token service.
+	STSEndpoint string
+	// ProxyURL is the proxy for requests to the provider.
+	ProxyURL *url.URL
+	// HTTPClient makes the requests to the provider.
+	HTTPClient *http.Client
+	// CAData are PEM certificates for credentials that include a certificate authority.
+	CAData string
+	// ClusterResource is the full name of a cluster in the provider's API.
+	ClusterResource string
+	// ClusterAddress is the HTTPS address of a cluster's API server.
+	ClusterAddress string
+	// AllowShellOut lets the provider run command-line tools.
+	AllowShellOut bool
+}
+
+// CheckAudience is for providers: it refuses an audience that a tenant chose (in an annotation, say) unless the
+// controller's Policy lists it.
+func (o *Options) CheckAudience(audience string) error {
+	return o.Policy.checkAudience(audience)
+}
+
+// owner is the object that the Policy judges.
+func (o *Options) owner() cache.InvolvedObject {
+	if o.Owner.Name != "" || o.Owner.Namespace != "" {
+		return o.Owner
+	}
+	return o.InvolvedObject
+}
+
+// WithServiceAccount sets the ServiceAccount to act as, and the client that reads it and creates its tokens. The client
+// needs the verbs get on serviceaccounts (list and watch too if it reads through a cache) and create on
+// serviceaccounts/token. From then on nothing falls back to the controller's own identity.
+func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option {
+	return func(o *Options) {
+		o.ServiceAccount = &serviceAccount
+		o.Client = c
+	}
+}
+
+// WithClient sets the client for the default ServiceAccount of the Settings, for calls that name none themselves.
+func WithClient(c client.Client) Option {
+	return func(o *Options) { o.Client = c }
+}
+
+// WithSubjectToken sets a source of tokens that speaks for serviceAccount, for callers that hold a token already and
+// have no Kubernetes client, such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the
+// provider reads have to be filled in; the UID is compared with the token's if it is.
+func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
+	return func(o *Options) {
+		o.SubjectToken = source
+		o.SubjectServiceAccount = &serviceAccount
+	}
+}
+
+// WithBoundObject binds the ServiceAccount's token to a Pod, Secret or Node: it ends with that object.
+func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
+	return func(o *Options) { o.BoundObject = &ref }
+}
+
+// WithTokenLifetime sets the lifetime to ask of the ServiceAccount's token, at least 10 minutes. The API server may
+// grant another one.
+func WithTokenLifetime(d time.Duration) Option {
+	return func(o *Options) { o.TokenLifetime = d }
+}
+
+// WithCache sets the cache for credentials, and the object on whose behalf they are needed: it labels the cache's
+// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner.
+func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
+	return func(o *Options) {
+		o.Cache = c
+		o.InvolvedObject = involvedObject
+	}
+}
+
+// WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of
+// WithCache. The ServiceAccount has to lie in its namespace unless the Policy allows otherwise.
+func WithOwner(owner cache.InvolvedObject) Option {
+	return func(o *Options) { o.Owner = owner }
+}
+
+// WithPolicy sets what the controller allows its tenants.
+func WithPolicy(p Policy) Option {
+	return func(o *Options) { o.Policy = p }
+}
+
+// WithSettings sets the controller-wide settings. They must not change any more.
+func WithSettings(s *Settings) Option {
+	return func(o *Options) { o.Settings = s }
+}
+
+// WithUsage says what the credential is for, which picks the default ServiceAccount among those of the Settings.
+func WithUsage(u Usage) Option {
+	return func(o *Options) { o.Usage = u }
+}
+
+// WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
+// Policy.Audiences.
+func WithAudiences(audiences ...string) Option {
+	return func(o *Options) { o.Audiences = audiences }
+}
+
+// WithScopes sets the scopes of the access token.
+func WithScopes(scopes ...string) Option {
+	return func(o *Options) { o.Scopes = scopes }
+}
+
+// WithSTSRegion sets the region of the token service, for providers that have regions.
+func WithSTSRegion(region string) Option {
+	return func(o *Options) { o.STSRegion = region }
+}
+
+// WithSTSEndpoint sets the address of the token service. The provider accepts only addresses that belong to its cloud
+// or that the controller has allowed.
+func WithSTSEndpoint(endpoint string) Option {
+	return func(o *Options) { o.STSEndpoint = endpoint }
+}
+
+// WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
+// proxy settings apply. Metadata services are never asked through a proxy.
+func WithProxyURL(proxy url.URL) Option {
+	return func(o *Options) { o.ProxyURL = &proxy }
+}
+
+// WithHTTPClient sets the client for requests to the provider, instead of the shared transports of the provider value.
+// It belongs to the controller and is not part of the cache key: do not choose it by tenant. It excludes WithProxyURL.
+func WithHTTPClient(c *http.Client) Option {
+	return func(o *Options) { o.HTTPClient = c }
+}
+
+// WithCAData sets PEM certificates for credentials that include a certificate authority.
+func WithCAData(pem string) Option {
+	return func(o *Options) { o.CAData = pem }
+}
+
+// WithClusterResource sets the full name of the cluster in the provider's API.
+func WithClusterResource(name string) Option {
+	return func(o *Options) { o.ClusterResource = name }
+}
+
+// WithClusterAddress sets the HTTPS address of the cluster's API server.
+func WithClusterAddress(address string) Option {
+	return func(o *Options) { o.ClusterAddress = address }
+}
+
+// WithAllowShellOut lets the provider run command-line tools to find the controller's own identity. Only for programs
+// that a person runs.
+func WithAllowShellOut() Option {
+	return func(o *Options) { o.AllowShellOut = true }
+}

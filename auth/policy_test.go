@@ -1,0 +1,175 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// offline is a client that fails the test when it is asked for anything.
+type offline struct {
+	client.Client
+	t *testing.T
+}
+
+func (c offline) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	c.t.Error("the API server was asked")
+	return errors.New("offline")
+}
+
+func (c offline) SubResource(string) client.SubResourceClient {
+	c.t.Error("a token was asked for")
+	return nil
+}
+
+// silent is a provider that fails the test when it is asked for a credential.
+type silent struct{ t *testing.T }
+
+func (silent) GetName() string { return "silent" }
+
+func (p silent) NewControllerToken(context.Context, *auth.Options) (auth.Token, error) {
+	p.t.Error("the controller's credential was asked for")
+	return nil, errors.New("silent")
+}
+
+func (silent) GetAudiences(context.Context, corev1.ServiceAccount, *auth.Options) ([]string, error) {
+	return []string{"silent"}, nil
+}
+
+func (silent) GetIdentity(corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+
+func (p silent) NewTokenForServiceAccount(context.Context, string, corev1.ServiceAccount, *auth.Options) (auth.Token, error) {
+	p.t.Error("an exchange was made")
+	return nil, errors.New("silent")
+}
+
+// Mistakes in the options are told before anything is asked of the network, each with what is wrong and what to do.
+func TestOptionsThatCannotWork(t *testing.T) {
+	owner := auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"})
+	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
+	subject := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
+	with := func(opts ...auth.Option) []auth.Option {
+		return append([]auth.Option{owner, auth.WithServiceAccount(key, offline{t: t})}, opts...)
+	}
+	for name, tc := range map[string]struct {
+		opts   []auth.Option
+		reason auth.Reason
+		want   []string
+	}{
+		"name without namespace": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Name: "app"}, offline{t: t})},
+			auth.ErrMisconfigured, []string{`"app"`, "without a namespace"}},
+		"namespace without name": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a"}, offline{t: t})},
+			auth.ErrMisconfigured, []string{`"tenant-a"`, "without a name"}},
+		"empty reference": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{}, offline{t: t})},
+			auth.ErrMisconfigured, []string{"without a name"}},
+		"path in the name": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "../tenant-b"}, offline{t: t})},
+			auth.ErrMisconfigured, []string{`"../tenant-b"`}},
+		"namespace too long": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Namespace: strings.Repeat("a", 64), Name: "app"}, offline{t: t})},
+			auth.ErrMisconfigured, []string{"not a valid name"}},
+		"nil client": {[]auth.Option{owner, auth.WithServiceAccount(key, nil)},
+			auth.ErrMisconfigured, []string{"client is nil"}},
+		"no owner": {[]auth.Option{auth.WithServiceAccount(key, offline{t: t})},
+			auth.ErrMisconfigured, []string{"WithOwner"}},
+		"another namespace": {[]auth.Option{auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-b", Name: "thief"}), auth.WithServiceAccount(key, offline{t: t})},
+			auth.ErrDenied, []string{`"tenant-a"`, `"tenant-b"`, `Bucket "thief"`}},
+		"involved object of another namespace": {[]auth.Option{auth.WithCache(nil, cache.InvolvedObject{Namespace: "tenant-b", Name: "thief"}), auth.WithServiceAccount(key, offline{t: t})},
+			auth.ErrDenied, []string{`"tenant-b"`}},
+		"audience that the controller does not list": {with(auth.WithAudiences("vault")), auth.ErrDenied, []string{`"vault"`, "Policy.Audiences"}},
+		"empty audience":  {with(auth.WithAudiences("")), auth.ErrMisconfigured, []string{"audience is empty"}},
+		"empty scope":     {with(auth.WithScopes("")), auth.ErrMisconfigured, []string{"scope is empty"}},
+		"lifetime of 1 m": {with(auth.WithTokenLifetime(time.Minute)), auth.ErrMisconfigured, []string{"1m0s", "10m"}},
+		"negative life":   {with(auth.WithTokenLifetime(-time.Hour)), auth.ErrMisconfigured, []string{"-1h0m0s"}},
+		"gate is off": {with(auth.WithSettings(&auth.Settings{})), auth.ErrMisconfigured,
+			[]string{auth.FeatureObjectLevelWorkloadIdentity}},
+		"token and client": {with(auth.WithSubjectToken(auth.NewStaticTokenSource("t"), subject)), auth.ErrMisconfigured,
+			[]string{"WithSubjectToken"}},
+		"no token source": {[]auth.Option{auth.WithSubjectToken(nil, subject)}, auth.ErrMisconfigured, []string{"source of subject tokens is nil"}},
+		"empty token":     {[]auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(""), subject)}, auth.ErrMisconfigured, []string{"subject token is empty"}},
+		"default account without an owner": {[]auth.Option{auth.WithClient(offline{t: t}), auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
+			auth.ErrMisconfigured, []string{`"def"`, "WithOwner"}},
+		"default account without a client": {[]auth.Option{owner, auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
+			auth.ErrMisconfigured, []string{"client is nil"}},
+		"default account with the gate off": {[]auth.Option{owner, auth.WithClient(offline{t: t}), auth.WithSettings(&auth.Settings{DefaultServiceAccount: "def"})},
+			auth.ErrMisconfigured, []string{auth.FeatureObjectLevelWorkloadIdentity}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := auth.GetAccessToken(t.Context(), silent{t}, tc.opts...)
+			checkError(t, err, tc.reason, tc.want...)
+		})
+	}
+}
+
+func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
+	t.Helper()
+	if !errors.Is(err, reason) {
+		t.Fatalf("got %v, want reason %q", err, reason)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the message lacks %s: %v", w, err)
+		}
+	}
+}
+
+func TestNilProvider(t *testing.T) {
+	_, err := auth.GetAccessToken(t.Context(), nil)
+	checkError(t, err, auth.ErrMisconfigured, "the provider is nil")
+}
+
+// The hook hears everything that a decision could need, for the controller's own identity too, and its word is final.
+func TestAuthorizeHook(t *testing.T) {
+	var got auth.AuthorizeRequest
+	policy := auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
+		got = r
+		return fmt.Errorf("tenants of %q may not", r.Owner.Namespace)
+	}})
+	owner := cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b", Operation: "fetch"}
+	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(owner), policy)
+	checkError(t, err, auth.ErrDenied, `tenants of "tenant-a" may not`)
+	if got.Provider != "silent" || got.Owner != owner || got.ServiceAccount != (client.ObjectKey{}) {
+		t.Errorf("the hook saw %+v", got)
+	}
+}
+
+func TestSettingsFlagsAndValidation(t *testing.T) {
+	if err := (&auth.Settings{}).Validate(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+	for name, s := range map[string]*auth.Settings{
+		"default without gate":    {DefaultServiceAccount: "a"},
+		"kubeconfig without gate": {DefaultKubeConfigServiceAccount: "a"},
+		"namespace in the name":   {ObjectLevelWorkloadIdentity: true, DefaultDecryptionServiceAccount: "ns/a"},
+	} {
+		if err := s.Validate(); !errors.Is(err, auth.ErrMisconfigured) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestProviderSet(t *testing.T) {
+	set, err := auth.NewProviderSet(silent{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := set.Get("silent"); err != nil || p.GetName() != "silent" {
+		t.Errorf("Get: %v, %v", p, err)
+	}
+	_, err = set.Get("aws")
+	checkError(t, err, auth.ErrMisconfigured, `"aws"`, "silent")
+	_, err = set.Get("")
+	checkError(t, err, auth.ErrMisconfigured, `""`)
+	_, err = auth.NewProviderSet(silent{t}, silent{t})
+	checkError(t, err, auth.ErrMisconfigured, `"silent"`)
+	_, err = auth.NewProviderSet(nil)
+	checkError(t, err, auth.ErrMisconfigured, "nil")
+}

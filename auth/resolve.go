@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// resolve fills in the defaults of the Settings and refuses options that are missing, malformed or contradict each
+// other. It uses no network.
+func (o *Options) resolve() error {
+	if err := o.resolveServiceAccount(); err != nil {
+		return err
+	}
+	if o.HTTPClient != nil && o.ProxyURL != nil {
+		return misconfigured("leave one out; a client brings its own proxy", "WithHTTPClient and WithProxyURL exclude each other")
+	}
+	if p := o.ProxyURL; p != nil && (p.Host == "" || p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5") {
+		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL %q is not one", p.Redacted())
+	}
+	for _, scope := range o.Scopes {
+		if scope == "" {
+			return misconfigured("leave it out", "a scope is empty")
+		}
+	}
+	for _, audience := range o.Audiences {
+		if err := o.Policy.checkAudience(audience); err != nil {
+			return err
+		}
+	}
+	return checkLifetime(o.TokenLifetime)
+}
+
+func (o *Options) resolveServiceAccount() error {
+	switch {
+	case o.SubjectToken != nil || o.SubjectServiceAccount != nil:
+		return o.checkSubject()
+	case o.ServiceAccount != nil:
+		return o.checkServiceAccount()
+	}
+	name := o.Settings.defaultServiceAccount(o.Usage)
+	if name == "" {
+		return nil
+	}
+	namespace := o.owner().Namespace
+	if namespace == "" {
+		return misconfigured("pass WithOwner, or WithCache with the involved object",
+			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is not known", name)
+	}
+	o.ServiceAccount = &client.ObjectKey{Namespace: namespace, Name: name}
+	return o.checkServiceAccount()
+}
+
+func (o *Options) checkServiceAccount() error {
+	sa := o.ServiceAccount
+	switch {
+	case sa.Name == "":
+		return misconfigured("name a ServiceAccount, or leave WithServiceAccount out to act as the controller",
+			"a ServiceAccount without a name was given, in namespace %q", sa.Namespace)
+	case sa.Namespace == "":
+		return misconfigured("pass its namespace", "the ServiceAccount %q was given without a namespace", sa.Name)
+	case isNil(o.Client):
+		return misconfigured("pass WithServiceAccount or WithClient with a client", "the Kubernetes client is nil")
+	}
+	return o.checkNames(*sa)
+}
+
+func (o *Options) checkSubject() error {
+	switch {
+	case o.ServiceAccount != nil:
+		return misconfigured("leave one out", "WithServiceAccount and WithSubjectToken exclude each other")
+	case isNil(o.SubjectToken) || o.SubjectServiceAccount == nil:
+		return misconfigured("pass a source of tokens", "the source of subject tokens is nil")
+	case o.BoundObject != nil || o.TokenLifetime != 0:
+		return misconfigured("leave them out", "WithSubjectToken brings a token that exists already: its lifetime and bound object are set")
+	}
+	return o.checkNames(client.ObjectKeyFromObject(o.SubjectServiceAccount))
+}
+
+func (o *Options) checkNames(sa client.ObjectKey) error {
+	if o.Settings != nil && !o.Settings.ObjectLevelWorkloadIdentity {
+		return misconfigured("enable the feature gate "+FeatureObjectLevelWorkloadIdentity+" in the controller",
+			"the controller does not let objects name ServiceAccounts")
+	}
+	if !validNamespace(sa.Namespace) {
+		return misconfigured("correct the name", "the namespace %q is not a valid name", sa.Namespace)
+	}
+	if !validServiceAccountName(sa.Name) {
+		return misconfigured("correct the name", "%q is not a valid name for a ServiceAccount", sa.Name)
+	}
+	return nil
+}
+
+func checkLifetime(d time.Duration) error {
+	if d != 0 && (d < minTokenLifetime || d > maxTokenLifetime) {
+		return misconfigured("use at least 10m", "a ServiceAccount token cannot live for %s", d)
+	}
+	return nil
+}
+
+// validNamespace is a DNS label of RFC 1123. The usual validators use regular expressions, too slow for every hit.
+func validNamespace(s string) bool { return validLabel(s) && len(s) <= 63 }
+
+// validServiceAccountName is a DNS subdomain of RFC 1123.
+func validServiceAccountName(s string) bool {
+	if len(s) > 253 {
+		return false
+	}
+	start := 0
+	for i := 0; i <= len(s); i++ {
+		if i == len(s) || s[i] == '.' {
+			if !validLabel(s[start:i]) {
+				return false
+			}
+			start = i + 1
+		}
+	}
+	return true
+}
+
+func validLabel(s string) bool {
+	if s == "" || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,125 @@
+package auth
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// FeatureObjectLevelWorkloadIdentity is the name of the feature gate that lets objects name a ServiceAccount.
+const FeatureObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
+
+// Settings are those of a whole controller. The zero value is what a controller without flags has: objects may not name
+// ServiceAccounts, there are no defaults, nothing is cached. Pass it with WithSettings and leave it alone then.
+type Settings struct {
+	// ObjectLevelWorkloadIdentity lets objects name a ServiceAccount. Where it is off and an object does, the call
+	// fails with ErrMisconfigured.
+	ObjectLevelWorkloadIdentity bool
+	// DefaultServiceAccount is the name of the ServiceAccount, in the namespace of the owner, for access tokens of
+	// objects that name none. Empty: the controller's own identity.
+	DefaultServiceAccount string
+	// DefaultKubeConfigServiceAccount is the same for access to remote clusters.
+	DefaultKubeConfigServiceAccount string
+	// DefaultDecryptionServiceAccount is the same for decryption.
+	DefaultDecryptionServiceAccount string
+	// TokenCache sizes the token cache; TokenCache.New builds it.
+	TokenCache cache.Flags
+}
+
+// BindFlags adds the flags of all settings to fs:
+//
+//	--feature-gates                        ObjectLevelWorkloadIdentity=true|false
+//	--default-service-account              name
+//	--default-kubeconfig-service-account   name
+//	--default-decryption-service-account   name
+//	--token-cache-max-size                 entries, 0 (the default) for no cache
+//	--token-cache-max-duration             at most 1h, the default
+//
+// A controller with feature gates of its own defines --feature-gates first and sets ObjectLevelWorkloadIdentity itself.
+func (s *Settings) BindFlags(fs *pflag.FlagSet) {
+	if fs.Lookup("feature-gates") == nil {
+		fs.Var((*gateFlag)(s), "feature-gates",
+			"Comma-separated list of feature gates. Known: "+FeatureObjectLevelWorkloadIdentity+"=true|false.")
+	}
+	fs.StringVar(&s.DefaultServiceAccount, "default-service-account", s.DefaultServiceAccount,
+		"ServiceAccount for objects that name none, in the namespace of the object.")
+	fs.StringVar(&s.DefaultKubeConfigServiceAccount, "default-kubeconfig-service-account", s.DefaultKubeConfigServiceAccount,
+		"ServiceAccount for access to remote clusters of objects that name none, in the namespace of the object.")
+	fs.StringVar(&s.DefaultDecryptionServiceAccount, "default-decryption-service-account", s.DefaultDecryptionServiceAccount,
+		"ServiceAccount for decryption of objects that name none, in the namespace of the object.")
+	s.TokenCache.BindFlags(fs)
+}
+
+// Validate reports settings that contradict each other or can never work.
+func (s *Settings) Validate() error {
+	for flag, name := range map[string]string{
+		"default-service-account":            s.DefaultServiceAccount,
+		"default-kubeconfig-service-account": s.DefaultKubeConfigServiceAccount,
+		"default-decryption-service-account": s.DefaultDecryptionServiceAccount,
+	} {
+		if name == "" {
+			continue
+		}
+		if !s.ObjectLevelWorkloadIdentity {
+			return misconfigured("enable the feature gate "+FeatureObjectLevelWorkloadIdentity,
+				"--%s is set to %q, but ServiceAccounts of objects are switched off", flag, name)
+		}
+		if !validServiceAccountName(name) {
+			return misconfigured("give the name of a ServiceAccount, without a namespace",
+				"--%s is not a valid name: %q", flag, name)
+		}
+	}
+	return s.TokenCache.Validate()
+}
+
+// Usage says what a credential is for.
+type Usage int
+
+const (
+	// UsageAccess is the default: access tokens, registries, Git.
+	UsageAccess Usage = iota
+	// UsageKubeConfig is access to remote clusters.
+	UsageKubeConfig
+	// UsageDecryption is decryption with a key management service.
+	UsageDecryption
+)
+
+func (s *Settings) defaultServiceAccount(u Usage) string {
+	switch {
+	case s == nil:
+		return ""
+	case u == UsageKubeConfig:
+		return s.DefaultKubeConfigServiceAccount
+	case u == UsageDecryption:
+		return s.DefaultDecryptionServiceAccount
+	}
+	return s.DefaultServiceAccount
+}
+
+// gateFlag parses the usual syntax of feature gates.
+type gateFlag Settings
+
+func (g *gateFlag) Type() string { return "mapStringBool" }
+
+func (g *gateFlag) String() string {
+	return fmt.Sprintf("%s=%t", FeatureObjectLevelWorkloadIdentity, g.ObjectLevelWorkloadIdentity)
+}
+
+func (g *gateFlag) Set(value string) error {
+	for gate := range strings.SplitSeq(value, ",") {
+		name, state, _ := strings.Cut(strings.TrimSpace(gate), "=")
+		if name != FeatureObjectLevelWorkloadIdentity {
+			return fmt.Errorf("unknown feature gate %q, known is %s", name, FeatureObjectLevelWorkloadIdentity)
+		}
+		on, err := strconv.ParseBool(state)
+		if err != nil {
+			return fmt.Errorf("feature gate %s is true or false, not %q", name, state)
+		}
+		g.ObjectLevelWorkloadIdentity = on
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// SubjectTokenSource is where the Kubernetes token of a ServiceAccount comes from: the subject token in the words of
+// RFC 8693. Implementations are safe for concurrent use and honour the context.
+//
+// Token returns a JWT with exactly the given audiences and the time at which it expires. The library checks its
+// audience, subject and expiry before sending it anywhere.
+//
+// A source passed with WithSubjectToken is asked on every call, also when the credential is cached, because only
+// the token proves who is asking; it should return the same token while that is fresh, since a new one means a new
+// exchange.
+type SubjectTokenSource interface {
+	Token(ctx context.Context, audiences []string) (jwt string, expiry time.Time, err error)
+}
+
+// NewStaticTokenSource returns a source for a token that the caller already holds.
+func NewStaticTokenSource(token string) SubjectTokenSource {
+	return staticTokenSource{redact.New(strings.TrimSpace(token))}
+}
+
+type staticTokenSource struct{ token redact.Secret }
+
+func (s staticTokenSource) Token(context.Context, []string) (string, time.Time, error) {
+	token := s.token.Reveal()
+	if token == "" {
+		return "", time.Time{}, misconfigured("pass the ServiceAccount's token", "the subject token is empty")
+	}
+	claims, err := parseClaims(token)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return token, claims.Expiry.Time, nil
+}
+
+// NewFileTokenSource returns a source that reads a token from a file, such as a projected volume, on each use: the
+// kubelet replaces it long before it expires.
+func NewFileTokenSource(path string) SubjectTokenSource { return fileTokenSource{path} }
+
+type fileTokenSource struct{ path string }
+
+func (s fileTokenSource) Token(ctx context.Context, audiences []string) (string, time.Time, error) {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return "", time.Time{}, s.unreadable(err)
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, jwt.MaxSize+1))
+	if err != nil {
+		return "", time.Time{}, s.unreadable(err)
+	}
+	if len(content) > jwt.MaxSize {
+		return "", time.Time{}, misconfigured("name the file of a projected ServiceAccount token",
+			"the token file %q is larger than %d bytes", s.path, jwt.MaxSize)
+	}
+	token, expiry, err := NewStaticTokenSource(string(content)).Token(ctx, audiences)
+	if err != nil {
+		return "", time.Time{}, misconfigured("name the file of a projected ServiceAccount token",
+			"the token file %q holds no usable token: %v", s.path, err)
+	}
+	return token, expiry, nil
+}
+
+func (s fileTokenSource) unreadable(err error) error {
+	return &Error{Reason: ErrMisconfigured, Err: err,
+		Message: fmt.Sprintf("cannot read the token file %q: %v", s.path, err),
+		Remedy:  "mount the projected token, and set fsGroup if the file belongs to another user"}
+}
+
+// TokenRequest is the source that asks the API server for a token of a ServiceAccount. It is what WithServiceAccount
+// uses; each call makes one request.
+type TokenRequest struct {
+	// Client needs the verb create on serviceaccounts/token.
+	Client client.Client
+	// ServiceAccount names the ServiceAccount. Its UID, if set, must be that of the living one.
+	ServiceAccount *corev1.ServiceAccount
+	// Lifetime is the lifetime to ask for, at least 10 minutes. Zero means an hour.
+	Lifetime time.Duration
+	// BoundObject optionally binds the token to an object's life.
+	BoundObject *authenticationv1.BoundObjectReference
+}
+
+const (
+	defaultTokenLifetime = time.Hour
+	minTokenLifetime     = 10 * time.Minute      // the API server refuses less
+	maxTokenLifetime     = 1<<32*time.Second - 1 // and more
+)
+
+const opCreateToken = "create ServiceAccount token"
+
+// Token implements SubjectTokenSource.
+func (r TokenRequest) Token(ctx context.Context, audiences []string) (string, time.Time, error) {
+	lifetime := r.Lifetime
+	if lifetime == 0 {
+		lifetime = defaultTokenLifetime
+	}
+	seconds := int64(lifetime / time.Second)
+	request := &authenticationv1.TokenRequest{
+		// The UID makes the API server refuse if the ServiceAccount was re-created since it was read.
+		ObjectMeta: metav1.ObjectMeta{UID: r.ServiceAccount.UID},
+		Spec: authenticationv1.TokenRequestSpec{
+			Audiences:         audiences,
+			ExpirationSeconds: &seconds,
+			BoundObjectRef:    r.BoundObject,
+		},
+	}
+	subject := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Name: r.ServiceAccount.Name, Namespace: r.ServiceAccount.Namespace, UID: r.ServiceAccount.UID}}
+	if err := r.Client.SubResource("token").Create(ctx, subject, request); err != nil {
+		return "", time.Time{}, tokenRequestError(err, subject)
+	}
+	if request.Status.Token == "" {
+		return "", time.Time{}, &Error{Operation: opCreateToken, Reason: ErrUnavailable,
+			Message: "the API server's answer holds no token"}
+	}
+	return request.Status.Token, request.Status.ExpirationTimestamp.Time, nil
+}
+
+func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
+	e := kubernetesError(err, opCreateToken)
+	switch {
+	case apierrors.IsForbidden(err):
+		e.Remedy = fmt.Sprintf("grant the controller the verb create on serviceaccounts/token, resourceNames [%q], in namespace %q",
+			sa.Name, sa.Namespace)
+	case apierrors.IsNotFound(err):
+		e.Remedy = "create it, or correct the name"
+	case apierrors.IsConflict(err):
+		// It was re-created between our two requests; the next call reads the new one.
+		e.Reason = ErrUnavailable
+	}
+	return e
+}
+
+// kubernetesError classifies an answer of the API server. Its message names users, objects and rules, never tokens.
+func kubernetesError(err error, operation string) *Error {
+	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: redact.Text(transientMessage(err)), Err: err}
+	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
+		e.StatusCode = int(status.Status().Code)
+		e.Code = string(status.Status().Reason)
+	}
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		e.Reason = ErrDenied
+	case apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		e.Reason = ErrMisconfigured
+	case apierrors.IsTooManyRequests(err):
+		e.Reason = ErrThrottled
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		e.Wait = time.Duration(seconds) * time.Second
+	}
+	return e
+}

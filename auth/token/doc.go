@@ -1,0 +1,15 @@
+// Package token hands out tokens of Kubernetes ServiceAccounts themselves, for services that trust the cluster's token
+// issuer directly: other Kubernetes clusters, Vault, a registry of one's own.
+//
+//	accessToken, err := auth.GetAccessToken(ctx, &token.Provider{},
+//		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "deployer"}, kubeClient),
+//		auth.WithCache(tokenCache, object),
+//		auth.WithAudiences("vault"),
+//		auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}}))
+//	...
+//	jwt, err := token.Reveal(accessToken)
+//
+// The audience names the service that is to accept the token. Whoever receives a token can use it wherever that
+// audience is accepted, so the controller lists the audiences that its tenants may choose (auth.Policy). Without any,
+// the address of a remote cluster (auth.WithClusterAddress) is the audience.
+package token

@@ -1,0 +1,141 @@
+package token
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// ProviderName is the name by which users pick this provider.
+const ProviderName = "generic"
+
+// DefaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
+const DefaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
+
+// Provider implements auth.Provider with the ServiceAccount's own tokens. The zero value is ready for use; it is safe
+// for concurrent use if its fields are not changed any more.
+type Provider struct {
+	// TokenFile is the controller's own token, for calls that name no ServiceAccount. Empty: DefaultTokenFile. If it
+	// has the audiences that are asked for, it is handed out as it is; otherwise it only tells which ServiceAccount the
+	// controller runs as, and a token of that is requested with the client of auth.WithClient.
+	TokenFile string
+}
+
+var _ auth.Provider = (*Provider)(nil)
+
+// GetName returns ProviderName.
+func (*Provider) GetName() string { return ProviderName }
+
+// GetIdentity returns "": the ServiceAccount is the identity.
+func (*Provider) GetIdentity(corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+
+// GetAudiences returns the cluster's address, for callers that set no audiences. Only the cluster itself gets to see
+// that token, so an address that a tenant chose is safe.
+func (*Provider) GetAudiences(_ context.Context, _ corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+	return defaultAudiences(opts)
+}
+
+func defaultAudiences(opts *auth.Options) ([]string, error) {
+	switch {
+	case len(opts.Audiences) > 0:
+		return opts.Audiences, nil
+	case opts.ClusterAddress != "":
+		return []string{opts.ClusterAddress}, nil
+	}
+	return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+		Message: "there is no audience for the ServiceAccount token", Remedy: "pass WithAudiences"}
+}
+
+// NewTokenForServiceAccount returns the token as it is.
+func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ corev1.ServiceAccount, _ *auth.Options,
+) (auth.Token, error) {
+	return newToken(oidcToken)
+}
+
+// NewControllerToken returns a token of the controller's own ServiceAccount.
+func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
+	audiences, err := defaultAudiences(opts)
+	if err != nil {
+		return nil, err
+	}
+	own, _, err := auth.NewFileTokenSource(p.tokenFile()).Token(ctx, audiences)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := jwt.Parse(own)
+	if err != nil {
+		return nil, p.unusable(err)
+	}
+	if subset(audiences, claims.Audience) && subset(claims.Audience, audiences) {
+		return newToken(own)
+	}
+	namespace, name, ok := serviceAccountOf(claims.Subject)
+	if !ok {
+		return nil, p.unusable(fmt.Errorf("its subject is %q", claims.Subject))
+	}
+	if opts.Client == nil {
+		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+			Message: fmt.Sprintf("the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences),
+			Remedy:  "pass WithClient, or mount a token with these audiences"}
+	}
+	token, _, err := auth.TokenRequest{
+		Client:         opts.Client,
+		ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
+		Lifetime:       opts.TokenLifetime,
+		BoundObject:    opts.BoundObject,
+	}.Token(ctx, audiences)
+	if err != nil {
+		return nil, err
+	}
+	return newToken(token)
+}
+
+func (p *Provider) tokenFile() string {
+	if p.TokenFile != "" {
+		return p.TokenFile
+	}
+	return DefaultTokenFile
+}
+
+func (p *Provider) unusable(err error) error {
+	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Err: err,
+		Message: fmt.Sprintf("the token file %q is not a ServiceAccount token: %v", p.tokenFile(), err),
+		Remedy:  "name the file of a projected ServiceAccount token"}
+}
+
+// newToken takes the expiry from the token itself: the answer to a TokenRequest may tell an earlier one.
+func newToken(token string) (auth.Token, error) {
+	claims, err := jwt.Parse(token)
+	if err != nil {
+		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrUnavailable, Err: err,
+			Message: fmt.Sprintf("the ServiceAccount token cannot be used: %v", err)}
+	}
+	if !claims.Expiry.After(time.Now()) {
+		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrUnavailable,
+			Message: "the ServiceAccount token has expired, or has no usable expiry",
+			Remedy:  "check that the clocks agree"}
+	}
+	return &Token{jwt: redact.New(token), expiresAt: claims.Expiry.Time}, nil
+}
+
+func serviceAccountOf(subject string) (namespace, name string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, "system:serviceaccount:")
+	if !ok {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, ":")
+	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
+}
+
+func subset(a, b []string) bool {
+	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
+}

@@ -1,0 +1,289 @@
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// Token is a credential that ends.
+type Token interface {
+	// GetDuration returns how long the token is still valid, approximately from now.
+	GetDuration() time.Duration
+}
+
+// Key identifies a credential by everything that shapes it, hashed.
+type Key [sha256.Size]byte
+
+// String returns the key in hexadecimal.
+func (k Key) String() string { return hex.EncodeToString(k[:]) }
+
+// InvolvedObject is the object on whose behalf a credential is needed, and what for. It labels metrics.
+type InvolvedObject struct {
+	Kind      string
+	Name      string
+	Namespace string
+	Operation string
+}
+
+// Request is a question for a credential.
+type Request struct {
+	// Key identifies the credential.
+	Key Key
+	// Object labels the metrics.
+	Object InvolvedObject
+	// Tenant is whose places the flight takes. Empty is a tenant too.
+	Tenant string
+	// Provider labels the metrics of exchanges.
+	Provider string
+	// Mint obtains the credential. It runs in a goroutine of the cache, with the values but not the end of the
+	// context of the caller that caused it, and a deadline of its own.
+	Mint func(ctx context.Context) (Token, error)
+}
+
+// ErrClosed is the error of requests to a cache that was closed.
+var ErrClosed = errors.New("the token cache is closed")
+
+// TokenCache caches tokens. It is safe for concurrent use. A nil *TokenCache caches nothing: every request mints.
+type TokenCache struct {
+	maxDuration time.Duration
+	mintTimeout time.Duration
+	observer    Observer
+	capacity    int
+
+	base time.Time // where the monotonic clock starts
+	now  func() instant
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup // the flights and the janitor
+	places  *places
+
+	mu       sync.Mutex // never held over I/O, a mint or an observer's call
+	closed   bool
+	entries  *simplelru.LRU[Key, *entry]
+	failures *simplelru.LRU[Key, failure]
+	flights  map[Key]*flight // those whose result is still wanted
+	inFlight int             // all of them
+	waiting  int
+}
+
+// NewTokenCache returns a cache for as many tokens as capacity says. Capacity 0 means no cache: every request mints.
+// Close it when it is no longer needed.
+func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
+	c := &TokenCache{
+		maxDuration: MaxDuration,
+		mintTimeout: defaultMintTimeout,
+		observer:    noObserver{},
+		capacity:    capacity,
+		base:        time.Now(),
+		places:      newPlaces(defaultMaxFlights, defaultMaxFlightsPerTenant),
+		flights:     map[Key]*flight{},
+	}
+	c.now = func() instant { return instantAt(time.Now(), c.base) }
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	for _, opt := range opts {
+		if err := opt(c); err != nil {
+			return nil, err
+		}
+	}
+	if capacity < 0 {
+		return nil, fmt.Errorf("the capacity of the token cache cannot be negative, but is %d", capacity)
+	}
+	c.observer.Attach(c.Stats)
+	if capacity == 0 {
+		return c, nil
+	}
+	var err error
+	if c.entries, err = simplelru.NewLRU[Key, *entry](capacity, nil); err != nil {
+		return nil, err
+	}
+	if c.failures, err = simplelru.NewLRU[Key, failure](capacity, nil); err != nil {
+		return nil, err
+	}
+	c.running.Go(c.sweepUntilClosed)
+	return c, nil
+}
+
+// Stats are the gauges of a cache.
+type Stats struct {
+	// Items is the number of tokens in the cache.
+	Items int
+	// Flights is the number of exchanges that are under way or wait for a place.
+	Flights int
+	// Waiting is the number of callers that wait for one.
+	Waiting int
+}
+
+// Stats returns the gauges as they are now.
+func (c *TokenCache) Stats() Stats {
+	if c.disabled() {
+		return Stats{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: c.waiting}
+}
+
+func (c *TokenCache) disabled() bool { return c == nil || c.capacity == 0 }
+
+// Get returns the token of the key if it is fresh. It does no I/O and allocates nothing. False counts as nothing in the
+// metrics: the caller goes on to GetOrSet, which does.
+func (c *TokenCache) Get(key Key, object InvolvedObject) (Token, bool) {
+	if c.disabled() {
+		return nil, false
+	}
+	now := c.now()
+	c.mu.Lock()
+	e, ok := c.entries.Get(key)
+	if !ok || !e.fresh(now) || c.closed {
+		c.mu.Unlock()
+		return nil, false
+	}
+	token := e.token
+	c.mu.Unlock()
+	c.observer.Request(object, true, true)
+	return token, true
+}
+
+// GetOrSet returns the token of the key, minting it if there is none that is valid. retrieved tells that the token was
+// in the cache; tokens of a flight that the caller waited for count as minted.
+//
+// The error is that of Mint, or the context's, or ErrClosed. While a key is held back after failures, it is a
+// *BackoffError around the error of Mint.
+func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, retrieved bool, err error) {
+	if c.disabled() {
+		return c.mintUncached(ctx, req)
+	}
+	// A caller that has gone already starts nothing.
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	token, f, err := c.lookUp(ctx, req)
+	switch {
+	case err != nil:
+		c.observer.Request(req.Object, false, false)
+		return nil, false, err
+	case token != nil:
+		c.observer.Request(req.Object, true, true)
+		return token, true, nil
+	}
+	token, err = c.wait(ctx, f)
+	c.observer.Request(req.Object, false, err == nil)
+	return token, false, err
+}
+
+// lookUp returns a token that is valid, or the flight to wait for, or the error of a key that is held back.
+func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, error) {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, ErrClosed
+	}
+	var token Token
+	if e, ok := c.entries.Get(req.Key); ok && e.valid(now) {
+		token = e.token
+		if e.fresh(now) {
+			return token, nil, nil
+		}
+	}
+	f, flying := c.flights[req.Key]
+	if !flying {
+		if failed, ok := c.failures.Get(req.Key); ok && failed.holdsBack(now) {
+			if token != nil {
+				return token, nil, nil
+			}
+			return nil, nil, &BackoffError{Err: failed.err, wait: failed.remaining(now)}
+		}
+		f = c.startFlight(ctx, req, token != nil)
+	}
+	if token != nil {
+		return token, nil, nil // the flight is a refresh in the background
+	}
+	c.waiting++
+	return nil, f, nil
+}
+
+// wait ends with the flight or with the caller, whichever is first.
+func (c *TokenCache) wait(ctx context.Context, f *flight) (Token, error) {
+	defer c.leave()
+	select {
+	case <-f.done:
+		return f.token, f.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *TokenCache) leave() {
+	c.mu.Lock()
+	c.waiting--
+	c.mu.Unlock()
+}
+
+func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool, error) {
+	var observer Observer = noObserver{}
+	if c != nil {
+		observer = c.observer
+	}
+	start := time.Now()
+	token, err := mint(ctx, req)
+	observer.Mint(req.Provider, resultOf(err), time.Since(start))
+	observer.Request(req.Object, false, err == nil)
+	return token, false, err
+}
+
+// Delete removes the token of the key and forgets its failures. The result of a flight that is under way is not kept.
+func (c *TokenCache) Delete(key Key) {
+	if c.disabled() {
+		return
+	}
+	c.mu.Lock()
+	c.entries.Remove(key)
+	c.failures.Remove(key)
+	delete(c.flights, key)
+	c.mu.Unlock()
+}
+
+// Purge removes everything, as Delete does for one key.
+func (c *TokenCache) Purge() {
+	if c.disabled() {
+		return
+	}
+	c.mu.Lock()
+	c.entries.Purge()
+	c.failures.Purge()
+	clear(c.flights)
+	c.mu.Unlock()
+}
+
+// Len returns the number of tokens in the cache. Some may have expired within the last half minute.
+func (c *TokenCache) Len() int {
+	if c.disabled() {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries.Len()
+}
+
+// Close ends all flights, drops all tokens, and returns when no goroutine of the cache runs any more. Requests under way
+// and later ones fail. Close may be called more than once.
+func (c *TokenCache) Close() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.running.Wait()
+	c.Purge()
+}

@@ -1,0 +1,54 @@
+package cache
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// instant is one moment on both clocks, in nanoseconds.
+type instant struct {
+	wall int64 // since 1970; jumps when somebody sets the clock
+	mono int64 // since the cache was made; stands still while the machine is suspended
+}
+
+func instantAt(t, base time.Time) instant {
+	return instant{wall: t.UnixNano(), mono: int64(t.Sub(base))}
+}
+
+func (i instant) add(d time.Duration) instant {
+	return instant{wall: i.wall + int64(d), mono: i.mono + int64(d)}
+}
+
+// before reports whether i lies before other on both clocks.
+func (i instant) before(other instant) bool {
+	return i.wall < other.wall && i.mono < other.mono
+}
+
+type entry struct {
+	token      Token
+	soft, hard instant
+}
+
+// fresh entries are served without any I/O.
+func (e *entry) fresh(now instant) bool { return now.before(e.soft) }
+
+// valid entries may be served.
+func (e *entry) valid(now instant) bool { return now.before(e.hard) }
+
+const (
+	// maxMargin is how long before its expiry a token is no longer handed out, so that it does not expire in the
+	// hands of the receiver. Tokens that live shorter than ten times that have a tenth of their life.
+	maxMargin = 30 * time.Second
+	// softShare and softJitter say, in percent of the remaining life, when a token is renewed ahead of time.
+	softShare  = 80
+	softJitter = 5
+)
+
+// newEntry is for a token with the given remaining life, which must be positive.
+func newEntry(token Token, life, maxDuration time.Duration, now instant) *entry {
+	life -= min(maxMargin, life/10)
+	life = min(life, maxDuration)
+	share := softShare - softJitter*rand.Float64() //nolint:gosec // spreads load, keeps no secret
+	soft := time.Duration(float64(life) * share / 100)
+	return &entry{token: token, soft: now.add(soft), hard: now.add(life)}
+}

@@ -1,0 +1,83 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// BackoffError is the error of a key that is held back after it failed. Its text is that of the failure and does not
+// change from one request to the next.
+type BackoffError struct {
+	// Err is the failure.
+	Err  error
+	wait time.Duration
+}
+
+// Error returns the text of the failure.
+func (e *BackoffError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e *BackoffError) Unwrap() error { return e.Err }
+
+// RetryAfter returns how long the key is still held back.
+func (e *BackoffError) RetryAfter() time.Duration { return e.wait }
+
+// PanicError is the error of a Mint that panicked. The value of the panic could hold a secret, so only its type is
+// told.
+type PanicError struct {
+	// Type is the type of the panic's value.
+	Type string
+}
+
+// Error names the type.
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("panic of type %s during the exchange; this is a bug in the provider", e.Type)
+}
+
+const (
+	minBackoff    = time.Second
+	maxBackoff    = 30 * time.Second
+	maxRetryAfter = 5 * time.Minute
+	backoffJitter = 0.1
+	// forgetAfter is how long after its back-off a failure no longer counts.
+	forgetAfter = 5 * time.Minute
+)
+
+// failure is what is remembered of a key that failed.
+type failure struct {
+	err   error
+	count int
+	until instant
+}
+
+// holdsBack as long as neither clock has got there.
+func (f failure) holdsBack(now instant) bool { return f.err != nil && now.before(f.until) }
+
+func (f failure) remaining(now instant) time.Duration {
+	return time.Duration(min(f.until.wall-now.wall, f.until.mono-now.mono))
+}
+
+func (f failure) forgotten(now instant) bool { return !now.before(f.until.add(forgetAfter)) }
+
+// again returns the failure that follows f.
+func (f failure) again(err error, now instant) failure {
+	if f.forgotten(now) {
+		f.count = 0
+	}
+	// Beyond a few doublings the maximum applies.
+	wait := min(maxBackoff, minBackoff<<min(f.count, 10))
+	wait += time.Duration(float64(wait) * backoffJitter * (2*rand.Float64() - 1)) //nolint:gosec // spreads load, keeps no secret
+	var hint interface{ RetryAfter() time.Duration }
+	if errors.As(err, &hint) {
+		wait = max(wait, min(hint.RetryAfter(), maxRetryAfter))
+	}
+	return failure{err: err, count: f.count + 1, until: now.add(wait)}
+}
+
+// isPermanent reports whether an error says that the token it was to renew is worth nothing any more.
+func isPermanent(err error) bool {
+	var p interface{ Permanent() bool }
+	return errors.As(err, &p) && p.Permanent()
+}

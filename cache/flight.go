@@ -1,0 +1,137 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// flight is an exchange under way. token and err may be read when done is closed.
+type flight struct {
+	done  chan struct{}
+	token Token
+	err   error
+}
+
+// errExited is what remains if Mint ends its goroutine.
+var errExited = errors.New("the provider ended the goroutine of the exchange; this is a bug in the provider")
+
+// startFlight is called with the lock held.
+func (c *TokenCache) startFlight(caller context.Context, req Request, refresh bool) *flight {
+	f := &flight{done: make(chan struct{}), err: errExited}
+	c.flights[req.Key] = f
+	c.inFlight++
+	c.running.Go(func() { c.fly(caller, f, req, refresh) })
+	return f
+}
+
+// fly runs the exchange. It ends with the cache or with its own deadline, never with the caller that caused it.
+func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh bool) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(caller))
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+
+	start := time.Now()
+	defer func() {
+		c.land(f, req, refresh)
+		close(f.done)
+		result := resultOf(f.err)
+		c.observer.Mint(req.Provider, result, time.Since(start))
+		if refresh {
+			c.observer.Refresh(result)
+		}
+	}()
+
+	place, err := c.takePlace(ctx, req)
+	if err != nil {
+		f.err = err
+		return
+	}
+	defer place.leave()
+	start = time.Now()
+	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
+	defer stop()
+	f.token, f.err = mint(ctx, req)
+	if c.ctx.Err() != nil && f.err != nil {
+		f.err = ErrClosed
+	}
+}
+
+// takePlace waits for the tenant's turn.
+func (c *TokenCache) takePlace(ctx context.Context, req Request) (*place, error) {
+	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
+	defer stop()
+	p, err := c.places.take(ctx, req.Tenant)
+	switch {
+	case err == nil:
+		return p, nil
+	case c.ctx.Err() != nil:
+		return nil, ErrClosed
+	}
+	return nil, fmt.Errorf("waited %s for other exchanges of tenant %q to end: %w", c.mintTimeout, req.Tenant, err)
+}
+
+// land keeps the result of a flight, unless the key was deleted meanwhile.
+func (c *TokenCache) land(f *flight, req Request, refresh bool) {
+	var life time.Duration
+	if f.err == nil {
+		life = f.token.GetDuration()
+	}
+	now := c.now()
+	c.mu.Lock()
+	c.inFlight--
+	if c.flights[req.Key] != f {
+		c.mu.Unlock()
+		return
+	}
+	delete(c.flights, req.Key)
+	var evicted bool
+	switch {
+	case c.closed:
+	case f.err == nil:
+		evicted = c.entries.Add(req.Key, newEntry(f.token, life, c.maxDuration, now))
+		c.failures.Remove(req.Key)
+	default:
+		c.recordFailure(req.Key, f.err, now)
+	}
+	c.mu.Unlock()
+	if evicted {
+		c.observer.Evicted()
+	}
+}
+
+// recordFailure is called with the lock held.
+func (c *TokenCache) recordFailure(key Key, err error, now instant) {
+	if isPermanent(err) {
+		c.entries.Remove(key)
+	}
+	before, _ := c.failures.Peek(key)
+	c.failures.Add(key, before.again(err, now))
+}
+
+// mint calls Mint and makes sure that what comes back is a token or an error.
+func mint(ctx context.Context, req Request) (token Token, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			token, err = nil, &PanicError{Type: fmt.Sprintf("%T", p)}
+		}
+	}()
+	token, err = req.Mint(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case isNil(token):
+		return nil, errors.New("the exchange gave neither a token nor an error; this is a bug in the provider")
+	case token.GetDuration() <= 0:
+		return nil, errors.New("the exchange gave a token that has expired already; check that the clocks agree")
+	}
+	return token, nil
+}
+
+// isNil also finds a nil pointer in the interface.
+func isNil(t Token) bool {
+	v := reflect.ValueOf(t)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}

@@ -1,0 +1,54 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Observer is told what happens in a cache. Its methods are called concurrently, on the hot path, without any lock of
+// the cache; they must not block.
+type Observer interface {
+	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time.
+	Attach(stats func() Stats)
+	// Request is called for every request: whether it was served from the cache, and whether it was served at all.
+	Request(object InvolvedObject, hit, ok bool)
+	// Mint is called after every exchange. The result is one of Results.
+	Mint(provider, result string, took time.Duration)
+	// Refresh is called after every exchange that renewed a token ahead of time, in addition to Mint.
+	Refresh(result string)
+	// Evicted is called when a token had to make room for another one.
+	Evicted()
+}
+
+type noObserver struct{}
+
+func (noObserver) Attach(func() Stats)                {}
+func (noObserver) Request(InvolvedObject, bool, bool) {}
+func (noObserver) Mint(string, string, time.Duration) {}
+func (noObserver) Refresh(string)                     {}
+func (noObserver) Evicted()                           {}
+
+// Results returns all results that an Observer can see. Except for success, panic, timeout and error, they are what an
+// error's method Result() string says.
+func Results() []string {
+	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error"}
+}
+
+// resultOf keeps the label to a known set, whatever an error says of itself.
+func resultOf(err error) string {
+	var panicked *PanicError
+	var classified interface{ Result() string }
+	switch {
+	case err == nil:
+		return "success"
+	case errors.As(err, &panicked):
+		return "panic"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.As(err, &classified) && slices.Contains(Results(), classified.Result()):
+		return classified.Result()
+	}
+	return "error"
+}

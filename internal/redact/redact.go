@@ -1,0 +1,94 @@
+// Package redact keeps secrets out of everything that prints.
+package redact
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Secret holds a string that no printing, logging or encoding package gets to see, even where it sits in a field of
+// a struct that is printed by reflection: there it shows as an address. The zero value is the empty string.
+type Secret struct {
+	value *string
+}
+
+// New returns a Secret that holds value.
+func New(value string) Secret { return Secret{&value} }
+
+// Reveal returns what is held.
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
+
+const mark = "[redacted]"
+
+// Format prints the mark under every verb.
+func (s Secret) Format(f fmt.State, _ rune) { write(f, mark) }
+
+// LogValue prints the mark in slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(mark) }
+
+// MarshalLog prints the mark in logr.
+func (s Secret) MarshalLog() any { return mark }
+
+// MarshalText prints the mark in JSON, YAML and the like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(mark), nil }
+
+// Print writes the summary of a type that redacts itself; its Format method calls it.
+func Print(f fmt.State, summary string) { write(f, summary) }
+
+func write(f fmt.State, text string) {
+	// Writing to a fmt.State cannot fail in a way that a Formatter could report.
+	_, _ = f.Write([]byte(text))
+}
+
+// maxText bounds what a stranger's message can add to ours, in bytes.
+const maxText = 512
+
+// Text makes a message that came from elsewhere fit for ours: one line, printable, bounded, without the given secrets.
+// Parts of a secret count too if they are long enough to matter: the three parts of a JWT, for example.
+func Text(message string, secrets ...string) string {
+	for _, secret := range secrets {
+		message = scrub(message, secret)
+	}
+	message = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, message)
+	message = strings.TrimSpace(message)
+	if len(message) <= maxText {
+		return message
+	}
+	cut := maxText
+	for cut > 0 && !utf8.RuneStart(message[cut]) {
+		cut--
+	}
+	return message[:cut] + "…"
+}
+
+// minSecret is the length from which a part of a secret is treated as one itself.
+const minSecret = 8
+
+func scrub(message, secret string) string {
+	if len(secret) < minSecret {
+		return message
+	}
+	message = strings.ReplaceAll(message, secret, mark)
+	if !strings.Contains(secret, ".") {
+		return message
+	}
+	for part := range strings.SplitSeq(secret, ".") {
+		if len(part) >= minSecret {
+			message = strings.ReplaceAll(message, part, mark)
+		}
+	}
+	return message
+}

@@ -1,0 +1,67 @@
+package redact_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+const canary = "canary-secret-value"
+
+func TestSecretNeverPrints(t *testing.T) {
+	type inner struct {
+		hidden redact.Secret
+		Shown  redact.Secret
+	}
+	values := map[string]any{
+		"value":   redact.New(canary),
+		"struct":  inner{redact.New(canary), redact.New(canary)},
+		"pointer": &inner{redact.New(canary), redact.New(canary)},
+		"map":     map[string]redact.Secret{"k": redact.New(canary)},
+	}
+	for name, v := range values {
+		var out strings.Builder
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%p", "%T", "%08.3f"} {
+			fmt.Fprintf(&out, verb, v)
+		}
+		slog.New(slog.NewTextHandler(&out, nil)).Info("m", "v", v)
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "v", v)
+		if err := json.NewEncoder(&out).Encode(v); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, form := range []string{canary, fmt.Sprintf("%x", canary), fmt.Sprintf("%X", canary)} {
+			if strings.Contains(out.String(), form) {
+				t.Errorf("%s leaks: %s", name, out.String())
+			}
+		}
+	}
+	if got := redact.New(canary).Reveal(); got != canary {
+		t.Errorf("Reveal() = %q", got)
+	}
+	if got := (redact.Secret{}).Reveal(); got != "" {
+		t.Errorf("zero Secret reveals %q", got)
+	}
+}
+
+func TestText(t *testing.T) {
+	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
+	for name, tc := range map[string]struct{ in, want string }{
+		"plain":            {"Incorrect token audience", "Incorrect token audience"},
+		"whole token":      {"bad token " + jwt + "!", "bad token [redacted]!"},
+		"part of a token":  {"payload eyJzdWIiOiJhIn0 seen", "payload [redacted] seen"},
+		"line breaks":      {"a\r\nb\x00c", "a  b c"},
+		"terminal escapes": {"\x1b[31mred", "[31mred"},
+		"not UTF-8":        {"a\xffb", "a b"},
+	} {
+		if got := redact.Text(tc.in, jwt); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+	if got := redact.Text(strings.Repeat("ä", 10000)); len(got) > 520 {
+		t.Errorf("%d bytes of a stranger's message survive", len(got))
+	}
+}
