@@ -1,0 +1,203 @@
+package authtest
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Issuer is a token issuer like that of a Kubernetes API server. As an http.Handler it serves the OIDC discovery
+// document and the keys; with Client it is the API server that mints the tokens. It is safe for concurrent use.
+type Issuer struct {
+	url string
+	now func() time.Time
+
+	mu        sync.Mutex
+	current   *signingKey
+	published []*signingKey
+	requests  int
+	refuse    func(serviceAccount, TokenRequestInfo) error
+}
+
+type serviceAccount = corev1.ServiceAccount
+
+type signingKey struct {
+	id      string
+	private *rsa.PrivateKey
+}
+
+// IssuerConfig configures an Issuer. The zero value is ready for use.
+type IssuerConfig struct {
+	// URL is the issuer, an https URL without a final slash. Empty: https://issuer.example.
+	URL string
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// NewIssuer returns an issuer with a new RSA key.
+func NewIssuer(config IssuerConfig) (*Issuer, error) {
+	if config.URL == "" {
+		config.URL = "https://issuer.example"
+	}
+	if u, err := url.Parse(config.URL); err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("authtest: the issuer has to be an https URL, not %q", config.URL)
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	i := &Issuer{url: config.URL, now: config.Now}
+	return i, i.Rotate(false)
+}
+
+// URL returns the issuer, as it stands in the iss claim.
+func (i *Issuer) URL() string { return i.url }
+
+// Rotate makes a new signing key. The old ones stay published if keepOld is set; otherwise the tokens that they signed
+// can no longer be verified.
+func (i *Issuer) Rotate(keepOld bool) error {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
+	if err != nil {
+		return err
+	}
+	// The API server names keys like this.
+	sum := sha256.Sum256(der)
+	key := &signingKey{id: base64.RawURLEncoding.EncodeToString(sum[:]), private: private}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.current = key
+	if !keepOld {
+		i.published = nil
+	}
+	i.published = append(i.published, key)
+	return nil
+}
+
+// ServeHTTP serves /.well-known/openid-configuration and /openid/v1/jwks, below the path of the issuer's URL.
+func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u, _ := url.Parse(i.url)
+	switch path := strings.TrimPrefix(r.URL.Path, u.Path); {
+	case r.Method != http.MethodGet:
+		http.Error(w, "405 method not allowed", http.StatusMethodNotAllowed)
+	case path == "/.well-known/openid-configuration":
+		i.serve(w, "application/json", discovery{
+			Issuer:        i.url,
+			JWKSURI:       i.url + "/openid/v1/jwks",
+			ResponseTypes: []string{"id_token"},
+			SubjectTypes:  []string{"public"},
+			Algorithms:    []string{string(jose.RS256)},
+		})
+	case path == "/openid/v1/jwks":
+		i.serve(w, "application/jwk-set+json", i.keys())
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+type discovery struct {
+	Issuer        string   `json:"issuer"`
+	JWKSURI       string   `json:"jwks_uri"`
+	ResponseTypes []string `json:"response_types_supported"`
+	SubjectTypes  []string `json:"subject_types_supported"`
+	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+}
+
+func (i *Issuer) serve(w http.ResponseWriter, contentType string, document any) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	_, _ = w.Write(body) // a client that has gone needs no answer
+}
+
+func (i *Issuer) keys() jose.JSONWebKeySet {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var set jose.JSONWebKeySet
+	for _, k := range i.published {
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: &k.private.PublicKey, KeyID: k.id, Algorithm: string(jose.RS256), Use: "sig"})
+	}
+	return set
+}
+
+// HTTPClient returns a client that gets the issuer's documents without a network, for AWS.AddOIDCProvider. It refuses
+// every other host.
+func (i *Issuer) HTTPClient() *http.Client {
+	u, _ := url.Parse(i.url)
+	return &http.Client{Transport: handlerTransport{host: u.Host, handler: i}}
+}
+
+// Claims returns the claims of a token that the API server would issue for a ServiceAccount. Change them to make a token
+// that it never would, and have it signed with Sign.
+func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime time.Duration) map[string]any {
+	now := i.now()
+	return map[string]any{
+		"iss": i.url,
+		"sub": "system:serviceaccount:" + sa.Namespace + ":" + sa.Name,
+		"aud": audiences,
+		"iat": now.Unix(),
+		"nbf": now.Unix(),
+		"exp": now.Add(lifetime).Unix(),
+		"jti": uuid.NewString(),
+		"kubernetes.io": map[string]any{
+			"namespace":      sa.Namespace,
+			"serviceaccount": map[string]any{"name": sa.Name, "uid": string(sa.UID)},
+		},
+	}
+}
+
+// Sign returns a JWT with the given claims, signed with the current key.
+func (i *Issuer) Sign(claims map[string]any) (string, error) {
+	i.mu.Lock()
+	key := i.current
+	i.mu.Unlock()
+	return sign(claims, map[string]any{"alg": "RS256", "kid": key.id}, key.private)
+}
+
+// SignWithHeader returns a JWT with a header of the caller's, signed with the current key as RS256 whatever the header
+// says: without kid, say, or with alg none.
+func (i *Issuer) SignWithHeader(claims, header map[string]any) (string, error) {
+	i.mu.Lock()
+	key := i.current
+	i.mu.Unlock()
+	return sign(claims, header, key.private)
+}
+
+func sign(claims, header map[string]any, key *rsa.PrivateKey) (string, error) {
+	h, err := json.Marshal(header)
+	if err != nil {
+		return "", err
+	}
+	c, err := json.Marshal(claims)
+	if err != nil {
+		return "", err
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	input := encode(h) + "." + encode(c)
+	digest := sha256.Sum256([]byte(input))
+	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, digest[:])
+	if err != nil {
+		return "", err
+	}
+	return input + "." + encode(signature), nil
+}

@@ -1,0 +1,44 @@
+package aws
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// CredentialsProvider hands the credentials to clients of the AWS SDK. It is safe for concurrent use.
+type CredentialsProvider struct {
+	provider *Provider
+	opts     []auth.Option
+}
+
+var _ aws.CredentialsProvider = (*CredentialsProvider)(nil)
+
+// NewCredentialsProvider returns an aws.CredentialsProvider for the options of auth.GetAccessToken. It has a Provider of
+// its own; use the method of a Provider that you share if you make many.
+//
+// Give it a cache with auth.WithCache: clients of the SDK ask for credentials before every request.
+func NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
+	return (&Provider{}).NewCredentialsProvider(opts...)
+}
+
+// NewCredentialsProvider returns an aws.CredentialsProvider that uses p.
+func (p *Provider) NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
+	return &CredentialsProvider{provider: p, opts: opts}
+}
+
+// Retrieve implements aws.CredentialsProvider. It honours the context of each call, and its errors are those of
+// auth.GetAccessToken.
+func (c *CredentialsProvider) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	token, err := auth.GetAccessToken(ctx, c.provider, c.opts...)
+	if err != nil {
+		return aws.Credentials{}, err
+	}
+	own, err := FromToken(token)
+	if err != nil {
+		return aws.Credentials{}, err
+	}
+	return own.Credentials(), nil
+}

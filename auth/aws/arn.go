@@ -1,0 +1,113 @@
+package aws
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/workloadid/workloadid/internal/awsname"
+)
+
+// RoleARN is the name of an IAM role: arn:<partition>:iam::<account>:role<path><name>.
+type RoleARN struct {
+	// Partition is one of AWS's, such as "aws" or "aws-cn".
+	Partition string
+	// Account has 12 digits.
+	Account string
+	// Path begins and ends with a slash; mostly it is "/".
+	Path string
+	// Name has at most 64 characters.
+	Name string
+}
+
+// String returns the ARN.
+func (a RoleARN) String() string {
+	return "arn:" + a.Partition + ":iam::" + a.Account + ":role" + a.Path + a.Name
+}
+
+const (
+	maxRolePath = 512
+	maxRoleName = 64
+)
+
+// ParseRoleARN parses the ARN of an IAM role. The error says what is wrong with it, without repeating it.
+func ParseRoleARN(s string) (RoleARN, error) {
+	var a RoleARN
+	rest, ok := strings.CutPrefix(s, "arn:")
+	if !ok {
+		return a, errors.New(`it does not begin with "arn:"`)
+	}
+	a.Partition, rest, _ = strings.Cut(rest, ":")
+	if !awsname.KnownPartition(a.Partition) {
+		return a, fmt.Errorf("AWS has no partition %q", a.Partition)
+	}
+	service, rest, _ := strings.Cut(rest, ":")
+	if service != "iam" {
+		return a, wrongService(service)
+	}
+	region, rest, _ := strings.Cut(rest, ":")
+	if region != "" {
+		return a, fmt.Errorf("roles have no region, but it has %q", region)
+	}
+	a.Account, rest, ok = strings.Cut(rest, ":")
+	if !ok || !awsname.ValidAccount(a.Account) {
+		return a, fmt.Errorf("the account has to be 12 digits, not %q", a.Account)
+	}
+	resource, ok := strings.CutPrefix(rest, "role/")
+	if !ok {
+		return a, wrongResource(rest)
+	}
+	slash := strings.LastIndexByte(resource, '/')
+	a.Path, a.Name = rest[len("role"):len("role/")+slash+1], resource[slash+1:]
+	return a, a.check()
+}
+
+func (a RoleARN) check() error {
+	switch {
+	case a.Name == "":
+		return errors.New("the name of the role is missing")
+	case len(a.Name) > maxRoleName:
+		return fmt.Errorf("the name of the role has %d characters, at most %d are allowed", len(a.Name), maxRoleName)
+	case !all(a.Name, isNameChar):
+		return fmt.Errorf("the name of the role may hold letters, digits and +=,.@_- only, but is %q", a.Name)
+	case len(a.Path) > maxRolePath:
+		return fmt.Errorf("the path of the role has %d characters, at most %d are allowed", len(a.Path), maxRolePath)
+	case !all(a.Path, isPathChar) || strings.Contains(a.Path, "//"):
+		return fmt.Errorf("the path of the role may hold printable ASCII without blanks or empty parts only, but is %q", a.Path)
+	}
+	return nil
+}
+
+// The next two name the mistakes that people make most.
+func wrongService(service string) error {
+	if service == "sts" {
+		return errors.New("it names a session (sts); give the role itself (iam)")
+	}
+	return fmt.Errorf("the service has to be iam, not %q", service)
+}
+
+func wrongResource(resource string) error {
+	kind, _, _ := strings.Cut(resource, "/")
+	switch kind {
+	case "oidc-provider":
+		return errors.New("it names an OIDC provider; give the role that trusts it")
+	case "user", "group", "policy", "instance-profile", "saml-provider":
+		return fmt.Errorf("it names a %s, not a role", kind)
+	}
+	return fmt.Errorf("the resource has to be role/<name>, not %q", resource)
+}
+
+func isNameChar(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_+=,.@-", c) >= 0
+}
+
+func isPathChar(c byte) bool { return c > ' ' && c < 0x7f }
+
+func all(s string, ok func(byte) bool) bool {
+	for i := range len(s) {
+		if !ok(s[i]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,31 @@
+// Package aws turns ServiceAccounts into AWS credentials: through AssumeRoleWithWebIdentity for a ServiceAccount (IAM
+// roles for service accounts), and through the SDK's own chain for the controller itself.
+//
+// A tenant names the role on a ServiceAccount of his namespace:
+//
+//	metadata:
+//	  annotations:
+//	    eks.amazonaws.com/role-arn: arn:aws:iam::123456789012:role/tenant-a
+//
+// and the role's trust policy names the cluster's issuer and that ServiceAccount:
+//
+//	"Principal": {"Federated": "arn:aws:iam::123456789012:oidc-provider/<issuer without https://>"},
+//	"Action": "sts:AssumeRoleWithWebIdentity",
+//	"Condition": {"StringEquals": {
+//	  "<issuer without https://>:sub": "system:serviceaccount:tenant-a:app",
+//	  "<issuer without https://>:aud": "sts.amazonaws.com"}}
+//
+// The controller hands the credentials to any client of the AWS SDK:
+//
+//	provider := &aws.Provider{} // one for the whole controller
+//
+//	credentials := provider.NewCredentialsProvider(
+//		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
+//		auth.WithCache(tokenCache, object),
+//		auth.WithSTSRegion("eu-central-1"))
+//	bucket := s3.New(s3.Options{Region: "eu-central-1", Credentials: credentials})
+//
+// The region is that of auth.WithSTSRegion, else the environment variable AWS_REGION; STS answers at the region's own
+// endpoint. For a ServiceAccount nothing else of the environment counts. Session names are "<namespace>.<name>", so
+// that CloudTrail shows who acted; names that are too long for AWS end in a hash instead.
+package aws

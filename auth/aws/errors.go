@@ -1,0 +1,125 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// exchangeError explains why STS gave no credentials for a ServiceAccount.
+func exchangeError(err error, arn string, sa corev1.ServiceAccount, oidcToken string) error {
+	e := classify(err, opAssumeRole, oidcToken)
+	e.Message = fmt.Sprintf("role %q: %s", arn, e.Message)
+	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+	switch {
+	case e.Code == "AccessDenied":
+		e.Remedy = fmt.Sprintf("let the role's trust policy allow sts:AssumeRoleWithWebIdentity to the cluster's OIDC provider for the subject %q", subject)
+	case strings.Contains(e.Message, "No OpenIDConnect provider found"):
+		e.Remedy = "create the IAM OIDC provider for the cluster's issuer in the account of the role"
+	case strings.Contains(e.Message, "audience"):
+		e.Remedy = fmt.Sprintf("add the token's audience to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
+	case cannotVerify(e.Code, e.Message):
+		e.Remedy = "make the issuer's discovery document and keys readable for AWS, and publish the current keys"
+	}
+	return e
+}
+
+// classify sorts an error of the SDK by status and code first and by its text only where that says nothing.
+func classify(err error, operation, secret string) *auth.Error {
+	e := &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable, Err: err}
+	var response *awshttp.ResponseError
+	if errors.As(err, &response) {
+		e.StatusCode, e.RequestID = response.HTTPStatusCode(), redact.Text(response.ServiceRequestID(), secret)
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		e.Code, e.Message = redact.Text(api.ErrorCode(), secret), redact.Text(api.ErrorMessage(), secret)
+		e.Reason, e.Remedy = reasonOf(e.Code, e.Message, e.StatusCode)
+		return e
+	}
+	e.Message = transportMessage(err, secret)
+	if e.StatusCode == http.StatusTooManyRequests {
+		e.Reason = auth.ErrThrottled
+	}
+	return e
+}
+
+// reasonOf knows the codes of AWS STS.
+func reasonOf(code, message string, status int) (auth.Reason, string) {
+	switch {
+	case strings.HasPrefix(code, "Throttl"), code == "RequestLimitExceeded", code == "TooManyRequestsException",
+		status == http.StatusTooManyRequests:
+		return auth.ErrThrottled, ""
+	case status >= http.StatusInternalServerError, code == "IDPCommunicationError", cannotVerify(code, message):
+		return auth.ErrUnavailable, ""
+	case code == "ExpiredTokenException":
+		return auth.ErrUnavailable, "check the clock of the cluster's control plane: STS finds a new token expired"
+	case code == "RegionDisabledException":
+		return auth.ErrMisconfigured, "activate STS for the region in the account, or use another region"
+	case code == "ValidationError", code == "MalformedPolicyDocument", code == "PackedPolicyTooLarge":
+		return auth.ErrMisconfigured, ""
+	case status >= http.StatusBadRequest:
+		return auth.ErrDenied, ""
+	}
+	return auth.ErrUnavailable, ""
+}
+
+// cannotVerify is STS's trouble with fetching the issuer's keys: it has not judged the token.
+func cannotVerify(code, message string) bool {
+	return code == "InvalidIdentityToken" && strings.Contains(message, "retrieve verification key")
+}
+
+// takesAMoment tells errors that go away by themselves when a cluster or its keys are new.
+func takesAMoment(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) &&
+		(api.ErrorCode() == "IDPCommunicationError" || cannotVerify(api.ErrorCode(), api.ErrorMessage()))
+}
+
+// transportMessage describes errors that are not an answer of the service, without what the answer held.
+func transportMessage(err error, secret string) string {
+	var undecodable *smithy.DeserializationError
+	var tooLarge *http.MaxBytesError
+	var request *url.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timed out"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	case errors.As(err, &tooLarge):
+		return fmt.Sprintf("the answer is larger than %d bytes", tooLarge.Limit)
+	case errors.As(err, &undecodable):
+		return "the answer cannot be read"
+	case errors.As(err, &request):
+		return redact.Text(fmt.Sprintf("no answer from %q: %v", hostOf(request.URL), request.Err), secret)
+	}
+	return redact.Text(err.Error(), secret)
+}
+
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// accountOf returns the account of an ARN, "" if it is none.
+func accountOf(arn string) string {
+	parts := strings.SplitN(arn, ":", 6)
+	if len(parts) < 6 || !awsname.ValidAccount(parts[4]) {
+		return ""
+	}
+	return parts[4]
+}

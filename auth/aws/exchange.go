@@ -1,0 +1,156 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const (
+	opAssumeRole = "assume role with web identity"
+
+	maxAttempts = 3
+	maxDelay    = 5 * time.Second
+)
+
+// NewTokenForServiceAccount exchanges the ServiceAccount's token for credentials of its role.
+func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa corev1.ServiceAccount,
+	opts *auth.Options) (auth.Token, error) {
+	arn, err := p.GetIdentity(sa, opts)
+	if err != nil {
+		return nil, err
+	}
+	client, err := p.stsClient(opts)
+	if err != nil {
+		return nil, err
+	}
+	session := sessionName(sa.Namespace, sa.Name)
+	out, err := client.AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
+		RoleArn:          &arn,
+		RoleSessionName:  &session,
+		WebIdentityToken: &oidcToken,
+	})
+	if err != nil {
+		return nil, exchangeError(err, arn, sa, oidcToken)
+	}
+	return sessionToken(out, session, time.Now())
+}
+
+// stsClient is made of explicit options only: nothing of the environment signs or directs the request.
+func (p *Provider) stsClient(opts *auth.Options) (*sts.Client, error) {
+	httpClient, err := p.httpClient(opts)
+	if err != nil {
+		return nil, err
+	}
+	o := sts.Options{
+		Region:      p.stsRegion(opts),
+		HTTPClient:  httpClient,
+		Credentials: aws.AnonymousCredentials{},
+		Retryer:     newRetryer(),
+	}
+	if opts.STSEndpoint != "" {
+		o.BaseEndpoint = &opts.STSEndpoint
+	} else {
+		// An endpoint that was given is used as it is.
+		o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
+		o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
+	}
+	return sts.New(o), nil
+}
+
+// httpClient returns the client of the options, or a shared one. Either follows no redirect and reads bounded answers.
+func (p *Provider) httpClient(opts *auth.Options) (*http.Client, error) {
+	if opts.HTTPClient == nil {
+		client, err := p.transports.Client(opts.ProxyURL, "")
+		if err != nil {
+			return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
+		}
+		return client, nil
+	}
+	guarded := *opts.HTTPClient
+	if guarded.Transport == nil {
+		guarded.Transport = http.DefaultTransport
+	}
+	guarded.Transport = transport.Bounded(guarded.Transport)
+	guarded.CheckRedirect = transport.NoRedirect
+	if guarded.Timeout == 0 {
+		guarded.Timeout = transport.RequestTimeout
+	}
+	return &guarded, nil
+}
+
+func newRetryer() aws.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts = maxAttempts
+		o.MaxBackoff = maxDelay
+		o.Retryables = append(o.Retryables, retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			return aws.BoolTernary(takesAMoment(err))
+		}))
+	})
+}
+
+func fips(on bool) aws.FIPSEndpointState {
+	if on {
+		return aws.FIPSEndpointStateEnabled
+	}
+	return aws.FIPSEndpointStateUnset
+}
+
+func dualStack(on bool) aws.DualStackEndpointState {
+	if on {
+		return aws.DualStackEndpointStateEnabled
+	}
+	return aws.DualStackEndpointStateUnset
+}
+
+// maxSession is what no session of AWS lives longer than, with an hour for clocks that differ.
+const maxSession = 13 * time.Hour
+
+// sessionToken takes over what STS answered, if it is whole.
+func sessionToken(out *sts.AssumeRoleWithWebIdentityOutput, session string, now time.Time) (*Token, error) {
+	incomplete := func(what string) error {
+		return &auth.Error{Provider: ProviderName, Operation: opAssumeRole, Reason: auth.ErrUnavailable,
+			Message: "the answer of STS cannot be used: " + what,
+			Remedy:  "check that the STS endpoint is one, and that the clocks agree"}
+	}
+	if out == nil || out.Credentials == nil {
+		return nil, incomplete("it holds no credentials")
+	}
+	c := out.Credentials
+	switch {
+	case aws.ToString(c.AccessKeyId) == "":
+		return nil, incomplete("AccessKeyId is missing")
+	case aws.ToString(c.SecretAccessKey) == "":
+		return nil, incomplete("SecretAccessKey is missing")
+	case aws.ToString(c.SessionToken) == "":
+		return nil, incomplete("SessionToken is missing")
+	case c.Expiration == nil || c.Expiration.IsZero():
+		return nil, incomplete("Expiration is missing")
+	case !c.Expiration.After(now):
+		return nil, incomplete(fmt.Sprintf("Expiration %s has passed", c.Expiration.UTC().Format(time.RFC3339)))
+	case c.Expiration.After(now.Add(maxSession)):
+		return nil, incomplete(fmt.Sprintf("Expiration %s is further away than any session lives", c.Expiration.UTC().Format(time.RFC3339)))
+	}
+	t := &Token{
+		accessKeyID:     *c.AccessKeyId,
+		secretAccessKey: redact.New(*c.SecretAccessKey),
+		sessionToken:    redact.New(*c.SessionToken),
+		expiresAt:       *c.Expiration,
+		sessionName:     session,
+	}
+	if out.AssumedRoleUser != nil {
+		t.assumedRoleARN = aws.ToString(out.AssumedRoleUser.Arn)
+	}
+	t.accountID = accountOf(t.assumedRoleARN)
+	return t, nil
+}

@@ -1,0 +1,149 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// ProviderName is the name by which users pick this provider.
+const ProviderName = "aws"
+
+// Annotations of the ServiceAccount. They are those of Amazon EKS.
+const (
+	// RoleARNAnnotation names the IAM role. Required.
+	RoleARNAnnotation = "eks.amazonaws.com/role-arn"
+	// AudienceAnnotation replaces the audience of the ServiceAccount's token. It has to be in auth.Policy.Audiences.
+	AudienceAnnotation = "eks.amazonaws.com/audience"
+	// TokenExpirationAnnotation is the lifetime of the ServiceAccount's token in seconds, at least 600.
+	TokenExpirationAnnotation = "eks.amazonaws.com/token-expiration" //nolint:gosec // a name, not a credential
+)
+
+// DefaultAudience is the audience that the IAM OIDC provider of a cluster expects.
+const DefaultAudience = "sts.amazonaws.com"
+
+// Provider implements auth.Provider for AWS. The zero value is ready for use. It keeps connections and what it has
+// learned about its surroundings, so share one in the whole controller. It is safe for concurrent use if its fields are
+// not changed any more.
+type Provider struct {
+	// AllowedSTSHosts are hosts, with the port if it is not 443, that auth.WithSTSEndpoint may name besides those of
+	// AWS. They get to see the tokens of ServiceAccounts.
+	AllowedSTSHosts []string
+	// UseFIPSEndpoint selects endpoints that conform to FIPS 140.
+	UseFIPSEndpoint bool
+	// UseDualStackEndpoint selects endpoints that are reachable with IPv6 too.
+	UseDualStackEndpoint bool
+
+	transports transport.Pool
+	chains     chains
+
+	environment sync.Once
+	region      string // of the environment
+}
+
+var (
+	_ auth.Provider              = (*Provider)(nil)
+	_ auth.OptionsValidator      = (*Provider)(nil)
+	_ auth.CacheKeyContributor   = (*Provider)(nil)
+	_ auth.TokenLifetimeProvider = (*Provider)(nil)
+)
+
+// GetName returns ProviderName.
+func (*Provider) GetName() string { return ProviderName }
+
+// ValidateOptions refuses an STS endpoint that is not one, and a missing region.
+func (p *Provider) ValidateOptions(opts *auth.Options) error {
+	if opts.STSEndpoint != "" {
+		if err := checkSTSEndpoint(opts.STSEndpoint, p.AllowedSTSHosts); err != nil {
+			return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+				Message: fmt.Sprintf("the STS endpoint %q is refused: %v", opts.STSEndpoint, err),
+				Remedy:  "use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com"}
+		}
+	}
+	switch region := p.stsRegion(opts); {
+	case region == "":
+		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+			Message: "the region of AWS STS is not known",
+			Remedy:  "pass WithSTSRegion, or set the environment variable AWS_REGION of the controller"}
+	case !awsname.ValidRegion(region):
+		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+			Message: fmt.Sprintf("%q is not an AWS region", region), Remedy: "use one such as eu-central-1"}
+	}
+	return nil
+}
+
+// stsRegion reads the environment once: it cannot change under a running program.
+func (p *Provider) stsRegion(opts *auth.Options) string {
+	if opts.STSRegion != "" {
+		return opts.STSRegion
+	}
+	p.environment.Do(func() { p.region = os.Getenv("AWS_REGION") })
+	return p.region
+}
+
+// AddToCacheKey implements auth.CacheKeyContributor.
+func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount, opts *auth.Options) {
+	if opts.STSRegion == "" {
+		key.Add("awsRegion", p.stsRegion(opts))
+	}
+	if p.UseFIPSEndpoint {
+		key.Add("awsFIPS", "true")
+	}
+	if p.UseDualStackEndpoint {
+		key.Add("awsDualStack", "true")
+	}
+}
+
+// GetAudiences returns DefaultAudience, or that of AudienceAnnotation if the controller allows it.
+func (*Provider) GetAudiences(_ context.Context, sa corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+	audience, ok := sa.Annotations[AudienceAnnotation]
+	if !ok || audience == DefaultAudience {
+		return []string{DefaultAudience}, nil
+	}
+	if err := opts.CheckAudience(audience); err != nil {
+		return nil, err
+	}
+	return []string{audience}, nil
+}
+
+// GetIdentity returns the role ARN of the ServiceAccount.
+func (*Provider) GetIdentity(sa corev1.ServiceAccount, _ *auth.Options) (string, error) {
+	arn, ok := sa.Annotations[RoleARNAnnotation]
+	if !ok {
+		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+			Message: fmt.Sprintf("the annotation %q is missing", RoleARNAnnotation),
+			Remedy:  "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>"}
+	}
+	if _, err := ParseRoleARN(arn); err != nil {
+		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+			Message: fmt.Sprintf("the annotation %q is not the ARN of a role: %v: %.600q", RoleARNAnnotation, err, arn),
+			Remedy:  "set it to arn:aws:iam::<account>:role/<name>"}
+	}
+	return arn, nil
+}
+
+// GetTokenLifetime returns what TokenExpirationAnnotation says.
+func (*Provider) GetTokenLifetime(sa corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
+	text, ok := sa.Annotations[TokenExpirationAnnotation]
+	if !ok {
+		return 0, nil
+	}
+	const minimum, maximum = 600, 1 << 32
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds < minimum || seconds > maximum {
+		return 0, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+			Message: fmt.Sprintf("the annotation %q is not a number of seconds from %d to %d: %.100q",
+				TokenExpirationAnnotation, minimum, int64(maximum), text),
+			Remedy: "set it to 3600 or remove it"}
+	}
+	return time.Duration(seconds) * time.Second, nil
+}

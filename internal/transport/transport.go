@@ -1,0 +1,166 @@
+// Package transport has the HTTP clients that providers share: one set of connections for each proxy and certificate
+// authority, with time-outs, bounded answers, and no redirects.
+package transport
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+const (
+	// maxTransports bounds how many sets of connections a pool keeps: tenants can set proxies.
+	maxTransports = 64
+	// MaxBody bounds what is read of an answer, in bytes.
+	MaxBody = 1 << 20
+	// RequestTimeout bounds one request with its answer, in addition to its context.
+	RequestTimeout = 20 * time.Second
+
+	dialTimeout      = 5 * time.Second
+	handshakeTimeout = 5 * time.Second
+	idleTimeout      = 90 * time.Second
+	idlePerHost      = 64
+)
+
+// Pool keeps one client for each proxy and certificate authority. The zero value is ready for use, and a Pool is safe for
+// concurrent use.
+type Pool struct {
+	mu      sync.Mutex
+	clients *simplelru.LRU[key, *http.Client]
+}
+
+type key struct {
+	proxy string
+	ca    [sha256.Size]byte
+}
+
+// Client returns the client for a proxy (nil: what the environment says) and additional certificate authorities in PEM
+// (empty: the system's alone are trusted; otherwise these alone).
+func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
+	k := key{ca: sha256.Sum256([]byte(ca))}
+	if proxy != nil {
+		k.proxy = proxy.String()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients == nil {
+		var err error
+		p.clients, err = simplelru.NewLRU(maxTransports, func(_ key, c *http.Client) { c.CloseIdleConnections() })
+		if err != nil {
+			return nil, err
+		}
+	}
+	if c, ok := p.clients.Get(k); ok {
+		return c, nil
+	}
+	c, err := newClient(proxy, ca)
+	if err != nil {
+		return nil, err
+	}
+	p.clients.Add(k, c)
+	return c, nil
+}
+
+// CloseIdleConnections closes what no request uses.
+func (p *Pool) CloseIdleConnections() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients == nil {
+		return
+	}
+	for _, c := range p.clients.Values() {
+		c.CloseIdleConnections()
+	}
+}
+
+func newClient(proxy *url.URL, ca string) (*http.Client, error) {
+	t := &http.Transport{
+		Proxy:                  ProxyFunc(proxy),
+		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		ForceAttemptHTTP2:      true,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    handshakeTimeout,
+		ResponseHeaderTimeout:  RequestTimeout,
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConns:           4 * idlePerHost,
+		MaxIdleConnsPerHost:    idlePerHost,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	if ca != "" {
+		t.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM([]byte(ca)) {
+			return nil, errors.New("there is no PEM certificate in the certificate authority data")
+		}
+	}
+	return &http.Client{Transport: Bounded(t), Timeout: RequestTimeout, CheckRedirect: NoRedirect}, nil
+}
+
+// NoRedirect is for http.Client.CheckRedirect: a service that hands out credentials answers itself, and what it is sent
+// is for nobody else.
+func NoRedirect(req *http.Request, _ []*http.Request) error {
+	return fmt.Errorf("refused to follow a redirect to host %q", req.URL.Host)
+}
+
+// ProxyFunc returns what http.Transport.Proxy wants for a proxy (nil: what the environment says). It never has a metadata service asked through a proxy: it would answer for the proxy's machine.
+func ProxyFunc(proxy *url.URL) func(*http.Request) (*url.URL, error) {
+	choose := http.ProxyFromEnvironment
+	if proxy != nil {
+		choose = http.ProxyURL(proxy)
+	}
+	return func(r *http.Request) (*url.URL, error) {
+		if isLocal(r.URL.Hostname()) {
+			return nil, nil
+		}
+		return choose(r)
+	}
+}
+
+// isLocal knows loopback, link-local and metadata addresses.
+func isLocal(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if host == "localhost" || host == "metadata.google.internal" || host == "metadata" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	ip = ip.Unmap().WithZone("")
+	return ip.IsLoopback() || ip.IsLinkLocalUnicast() || awsMetadata.Contains(ip)
+}
+
+// awsMetadata has the IPv6 addresses of the instance metadata service and of EKS Pod Identity: fd00:ec2::254 and ::23.
+var awsMetadata = netip.MustParsePrefix("fd00:ec2::/32")
+
+// Bounded returns a RoundTripper that reads at most MaxBody bytes of each answer and fails beyond that.
+func Bounded(next http.RoundTripper) http.RoundTripper { return bounded{next} }
+
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, MaxBody)
+	return resp, nil
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+func (b bounded) CloseIdleConnections() {
+	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

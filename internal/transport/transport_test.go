@@ -1,0 +1,130 @@
+package transport_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func get(t *testing.T, c *http.Client, target string) (string, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+func client(t *testing.T, p *transport.Pool, proxy *url.URL, ca string) *http.Client {
+	t.Helper()
+	c, err := p.Client(proxy, ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+func TestConnectionsAreShared(t *testing.T) {
+	var connections atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { connections.Add(1); return ctx }
+	server.StartTLS()
+	defer server.Close()
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	var pool transport.Pool
+	for range 10 {
+		if body, err := get(t, client(t, &pool, nil, ca), server.URL); err != nil || body != "hello" {
+			t.Fatalf("%q, %v", body, err)
+		}
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d connections for ten requests", n)
+	}
+	if client(t, &pool, nil, ca) == client(t, &pool, nil, "") {
+		t.Error("different certificate authorities share a client")
+	}
+	if _, err := get(t, client(t, &pool, nil, ""), server.URL); err == nil {
+		t.Error("a certificate that the system does not trust was accepted")
+	}
+	pool.CloseIdleConnections()
+}
+
+func TestWhatAServerMayNotDo(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://127.0.0.1:1/stolen", http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("a", transport.MaxBody+1))
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c := client(t, &transport.Pool{}, nil, "")
+	if _, err := get(t, c, server.URL+"/redirect"); err == nil || !strings.Contains(err.Error(), `"127.0.0.1:1"`) {
+		t.Errorf("redirect: %v", err)
+	}
+	var tooLarge *http.MaxBytesError
+	if _, err := get(t, c, server.URL+"/large"); !errors.As(err, &tooLarge) {
+		t.Errorf("large answer: %v", err)
+	}
+}
+
+func TestProxyIsNotUsedForLocalServices(t *testing.T) {
+	var asked atomic.Value
+	asked.Store("")
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked.Store(r.URL.Host) }))
+	defer proxy.Close()
+	proxyURL, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, &transport.Pool{}, proxyURL, "")
+	if _, err := get(t, c, "http://sts.example/"); err != nil || asked.Load() != "sts.example" {
+		t.Errorf("the proxy was asked for %q, %v", asked.Load(), err)
+	}
+	asked.Store("")
+	own := httptest.NewServer(http.NotFoundHandler())
+	defer own.Close()
+	if _, err := get(t, c, own.URL); err != nil || asked.Load() != "" {
+		t.Errorf("loopback went through the proxy: %q, %v", asked.Load(), err)
+	}
+}
+
+func TestBadCertificateAuthority(t *testing.T) {
+	if _, err := (&transport.Pool{}).Client(nil, "secret"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPoolIsBounded(t *testing.T) {
+	var pool transport.Pool
+	first := client(t, &pool, &url.URL{Scheme: "http", Host: "proxy-0"}, "")
+	for i := range 100 {
+		client(t, &pool, &url.URL{Scheme: "http", Host: fmt.Sprintf("proxy-%d", i+1)}, "")
+	}
+	if client(t, &pool, &url.URL{Scheme: "http", Host: "proxy-0"}, "") == first {
+		t.Error("clients of a hundred proxies are kept")
+	}
+}
