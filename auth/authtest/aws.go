@@ -1,0 +1,210 @@
+package authtest
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, and STS.
+type AWS struct {
+	cloud *Cloud
+
+	mu        sync.Mutex
+	providers map[string]*oidcProvider // by account and issuer
+	roles     map[string]*Trust        // by ARN
+	keys      map[string]*accessKey    // by access key ID
+}
+
+// Trust says who may assume a role, as its trust policy does.
+type Trust struct {
+	// Issuer is the issuer of an OIDC provider in the role's account.
+	Issuer string
+	// Subjects are the sub claims that may assume the role, compared whole (StringEquals).
+	Subjects []string
+	// SubjectPatterns are patterns of sub claims in which * stands for any text (StringLike).
+	SubjectPatterns []string
+	// Audiences are the aud claims that may. Empty: those of the OIDC provider.
+	Audiences []string
+	// Principals are ARNs of roles, of sessions and of users that may assume the role with AssumeRole. An account's
+	// root, arn:aws:iam::<account>:root, stands for everyone in it.
+	Principals []string
+	// ExternalID is what AssumeRole has to bring, if it is set.
+	ExternalID string
+	// MaxSession is the role's MaxSessionDuration. 0: an hour.
+	MaxSession time.Duration
+}
+
+// Identity says whose credentials an access key ID belongs to.
+type Identity struct {
+	// ARN is that of the session or the user.
+	ARN string
+	// RoleARN and SessionName are empty for a user.
+	RoleARN, SessionName string
+	// Subject is the sub claim of the token that was exchanged; empty for AssumeRole and for users.
+	Subject string
+	// Expiration is zero for a user.
+	Expiration time.Time
+}
+
+type accessKey struct {
+	Identity
+	id, secret, sessionToken string
+	account                  string
+	userID                   string
+}
+
+func newAWS(c *Cloud) *AWS {
+	return &AWS{cloud: c, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{}}
+}
+
+// AddOIDCProvider has an account trust an issuer. fetch gets the issuer's documents: Issuer.HTTPClient, or a client
+// that trusts the certificate of a real one. The client IDs are the audiences that the account accepts.
+func (a *AWS) AddOIDCProvider(account, issuer string, fetch *http.Client, clientIDs ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.providers[account+" "+issuer] = &oidcProvider{issuer: issuer, fetch: fetch, clientIDs: slices.Clone(clientIDs)}
+}
+
+// RemoveOIDCProvider undoes AddOIDCProvider.
+func (a *AWS) RemoveOIDCProvider(account, issuer string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.providers, account+" "+issuer)
+}
+
+// SetRole creates a role, arn:<partition>:iam::<account>:role/<name>, or replaces its trust policy.
+func (a *AWS) SetRole(arn string, trust Trust) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.roles[arn] = &trust
+}
+
+// RemoveRole removes a role. Credentials that were handed out stay valid, as they do in AWS.
+func (a *AWS) RemoveRole(arn string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.roles, arn)
+}
+
+// AddUser creates a user with an access key.
+func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string) {
+	k := &accessKey{id: "AKIA" + randomName(16), secret: randomSecret(30), account: account, userID: "AIDA" + randomName(17)}
+	k.ARN = "arn:aws:iam::" + account + ":user/" + name
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keys[k.id] = k
+	return k.id, k.secret
+}
+
+// Identity returns whose credentials these are.
+func (a *AWS) Identity(accessKeyID string) (Identity, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k, ok := a.keys[accessKeyID]
+	if !ok {
+		return Identity{}, false
+	}
+	return k.Identity, true
+}
+
+// newSession makes temporary credentials for a role.
+func (a *AWS) newSession(roleARN, session, subject string, lifetime time.Duration) *accessKey {
+	parts := strings.SplitN(roleARN, ":", 6)
+	name := parts[5][strings.LastIndexByte(parts[5], '/')+1:]
+	k := &accessKey{
+		id: "ASIA" + randomName(16), secret: randomSecret(30), sessionToken: randomSecret(180),
+		account: parts[4], userID: "AROA" + randomName(17) + ":" + session,
+	}
+	k.Identity = Identity{
+		ARN:     fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/%s", parts[1], parts[4], name, session),
+		RoleARN: roleARN, SessionName: session, Subject: subject,
+		Expiration: a.cloud.time().Add(lifetime).UTC().Truncate(time.Second),
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keys[k.id] = k
+	return k
+}
+
+func (a *AWS) role(arn string) (Trust, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t, ok := a.roles[arn]
+	if !ok {
+		return Trust{}, false
+	}
+	return *t, true
+}
+
+func (a *AWS) provider(account, issuer string) *oidcProvider {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.providers[account+" "+issuer]
+}
+
+func (a *AWS) key(id string) (accessKey, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k, ok := a.keys[id]
+	if !ok {
+		return accessKey{}, false
+	}
+	return *k, true
+}
+
+func (t Trust) maxSession() time.Duration {
+	if t.MaxSession == 0 {
+		return time.Hour
+	}
+	return t.MaxSession
+}
+
+// admits evaluates the conditions on a token's subject and audience.
+func (t Trust) admits(subject string, audiences []string) bool {
+	if len(t.Audiences) > 0 && !slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(t.Audiences, a) }) {
+		return false
+	}
+	return slices.Contains(t.Subjects, subject) ||
+		slices.ContainsFunc(t.SubjectPatterns, func(p string) bool { return like(p, subject) })
+}
+
+// like is StringLike: * stands for any text, ? for one character.
+func like(pattern, s string) bool {
+	if pattern == "" {
+		return s == ""
+	}
+	switch pattern[0] {
+	case '*':
+		return like(pattern[1:], s) || s != "" && like(pattern, s[1:])
+	case '?':
+		return s != "" && like(pattern[1:], s[1:])
+	}
+	return s != "" && s[0] == pattern[0] && like(pattern[1:], s[1:])
+}
+
+func (t Trust) admitsPrincipal(k accessKey) bool {
+	partition := strings.SplitN(k.ARN, ":", 3)[1]
+	root := "arn:" + partition + ":iam::" + k.account + ":root"
+	return slices.ContainsFunc(t.Principals, func(p string) bool {
+		return p == k.ARN || p == root || k.RoleARN != "" && p == k.RoleARN
+	})
+}
+
+func randomName(n int) string {
+	return base32.StdEncoding.EncodeToString(random(n))[:n]
+}
+
+func randomSecret(n int) string { return base64.StdEncoding.EncodeToString(random(n)) }
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
+}

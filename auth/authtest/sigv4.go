@@ -1,0 +1,166 @@
+package authtest
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	sigAlgorithm = "AWS4-HMAC-SHA256"
+	sigDate      = "20060102T150405Z"
+	sigSkew      = 15 * time.Minute
+)
+
+// signature is what a request says of its signature, in the Authorization header or in the query.
+type signature struct {
+	credential, signedHeaders, value string
+	date, sessionToken               string
+	expires                          time.Duration
+	presigned                        bool
+}
+
+// authenticate verifies the request's signature (AWS Signature Version 4) and returns whose it is.
+func (s *stsCall) authenticate() (accessKey, *awsError) {
+	forbidden := func(code, format string, args ...any) (accessKey, *awsError) {
+		return accessKey{}, refuse(http.StatusForbidden, code, format, args...)
+	}
+	sig, ok := readSignature(s.r)
+	if !ok {
+		return forbidden("MissingAuthenticationToken", "Request is missing Authentication Token")
+	}
+	scope := strings.Split(sig.credential, "/")
+	if len(scope) != 5 || scope[4] != "aws4_request" || scope[3] != "sts" {
+		return forbidden("IncompleteSignature", "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term")
+	}
+	key, known := s.aws.key(scope[0])
+	if !known || subtle.ConstantTimeCompare([]byte(key.sessionToken), []byte(sig.sessionToken)) != 1 {
+		return forbidden("InvalidClientTokenId", "The security token included in the request is invalid.")
+	}
+	now := s.aws.cloud.time()
+	if !key.Expiration.IsZero() && !now.Before(key.Expiration) {
+		return forbidden("ExpiredToken", "The security token included in the request is expired")
+	}
+	date, err := time.Parse(sigDate, sig.date)
+	if err != nil || !strings.HasPrefix(sig.date, scope[1]) {
+		return forbidden("IncompleteSignature", "Date must be in ISO-8601 'basic format'. Got '%s'.", sig.date)
+	}
+	if e := checkDate(date, now, sig); e != nil {
+		return accessKey{}, e
+	}
+	if want := s.sign(sig, key.secret, scope); subtle.ConstantTimeCompare([]byte(want), []byte(sig.value)) != 1 {
+		return forbidden("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
+	}
+	return key, nil
+}
+
+func checkDate(date, now time.Time, sig signature) *awsError {
+	lifetime := sigSkew
+	if sig.presigned {
+		lifetime = sig.expires
+	}
+	format := func(t time.Time) string { return t.UTC().Format(sigDate) }
+	switch {
+	case now.After(date.Add(lifetime)):
+		return refuse(http.StatusForbidden, "SignatureDoesNotMatch", "Signature expired: %s is now earlier than %s (%s - %d min.)",
+			format(date), format(now.Add(-lifetime)), format(now), int(lifetime/time.Minute))
+	case date.After(now.Add(sigSkew)):
+		return refuse(http.StatusForbidden, "SignatureDoesNotMatch", "Signature not yet current: %s is still later than %s (%s + %d min.)",
+			format(date), format(now.Add(sigSkew)), format(now), int(sigSkew/time.Minute))
+	}
+	return nil
+}
+
+func readSignature(r *http.Request) (signature, bool) {
+	if q := r.URL.Query(); q.Get("X-Amz-Algorithm") == sigAlgorithm {
+		seconds, err := int(sigSkew/time.Second), error(nil)
+		if text := q.Get("X-Amz-Expires"); text != "" {
+			seconds, err = strconv.Atoi(text)
+		}
+		return signature{credential: q.Get("X-Amz-Credential"), signedHeaders: q.Get("X-Amz-SignedHeaders"),
+			value: q.Get("X-Amz-Signature"), date: q.Get("X-Amz-Date"), sessionToken: q.Get("X-Amz-Security-Token"),
+			expires: time.Duration(seconds) * time.Second, presigned: true}, err == nil && seconds >= 0
+	}
+	rest, ok := strings.CutPrefix(r.Header.Get("Authorization"), sigAlgorithm+" ")
+	if !ok {
+		return signature{}, false
+	}
+	sig := signature{date: r.Header.Get("X-Amz-Date"), sessionToken: r.Header.Get("X-Amz-Security-Token")}
+	for part := range strings.SplitSeq(rest, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch name {
+		case "Credential":
+			sig.credential = value
+		case "SignedHeaders":
+			sig.signedHeaders = value
+		case "Signature":
+			sig.value = value
+		}
+	}
+	return sig, slices.Contains(strings.Split(sig.signedHeaders, ";"), "host")
+}
+
+// sign computes the signature that the request should have.
+func (s *stsCall) sign(sig signature, secret string, scope []string) string {
+	canonical := strings.Join([]string{
+		s.r.Method,
+		canonicalPath(s.r.URL),
+		canonicalQuery(s.r.URL.Query()),
+		canonicalHeaders(s.r, sig.signedHeaders),
+		sig.signedHeaders,
+		hexSum(s.body),
+	}, "\n")
+	toSign := strings.Join([]string{sigAlgorithm, sig.date, strings.Join(scope[1:], "/"), hexSum([]byte(canonical))}, "\n")
+	key := []byte("AWS4" + secret)
+	for _, part := range scope[1:] {
+		key = mac(key, part)
+	}
+	return hex.EncodeToString(mac(key, toSign))
+}
+
+func canonicalPath(u *url.URL) string {
+	if p := u.EscapedPath(); p != "" {
+		return p
+	}
+	return "/"
+}
+
+func canonicalQuery(q url.Values) string {
+	q.Del("X-Amz-Signature")
+	// Encode sorts by name; a blank is %20 here.
+	return strings.ReplaceAll(q.Encode(), "+", "%20")
+}
+
+func canonicalHeaders(r *http.Request, signed string) string {
+	var b strings.Builder
+	for name := range strings.SplitSeq(signed, ";") {
+		value := strings.Join(r.Header.Values(name), ",")
+		switch name {
+		case "host":
+			value = r.Host
+		case "content-length":
+			value = strconv.FormatInt(r.ContentLength, 10)
+		}
+		fmt.Fprintf(&b, "%s:%s\n", name, strings.Join(strings.Fields(value), " "))
+	}
+	return b.String()
+}
+
+func hexSum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+func mac(key []byte, data string) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(data))
+	return h.Sum(nil)
+}

@@ -1,0 +1,323 @@
+package authtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/workloadid/workloadid/internal/awsname"
+)
+
+func isSTSHost(host string) bool { return awsname.IsSTSHost(host) }
+
+const (
+	stsVersion   = "2011-06-15"
+	stsNamespace = "https://sts.amazonaws.com/doc/2011-06-15/"
+	maxRequest   = 256 << 10
+)
+
+// awsError is an error of a query API.
+type awsError struct {
+	status        int
+	code, message string
+}
+
+func (e *awsError) Error() string { return e.code + ": " + e.message }
+
+func refuse(status int, code, format string, args ...any) *awsError {
+	return &awsError{status, code, fmt.Sprintf(format, args...)}
+}
+
+// stsCall is one request to STS.
+type stsCall struct {
+	aws  *AWS
+	w    http.ResponseWriter
+	r    *http.Request
+	form url.Values
+	body []byte
+	host string
+}
+
+func (a *AWS) serveSTS(w http.ResponseWriter, r *http.Request, host string) {
+	s := &stsCall{aws: a, w: w, r: r, host: host}
+	err := s.read()
+	call := Call{Service: "sts", Action: s.form.Get("Action"), Host: host, Parameters: s.parameters()}
+	fault, ok := a.cloud.begin(w, r, call, func(f Fault) { s.fail(nil, &awsError{f.Status, f.Code, f.Message}) })
+	if !ok {
+		return
+	}
+	if err != nil {
+		s.fail(fault, err)
+		return
+	}
+	result, err := s.handle()
+	if err != nil {
+		s.fail(fault, err)
+		return
+	}
+	s.send(fault, http.StatusOK, element(call.Action+"Response", "",
+		result, element("ResponseMetadata", "", element("RequestId", s.requestID()))))
+}
+
+// read takes the parameters of a POST from its body and those of a GET from the URL, as STS does.
+func (s *stsCall) read() *awsError {
+	switch s.r.Method {
+	case http.MethodGet:
+		s.form = s.r.URL.Query()
+	case http.MethodPost:
+		body, err := io.ReadAll(http.MaxBytesReader(s.w, s.r.Body, maxRequest))
+		if err != nil {
+			return refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Request is too large.")
+		}
+		s.body = body
+		if s.form, err = url.ParseQuery(string(body)); err != nil {
+			return refuse(http.StatusBadRequest, "MalformedQueryString", "The query string is malformed.")
+		}
+	default:
+		return refuse(http.StatusMethodNotAllowed, "UnsupportedHttpVerb", "The HTTP verb is not supported.")
+	}
+	return nil
+}
+
+// parameters leaves out what is secret, or proof of it.
+func (s *stsCall) parameters() map[string]string {
+	m := map[string]string{}
+	for name := range s.form {
+		if name != "WebIdentityToken" && !strings.HasPrefix(name, "X-Amz-") {
+			m[name] = s.form.Get(name)
+		}
+	}
+	return m
+}
+
+func (s *stsCall) handle() (node, *awsError) {
+	if v := s.form.Get("Version"); v != stsVersion {
+		return node{}, refuse(http.StatusBadRequest, "NoSuchVersion", "The requested version ( %s ) is not valid.", v)
+	}
+	switch action := s.form.Get("Action"); action {
+	case "AssumeRoleWithWebIdentity":
+		return s.assumeRoleWithWebIdentity()
+	case "AssumeRole":
+		return s.assumeRole()
+	case "GetCallerIdentity":
+		return s.getCallerIdentity()
+	default:
+		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s", action, stsVersion)
+	}
+}
+
+func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
+	if err := s.validate("RoleArn", "RoleSessionName", "WebIdentityToken"); err != nil {
+		return node{}, err
+	}
+	arn := s.form.Get("RoleArn")
+	account := strings.SplitN(arn, ":", 6)[4]
+	claims, err := s.verifyToken(account)
+	if err != nil {
+		return node{}, err
+	}
+	denied := refuse(http.StatusForbidden, "AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity")
+	trust, ok := s.aws.role(arn)
+	if !ok || trust.Issuer != claims.Issuer || !trust.admits(claims.Subject, claims.Audience) {
+		return node{}, denied
+	}
+	lifetime, err := s.lifetime(trust)
+	if err != nil {
+		return node{}, err
+	}
+	k := s.aws.newSession(arn, s.form.Get("RoleSessionName"), claims.Subject, lifetime)
+	return element("AssumeRoleWithWebIdentityResult", "",
+		element("Audience", claims.Audience[0]),
+		assumedRoleUser(k),
+		element("Provider", fmt.Sprintf("arn:aws:iam::%s:oidc-provider/%s", account, strings.TrimPrefix(claims.Issuer, "https://"))),
+		credentials(k),
+		element("SubjectFromWebIdentityToken", claims.Subject)), nil
+}
+
+// verifyToken answers as STS does to each thing that can be wrong with a token.
+func (s *stsCall) verifyToken(account string) (tokenClaims, *awsError) {
+	invalid := func(format string, args ...any) *awsError {
+		return refuse(http.StatusBadRequest, "InvalidIdentityToken", format, args...)
+	}
+	token, claims, err := readToken(s.form.Get("WebIdentityToken"))
+	if err != nil {
+		return claims, invalid("The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)")
+	}
+	provider := s.aws.provider(account, claims.Issuer)
+	if provider == nil {
+		return claims, invalid("No OpenIDConnect provider found in your account for %s", claims.Issuer)
+	}
+	switch err := provider.verify(s.r.Context(), token); {
+	case errors.Is(err, errSignature):
+		return claims, invalid("The web identity token provided could not be validated")
+	case err != nil:
+		return claims, invalid("Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements")
+	}
+	now := s.aws.cloud.time()
+	switch {
+	case len(claims.Audience) == 0:
+		return claims, invalid("Missing a required claim: aud")
+	case claims.Expiry == nil:
+		return claims, invalid("Missing a required claim: exp")
+	case !now.Before(claims.Expiry.Time()):
+		return claims, refuse(http.StatusBadRequest, "ExpiredTokenException",
+			"Token expired: current date/time %d must be before the expiration date/time %d", now.Unix(), claims.Expiry.Time().Unix())
+	case !slices.ContainsFunc(claims.Audience, func(a string) bool { return slices.Contains(provider.clientIDs, a) }):
+		return claims, invalid("Incorrect token audience")
+	}
+	return claims, nil
+}
+
+func (s *stsCall) assumeRole() (node, *awsError) {
+	caller, err := s.authenticate()
+	if err != nil {
+		return node{}, err
+	}
+	if err := s.validate("RoleArn", "RoleSessionName"); err != nil {
+		return node{}, err
+	}
+	arn := s.form.Get("RoleArn")
+	trust, ok := s.aws.role(arn)
+	if !ok || !trust.admitsPrincipal(caller) || trust.ExternalID != "" && trust.ExternalID != s.form.Get("ExternalId") {
+		return node{}, refuse(http.StatusForbidden, "AccessDenied",
+			"User: %s is not authorized to perform: sts:AssumeRole on resource: %s", caller.ARN, arn)
+	}
+	if caller.RoleARN != "" {
+		trust.MaxSession = time.Hour // role chaining
+	}
+	lifetime, err := s.lifetime(trust)
+	if err != nil {
+		return node{}, err
+	}
+	k := s.aws.newSession(arn, s.form.Get("RoleSessionName"), "", lifetime)
+	return element("AssumeRoleResult", "", assumedRoleUser(k), credentials(k)), nil
+}
+
+func (s *stsCall) getCallerIdentity() (node, *awsError) {
+	caller, err := s.authenticate()
+	if err != nil {
+		return node{}, err
+	}
+	return element("GetCallerIdentityResult", "", element("Arn", caller.ARN), element("UserId", caller.userID),
+		element("Account", caller.account)), nil
+}
+
+func (s *stsCall) lifetime(trust Trust) (time.Duration, *awsError) {
+	text := s.form.Get("DurationSeconds")
+	if text == "" {
+		return time.Hour, nil
+	}
+	seconds, _ := strconv.Atoi(text) // validate has checked it
+	lifetime := time.Duration(seconds) * time.Second
+	if lifetime > trust.maxSession() {
+		return 0, refuse(http.StatusBadRequest, "ValidationError",
+			"The requested DurationSeconds exceeds the MaxSessionDuration set for this role.")
+	}
+	return lifetime, nil
+}
+
+// parameterRules are those of the STS model.
+func parameterRules() map[string]struct {
+	min, max int
+	pattern  *regexp.Regexp
+} {
+	type rule = struct {
+		min, max int
+		pattern  *regexp.Regexp
+	}
+	return map[string]rule{
+		"RoleArn":          {20, 2048, regexp.MustCompile(`^arn:[a-z-]+:iam::\d{12}:role/.+$`)},
+		"RoleSessionName":  {2, 64, regexp.MustCompile(`^[\w+=,.@-]*$`)},
+		"WebIdentityToken": {4, 20000, nil},
+	}
+}
+
+func (s *stsCall) validate(required ...string) *awsError {
+	rules := parameterRules()
+	for _, name := range required {
+		value, rule := s.form.Get(name), rules[name]
+		field := strings.ToLower(name[:1]) + name[1:]
+		shown := value
+		if name == "WebIdentityToken" {
+			shown = "***Sensitive***"
+		}
+		switch {
+		case value == "":
+			return refuse(http.StatusBadRequest, "ValidationError",
+				"1 validation error detected: Value null at '%s' failed to satisfy constraint: Member must not be null", field)
+		case len(value) < rule.min:
+			return refuse(http.StatusBadRequest, "ValidationError",
+				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must have length greater than or equal to %d", shown, field, rule.min)
+		case len(value) > rule.max:
+			return refuse(http.StatusBadRequest, "ValidationError",
+				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must have length less than or equal to %d", shown, field, rule.max)
+		case rule.pattern != nil && !rule.pattern.MatchString(value):
+			return refuse(http.StatusBadRequest, "ValidationError",
+				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must satisfy regular expression pattern: %s", shown, field, strings.Trim(rule.pattern.String(), "^$"))
+		}
+	}
+	if text := s.form.Get("DurationSeconds"); text != "" {
+		if n, err := strconv.Atoi(text); err != nil || n < 900 || n > 43200 {
+			return refuse(http.StatusBadRequest, "ValidationError",
+				"1 validation error detected: Value '%s' at 'durationSeconds' failed to satisfy constraint: Member must have value greater than or equal to 900", text)
+		}
+	}
+	return nil
+}
+
+func assumedRoleUser(k *accessKey) node {
+	return element("AssumedRoleUser", "", element("AssumedRoleId", k.userID), element("Arn", k.ARN))
+}
+
+func credentials(k *accessKey) node {
+	return element("Credentials", "",
+		element("AccessKeyId", k.id),
+		element("SecretAccessKey", k.secret),
+		element("SessionToken", k.sessionToken),
+		element("Expiration", k.Expiration.Format(time.RFC3339)))
+}
+
+func (s *stsCall) fail(fault *Fault, err *awsError) {
+	kind := "Sender"
+	if err.status >= http.StatusInternalServerError {
+		kind = "Receiver"
+	}
+	s.send(fault, err.status, element("ErrorResponse", "",
+		element("Error", "", element("Type", kind), element("Code", err.code), element("Message", err.message)),
+		element("RequestId", s.requestID())))
+}
+
+// send answers in XML, or in JSON to those who ask for it.
+func (s *stsCall) send(fault *Fault, status int, document node) {
+	h := s.w.Header()
+	h.Set("Date", s.aws.cloud.time().UTC().Format(http.TimeFormat))
+	body := []byte(document.xml(stsNamespace))
+	h.Set("Content-Type", "text/xml")
+	if strings.Contains(s.r.Header.Get("Accept"), "application/json") {
+		body = document.json()
+		h.Set("Content-Type", "application/json")
+	}
+	if fault == nil || fault.Rewrite == nil {
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	fault.send(s.w, s.r, s.aws.cloud.closing, status, body)
+}
+
+// requestID is the same in the header and the body of one answer. The header is spelt as STS does.
+func (s *stsCall) requestID() string {
+	const name = "x-amzn-RequestId"
+	h := s.w.Header()
+	if h[name] == nil {
+		h[name] = []string{uuid.NewString()}
+	}
+	return h[name][0]
+}
