@@ -42,6 +42,10 @@ func classify(err error, operation, secret string) *auth.Error {
 	if errors.As(err, &response) {
 		e.StatusCode, e.RequestID = response.HTTPStatusCode(), redact.Text(response.ServiceRequestID(), secret)
 	}
+	if e.StatusCode/100 == 3 {
+		e.Message = "it answers with a redirect, which is not followed"
+		return e
+	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		e.Code, e.Message = redact.Text(api.ErrorCode(), secret), redact.Text(api.ErrorMessage(), secret)

@@ -1,0 +1,448 @@
+package aws_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const account = "123456789012"
+
+// world is a cluster with two tenants, and a cloud with a role for each.
+type world struct {
+	issuer *authtest.Issuer
+	cloud  *authtest.Cloud
+	client client.Client
+}
+
+func role(tenant string) string { return "arn:aws:iam::" + account + ":role/" + tenant }
+
+func account1(namespace, name string, annotations ...string) *corev1.ServiceAccount {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}}
+	for i := 0; i < len(annotations); i += 2 {
+		sa.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return sa
+}
+
+func newWorld(t testing.TB, more ...client.Object) *world {
+	t.Helper()
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
+	objs := append([]client.Object{}, more...)
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+		objs = append(objs, account1(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
+	}
+	return &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
+}
+
+func object(namespace string) cache.InvolvedObject {
+	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
+}
+
+func (w *world) options(namespace, name string, more ...auth.Option) []auth.Option {
+	return append([]auth.Option{
+		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
+		auth.WithOwner(object(namespace)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
+	}, more...)
+}
+
+func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*aws.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, w.options(namespace, name, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	return aws.FromToken(token)
+}
+
+func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
+	t.Helper()
+	if !errors.Is(err, reason) {
+		t.Fatalf("got %v, want reason %q", err, reason)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the message lacks %s: %v", w, err)
+		}
+	}
+	if strings.Contains(err.Error(), "eyJ") {
+		t.Errorf("the message holds a token: %v", err)
+	}
+}
+
+func TestServiceAccountGetsItsRole(t *testing.T) {
+	w := newWorld(t)
+	token, err := w.get(t, "tenant-a", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, ok := w.cloud.AWS().Identity(token.AccessKeyID())
+	if !ok || id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" || id.Subject != "system:serviceaccount:tenant-a:app" {
+		t.Errorf("got the credentials of %+v", id)
+	}
+	if token.AccountID() != account || token.SessionName() != "tenant-a.app" || token.AssumedRoleARN() != id.ARN || token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute {
+		t.Errorf("token: %v, account %q, session %q", token, token.AccountID(), token.SessionName())
+	}
+	if calls := w.cloud.Log(); len(calls) != 1 || calls[0].Host != "sts.eu-central-1.amazonaws.com" {
+		t.Errorf("calls: %+v", calls)
+	}
+}
+
+// The adapter's credentials work in a client of the SDK, and end with the context of the call.
+func TestCredentialsProvider(t *testing.T) {
+	w := newWorld(t)
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
+	sdkClient := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds})
+	for range 3 {
+		who, err := sdkClient.GetCallerIdentity(t.Context(), nil)
+		if err != nil || sdk.ToString(who.Arn) != "arn:aws:sts::123456789012:assumed-role/tenant-a/tenant-a.app" {
+			t.Fatalf("%+v, %v", who, err)
+		}
+	}
+	if n := w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"); n != 1 {
+		t.Errorf("%d exchanges for three calls", n)
+	}
+	c, err := creds.Retrieve(t.Context())
+	if err != nil || !c.CanExpire || c.Expires.IsZero() || c.AccountID != account || c.Source != "workloadid" {
+		t.Errorf("credentials: CanExpire %t, account %q, source %q, %v", c.CanExpire, c.AccountID, c.Source, err)
+	}
+	w.cloud.AddFault(authtest.Fault{Hang: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := aws.NewCredentialsProvider(w.options("tenant-b", "app")...).Retrieve(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// What tenant B writes on his ServiceAccount gets him nothing of A's: STS goes by the subject.
+func TestTenantCopiesAnnotations(t *testing.T) {
+	w := newWorld(t, account1("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
+	checkError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-b/thief"`, role("tenant-a"), "AccessDenied", "HTTP 403",
+		`"system:serviceaccount:tenant-b:thief"`, "trust policy")
+	var api smithy.APIError
+	var known *auth.Error
+	if !errors.As(err, &api) || !errors.As(err, &known) || known.RequestID == "" || known.Code != "AccessDenied" {
+		t.Errorf("the SDK's error or the request ID is lost: %+v", known)
+	}
+	_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-b")), auth.WithOwner(object("tenant-b")))
+	checkError(t, err, auth.ErrDenied, `"tenant-b"`)
+}
+
+func TestAnnotationsThatAreMalformed(t *testing.T) {
+	w := newWorld(t,
+		account1("tenant-a", "none"),
+		account1("tenant-a", "empty", aws.RoleARNAnnotation, ""),
+		account1("tenant-a", "session", aws.RoleARNAnnotation, "arn:aws:sts::123456789012:assumed-role/app/session"),
+		account1("tenant-a", "huge", aws.RoleARNAnnotation, strings.Repeat("x", 200_000)),
+		account1("tenant-a", "escape", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/\x1b[31m\n"),
+		account1("tenant-a", "soon", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1"),
+		account1("tenant-a", "never", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "99999999999999999999"),
+		account1("tenant-a", "word", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1h"),
+		account1("tenant-a", "relay", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "vault"),
+		account1("tenant-a", "cluster", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "https://kubernetes.default.svc"),
+	)
+	for name, tc := range map[string]struct {
+		reason auth.Reason
+		want   []string
+	}{
+		"none":    {auth.ErrMisconfigured, []string{aws.RoleARNAnnotation, "missing", "arn:aws:iam::<account>:role/<name>"}},
+		"empty":   {auth.ErrMisconfigured, []string{`begin with "arn:"`}},
+		"session": {auth.ErrMisconfigured, []string{"session (sts)", `"arn:aws:sts::123456789012:assumed-role/app/session"`}},
+		"huge":    {auth.ErrMisconfigured, []string{"xxx"}},
+		"escape":  {auth.ErrMisconfigured, []string{`\x1b`, `\n`}},
+		"soon":    {auth.ErrMisconfigured, []string{aws.TokenExpirationAnnotation, `"1"`, "600"}},
+		"never":   {auth.ErrMisconfigured, []string{`"99999999999999999999"`}},
+		"word":    {auth.ErrMisconfigured, []string{`"1h"`}},
+		"relay":   {auth.ErrDenied, []string{`"vault"`, "Policy.Audiences"}},
+		"cluster": {auth.ErrDenied, []string{`"https://kubernetes.default.svc"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.get(t, "tenant-a", name)
+			checkError(t, err, tc.reason, tc.want...)
+			if len(err.Error()) > 1500 {
+				t.Errorf("the message has %d bytes", len(err.Error()))
+			}
+		})
+	}
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+func TestAudienceThatTheControllerAllows(t *testing.T) {
+	w := newWorld(t, account1("tenant-a", "other", aws.RoleARNAnnotation, role("other"), aws.AudienceAnnotation, "our-audience"))
+	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "our-audience")
+	w.cloud.AWS().SetRole(role("other"), authtest.Trust{Issuer: w.issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
+	if _, err := w.get(t, "tenant-a", "other", auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNamesAtTheirLimits(t *testing.T) {
+	namespace, name := strings.Repeat("n", 63), strings.Repeat("a", 253)
+	w := newWorld(t, account1(namespace, name, aws.RoleARNAnnotation, role("long")))
+	w.cloud.AWS().SetRole(role("long"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
+	token, err := w.get(t, namespace, name)
+	if err != nil || len(token.SessionName()) != 64 {
+		t.Errorf("got %v, %v", token, err)
+	}
+}
+
+func TestOptionsThatAreRefused(t *testing.T) {
+	t.Setenv("AWS_REGION", "")
+	w := newWorld(t)
+	base := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client), auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client())}
+	for name, tc := range map[string]struct {
+		opts []auth.Option
+		want []string
+	}{
+		"no region":      {nil, []string{"WithSTSRegion", "AWS_REGION"}},
+		"bad region":     {[]auth.Option{auth.WithSTSRegion("eu-central-1.evil.example/")}, []string{`"eu-central-1.evil.example/"`}},
+		"look-alike":     {[]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithSTSEndpoint("https://evil.example/x.sts.amazonaws.com")}, []string{`"https://evil.example/x.sts.amazonaws.com"`, "path"}},
+		"proxy of ftp":   {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "ftp", Host: "h", User: url.UserPassword("u", "pass-word")}), auth.WithHTTPClient(nil)}, []string{"ftp"}},
+		"two clients":    {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http", Host: "h"})}, []string{"exclude"}},
+		"proxy, no host": {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http"}), auth.WithHTTPClient(nil)}, []string{"proxy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append(append([]auth.Option{}, base...), tc.opts...)...)
+			checkError(t, err, auth.ErrMisconfigured, tc.want...)
+			if strings.Contains(err.Error(), "pass-word") {
+				t.Error("the proxy's password shows")
+			}
+		})
+	}
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+	t.Setenv("AWS_REGION", "eu-west-1")
+	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, base...); err != nil || w.cloud.Log()[0].Host != "sts.eu-west-1.amazonaws.com" {
+		t.Errorf("the region of the environment: %v, %+v", err, w.cloud.Log())
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	for want, tc := range map[string]struct {
+		provider *aws.Provider
+		opts     []auth.Option
+	}{
+		"sts.eu-central-1.amazonaws.com":                                      {&aws.Provider{}, nil},
+		"sts-fips.us-east-1.amazonaws.com":                                    {&aws.Provider{UseFIPSEndpoint: true}, []auth.Option{auth.WithSTSRegion("us-east-1")}},
+		"sts.eu-central-1.api.aws":                                            {&aws.Provider{UseDualStackEndpoint: true}, nil},
+		"sts.cn-north-1.amazonaws.com.cn":                                     {&aws.Provider{}, []auth.Option{auth.WithSTSRegion("cn-north-1")}},
+		"sts.us-gov-west-1.amazonaws.com":                                     {&aws.Provider{}, []auth.Option{auth.WithSTSRegion("us-gov-west-1")}},
+		"sts.us-iso-east-1.c2s.ic.gov":                                        {&aws.Provider{}, []auth.Option{auth.WithSTSRegion("us-iso-east-1")}},
+		"sts.amazonaws.com":                                                   {&aws.Provider{UseFIPSEndpoint: true}, []auth.Option{auth.WithSTSEndpoint("https://sts.amazonaws.com")}},
+		"vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com": {&aws.Provider{}, []auth.Option{auth.WithSTSEndpoint("https://vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com")}},
+	} {
+		w := newWorld(t)
+		_, err := auth.GetAccessToken(t.Context(), tc.provider, w.options("tenant-a", "app", tc.opts...)...)
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+		} else if got := w.cloud.Log()[0].Host; got != want {
+			t.Errorf("asked %s, want %s", got, want)
+		}
+	}
+}
+
+// Every way in which STS can fail has its reason and its remedy.
+func TestErrorsOfSTS(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault  authtest.Fault
+		reason auth.Reason
+		want   string
+	}{
+		"no OIDC provider":      {authtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "No OpenIDConnect provider found in your account for https://x"}, auth.ErrDenied, "create the IAM OIDC provider"},
+		"audience":              {authtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Incorrect token audience"}, auth.ErrDenied, "client IDs of the IAM OIDC provider"},
+		"keys":                  {authtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements"}, auth.ErrUnavailable, "discovery document"},
+		"claim":                 {authtest.Fault{Status: 403, Code: "IDPRejectedClaim", Message: "no"}, auth.ErrDenied, "IDPRejectedClaim"},
+		"issuer unreachable":    {authtest.Fault{Status: 400, Code: "IDPCommunicationError", Message: "no"}, auth.ErrUnavailable, "IDPCommunicationError"},
+		"expired":               {authtest.Fault{Status: 400, Code: "ExpiredTokenException", Message: "Token expired"}, auth.ErrUnavailable, "clock"},
+		"region":                {authtest.Fault{Status: 403, Code: "RegionDisabledException", Message: "STS is not activated in this region"}, auth.ErrMisconfigured, "activate"},
+		"validation":            {authtest.Fault{Status: 400, Code: "ValidationError", Message: "bad"}, auth.ErrMisconfigured, "bad"},
+		"policy":                {authtest.Fault{Status: 400, Code: "MalformedPolicyDocument", Message: "bad"}, auth.ErrMisconfigured, "bad"},
+		"throttled":             {authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
+		"throttled with 429":    {authtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow"}, auth.ErrThrottled, "slow"},
+		"503":                   {authtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "later"}, auth.ErrUnavailable, "HTTP 503"},
+		"500":                   {authtest.Fault{Status: 500, Code: "InternalFailure", Message: "oops"}, auth.ErrUnavailable, "HTTP 500"},
+		"unknown":               {authtest.Fault{Status: 418, Code: "Teapot", Message: "short and stout"}, auth.ErrDenied, "Teapot"},
+		"cut":                   {authtest.Fault{Cut: true}, auth.ErrUnavailable, "sts.eu-central-1.amazonaws.com"},
+		"HTML":                  {authtest.Fault{Body: "<html>secret of the proxy</html>"}, auth.ErrUnavailable, "cannot be"},
+		"JSON":                  {authtest.Fault{Body: `{"secret":"x"}`}, auth.ErrUnavailable, "cannot be"},
+		"empty":                 {authtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "cannot be"},
+		"10 MB":                 {authtest.Fault{Body: strings.Repeat("<a>", 10<<20/3)}, auth.ErrUnavailable, "larger than"},
+		"redirect":              {authtest.Fault{Redirect: "https://sts.amazonaws.com.evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
+		"no Expiration":         {rewrite("Expiration", ""), auth.ErrUnavailable, "Expiration is missing"},
+		"Expiration is a word":  {rewrite("Expiration", "<Expiration>soon</Expiration>"), auth.ErrUnavailable, "cannot be read"},
+		"Expiration has passed": {rewrite("Expiration", "<Expiration>2020-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "has passed"},
+		"Expiration of 1970":    {rewrite("Expiration", "<Expiration>1970-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "has passed"},
+		"Expiration far ahead":  {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "further away"},
+		"no AccessKeyId":        {rewrite("AccessKeyId", ""), auth.ErrUnavailable, "AccessKeyId is missing"},
+		"empty SecretAccessKey": {rewrite("SecretAccessKey", "<SecretAccessKey></SecretAccessKey>"), auth.ErrUnavailable, "SecretAccessKey is missing"},
+		"no SessionToken":       {rewrite("SessionToken", ""), auth.ErrUnavailable, "SessionToken is missing"},
+		"no Credentials":        {rewrite("Credentials", ""), auth.ErrUnavailable, "no credentials"},
+		"token in the message":  {authtest.Fault{Status: 403, Code: "AccessDenied", Message: "you sent \x1b[31m"}, auth.ErrDenied, "you sent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cloud.AddFault(tc.fault)
+			token, err := w.get(t, "tenant-a", "app")
+			checkError(t, err, tc.reason, `aws: ServiceAccount "tenant-a/app": assume role with web identity`, tc.want)
+			if token != nil || strings.Contains(err.Error(), "secret of the proxy") || strings.Contains(err.Error(), "\x1b") {
+				t.Errorf("got %v, %v", token, err)
+			}
+		})
+	}
+}
+
+func rewrite(element, replacement string) authtest.Fault {
+	return authtest.Fault{Rewrite: func(body []byte) []byte {
+		s := string(body)
+		begin, end := strings.Index(s, "<"+element+">"), strings.Index(s, "</"+element+">")
+		return []byte(s[:begin] + replacement + s[end+len(element)+3:])
+	}}
+}
+
+// New keys of an issuer take a moment to reach STS.
+func TestRetries(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 400, Code: "IDPCommunicationError"})
+	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 503, Code: "ServiceUnavailable"})
+	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("sts", "") != 3 {
+		t.Errorf("%d calls, %v", w.cloud.Calls("sts", ""), err)
+	}
+	w.cloud.AWS().RemoveRole(role("tenant-b"))
+	if _, err := w.get(t, "tenant-b", "app"); err == nil || w.cloud.Calls("sts", "") != 4 {
+		t.Errorf("a refusal was asked for again: %d calls, %v", w.cloud.Calls("sts", ""), err)
+	}
+}
+
+type trap struct{ t *testing.T }
+
+func (b trap) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.t.Errorf("http.DefaultTransport was used for %s", r.URL.Host)
+	return nil, errors.New("trapped")
+}
+
+// When STS refuses, nothing of the controller's own takes its place.
+func TestNothingFallsBack(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AWS().RemoveRole(role("tenant-a"))
+	id, secret := w.cloud.AWS().AddUser(account, "controller")
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": "",
+		"AWS_ROLE_ARN": role("tenant-b"), "AWS_WEB_IDENTITY_TOKEN_FILE": "/nonexistent", "AWS_PROFILE": "nobody", "AWS_ENDPOINT_URL": "https://evil.example",
+		"AWS_ENDPOINT_URL_STS": "https://evil.example", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/", "AWS_STS_REGIONAL_ENDPOINTS": "legacy"} {
+		t.Setenv(name, value)
+	}
+	defaultTransport, defaultClient := http.DefaultTransport, http.DefaultClient
+	http.DefaultTransport, http.DefaultClient = trap{t}, &http.Client{Transport: trap{t}}
+	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()
+	token, err := w.get(t, "tenant-a", "app")
+	checkError(t, err, auth.ErrDenied, "AccessDenied")
+	if token != nil || w.cloud.Calls("", "") != 1 || w.cloud.Log()[0].Host != "sts.eu-central-1.amazonaws.com" {
+		t.Errorf("got %v after %+v", token, w.cloud.Log())
+	}
+	if _, err := w.get(t, "tenant-b", "app"); err != nil {
+		t.Errorf("the environment disturbs a good ServiceAccount: %v", err)
+	}
+}
+
+func TestWrongTypeOfToken(t *testing.T) {
+	for _, token := range []auth.Token{nil, (*aws.Token)(nil), otherToken{}} {
+		_, err := aws.FromToken(token)
+		checkError(t, err, auth.ErrMisconfigured, "*aws.Token")
+	}
+}
+
+type otherToken struct{}
+
+func (otherToken) GetDuration() time.Duration { return time.Hour }
+
+func TestTokenIsWhatItSays(t *testing.T) {
+	w := newWorld(t)
+	token, err := w.get(t, "tenant-a", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(token)
+	if err != nil || !strings.Contains(string(encoded), token.AccessKeyID()) || string(encoded) != fmt.Sprintf("%q", token.String()) {
+		t.Errorf("%s, %v", encoded, err)
+	}
+	c := token.Credentials()
+	c.SecretAccessKey = "overwritten"
+	if token.Credentials().SecretAccessKey == "overwritten" {
+		t.Error("a caller changed the token")
+	}
+}
+
+func TestConformance(t *testing.T) {
+	w := newWorld(t, account1("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), account1("tenant-a", "bad", aws.RoleARNAnnotation, "app"))
+	authtest.RunConformance(t, authtest.Harness{
+		New:       func(*testing.T) auth.Provider { return &aws.Provider{} },
+		Options:   []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
+		Client:    w.client,
+		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
+		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
+		Break: func(t *testing.T, how auth.Reason) {
+			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
+				auth.ErrThrottled:   {Status: 400, Code: "Throttling", Message: "Rate exceeded"},
+				auth.ErrUnavailable: {Status: 503, Code: "ServiceUnavailable"},
+				authtest.Hang:       {Hang: true},
+			}[how]))
+		},
+		Calls: func() int { return w.cloud.Calls("", "") },
+		Secrets: func(t *testing.T, token auth.Token) []string {
+			own, err := aws.FromToken(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{own.Credentials().SecretAccessKey, own.Credentials().SessionToken}
+		},
+	})
+}
