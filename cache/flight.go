@@ -35,7 +35,7 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 
 	start := time.Now()
 	defer func() {
-		c.land(f, req, refresh)
+		c.land(f, req)
 		close(f.done)
 		result := resultOf(f.err)
 		c.observer.Mint(req.Provider, result, time.Since(start))
@@ -74,7 +74,7 @@ func (c *TokenCache) takePlace(ctx context.Context, req Request) (*place, error)
 }
 
 // land keeps the result of a flight, unless the key was deleted meanwhile.
-func (c *TokenCache) land(f *flight, req Request, refresh bool) {
+func (c *TokenCache) land(f *flight, req Request) {
 	var life time.Duration
 	if f.err == nil {
 		life = f.token.GetDuration()

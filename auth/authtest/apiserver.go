@@ -2,6 +2,7 @@ package authtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,8 +43,8 @@ func (i *Issuer) TokenRequests() int {
 
 // Forbidden returns the API server's refusal of a TokenRequest to a user who has no right to it.
 func Forbidden(user string, sa client.ObjectKey) error {
-	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, fmt.Errorf(
-		"User %q cannot create resource \"serviceaccounts/token\" in API group \"\" in the namespace %q", user, sa.Namespace)) //nolint:staticcheck // the API server's own words
+	words := fmt.Sprintf(`User %q cannot create resource "serviceaccounts/token" in API group "" in the namespace %q`, user, sa.Namespace)
+	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, errors.New(words))
 }
 
 // Client returns a client of an API server in memory that holds the given objects (core/v1 kinds) and issues tokens of

@@ -39,8 +39,8 @@ type Fault struct {
 	Rewrite func(body []byte) []byte
 }
 
-// AddFault sets a fault. Of several that match, the first one set happens. clear ends it.
-func (c *Cloud) AddFault(f Fault) (clear func()) {
+// AddFault sets a fault. Of several that match, the first one set happens. end clears it.
+func (c *Cloud) AddFault(f Fault) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults = append(c.faults, &f)

@@ -45,6 +45,7 @@ type stsCall struct {
 	form url.Values
 	body []byte
 	host string
+	id   string // of the request, once it is known
 }
 
 func (a *AWS) serveSTS(w http.ResponseWriter, r *http.Request, host string) {
@@ -314,10 +315,9 @@ func (s *stsCall) send(fault *Fault, status int, document node) {
 
 // requestID is the same in the header and the body of one answer. The header is spelt as STS does.
 func (s *stsCall) requestID() string {
-	const name = "x-amzn-RequestId"
-	h := s.w.Header()
-	if h[name] == nil {
-		h[name] = []string{uuid.NewString()}
+	if s.id == "" {
+		s.id = uuid.NewString()
+		s.w.Header()["x-amzn-RequestId"] = []string{s.id} //nolint:staticcheck // this spelling is the point
 	}
-	return h[name][0]
+	return s.id
 }

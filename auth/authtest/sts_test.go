@@ -310,8 +310,8 @@ func TestFaults(t *testing.T) {
 		"half an answer": {authtest.Fault{Rewrite: func(b []byte) []byte { return b[:len(b)/2] }}, "deserialization failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clear := w.cloud.AddFault(tc.fault)
-			defer clear()
+			end := w.cloud.AddFault(tc.fault)
+			defer end()
 			_, err := w.exchange(t.Context(), token)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
@@ -319,13 +319,13 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	for _, fault := range []authtest.Fault{{Hang: true}, {Latency: time.Hour}, {Slow: true}} {
-		clear := w.cloud.AddFault(fault)
+		end := w.cloud.AddFault(fault)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := w.exchange(ctx, token); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%+v: %v", fault, err)
 		}
 		cancel()
-		clear()
+		end()
 	}
 	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Status: 500})
 	w.cloud.AddFault(authtest.Fault{Times: 2, Status: 500, Code: "InternalFailure"})

@@ -1,0 +1,46 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+FUZZTIME ?= 1m
+MODULES := . tools test/kube
+# Built from source with the versions that tools/go.mod pins.
+GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: test
+test: ## all tests with the race detector, those with a real control plane included; none may be skipped
+	@start=$$SECONDS; assets=$$(go -C test/kube run .); echo "control plane: $$((SECONDS - start)) s"
+	KUBEBUILDER_ASSETS="$$assets" go test -race -json ./... | go -C tools run ./testsum
+
+.PHONY: test-newest
+test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT
+	cp go.mod go.sum "$$dir"; mod="-modfile=$$dir/go.mod"
+	go get $$mod sigs.k8s.io/controller-runtime@latest $$(go list -m -f '{{if not .Indirect}}{{.Path}}@latest{{end}}' all | grep -E '^(k8s.io|github.com/aws)/')
+	go mod tidy $$mod
+	assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go test $$mod -race -json ./... | go -C tools run ./testsum
+
+.PHONY: lint
+lint: ## formatting, vet, linters, tidy modules
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
+	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum || echo ./...); done
+	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
+	$(GOLANGCI_LINT) run ./...
+
+.PHONY: bench
+bench: ## benchmarks of all packages
+	@go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (1m)
+	@go list ./... | while read -r pkg; do
+		go test -list '^Fuzz' "$$pkg" | grep '^Fuzz' | while read -r target; do
+			echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" | tail -n 1
+		done || true
+	done
+
+.ONESHELL:

@@ -1,0 +1,86 @@
+package workloadid_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/workloadid/workloadid"
+
+// sdks are the import paths of the clouds' SDKs, by the package that may use them.
+var sdks = map[string][]string{
+	"aws":   {"github.com/aws/"},
+	"azure": {"github.com/Azure/"},
+	"gcp":   {"cloud.google.com/", "google.golang.org/api/"},
+}
+
+// dependencies returns the import paths that a package compiles, itself included.
+func dependencies(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", pkg).Output()
+	if err != nil {
+		t.Fatalf("go list -deps %s: %v", pkg, err)
+	}
+	return strings.Fields(string(out))
+}
+
+func refuse(t *testing.T, pkg, remedy string, prefixes ...string) {
+	t.Helper()
+	for _, dep := range dependencies(t, pkg) {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(dep, p) }) {
+			t.Errorf("importing %s compiles %s: %s", pkg, dep, remedy)
+			return
+		}
+	}
+}
+
+// Whoever imports a package compiles only what that package is for.
+func TestImportGraph(t *testing.T) {
+	var all []string
+	for _, prefixes := range sdks {
+		all = append(all, prefixes...)
+	}
+	const own = "keep the SDK in auth/<provider>, and have users import that where they need it"
+	refuse(t, module+"/cache", "hand it over as a function or an interface; auth imports cache, not the other way round",
+		"k8s.io/", "sigs.k8s.io/", module+"/auth")
+	refuse(t, module+"/cache", "implement cache.Observer in cache/metrics", "github.com/prometheus/")
+	refuse(t, module+"/auth", own, all...)
+	refuse(t, module+"/auth/token", own, all...)
+	refuse(t, module+"/auth/authtest", "speak the protocol itself; only tests may use an SDK", all...)
+	for provider := range sdks {
+		if _, err := os.Stat(filepath.Join("auth", provider)); err != nil {
+			continue // not written yet
+		}
+		for other, prefixes := range sdks {
+			if other != provider {
+				refuse(t, module+"/auth/"+provider, "a provider uses its own cloud's SDK only", prefixes...)
+			}
+		}
+	}
+}
+
+// Only example programs import two providers.
+func TestOnlyExamplesImportTwoProviders(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range strings.FieldsSeq(string(out)) {
+		if strings.HasPrefix(pkg, module+"/examples/") {
+			continue
+		}
+		var providers []string
+		for _, dep := range dependencies(t, pkg) {
+			if p, ok := strings.CutPrefix(dep, module+"/auth/"); ok && sdks[p] != nil {
+				providers = append(providers, p)
+			}
+		}
+		if len(providers) > 1 {
+			t.Errorf("%s imports the providers %v: take an auth.Provider or an auth.ProviderSet from the caller instead", pkg, providers)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package kubetest
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// auditPolicy logs who asked for what, once it is answered, and never what was sent or answered: that holds tokens.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted, Panic]
+rules: [{level: Metadata}]
+`
+
+// Request is what somebody asked of the API server.
+type Request struct {
+	User, UserAgent                              string
+	Verb, Resource, Subresource, Namespace, Name string
+	Code                                         int
+	Time                                         time.Time
+}
+
+func (c *Cluster) auditLog() string { return filepath.Join(c.dir, "audit.log") }
+
+// Audit returns what a user has asked of the API server so far. The API server writes the log before it answers.
+func (c *Cluster) Audit(t testing.TB, user string) []Request {
+	t.Helper()
+	file, err := os.Open(c.auditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	var requests []Request
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.User.Username == user {
+			requests = append(requests, e.request())
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return requests
+}
+
+// event is the part of an audit.k8s.io/v1 Event that matters here.
+type event struct {
+	Verb      string
+	UserAgent string
+	User      struct{ Username string }
+	ObjectRef struct{ Resource, Subresource, Namespace, Name string }
+	Response  struct{ Code int } `json:"responseStatus"`
+	Time      time.Time          `json:"requestReceivedTimestamp"`
+}
+
+func (e event) request() Request {
+	return Request{User: e.User.Username, UserAgent: e.UserAgent, Verb: e.Verb,
+		Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
+		Code: e.Response.Code, Time: e.Time}
+}
