@@ -1,0 +1,162 @@
+// Package metrics shows token caches in Prometheus.
+//
+//	m, err := metrics.New("gotk_token_", ctrlmetrics.Registry)
+//	if err != nil {
+//		return err
+//	}
+//	tokens, err := cache.NewTokenCache(10_000, cache.WithObserver(m))
+//
+// With the prefix above the metrics are
+//
+//	gotk_token_cache_events_total{event_type,kind,name,namespace,operation}  hits and misses by object
+//	gotk_token_cache_requests_total{status}                     requests that succeeded and failed
+//	gotk_token_cache_evictions_total                            tokens that had to make room for others
+//	gotk_token_cached_items                                     tokens in the cache
+//	gotk_token_cache_mint_duration_seconds{provider,result}     exchanges, and the time they took
+//	gotk_token_cache_refreshes_total{result}                    exchanges that renewed a token ahead of time
+//	gotk_token_cache_flights                                    exchanges under way
+//	gotk_token_cache_waiting_callers                            callers that wait for one
+//
+// The first one has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
+package metrics
+
+import (
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// Values of the labels event_type and status.
+const (
+	EventHit      = "cache_hit"
+	EventMiss     = "cache_miss"
+	StatusSuccess = "success"
+	StatusFailure = "failure"
+)
+
+// Metrics is a cache.Observer. Several caches may share one; their gauges add up. It is safe for concurrent use.
+type Metrics struct {
+	events    *prometheus.CounterVec
+	success   prometheus.Counter
+	failure   prometheus.Counter
+	evictions prometheus.Counter
+	mints     *prometheus.HistogramVec
+	refreshes *prometheus.CounterVec
+
+	mu    sync.RWMutex
+	stats []func() cache.Stats
+
+	// hits keeps the counters of the hot path, so that finding one allocates nothing.
+	hits sync.Map // of cache.InvolvedObject to prometheus.Counter
+}
+
+var _ cache.Observer = (*Metrics)(nil)
+
+var validPrefix = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*_$|^$`)
+
+// New registers the metrics. The prefix is empty or ends in "_"; different prefixes can share a registry.
+func New(prefix string, registerer prometheus.Registerer) (*Metrics, error) {
+	if !validPrefix.MatchString(prefix) {
+		return nil, fmt.Errorf("the prefix of metrics is letters, digits and underscores, with an underscore at the end, not %q", prefix)
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	}
+	requests := counter("cache_requests_total", "Requests to the token cache, by whether they were served.", "status")
+	m := &Metrics{
+		events:    counter("cache_events_total", "Hits and misses of the token cache, by involved object.", "event_type", "kind", "name", "namespace", "operation"),
+		success:   requests.WithLabelValues(StatusSuccess),
+		failure:   requests.WithLabelValues(StatusFailure),
+		evictions: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "cache_evictions_total", Help: "Tokens that had to make room for others."}),
+		refreshes: counter("cache_refreshes_total", "Exchanges that renewed a token ahead of time, by result.", "result"),
+		mints: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "cache_mint_duration_seconds",
+			Help: "Time that exchanges took, by provider and result.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 13)}, []string{"provider", "result"}),
+	}
+	for _, c := range []prometheus.Collector{m.events, requests, m.evictions, m.refreshes, m.mints,
+		m.gauge(prefix+"cached_items", "Tokens in the cache.", func(s cache.Stats) int { return s.Items }),
+		m.gauge(prefix+"cache_flights", "Exchanges that are under way or wait for their turn.", func(s cache.Stats) int { return s.Flights }),
+		m.gauge(prefix+"cache_waiting_callers", "Callers that wait for an exchange.", func(s cache.Stats) int { return s.Waiting }),
+	} {
+		if err := registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register the metrics with prefix %q: %w", prefix, err)
+		}
+	}
+	return m, nil
+}
+
+// gauge asks the caches when it is scraped, so it is never out of date.
+func (m *Metrics) gauge(name, help string, value func(cache.Stats) int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		sum := 0
+		for _, stats := range m.stats {
+			sum += value(stats())
+		}
+		return float64(sum)
+	})
+}
+
+// Attach implements cache.Observer.
+func (m *Metrics) Attach(stats func() cache.Stats) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stats = append(m.stats, stats)
+}
+
+// Request implements cache.Observer.
+func (m *Metrics) Request(object cache.InvolvedObject, hit, ok bool) {
+	if ok {
+		m.success.Inc()
+	} else {
+		m.failure.Inc()
+	}
+	if object == (cache.InvolvedObject{}) {
+		return // nobody's request
+	}
+	if hit {
+		m.hit(object).Inc()
+	} else {
+		m.event(EventMiss, object).Inc()
+	}
+}
+
+func (m *Metrics) hit(object cache.InvolvedObject) prometheus.Counter {
+	if c, ok := m.hits.Load(object); ok {
+		if counter, ok := c.(prometheus.Counter); ok {
+			return counter
+		}
+	}
+	c := m.event(EventHit, object)
+	m.hits.Store(object, c)
+	return c
+}
+
+func (m *Metrics) event(kind string, o cache.InvolvedObject) prometheus.Counter {
+	return m.events.WithLabelValues(kind, o.Kind, o.Name, o.Namespace, o.Operation)
+}
+
+// Mint implements cache.Observer.
+func (m *Metrics) Mint(provider, result string, took time.Duration) {
+	m.mints.WithLabelValues(provider, result).Observe(took.Seconds())
+}
+
+// Refresh implements cache.Observer.
+func (m *Metrics) Refresh(result string) { m.refreshes.WithLabelValues(result).Inc() }
+
+// Evicted implements cache.Observer.
+func (m *Metrics) Evicted() { m.evictions.Inc() }
+
+// DeleteEventsForObject removes the series of an object, for a controller to call when the object is gone.
+func (m *Metrics) DeleteEventsForObject(kind, name, namespace, operation string) {
+	o := cache.InvolvedObject{Kind: kind, Name: name, Namespace: namespace, Operation: operation}
+	m.hits.Delete(o)
+	for _, event := range []string{EventHit, EventMiss} {
+		m.events.DeleteLabelValues(event, kind, name, namespace, operation)
+	}
+}

@@ -1,0 +1,148 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cache/metrics"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type token struct{ expires time.Time }
+
+func (t *token) GetDuration() time.Duration { return time.Until(t.expires) }
+
+var object = cache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "ns", Operation: "reconcile"}
+
+func request(n byte, err error) cache.Request {
+	return cache.Request{Key: cache.Key{n}, Object: object, Provider: "test", Mint: func(context.Context) (cache.Token, error) {
+		return &token{time.Now().Add(time.Hour)}, err
+	}}
+}
+
+func expect(t *testing.T, registry *prometheus.Registry, want string, names ...string) {
+	t.Helper()
+	var b strings.Builder
+	for line := range strings.Lines(want) {
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(b.String()), names...); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		m, err := metrics.New("gotk_token_", registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := cache.NewTokenCache(2, cache.WithObserver(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tokens.Close()
+		get := func(n byte, err error) { _, _, _ = tokens.GetOrSet(t.Context(), request(n, err)) }
+		get(1, nil)
+		tokens.Get(cache.Key{1}, object)
+		get(2, nil)
+		get(3, nil) // pushes 1 out
+		get(4, errors.New("broken"))
+		synctest.Wait()
+		expect(t, registry, `# HELP gotk_token_cache_events_total Hits and misses of the token cache, by involved object.
+			# TYPE gotk_token_cache_events_total counter
+			gotk_token_cache_events_total{event_type="cache_hit",kind="Bucket",name="b",namespace="ns",operation="reconcile"} 1
+			gotk_token_cache_events_total{event_type="cache_miss",kind="Bucket",name="b",namespace="ns",operation="reconcile"} 4
+			# HELP gotk_token_cache_evictions_total Tokens that had to make room for others.
+			# TYPE gotk_token_cache_evictions_total counter
+			gotk_token_cache_evictions_total 1
+			# HELP gotk_token_cache_requests_total Requests to the token cache, by whether they were served.
+			# TYPE gotk_token_cache_requests_total counter
+			gotk_token_cache_requests_total{status="failure"} 1
+			gotk_token_cache_requests_total{status="success"} 4
+			# HELP gotk_token_cached_items Tokens in the cache.
+			# TYPE gotk_token_cached_items gauge
+			gotk_token_cached_items 2
+			# HELP gotk_token_cache_flights Exchanges that are under way or wait for their turn.
+			# TYPE gotk_token_cache_flights gauge
+			gotk_token_cache_flights 0
+			# HELP gotk_token_cache_waiting_callers Callers that wait for an exchange.
+			# TYPE gotk_token_cache_waiting_callers gauge
+			gotk_token_cache_waiting_callers 0
+			`, "gotk_token_cache_events_total", "gotk_token_cache_evictions_total", "gotk_token_cache_requests_total", "gotk_token_cached_items",
+			"gotk_token_cache_flights", "gotk_token_cache_waiting_callers")
+
+		time.Sleep(48 * time.Minute)
+		get(3, errors.New("broken")) // served, but its refresh fails
+		synctest.Wait()
+		tokens.Delete(cache.Key{2})
+		expect(t, registry, `# HELP gotk_token_cache_refreshes_total Exchanges that renewed a token ahead of time, by result.
+			# TYPE gotk_token_cache_refreshes_total counter
+			gotk_token_cache_refreshes_total{result="error"} 1
+			# HELP gotk_token_cached_items Tokens in the cache.
+			# TYPE gotk_token_cached_items gauge
+			gotk_token_cached_items 1
+			`, "gotk_token_cache_refreshes_total", "gotk_token_cached_items")
+		tokens.Purge()
+		if n, err := testutil.GatherAndCount(registry, "gotk_token_cache_mint_duration_seconds"); err != nil || n != 2 {
+			t.Errorf("%d series of exchanges, %v", n, err)
+		}
+		expect(t, registry, `# HELP gotk_token_cached_items Tokens in the cache.
+			# TYPE gotk_token_cached_items gauge
+			gotk_token_cached_items 0
+			`, "gotk_token_cached_items")
+
+		problems, err := testutil.GatherAndLint(registry)
+		if err != nil || len(problems) > 0 {
+			t.Errorf("promlint: %v, %v", problems, err)
+		}
+		m.DeleteEventsForObject("Bucket", "b", "ns", "reconcile")
+		if n, err := testutil.GatherAndCount(registry, "gotk_token_cache_events_total"); err != nil || n != 0 {
+			t.Errorf("%d series of an object that is gone, %v", n, err)
+		}
+	})
+}
+
+func TestTwoCachesInOneRegistry(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	for _, prefix := range []string{"a_", "b_", ""} {
+		if _, err := metrics.New(prefix, registry); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, prefix := range []string{"a_", "no-dash_", "a"} {
+		if _, err := metrics.New(prefix, registry); err == nil {
+			t.Errorf("prefix %q was accepted", prefix)
+		}
+	}
+}
+
+func BenchmarkHit(b *testing.B) {
+	m, err := metrics.New("x_", prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	tokens, err := cache.NewTokenCache(10, cache.WithObserver(m))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tokens.Close()
+	if _, _, err := tokens.GetOrSet(b.Context(), request(1, nil)); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tokens.Get(cache.Key{1}, object)
+	}
+}
