@@ -23,8 +23,9 @@ type call struct {
 	provider  Provider
 	opts      Options
 
-	// The rest is for a named ServiceAccount only.
+	// The rest is for a named ServiceAccount only. stored is where it is read into.
 	serviceAccount *corev1.ServiceAccount
+	stored         corev1.ServiceAccount
 	identity       string
 	audiences      []string
 	lifetime       time.Duration
@@ -128,7 +129,7 @@ func (c *call) loadServiceAccount(ctx context.Context) error {
 	if c.opts.ServiceAccount == nil {
 		return nil
 	}
-	sa := &corev1.ServiceAccount{}
+	sa := &c.stored
 	if err := c.opts.Client.Get(ctx, *c.opts.ServiceAccount, sa); err != nil {
 		return readError(err, *c.opts.ServiceAccount)
 	}
@@ -226,11 +227,12 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 	k := &c.key
 	k.Add("provider", c.provider.GetName())
 	if sa := c.serviceAccount; sa != nil {
-		k.Add("providerIdentity", c.identity)
-		k.Add("serviceAccountName", sa.Name)
-		k.Add("serviceAccountNamespace", sa.Namespace)
-		k.Add("serviceAccountUID", string(sa.UID))
-		k.AddList("serviceAccountTokenAudiences", c.audiences)
+		// Short names, because hashing is a good part of what a hit costs.
+		k.Add("id", c.identity)
+		k.Add("sa", sa.Name)
+		k.Add("ns", sa.Namespace)
+		k.Add("uid", string(sa.UID))
+		k.AddList("aud", c.audiences)
 		c.addLifetimeKey()
 	} else {
 		k.AddList("audiences", c.opts.Audiences)

@@ -23,9 +23,10 @@ func (k *KeyBuilder) Add(name, value string) {
 	if value == "" {
 		return
 	}
-	k.buf = append(append(k.buf, name...), '=')
-	k.value(value)
-	k.buf = append(k.buf, '\n')
+	b := append(k.buf, name...)
+	b = append(b, '=')
+	b = appendValue(b, value)
+	k.buf = append(b, '\n')
 }
 
 // AddList adds an input that has several values, whose order counts.
@@ -33,19 +34,20 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 	if len(values) == 0 {
 		return
 	}
-	k.buf = append(append(k.buf, name...), '=')
-	k.buf = strconv.AppendInt(k.buf, int64(len(values)), 10)
+	b := append(k.buf, name...)
+	b = append(b, '=')
+	b = strconv.AppendInt(b, int64(len(values)), 10)
 	for _, v := range values {
-		k.buf = append(k.buf, ';')
-		k.value(v)
+		b = append(b, ';')
+		b = appendValue(b, v)
 	}
-	k.buf = append(k.buf, '\n')
+	k.buf = append(b, '\n')
 }
 
-func (k *KeyBuilder) value(v string) {
-	k.buf = strconv.AppendInt(k.buf, int64(len(v)), 10)
-	k.buf = append(k.buf, ':')
-	k.buf = append(k.buf, v...)
+func appendValue(b []byte, v string) []byte {
+	b = strconv.AppendInt(b, int64(len(v)), 10)
+	b = append(b, ':')
+	return append(b, v...)
 }
 
 func (k *KeyBuilder) sum() cache.Key { return sha256.Sum256(k.buf) }

@@ -17,6 +17,9 @@ type minter struct {
 func (c *call) detach(jwt string) *minter {
 	m := &minter{call: *c, jwt: redact.New(jwt)}
 	m.key = KeyBuilder{}
+	if c.serviceAccount == &c.stored {
+		m.serviceAccount = &m.stored
+	}
 	return m
 }
 

@@ -37,21 +37,21 @@ func ParseRoleARN(s string) (RoleARN, error) {
 	if !ok {
 		return a, errors.New(`it does not begin with "arn:"`)
 	}
-	a.Partition, rest, _ = strings.Cut(rest, ":")
+	a.Partition, rest, _ = cut(rest)
 	if !awsname.KnownPartition(a.Partition) {
-		return a, fmt.Errorf("AWS has no partition %q", a.Partition)
+		return a, fmt.Errorf("AWS has no partition %.100q", a.Partition)
 	}
-	service, rest, _ := strings.Cut(rest, ":")
+	service, rest, _ := cut(rest)
 	if service != "iam" {
 		return a, wrongService(service)
 	}
-	region, rest, _ := strings.Cut(rest, ":")
+	region, rest, _ := cut(rest)
 	if region != "" {
-		return a, fmt.Errorf("roles have no region, but it has %q", region)
+		return a, fmt.Errorf("roles have no region, but it has %.100q", region)
 	}
-	a.Account, rest, ok = strings.Cut(rest, ":")
+	a.Account, rest, ok = cut(rest)
 	if !ok || !awsname.ValidAccount(a.Account) {
-		return a, fmt.Errorf("the account has to be 12 digits, not %q", a.Account)
+		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", a.Account)
 	}
 	resource, ok := strings.CutPrefix(rest, "role/")
 	if !ok {
@@ -62,17 +62,25 @@ func ParseRoleARN(s string) (RoleARN, error) {
 	return a, a.check()
 }
 
+// cut is strings.Cut at a colon, quicker: this runs on every hit of the cache.
+func cut(s string) (before, after string, found bool) {
+	if i := strings.IndexByte(s, ':'); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
 func (a RoleARN) check() error {
 	switch {
 	case a.Name == "":
 		return errors.New("the name of the role is missing")
 	case len(a.Name) > maxRoleName:
 		return fmt.Errorf("the name of the role has %d characters, at most %d are allowed", len(a.Name), maxRoleName)
-	case !all(a.Name, isNameChar):
+	case !validRoleName(a.Name):
 		return fmt.Errorf("the name of the role may hold letters, digits and +=,.@_- only, but is %q", a.Name)
 	case len(a.Path) > maxRolePath:
 		return fmt.Errorf("the path of the role has %d characters, at most %d are allowed", len(a.Path), maxRolePath)
-	case !all(a.Path, isPathChar) || strings.Contains(a.Path, "//"):
+	case !validRolePath(a.Path):
 		return fmt.Errorf("the path of the role may hold printable ASCII without blanks or empty parts only, but is %q", a.Path)
 	}
 	return nil
@@ -83,7 +91,7 @@ func wrongService(service string) error {
 	if service == "sts" {
 		return errors.New("it names a session (sts); give the role itself (iam)")
 	}
-	return fmt.Errorf("the service has to be iam, not %q", service)
+	return fmt.Errorf("the service has to be iam, not %.100q", service)
 }
 
 func wrongResource(resource string) error {
@@ -94,18 +102,24 @@ func wrongResource(resource string) error {
 	case "user", "group", "policy", "instance-profile", "saml-provider":
 		return fmt.Errorf("it names a %s, not a role", kind)
 	}
-	return fmt.Errorf("the resource has to be role/<name>, not %q", resource)
+	return fmt.Errorf("the resource has to be role/<name>, not %.100q", resource)
 }
 
-func isNameChar(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_+=,.@-", c) >= 0
-}
-
-func isPathChar(c byte) bool { return c > ' ' && c < 0x7f }
-
-func all(s string, ok func(byte) bool) bool {
+func validRoleName(s string) bool {
 	for i := range len(s) {
-		if !ok(s[i]) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case c == '-', c == '_', c == '.', c == '+', c == '=', c == ',', c == '@':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func validRolePath(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f || i > 0 && s[i] == '/' && s[i-1] == '/' {
 			return false
 		}
 	}

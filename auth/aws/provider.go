@@ -46,8 +46,9 @@ type Provider struct {
 	transports transport.Pool
 	chains     chains
 
-	environment sync.Once
-	region      string // of the environment
+	once      sync.Once
+	region    string    // of the environment
+	audiences [1]string // the default, so that it is not allocated on every hit
 }
 
 var (
@@ -86,8 +87,15 @@ func (p *Provider) stsRegion(opts *auth.Options) string {
 	if opts.STSRegion != "" {
 		return opts.STSRegion
 	}
-	p.environment.Do(func() { p.region = os.Getenv("AWS_REGION") })
+	p.learn()
 	return p.region
+}
+
+func (p *Provider) learn() {
+	p.once.Do(func() {
+		p.region = os.Getenv("AWS_REGION")
+		p.audiences[0] = DefaultAudience
+	})
 }
 
 // AddToCacheKey implements auth.CacheKeyContributor.
@@ -104,10 +112,11 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 }
 
 // GetAudiences returns DefaultAudience, or that of AudienceAnnotation if the controller allows it.
-func (*Provider) GetAudiences(_ context.Context, sa corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(_ context.Context, sa corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
 	if !ok || audience == DefaultAudience {
-		return []string{DefaultAudience}, nil
+		p.learn()
+		return p.audiences[:], nil
 	}
 	if err := opts.CheckAudience(audience); err != nil {
 		return nil, err

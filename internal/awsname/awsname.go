@@ -64,15 +64,25 @@ func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 func isRegionChar(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' }
 
 // ValidRegion knows the shape of regions: us-east-1, us-gov-west-1, eusc-de-east-1. New ones appear, so there is no list.
+// It is at least two words of letters and a number of up to two digits, with hyphens between them.
 func ValidRegion(region string) bool {
-	last := strings.LastIndexByte(region, '-')
-	if last < 0 || len(region) > 32 {
+	const maxLength = 32
+	if len(region) > maxLength {
 		return false
 	}
-	number, words := region[last+1:], region[:last]
-	return number != "" && len(number) <= 2 && all(number, isDigit) &&
-		strings.Contains(words, "-") && !strings.Contains(words, "--") && words[0] != '-' && words[len(words)-1] != '-' &&
-		all(words, func(c byte) bool { return c >= 'a' && c <= 'z' || c == '-' })
+	words, start := 0, 0
+	for i := range len(region) {
+		switch c := region[i]; {
+		case c >= 'a' && c <= 'z':
+		case c == '-' && i > start:
+			words, start = words+1, i+1
+		case isDigit(c) && words >= 2 && i == start:
+			return i == len(region)-1 || i == len(region)-2 && isDigit(region[i+1])
+		default:
+			return false
+		}
+	}
+	return false
 }
 
 // ValidAccount reports whether s has the form of an account ID: 12 digits.

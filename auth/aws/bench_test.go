@@ -1,0 +1,107 @@
+package aws_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
+type inMemory struct {
+	client.Client
+	sa *corev1.ServiceAccount
+}
+
+func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if sa, ok := obj.(*corev1.ServiceAccount); ok {
+		*sa = *c.sa
+	}
+	return nil
+}
+
+func benchmarkHit(b *testing.B, parallel bool, opts ...auth.Option) {
+	tokens, err := cache.NewTokenCache(1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tokens.Close()
+	provider := &aws.Provider{}
+	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	get := func() {
+		if _, err := auth.GetAccessToken(b.Context(), provider, opts...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	get()
+	b.ReportAllocs()
+	if parallel {
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				get()
+			}
+		})
+		return
+	}
+	for b.Loop() {
+		get()
+	}
+}
+
+func BenchmarkHitController(b *testing.B) {
+	b.Setenv("AWS_CA_BUNDLE", "")
+	b.Setenv("AWS_ACCESS_KEY_ID", "AKIA")
+	b.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	benchmarkHit(b, false)
+}
+
+func objectLevel(b *testing.B) []auth.Option {
+	w := newWorld(b)
+	sa := &corev1.ServiceAccount{}
+	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
+	if err := w.client.Get(b.Context(), key, sa); err != nil {
+		b.Fatal(err)
+	}
+	return []auth.Option{auth.WithServiceAccount(key, inMemory{w.client, sa}), auth.WithHTTPClient(w.cloud.Client())}
+}
+
+func BenchmarkHitObject(b *testing.B) { benchmarkHit(b, false, objectLevel(b)...) }
+
+func BenchmarkHitObjectParallel(b *testing.B) { benchmarkHit(b, true, objectLevel(b)...) }
+
+// BenchmarkMint exchanges over TLS on loopback, with connections that are kept.
+func BenchmarkMint(b *testing.B) {
+	w := newWorld(b)
+	provider := &aws.Provider{}
+	opts := w.options("tenant-a", "app")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := auth.GetAccessToken(b.Context(), provider, opts...); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkFloor is what a hit costs at least: hashing 256 bytes, finding the entry, reading the clock.
+func BenchmarkFloor(b *testing.B) {
+	entries, err := simplelru.NewLRU[[sha256.Size]byte, int](1000, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := make([]byte, 256)
+	entries.Add(sha256.Sum256(text), 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := entries.Get(sha256.Sum256(text)); !ok || time.Now().IsZero() {
+			b.Fatal("miss")
+		}
+	}
+}
