@@ -1,0 +1,228 @@
+package aws_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+// controllerRules are the rules that a controller needs for the ServiceAccounts of its tenants.
+func controllerRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}},
+	}
+}
+
+// kubeWorld is a real cluster whose issuer a fake AWS account trusts, with a controller that has the rules it needs.
+type kubeWorld struct {
+	cluster *kubetest.Cluster
+	cloud   *authtest.Cloud
+	client  client.Client
+	user    string
+}
+
+func newKubeWorld(t *testing.T, cluster *kubetest.Cluster, rules ...rbacv1.PolicyRule) *kubeWorld {
+	t.Helper()
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
+	user := "controller-of-" + strings.ReplaceAll(t.Name(), "/", "-")
+	c, err := client.New(cluster.User(t, user, "", rules...), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &kubeWorld{cluster, cloud, c, user}
+}
+
+// tenant creates a namespace with a ServiceAccount "app" and a role that trusts it.
+func (w *kubeWorld) tenant(t *testing.T) string {
+	t.Helper()
+	namespace := w.cluster.Namespace(t)
+	w.create(t, account1(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	w.cloud.AWS().SetRole(role(namespace), authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
+	return namespace
+}
+
+func (w *kubeWorld) create(t *testing.T, sa *corev1.ServiceAccount) {
+	t.Helper()
+	if err := w.cluster.Client().Create(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *kubeWorld) get(t *testing.T, namespace, name string, opts ...auth.Option) (*aws.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append([]auth.Option{
+		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
+		auth.WithOwner(object(namespace)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
+	}, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	return aws.FromToken(token)
+}
+
+// With a real API server as the issuer: STS reads its documents, verifies its tokens, and gives each tenant his role.
+func TestRealAPIServer(t *testing.T) {
+	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	a, b := w.tenant(t), w.tenant(t)
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	for range 3 {
+		for _, namespace := range []string{a, b} {
+			token, err := w.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id, _ := w.cloud.AWS().Identity(token.AccessKeyID()); id.RoleARN != role(namespace) || id.SessionName != namespace+".app" {
+				t.Errorf("tenant %s got %+v", namespace, id)
+			}
+		}
+	}
+	count := map[string]int{}
+	for _, r := range w.cluster.Audit(t, w.user) {
+		if r.Resource == "serviceaccounts" {
+			count[r.Verb+" "+r.Subresource]++
+		}
+	}
+	if count["get "] != 6 || count["create token"] != 2 || w.cloud.Calls("sts", "") != 2 {
+		t.Errorf("six calls made %v and %d exchanges", count, w.cloud.Calls("sts", ""))
+	}
+}
+
+func TestRealAPIServerRefusals(t *testing.T) {
+	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	a, b := w.tenant(t), w.tenant(t)
+	w.create(t, account1(b, "thief", aws.RoleARNAnnotation, role(a)))
+	w.create(t, account1(b, "relay", aws.RoleARNAnnotation, role(a), aws.AudienceAnnotation, "vault"))
+
+	_, err := w.get(t, b, "thief")
+	checkError(t, err, auth.ErrDenied, "AccessDenied", `"system:serviceaccount:`+b+`:thief"`)
+	_, err = w.get(t, b, "relay", auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}}))
+	checkError(t, err, auth.ErrDenied, "Incorrect token audience")
+	_, err = w.get(t, b, "nobody")
+	checkError(t, err, auth.ErrMisconfigured, "not found", "create it")
+	_, err = w.get(t, a, "app", auth.WithAudiences(w.cluster.IssuerURL()), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+	checkError(t, err, auth.ErrDenied, "good for the API server")
+
+	// The token itself, tampered with and late.
+	sa := corev1.ServiceAccount{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: a, Name: "app"}, &sa); err != nil {
+		t.Fatal(err)
+	}
+	jwt, expiry, err := auth.TokenRequest{Client: w.client, ServiceAccount: &sa}.Token(t.Context(), []string{aws.DefaultAudience})
+	if err != nil || time.Until(expiry) < 59*time.Minute {
+		t.Fatalf("expires in %s, %v", time.Until(expiry), err)
+	}
+	inHand := func(jwt string) error {
+		_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), sa),
+			auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()))
+		return err
+	}
+	if err := inHand(jwt); err != nil {
+		t.Errorf("the token as it is: %v", err)
+	}
+	middle := strings.LastIndexByte(jwt, '.') + 20
+	flipped := "A"
+	if jwt[middle] == 'A' {
+		flipped = "B"
+	}
+	checkError(t, inHand(jwt[:middle]+flipped+jwt[middle+1:]), auth.ErrDenied, "InvalidIdentityToken", "could not be validated")
+	w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
+	checkError(t, inHand(jwt), auth.ErrUnavailable, "ExpiredTokenException", "clock")
+}
+
+// A controller whose RBAC lacks a rule is told which.
+func TestRealAPIServerWithoutRules(t *testing.T) {
+	cluster := kubetest.Start(t)
+	for name, tc := range map[string]struct {
+		rules []rbacv1.PolicyRule
+		want  string
+	}{
+		"none": {nil, `verb get on serviceaccounts in namespace "%"`},
+		"read": {controllerRules()[:1], `verb create on serviceaccounts/token, resourceNames ["app"], in namespace "%"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newKubeWorld(t, cluster, tc.rules...)
+			namespace := w.tenant(t)
+			_, err := w.get(t, namespace, "app")
+			checkError(t, err, auth.ErrDenied, "HTTP 403", w.user, strings.ReplaceAll(tc.want, "%", namespace))
+			if n := w.cloud.Calls("", ""); n != 0 {
+				t.Errorf("%d exchanges", n)
+			}
+		})
+	}
+}
+
+// What happens to a ServiceAccount takes effect on the next call, although its credentials are cached.
+func TestRealAPIServerRevocation(t *testing.T) {
+	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	namespace := w.tenant(t)
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	get := func() (*aws.Token, error) {
+		return w.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)))
+	}
+	first, err := get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
+	if err := w.cluster.Client().Delete(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	_, err = get()
+	checkError(t, err, auth.ErrMisconfigured, "not found")
+	w.create(t, account1(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	if again, err := get(); err != nil || again.AccessKeyID() == first.AccessKeyID() {
+		t.Errorf("after re-creating: %v, %v", again, err)
+	}
+	sa = account1(namespace, "app", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/other")
+	if err := w.cluster.Client().Update(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	_, err = get()
+	checkError(t, err, auth.ErrDenied, "role/other")
+}
+
+// Two clusters have the same namespace and ServiceAccount. Only one of them is trusted.
+func TestSameSubjectInAnotherCluster(t *testing.T) {
+	trusted := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	namespace := trusted.tenant(t)
+	other := newKubeWorld(t, kubetest.StartNew(t), controllerRules()...)
+	if err := other.cluster.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	other.create(t, account1(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	if _, err := trusted.get(t, namespace, "app", auth.WithCache(tokens, object(namespace))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)), auth.WithHTTPClient(trusted.cloud.Client()))
+	checkError(t, err, auth.ErrDenied, "No OpenIDConnect provider found", "create the IAM OIDC provider")
+}
