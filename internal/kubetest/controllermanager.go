@@ -26,15 +26,6 @@ import (
 func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
 	t.Helper()
 	dir := t.TempDir()
-	admin, err := c.env.AddUser(envtest.User{Name: "kubetest-controller-manager", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig, err := admin.KubeConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "kubeconfig"), kubeconfig)
 	signingCA(t, dir)
 	port, err := freePort()
 	if err != nil {
@@ -43,7 +34,7 @@ func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	log := &strings.Builder{}
 	cmd := exec.CommandContext(ctx, filepath.Join(assets(t), "kube-controller-manager"), //nolint:gosec // a program of our own build
-		"--kubeconfig="+filepath.Join(dir, "kubeconfig"),
+		"--kubeconfig="+c.Kubeconfig(t),
 		"--controllers="+strings.Join(controllers, ","),
 		"--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+dir,
@@ -64,6 +55,22 @@ func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
 		}
 	})
 	waitHealthy(t, "https://127.0.0.1:"+port+"/healthz")
+}
+
+// Kubeconfig writes a file with a cluster administrator's credentials and returns its path.
+func (c *Cluster) Kubeconfig(t testing.TB) string {
+	t.Helper()
+	admin, err := c.env.AddUser(envtest.User{Name: "kubetest-admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := admin.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	write(t, path, content)
+	return path
 }
 
 // waitHealthy polls a server whose certificate nobody vouches for.
