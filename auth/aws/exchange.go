@@ -43,7 +43,11 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if err != nil {
 		return nil, exchangeError(err, arn, sa, oidcToken)
 	}
-	return sessionToken(out, session, time.Now())
+	token, err := sessionToken(out, session, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return token, nil
 }
 
 // stsClient is made of explicit options only: nothing of the environment signs or directs the request.

@@ -1,0 +1,195 @@
+package token_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"errors"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/token"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
+
+var (
+	app     = client.ObjectKey{Namespace: "tenant-a", Name: "app"}
+	object  = cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}
+	allowed = auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})
+)
+
+func newIssuer(t *testing.T) (*authtest.Issuer, client.Client) {
+	t.Helper()
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer, issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
+}
+
+func claims(t *testing.T, got auth.Token) *jwt.Claims {
+	t.Helper()
+	revealed, err := token.Reveal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := jwt.Parse(revealed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestServiceAccountToken(t *testing.T) {
+	issuer, c := newIssuer(t)
+	got, err := auth.GetAccessToken(t.Context(), &token.Provider{}, auth.WithServiceAccount(app, c), auth.WithOwner(object),
+		auth.WithAudiences("vault"), allowed, auth.WithTokenLifetime(20*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cl := claims(t, got); cl.Issuer != issuer.URL() || cl.Subject != "system:serviceaccount:tenant-a:app" || len(cl.Audience) != 1 || cl.Audience[0] != "vault" {
+		t.Errorf("claims %+v", cl)
+	}
+	if d := got.GetDuration(); d > 20*time.Minute || d < 19*time.Minute {
+		t.Errorf("lives for %s", d)
+	}
+}
+
+func TestAudienceOfARemoteCluster(t *testing.T) {
+	_, c := newIssuer(t)
+	get := func(opts ...auth.Option) (auth.Token, error) {
+		return auth.GetAccessToken(t.Context(), &token.Provider{}, append(opts, auth.WithServiceAccount(app, c), auth.WithOwner(object))...)
+	}
+	got, err := get(auth.WithClusterAddress("https://cluster.example:6443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cl := claims(t, got); cl.Audience[0] != "https://cluster.example:6443" {
+		t.Errorf("audience %q", cl.Audience)
+	}
+	if _, err := get(); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "WithAudiences") {
+		t.Errorf("without an audience: %v", err)
+	}
+	if _, err := get(auth.WithAudiences("vault")); !errors.Is(err, auth.ErrDenied) {
+		t.Errorf("an audience that is not allowed: %v", err)
+	}
+	if _, err := get(auth.WithClusterAddress("https://issuer.example")); !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), "API server") {
+		t.Errorf("the cluster's own address: %v", err)
+	}
+}
+
+// The controller's own token comes from its file, as it is or as the way to another one.
+func TestControllerToken(t *testing.T) {
+	issuer, c := newIssuer(t)
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
+	file := filepath.Join(t.TempDir(), "token")
+	writeFor := func(audiences ...string) {
+		signed, err := issuer.Sign(issuer.Claims(sa, audiences, time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(signed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	provider := &token.Provider{TokenFile: file}
+	get := func(opts ...auth.Option) (auth.Token, error) {
+		return auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithAudiences("vault"), allowed)...)
+	}
+	if _, err := get(); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), file) {
+		t.Errorf("without the file: %v", err)
+	}
+	writeFor("vault")
+	if got, err := get(); err != nil || claims(t, got).Audience[0] != "vault" || issuer.TokenRequests() != 0 {
+		t.Errorf("as it is: %v, %d requests, %v", got, issuer.TokenRequests(), err)
+	}
+	writeFor("https://kubernetes.default.svc")
+	if _, err := get(); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "WithClient") {
+		t.Errorf("another audience, no client: %v", err)
+	}
+	if got, err := get(auth.WithClient(c)); err != nil || claims(t, got).Audience[0] != "vault" || issuer.TokenRequests() != 1 {
+		t.Errorf("another audience: %v, %d requests, %v", got, issuer.TokenRequests(), err)
+	}
+	if err := os.WriteFile(file, []byte("opaque-secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(auth.WithClient(c)); !errors.Is(err, auth.ErrMisconfigured) || strings.Contains(err.Error(), "opaque-secret") {
+		t.Errorf("not a token: %v", err)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	_, c := newIssuer(t)
+	authtest.RunConformance(t, authtest.Harness{
+		New:     func(*testing.T) auth.Provider { return &token.Provider{} },
+		Options: []auth.Option{auth.WithAudiences("vault"), allowed},
+		Client:  c,
+		Good:    app,
+		Secrets: func(t *testing.T, got auth.Token) []string {
+			revealed, err := token.Reveal(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return append(strings.Split(revealed, "."), revealed)
+		},
+	})
+}
+
+func TestWrongTypeOfToken(t *testing.T) {
+	for _, wrong := range []auth.Token{nil, (*token.Token)(nil)} {
+		if _, err := token.Reveal(wrong); !errors.Is(err, auth.ErrMisconfigured) {
+			t.Errorf("%T: %v", wrong, err)
+		}
+	}
+	if encoded, err := json.Marshal(&token.Token{}); err != nil || !strings.Contains(string(encoded), "redacted") {
+		t.Errorf("%s, %v", encoded, err)
+	}
+}
+
+// A real API server accepts the token for its audience, knows whose it is, and ends it with the pod that it is bound to.
+func TestRealAPIServer(t *testing.T) {
+	cluster := kubetest.Start(t)
+	c, namespace := cluster.Client(), cluster.Namespace(t)
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod"},
+		Spec: corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	for _, obj := range []client.Object{sa, pod} {
+		if err := c.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := auth.GetAccessToken(t.Context(), &token.Provider{}, auth.WithServiceAccount(client.ObjectKeyFromObject(sa), c),
+		auth.WithOwner(cache.InvolvedObject{Namespace: namespace, Name: "b"}), auth.WithAudiences("vault"), allowed,
+		auth.WithBoundObject(authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "pod", UID: pod.UID}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	revealed, err := token.Reveal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for audience, want := range map[string]bool{"vault": true, "other": false} {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: revealed, Audiences: []string{audience}}}
+		if err := c.Create(t.Context(), review); err != nil {
+			t.Fatal(err)
+		}
+		status := review.Status
+		if status.Authenticated != want || want && (status.User.Username != "system:serviceaccount:"+namespace+":app" ||
+			status.User.Extra["authentication.kubernetes.io/pod-name"][0] != "pod") {
+			t.Errorf("audience %s: %+v", audience, status)
+		}
+	}
+}
