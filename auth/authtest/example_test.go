@@ -1,0 +1,70 @@
+package authtest_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+)
+
+// An unmodified client of the AWS SDK exchanges a ServiceAccount's token at the production address.
+func Example() {
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://oidc.example"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), "sts.amazonaws.com")
+	cloud.AWS().SetRole("arn:aws:iam::123456789012:role/app", authtest.Trust{
+		Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
+
+	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: aws.AnonymousCredentials{}})
+	for _, name := range []string{"app", "other"} {
+		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: name}}
+		token, err := issuer.Sign(issuer.Claims(sa, []string{"sts.amazonaws.com"}, time.Hour))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		out, err := client.AssumeRoleWithWebIdentity(context.Background(), &sts.AssumeRoleWithWebIdentityInput{
+			RoleArn: aws.String("arn:aws:iam::123456789012:role/app"), RoleSessionName: &name, WebIdentityToken: &token})
+		if err != nil {
+			fmt.Println(name, "was refused")
+			continue
+		}
+		fmt.Println(name, "is", *out.AssumedRoleUser.Arn)
+	}
+	fmt.Println(cloud.Calls("sts", "AssumeRoleWithWebIdentity"), "calls")
+	// Output:
+	// app is arn:aws:sts::123456789012:assumed-role/app/app
+	// other was refused
+	// 2 calls
+}
+
+// What goes wrong in production can be had on demand.
+func ExampleCloud_AddFault() {
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	end := cloud.AddFault(authtest.Fault{Service: "sts", Status: 503, Code: "ServiceUnavailable"})
+	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: aws.AnonymousCredentials{}, RetryMaxAttempts: 1})
+	_, err = client.GetCallerIdentity(context.Background(), nil)
+	fmt.Println(err != nil)
+	end()
+	// Output: true
+}
