@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -154,6 +155,36 @@ func TestSettingsFlagsAndValidation(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+func TestFlags(t *testing.T) {
+	var s auth.Settings
+	fs := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	s.BindFlags(fs)
+	err := fs.Parse([]string{"--feature-gates=ObjectLevelWorkloadIdentity=true", "--default-service-account=a",
+		"--default-kubeconfig-service-account=b", "--default-decryption-service-account=c", "--token-cache-max-size=10", "--token-cache-max-duration=10m"})
+	want := auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "a", DefaultKubeConfigServiceAccount: "b",
+		DefaultDecryptionServiceAccount: "c", TokenCache: cache.Flags{MaxSize: 10, MaxDuration: 10 * time.Minute}}
+	if err != nil || s != want || s.Validate() != nil {
+		t.Errorf("got %+v, %v, %v", s, err, s.Validate())
+	}
+	for _, arg := range []string{"--feature-gates=Other=true", "--feature-gates=ObjectLevelWorkloadIdentity=perhaps", "--token-cache-max-size=x"} {
+		if err := fs.Parse([]string{arg}); err == nil {
+			t.Errorf("%s was accepted", arg)
+		}
+	}
+	for _, flags := range []cache.Flags{{MaxSize: -1}, {MaxDuration: -1}, {MaxDuration: 2 * time.Hour}} {
+		if flags.Validate() == nil {
+			t.Errorf("%+v was accepted", flags)
+		}
+		if _, err := flags.New(); err == nil {
+			t.Errorf("%+v makes a cache", flags)
+		}
+	}
+	// A controller with feature gates of its own keeps its flag.
+	own := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	own.Bool("feature-gates", false, "")
+	s.BindFlags(own)
 }
 
 func TestProviderSet(t *testing.T) {

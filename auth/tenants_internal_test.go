@@ -1,0 +1,108 @@
+package auth
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// tagging hands out tokens that say whose they are, and fails if it is asked with the options of somebody else.
+type tagging struct{ keyProvider }
+
+type tag struct {
+	namespace string
+	expires   time.Time
+}
+
+func (t *tag) GetDuration() time.Duration { return time.Until(t.expires) }
+
+func (tagging) NewTokenForServiceAccount(_ context.Context, jwt string, sa corev1.ServiceAccount, opts *Options) (Token, error) {
+	claims, err := parseClaims(jwt)
+	if err != nil {
+		return nil, err
+	}
+	if claims.Subject != "system:serviceaccount:"+sa.Namespace+":app" || opts.ServiceAccount != nil && opts.ServiceAccount.Namespace != sa.Namespace ||
+		opts.STSRegion != sa.Namespace || opts.InvolvedObject.Namespace != sa.Namespace {
+		return nil, fmt.Errorf("%s was asked with the token of %q and the options of %q", sa.Namespace, claims.Subject, opts.STSRegion)
+	}
+	return &tag{namespace: sa.Namespace, expires: time.Now().Add(time.Hour)}, nil
+}
+
+// tokenCreator answers TokenRequests with a token that the checks let through.
+type tokenCreator struct {
+	saReader
+	namespace string
+}
+
+func (c tokenCreator) SubResource(string) client.SubResourceClient {
+	return creator{namespace: c.namespace}
+}
+
+type creator struct {
+	client.SubResourceClient
+	namespace string
+}
+
+func (c creator) Create(_ context.Context, obj, sub client.Object, _ ...client.SubResourceCreateOption) error {
+	if obj.GetNamespace() != c.namespace {
+		return fmt.Errorf("the client of %s was asked for %s", c.namespace, obj.GetNamespace())
+	}
+	request, ok := sub.(*authenticationv1.TokenRequest)
+	if !ok {
+		return fmt.Errorf("asked for a %T", sub)
+	}
+	payload := fmt.Sprintf(`{"iss":"i","sub":"system:serviceaccount:%s:app","aud":["same"],"exp":%d}`, c.namespace, time.Now().Add(time.Hour).Unix())
+	request.Status.Token = "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+	return nil
+}
+
+// A million calls of a thousand tenants at once, through a cache that is too small and always stale, with options and
+// scratch memory that are shared: everybody gets what is his.
+func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
+	const tenants, workers, calls = 1000, 16, 1_000_000
+	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	opts := make([][]Option, tenants)
+	for i := range opts {
+		namespace := fmt.Sprintf("tenant-%d", i)
+		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app", UID: types.UID(namespace),
+			Annotations: map[string]string{"identity": "same", "audiences": "same"}}}
+		opts[i] = []Option{
+			WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, tokenCreator{saReader{sa: sa}, namespace}),
+			WithCache(tokens, cache.InvolvedObject{Namespace: namespace, Name: "object"}),
+			WithSTSRegion(namespace),
+		}
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range calls / workers {
+				tenant := (i*31 + w*7919) % tenants
+				token, err := GetAccessToken(t.Context(), tagging{keyProvider{name: "tagging"}}, opts[tenant]...)
+				if err != nil {
+					t.Errorf("tenant %d: %v", tenant, err)
+					return
+				}
+				if got, ok := token.(*tag); !ok || got.namespace != fmt.Sprintf("tenant-%d", tenant) {
+					t.Errorf("tenant %d got %v", tenant, token)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
