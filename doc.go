@@ -8,6 +8,7 @@
 //	to keep credentials until shortly before they expire         github.com/workloadid/workloadid/cache
 //	… and to see that in Prometheus                              github.com/workloadid/workloadid/cache/metrics
 //	to test my controller without a cloud                        github.com/workloadid/workloadid/auth/authtest
+//	to join a cluster that I know nothing of but a token         github.com/workloadid/workloadid/bootstrap
 //	to write a provider of my own                                auth.Provider, authtest.RunConformance
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.

@@ -1,0 +1,333 @@
+package bootstrap_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/cluster-bootstrap/token/jws"
+	tokenutil "k8s.io/cluster-bootstrap/token/util"
+	"k8s.io/cluster-bootstrap/util/secrets"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+const wellKnown = "abc123.0123456789abcdef"
+
+func parse(t testing.TB, s string) bootstrap.Token {
+	t.Helper()
+	token, err := bootstrap.ParseToken(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func TestTokens(t *testing.T) {
+	token := parse(t, wellKnown)
+	if token.ID() != "abc123" || token.Reveal() != wellKnown || token.IsZero() {
+		t.Errorf("got %v", token)
+	}
+	for _, bad := range []string{"", ".", "abc123", "abc123.", "abc123.0123456789abcde", "abc123.0123456789abcdef0", "ABC123.0123456789abcdef",
+		"abc123.0123456789ABCDEF", "abc123:0123456789abcdef", "abc12.0123456789abcdef", wellKnown + "\n", " " + wellKnown, "abc123.0123456789abcdeé", "abc123.0123456789.bcdef"} {
+		if _, err := bootstrap.ParseToken(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		} else if len(bad) > 10 && strings.Contains(err.Error(), bad[7:]) {
+			t.Errorf("the error repeats the secret: %v", err)
+		}
+	}
+	seen := map[string]bool{}
+	for range 100 {
+		generated, err := bootstrap.GenerateToken()
+		if err != nil || !tokenutil.IsValidBootstrapToken(generated.Reveal()) || seen[generated.Reveal()] {
+			t.Fatalf("generated %v, %v", generated, err)
+		}
+		seen[generated.Reveal()] = true
+	}
+	encoded, err := json.Marshal(map[string]any{"t": token, "p": &token})
+	printed := fmt.Sprintf("%v %+v %#v %s %q %x", token, &token, struct{ T bootstrap.Token }{token}, token, token, token) + string(encoded)
+	if err != nil || strings.Contains(printed, "0123456789") || strings.Contains(printed, fmt.Sprintf("%x", "0123456789abcdef")) {
+		t.Errorf("the secret shows: %s", printed)
+	}
+	if !token.Equal(parse(t, wellKnown)) || token.Equal(bootstrap.Token{}) {
+		t.Error("Equal")
+	}
+}
+
+// What we sign Kubernetes verifies, and the other way round, to the byte.
+func TestSignaturesAreThoseOfKubernetes(t *testing.T) {
+	token := parse(t, wellKnown)
+	for _, size := range []int{0, 1, 2, 3, 767, 768, 769, 1700, 10000} {
+		content := strings.Repeat("kubeconfig ", size)[:size]
+		want, err := jws.ComputeDetachedSignature(content, "abc123", "0123456789abcdef")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := bootstrap.Sign([]byte(content), token); got != want {
+			t.Errorf("%d bytes: %s instead of %s", size, got, want)
+		}
+		if err := bootstrap.Verify([]byte(content), want, token); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+func TestSignaturesThatAreRefused(t *testing.T) {
+	token, content := parse(t, wellKnown), []byte("payload")
+	good := bootstrap.Sign(content, token)
+	header, signature, _ := strings.Cut(good, "..")
+	other := bootstrap.Sign(content, parse(t, "abc123.fedcba9876543210"))
+	for name, bad := range map[string]string{
+		"empty":             "",
+		"another token's":   other,
+		"another ID":        bootstrap.Sign(content, parse(t, "xyz789.0123456789abcdef")),
+		"other content":     bootstrap.Sign([]byte("payloae"), token),
+		"alg none":          "eyJhbGciOiJub25lIiwia2lkIjoiYWJjMTIzIn0..",
+		"alg HS512":         "eyJhbGciOiJIUzUxMiIsImtpZCI6ImFiYzEyMyJ9.." + signature,
+		"header in a blank": " " + good,
+		"attached":          header + ".cGF5bG9hZA." + signature,
+		"cut":               good[:len(good)-1],
+		"longer":            good + "A",
+		"padded":            good + "=",
+		"last bits changed": good[:len(good)-1] + string(good[len(good)-1]+1),
+		"one dot":           header + "." + signature,
+	} {
+		if err := bootstrap.Verify(content, bad, token); !errors.Is(err, bootstrap.ErrSignature) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	content := []byte("payload")
+	token := parse(f, wellKnown)
+	f.Add(bootstrap.Sign(content, token))
+	f.Add("eyJhbGciOiJub25lIn0..")
+	f.Fuzz(func(t *testing.T, s string) {
+		if bootstrap.Verify(content, s, token) == nil && s != bootstrap.Sign(content, token) {
+			t.Errorf("%q was accepted", s)
+		}
+	})
+}
+
+func FuzzToken(f *testing.F) {
+	f.Add(wellKnown)
+	f.Add("ABC123.0123456789abcdef")
+	f.Fuzz(func(t *testing.T, s string) {
+		if _, err := bootstrap.ParseToken(s); (err == nil) != tokenutil.IsValidBootstrapToken(s) {
+			t.Errorf("%q: %v, Kubernetes says %t", s, err, tokenutil.IsValidBootstrapToken(s))
+		}
+	})
+}
+
+func TestSecrets(t *testing.T) {
+	expires := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	config := bootstrap.TokenConfig{Token: parse(t, wellKnown), Description: "for CI", Expires: expires,
+		Usages: []string{"authentication", "custom", "signing"}, Groups: []string{"system:bootstrappers:workers"}}
+	secret, err := config.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, ok := secrets.ParseName(secret.Name); !ok || id != "abc123" || secrets.GetData(secret, bootstrapapi.BootstrapTokenSecretKey) != "0123456789abcdef" {
+		t.Errorf("Kubernetes reads the ID %q, %t", id, ok)
+	}
+	if groups, err := secrets.GetGroups(secret); err != nil || !slices.Contains(groups, "system:bootstrappers:workers") || secrets.HasExpired(secret, time.Now()) {
+		t.Errorf("Kubernetes reads groups %v, %v", groups, err)
+	}
+	back, err := bootstrap.ParseSecret(secret)
+	if err != nil || !back.Token.Equal(config.Token) || back.Description != "for CI" || !back.Expires.Equal(expires) ||
+		!slices.Equal(back.Usages, config.Usages) || !slices.Equal(back.Groups, config.Groups) {
+		t.Errorf("comes back as %+v, %v", back, err)
+	}
+	if back.User() != "system:bootstrap:abc123" || !back.Allows("signing") || back.Allows("other") || !back.Expired(expires) || back.Expired(expires.Add(-time.Second)) {
+		t.Errorf("got %+v", back)
+	}
+}
+
+func TestSecretsThatAreRefused(t *testing.T) {
+	good := func() *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType,
+			Data: map[string][]byte{"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-signing": []byte("true")}}
+	}
+	for name, change := range map[string]func(*corev1.Secret){
+		"type":        func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
+		"name":        func(s *corev1.Secret) { s.Name = "bootstrap-token-xyz789" },
+		"no prefix":   func(s *corev1.Secret) { s.Name = "abc123" },
+		"ID":          func(s *corev1.Secret) { s.Data["token-id"] = []byte("ABC123") },
+		"no secret":   func(s *corev1.Secret) { delete(s.Data, "token-secret") },
+		"group":       func(s *corev1.Secret) { s.Data["auth-extra-groups"] = []byte("system:masters") },
+		"old group":   func(s *corev1.Secret) { s.Data["auth-groups"] = []byte("system:bootstrappers:ok,system:nodes") },
+		"nil data":    func(s *corev1.Secret) { s.Data = nil },
+		"other token": func(s *corev1.Secret) { s.Data["token-secret"] = []byte("0123456789ABCDEF") },
+	} {
+		s := good()
+		change(s)
+		if c, err := bootstrap.ParseSecret(s); err == nil {
+			t.Errorf("%s: accepted as %+v", name, c)
+		} else if strings.Contains(strings.ToLower(err.Error()), "0123456789abcdef") {
+			t.Errorf("%s: the error holds the secret: %v", name, err)
+		}
+	}
+	for text, want := range map[string]bool{"true": true, "True": false, "1": false, "": false, "true ": false} {
+		s := good()
+		s.Data["usage-bootstrap-signing"] = []byte(text)
+		if c, err := bootstrap.ParseSecret(s); err != nil || c.Allows("signing") != want {
+			t.Errorf("usage %q: %+v, %v", text, c, err)
+		}
+	}
+	s := good()
+	s.Data["expiration"] = []byte("tomorrow")
+	if c, err := bootstrap.ParseSecret(s); err != nil || !c.Expired(time.Now()) || !c.MalformedExpiration || !secrets.HasExpired(s, time.Now()) {
+		t.Errorf("an expiration that cannot be parsed: %+v, %v", c, err)
+	}
+	for name, c := range map[string]bootstrap.TokenConfig{
+		"no token":                {},
+		"group":                   {Token: parse(t, wellKnown), Usages: []string{"authentication"}, Groups: []string{"system:masters"}},
+		"group without its usage": {Token: parse(t, wellKnown), Groups: []string{"system:bootstrappers:a"}},
+		"usage":                   {Token: parse(t, wellKnown), Usages: []string{"a/b"}},
+	} {
+		if s, err := c.Secret(); err == nil {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+func TestPins(t *testing.T) {
+	digits := strings.Repeat("0aF9", 16)
+	for _, s := range []string{"sha256:" + digits, "SHA256:" + strings.ToUpper(digits)} {
+		if p, err := bootstrap.ParsePin(s); err != nil || p.String() != "sha256:"+strings.ToLower(digits) {
+			t.Errorf("%q: %v, %v", s, p, err)
+		}
+	}
+	for _, s := range []string{"", "sha256:", digits, "sha1:" + digits, "sha256:" + digits[1:], "sha256:" + digits + "0", "sha256:" + digits[1:] + "g", "sha256 " + digits} {
+		if _, err := bootstrap.ParsePin(s); err == nil {
+			t.Errorf("%q was accepted", s)
+		}
+	}
+}
+
+func TestClusterInfo(t *testing.T) {
+	info := &bootstrap.ClusterInfo{Server: "https://10.0.0.1:6443", CAData: newCA(t).pem}
+	encoded, err := info.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := clientcmd.Load(encoded)
+	if err != nil || len(theirs.Clusters) != 1 || theirs.Clusters[""].Server != info.Server || string(theirs.Clusters[""].CertificateAuthorityData) != string(info.CAData) {
+		t.Errorf("client-go reads %+v, %v", theirs, err)
+	}
+	written, err := clientcmd.Write(*theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range [][]byte{encoded, written} {
+		if back, err := bootstrap.ParseClusterInfo(content); err != nil || back.Server != info.Server || string(back.CAData) != string(info.CAData) {
+			t.Errorf("comes back as %+v, %v", back, err)
+		}
+	}
+	named := "clusters: [{name: other, cluster: {server: https://wrong}}, {name: mine, cluster: {server: https://right}}]\n" +
+		"contexts: [{name: c, context: {cluster: mine}}]\ncurrent-context: c\n"
+	if back, err := bootstrap.ParseClusterInfo([]byte(named)); err != nil || back.Server != "https://right" {
+		t.Errorf("the current context's cluster: %+v, %v", back, err)
+	}
+	command, err := info.JoinCommand(parse(t, wellKnown))
+	if err != nil || !strings.HasPrefix(command, "kubeadm join 10.0.0.1:6443 --token "+wellKnown+" --discovery-token-ca-cert-hash sha256:") {
+		t.Errorf("%s, %v", command, err)
+	}
+}
+
+func TestClusterInfoThatIsRefused(t *testing.T) {
+	for content, want := range map[string]string{
+		"":             "no cluster",
+		"<html>":       "not a kubeconfig",
+		"kind: Secret": `"Secret"`,
+		"clusters: [{name: a, cluster: {server: https://a}}]":                                                   "no unnamed cluster",
+		"clusters: [{name: '', cluster: {server: http://a}}]":                                                   "https://",
+		"clusters: [{name: '', cluster: {server: 'https://u:p@a'}}]":                                            "https://",
+		"clusters: [{name: '', cluster: {server: 'https://a?x'}}]":                                              "https://",
+		"clusters: [{name: '', cluster: {server: https://a, insecure-skip-tls-verify: true}}]":                  "insecure-skip-tls-verify",
+		"clusters: [{name: '', cluster: {server: https://a, certificate-authority: /etc/passwd}}]":              "/etc/passwd",
+		"clusters: [{name: '', cluster: {server: https://a, proxy-url: http://evil}}]":                          "proxy",
+		"clusters: [{name: '', cluster: {server: https://a, certificate-authority-data: bm90IFBFTQ==}}]":        "no PEM certificate",
+		"clusters: [{name: '', cluster: {server: https://a}}]\nusers: [{name: u, user: {token: secret-token}}]": `user, "u"`,
+		"clusters: [{name: '', cluster: {server: https://a}}]\nusers: [{name: u, user: {exec: {command: rm}}}]": `user, "u"`,
+		strings.Repeat(" ", 1<<20+1): "larger than",
+	} {
+		if info, err := bootstrap.ParseClusterInfo([]byte(content)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret-token") {
+			t.Errorf("%.100q: %+v, %v", content, info, err)
+		}
+	}
+}
+
+func FuzzClusterInfo(f *testing.F) {
+	f.Add([]byte("clusters: [{name: '', cluster: {server: https://a}}]"))
+	f.Add([]byte(`{"clusters":[{"name":"","cluster":{"server":"https://a"}}],"users":[{}]}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		info, err := bootstrap.ParseClusterInfo(content)
+		if err == nil && !strings.HasPrefix(info.Server, "https://") && !strings.HasPrefix(strings.ToLower(info.Server), "https://") {
+			t.Errorf("%q gives server %q", content, info.Server)
+		}
+	})
+}
+
+func FuzzSecret(f *testing.F) {
+	f.Add("abc123", "0123456789abcdef", "2030-01-01T00:00:00Z", "system:bootstrappers:a", "true")
+	f.Fuzz(func(t *testing.T, id, secret, expiration, groups, usage string) {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: bootstrap.SecretType, Data: map[string][]byte{
+			"token-id": []byte(id), "token-secret": []byte(secret), "expiration": []byte(expiration), "auth-extra-groups": []byte(groups), "usage-bootstrap-signing": []byte(usage)}}
+		c, err := bootstrap.ParseSecret(s)
+		if err != nil {
+			return
+		}
+		if !tokenutil.IsValidBootstrapToken(c.Token.Reveal()) || c.Allows("signing") != (usage == "true") || c.Expired(time.Now()) != secrets.HasExpired(s, time.Now()) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func BenchmarkSign(b *testing.B) {
+	content, token := []byte(strings.Repeat("kubeconfig", 170)), parse(b, wellKnown)
+	b.Run("ours", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			bootstrap.Sign(content, token)
+		}
+	})
+	b.Run("cluster-bootstrap", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := jws.ComputeDetachedSignature(string(content), "abc123", "0123456789abcdef"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkVerify(b *testing.B) {
+	content, token := []byte(strings.Repeat("kubeconfig", 170)), parse(b, wellKnown)
+	signature := bootstrap.Sign(content, token)
+	b.Run("ours", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := bootstrap.Verify(content, signature, token); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("cluster-bootstrap", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !jws.DetachedTokenIsValid(signature, string(content), "abc123", "0123456789abcdef") {
+				b.Fatal("refused")
+			}
+		}
+	})
+}

@@ -1,0 +1,286 @@
+package bootstrap_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+// ca is a certificate authority.
+type ca struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newCA(t testing.TB) ca {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+func (c ca) pin() bootstrap.DiscoverOption {
+	return bootstrap.WithPins(bootstrap.PinSet{bootstrap.PinOf(c.cert)})
+}
+
+// server is an API server, or somebody who pretends to be one, with a certificate of the authority.
+func (c ca) server(t *testing.T, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, &key.PublicKey, c.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(handler)
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	s.Config.ErrorLog = quiet()
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// configMap answers with a cluster-info.
+func configMap(data map[string]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" || r.URL.Path != "/api/v1/namespaces/kube-public/configmaps/cluster-info" {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "ConfigMap", "data": data})
+	}
+}
+
+func signedInfo(t *testing.T, token string, caData []byte) map[string]string {
+	t.Helper()
+	content, err := (&bootstrap.ClusterInfo{Server: "https://10.0.0.1:6443", CAData: caData}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok := parse(t, token)
+	return map[string]string{"kubeconfig": string(content), "jws-kubeconfig-" + tok.ID(): bootstrap.Sign(content, tok)}
+}
+
+func TestDiscover(t *testing.T) {
+	authority := newCA(t)
+	server := authority.server(t, configMap(signedInfo(t, wellKnown, authority.pem)))
+	for name, option := range map[string]bootstrap.DiscoverOption{"pinned": authority.pin(), "unpinned": bootstrap.WithoutPins()} {
+		info, err := bootstrap.Discover(t.Context(), strings.TrimPrefix(server.URL, "https://"), parse(t, wellKnown), option)
+		if err != nil || info.Server != "https://10.0.0.1:6443" || string(info.CAData) != string(authority.pem) {
+			t.Errorf("%s: %+v, %v", name, info, err)
+		}
+	}
+}
+
+// Cluster parts boot out of order: each state is told once, and the discovery goes on by itself.
+func TestDiscoverWaits(t *testing.T) {
+	authority := newCA(t)
+	good := signedInfo(t, wellKnown, authority.pem)
+	answers := []http.HandlerFunc{
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		configMap(map[string]string{"kubeconfig": good["kubeconfig"]}),
+		configMap(good),
+	}
+	var asked atomic.Int64
+	server := authority.server(t, func(w http.ResponseWriter, r *http.Request) {
+		answers[min(asked.Add(1), int64(len(answers)))-1](w, r)
+	})
+	var states []string
+	_, err := bootstrap.Discover(t.Context(), server.URL, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithProgress(func(s string) { states = append(states, s) }), bootstrap.WithInterval(time.Millisecond))
+	want := []string{"the server answers with HTTP 503", "anonymous requests may not read cluster-info (403)", "cluster-info has no signatures at all"}
+	if err != nil || !slices.Equal(states, want) {
+		t.Errorf("%q, %v", states, err)
+	}
+}
+
+// When the time is up, each cause has a message and a remedy of its own.
+func TestDiscoverTimesOut(t *testing.T) {
+	authority := newCA(t)
+	good := signedInfo(t, wellKnown, authority.pem)
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	down := authority.server(t, status(200))
+	down.Close()
+	for name, tc := range map[string]struct {
+		url  string
+		want string
+	}{
+		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token has expired`},
+		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running"},
+		"401":            {authority.server(t, status(401)).URL, "anonymous access is off"},
+		"403":            {authority.server(t, status(403)).URL, "RoleBinding"},
+		"404":            {authority.server(t, status(404)).URL, "has not published it"},
+		"cannot connect": {down.URL, "it is down, or the address is wrong"},
+		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet"},
+	} {
+		_, err := bootstrap.Discover(t.Context(), tc.url, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(100*time.Millisecond), bootstrap.WithInterval(time.Millisecond))
+		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "0123456789") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Attacks end the discovery at once.
+func TestDiscoverUnderAttack(t *testing.T) {
+	authority, foreign := newCA(t), newCA(t)
+	good := signedInfo(t, wellKnown, authority.pem)
+	forged := signedInfo(t, "abc123.fedcba9876543210", foreign.pem)
+	both := signedInfo(t, wellKnown, append(slices.Clone(authority.pem), foreign.pem...))
+	credentials := map[string]string{"kubeconfig": good["kubeconfig"] + "users: [{name: u, user: {exec: {command: rm}}}]\n"}
+	credentials["kubeconfig"] = strings.Replace(credentials["kubeconfig"], "users: null\n", "", 1)
+	credentials["jws-kubeconfig-abc123"] = bootstrap.Sign([]byte(credentials["kubeconfig"]), parse(t, wellKnown))
+	none := map[string]string{"kubeconfig": good["kubeconfig"], "jws-kubeconfig-abc123": "eyJhbGciOiJub25lIiwia2lkIjoiYWJjMTIzIn0.."}
+	changing := 0
+	for name, tc := range map[string]struct {
+		server *httptest.Server
+		want   string
+	}{
+		"forged signature": {authority.server(t, configMap(forged)), "somebody is in between"},
+		"no algorithm":     {authority.server(t, configMap(none)), "somebody is in between"},
+		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority"},
+		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:"},
+		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
+			changing++
+			if changing > 1 {
+				configMap(both)(w, r)
+				return
+			}
+			configMap(good)(w, r)
+		}), "differs over the verified connection"},
+		"redirect": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}), "refused to follow a redirect"},
+		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials"},
+		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?"},
+	} {
+		_, err := bootstrap.Discover(t.Context(), tc.server.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	endless := authority.server(t, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, strings.Repeat(" ", 1<<20)); err != nil {
+				return
+			}
+		}
+	})
+	_, err := bootstrap.Discover(t.Context(), endless.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(time.Second))
+	if err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("endless answer: %v", err)
+	}
+}
+
+// Malformed arguments are told before a packet is sent.
+func TestDiscoverWithoutAPacket(t *testing.T) {
+	for want, try := range map[string]func() error{
+		"no token": func() error {
+			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", bootstrap.Token{}, bootstrap.WithoutPins())
+			return err
+		},
+		"no pins": func() error {
+			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", parse(t, wellKnown))
+			return err
+		},
+		"https://": func() error {
+			_, err := bootstrap.Discover(t.Context(), "http://127.0.0.1:1", parse(t, wellKnown), bootstrap.WithoutPins())
+			return err
+		},
+	} {
+		if err := try(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestDiscoverEndsWithItsContext(t *testing.T) {
+	authority := newCA(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	server := authority.server(t, func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
+	if _, err := bootstrap.Discover(ctx, server.URL, parse(t, wellKnown), authority.pin()); err == nil || !strings.Contains(err.Error(), "context canceled") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLoadRefreshSave(t *testing.T) {
+	authority := newCA(t)
+	moved := signedInfo(t, wellKnown, authority.pem)
+	server := authority.server(t, configMap(moved))
+	info := &bootstrap.ClusterInfo{Server: server.URL, CAData: authority.pem}
+	path := filepath.Join(t.TempDir(), "cluster-info.yaml")
+	if err := info.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", stat.Mode(), err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, load := range map[string]func() (*bootstrap.ClusterInfo, error){
+		"file": func() (*bootstrap.ClusterInfo, error) { return bootstrap.Load(t.Context(), path, nil) },
+		"stdin": func() (*bootstrap.ClusterInfo, error) {
+			return bootstrap.Load(t.Context(), "-", strings.NewReader(string(content)))
+		},
+	} {
+		loaded, err := load()
+		if err != nil || loaded.Server != server.URL {
+			t.Fatalf("%s: %+v, %v", name, loaded, err)
+		}
+		if fresh, err := loaded.Refresh(t.Context()); err != nil || fresh.Server != "https://10.0.0.1:6443" {
+			t.Errorf("%s: refreshed to %+v, %v", name, fresh, err)
+		}
+	}
+	if _, err := (&bootstrap.ClusterInfo{Server: server.URL, CAData: newCA(t).pem}).Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("refreshing from somebody else: %v", err)
+	}
+	for source, want := range map[string]string{
+		"http://127.0.0.1:1/x": "only https", "file:///etc/passwd": "only https", "/nonexistent": "no such file", "-": "no standard input",
+		server.URL + "/x": "certificate",
+	} {
+		if _, err := bootstrap.Load(t.Context(), source, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", source, err)
+		}
+	}
+}

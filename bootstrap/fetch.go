@@ -1,0 +1,52 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// redirectError is a redirect that is not followed.
+type redirectError struct{ to string }
+
+func (e *redirectError) Error() string {
+	return fmt.Sprintf("refused to follow a redirect to %q", e.to)
+}
+
+func refuseRedirects(r *http.Request, _ []*http.Request) error {
+	return &redirectError{r.URL.Scheme + "://" + r.URL.Host}
+}
+
+const maxRedirects = 5
+
+// stayOnHTTPS follows a few redirects as long as they are verified like the first request.
+func stayOnHTTPS(r *http.Request, via []*http.Request) error {
+	if r.URL.Scheme != "https" || len(via) > maxRedirects {
+		return &redirectError{r.URL.Scheme + "://" + r.URL.Host}
+	}
+	return nil
+}
+
+// fetch gets a document without credentials, with bounds on time and size.
+func fetch(ctx context.Context, url string, config *tls.Config, redirects func(*http.Request, []*http.Request) error, limit int64,
+) (status int, body []byte, err error) {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}
+	client := &http.Client{Transport: transport, CheckRedirect: redirects, Timeout: defaultRequestTimeout}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Accept", "application/json, application/yaml, */*")
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end or dropped
+	body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err == nil && int64(len(body)) > limit {
+		err = fmt.Errorf("the answer is larger than %d bytes", limit)
+	}
+	return resp.StatusCode, body, err
+}

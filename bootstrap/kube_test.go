@@ -1,0 +1,108 @@
+package bootstrap_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+// kubeadm runs the program that the control plane was built with.
+func kubeadm(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...).CombinedOutput() //nolint:gosec // a program of our own build
+	if err != nil {
+		t.Fatalf("kubeadm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// kubeadm publishes and creates a token, kube-controller-manager signs and cleans: we discover the cluster, read the
+// token, and are authenticated by the API server with one of our own.
+func TestInteropTheirsServesOursDiscovers(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	kubeconfig := cluster.Kubeconfig(t)
+	cluster.ControllerManager(t, "bootstrapsigner", "tokencleaner")
+	const theirs = "abcdef.0123456789abcdef"
+	config := filepath.Join(t.TempDir(), "init.yaml")
+	version := strings.TrimSpace(kubeadm(t, "version", "-o", "short"))
+	if err := os.WriteFile(config, []byte(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: 10.0.0.1}
+bootstrapTokens: [{token: `+theirs+`, ttl: 1h, description: theirs}]
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: `+version+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubeadm(t, "init", "phase", "bootstrap-token", "--kubeconfig", kubeconfig, "--config", config)
+
+	published := &bootstrap.ClusterInfo{Server: cluster.Config().Host, CAData: cluster.Config().CAData}
+	pins, err := published.Pins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := bootstrap.Discover(t.Context(), cluster.Config().Host, parse(t, theirs), bootstrap.WithPins(pins),
+		bootstrap.WithTimeout(30*time.Second), bootstrap.WithInterval(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(info.CAData) != string(published.CAData) {
+		t.Error("another certificate authority")
+	}
+	if fresh, err := info.Refresh(t.Context()); err != nil || fresh.Server != info.Server {
+		t.Errorf("refreshed to %+v, %v", fresh, err)
+	}
+	var secret corev1.Secret
+	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + "abcdef"}, &secret); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := bootstrap.ParseSecret(&secret); err != nil || c.Token.Reveal() != theirs || c.Description != "theirs" || !c.Allows(bootstrap.UsageSigning) || time.Until(c.Expires) > time.Hour {
+		t.Errorf("their token is %+v, %v", c, err)
+	}
+	checkOurToken(t, cluster, kubeconfig, info, pins)
+}
+
+// checkOurToken has Kubernetes use a token that we made.
+func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, info *bootstrap.ClusterInfo, pins bootstrap.PinSet) {
+	t.Helper()
+	token, err := bootstrap.GenerateToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := bootstrap.TokenConfig{Token: token, Description: "ours", Expires: time.Now().Add(time.Hour),
+		Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{"system:bootstrappers:workers"}}
+	secret, err := ours.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Client().Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if list := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); !strings.Contains(list, token.Reveal()) || !strings.Contains(list, "system:bootstrappers:workers") {
+		t.Errorf("kubeadm does not list our token:\n%s", list)
+	}
+	if _, err := bootstrap.Discover(t.Context(), info.Server, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(30*time.Second), bootstrap.WithInterval(50*time.Millisecond)); err != nil {
+		t.Errorf("their signature for our token: %v", err)
+	}
+	config := cluster.Config()
+	config.TLSClientConfig.CertData, config.TLSClientConfig.KeyData = nil, nil
+	config.BearerToken = token.Reveal()
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.List(t.Context(), &corev1.SecretList{})
+	if err == nil || !strings.Contains(err.Error(), `User "system:bootstrap:`+token.ID()+`" cannot list resource "secrets"`) {
+		t.Errorf("the API server says %v", err)
+	}
+}

@@ -1,0 +1,65 @@
+package bootstrap
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Pin names a certificate by the SHA-256 of its public key (DER SubjectPublicKeyInfo, RFC 7469), so that it stays the same
+// when the certificate is renewed.
+type Pin [sha256.Size]byte
+
+// PinOf returns the pin of a certificate.
+func PinOf(c *x509.Certificate) Pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
+
+const pinPrefix = "sha256:"
+
+// ParsePin parses "sha256:<64 hexadecimal digits>", in either case.
+func ParsePin(s string) (Pin, error) {
+	var p Pin
+	if len(s) < len(pinPrefix) || !strings.EqualFold(s[:len(pinPrefix)], pinPrefix) {
+		return p, fmt.Errorf("a pin is sha256:<64 hexadecimal digits>, not %.100q", s)
+	}
+	digits := s[len(pinPrefix):]
+	if len(digits) != hex.EncodedLen(len(p)) {
+		return p, fmt.Errorf("a pin has 64 hexadecimal digits after %q, this one has %d", pinPrefix, len(digits))
+	}
+	if _, err := hex.Decode(p[:], []byte(digits)); err != nil {
+		return p, fmt.Errorf("a pin is sha256:<64 hexadecimal digits>, not %.100q", s)
+	}
+	return p, nil
+}
+
+// String returns the pin in the form that ParsePin takes.
+func (p Pin) String() string { return pinPrefix + hex.EncodeToString(p[:]) }
+
+// PinSet is a set of pins. The empty set pins nothing.
+type PinSet []Pin
+
+// ParsePins parses a list of pins.
+func ParsePins(pins ...string) (PinSet, error) {
+	var set PinSet
+	for _, s := range pins {
+		p, err := ParsePin(s)
+		if err != nil {
+			return nil, err
+		}
+		set = append(set, p)
+	}
+	return set, nil
+}
+
+// Pinned returns those certificates that are in the set.
+func (s PinSet) Pinned(certificates []*x509.Certificate) []*x509.Certificate {
+	var pinned []*x509.Certificate
+	for _, c := range certificates {
+		if slices.Contains(s, PinOf(c)) {
+			pinned = append(pinned, c)
+		}
+	}
+	return pinned
+}

@@ -1,0 +1,177 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Names that Kubernetes gives.
+const (
+	// SecretNamespace is where the Secrets of tokens are.
+	SecretNamespace = "kube-system"
+	// SecretType is their type.
+	SecretType corev1.SecretType = "bootstrap.kubernetes.io/token"
+	// SecretNamePrefix is their name without the token's ID.
+	SecretNamePrefix = "bootstrap-token-"
+	// UsageSigning lets the token sign cluster-info, for discovery.
+	UsageSigning = "signing"
+	// UsageAuthentication lets the token authenticate at the API server, for TLS bootstrap.
+	UsageAuthentication = "authentication"
+	// DefaultGroup is what every token's user is in.
+	DefaultGroup = "system:bootstrappers"
+	// UserPrefix is the user of a token without the token's ID.
+	UserPrefix = "system:bootstrap:"
+
+	keyID          = "token-id"
+	keySecret      = "token-secret"
+	keyExpiration  = "expiration"
+	keyDescription = "description"
+	keyGroups      = "auth-extra-groups"
+	keyOldGroups   = "auth-groups"
+	usagePrefix    = "usage-bootstrap-"
+)
+
+// TokenConfig is a token with everything that its Secret says of it.
+type TokenConfig struct {
+	Token Token
+	// Description is for people.
+	Description string
+	// Expires is when the token ends, to the second. Zero: never.
+	Expires time.Time
+	// Usages are UsageSigning, UsageAuthentication and whatever else "usage-bootstrap-…" keys name.
+	Usages []string
+	// MalformedExpiration means that the Secret's expiration cannot be parsed. The token counts as expired then.
+	MalformedExpiration bool
+	// Groups are extra groups of the token's user, each "system:bootstrappers:…".
+	Groups []string
+}
+
+var groupPattern = regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
+
+// ValidateGroup refuses groups that a token cannot give.
+func ValidateGroup(group string) error {
+	if !groupPattern.MatchString(group) {
+		return fmt.Errorf("a group of a bootstrap token begins with %q and goes on with lower-case letters, digits, - and :, not %.300q",
+			DefaultGroup+":", group)
+	}
+	return nil
+}
+
+// User returns the name under which the token authenticates.
+func (c *TokenConfig) User() string { return UserPrefix + c.Token.id }
+
+// Allows reports whether the token has a usage.
+func (c *TokenConfig) Allows(usage string) bool { return slices.Contains(c.Usages, usage) }
+
+// Expired reports whether the token has ended.
+func (c *TokenConfig) Expired(now time.Time) bool {
+	return !c.Expires.IsZero() && !now.Before(c.Expires)
+}
+
+// Secret returns the Secret of the token.
+func (c *TokenConfig) Secret() (*corev1.Secret, error) {
+	if c.Token.IsZero() {
+		return nil, errors.New("there is no token")
+	}
+	data := map[string][]byte{keyID: []byte(c.Token.id), keySecret: []byte(c.Token.secret.Reveal())}
+	if c.Description != "" {
+		data[keyDescription] = []byte(c.Description)
+	}
+	if !c.Expires.IsZero() {
+		data[keyExpiration] = []byte(c.Expires.UTC().Format(time.RFC3339))
+	}
+	for _, usage := range c.Usages {
+		if usage == "" || strings.Trim(usage, tokenChars+"-") != "" {
+			return nil, fmt.Errorf("a usage is lower-case letters, digits and hyphens, such as %q, not %.100q", UsageSigning, usage)
+		}
+		data[usagePrefix+usage] = []byte("true")
+	}
+	for _, group := range c.Groups {
+		if err := ValidateGroup(group); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.Groups) > 0 {
+		if !c.Allows(UsageAuthentication) {
+			return nil, fmt.Errorf("groups need the usage %q", UsageAuthentication)
+		}
+		data[keyGroups] = []byte(strings.Join(c.Groups, ","))
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: SecretNamespace, Name: SecretNamePrefix + c.Token.id},
+		Type:       SecretType,
+		Data:       data,
+	}, nil
+}
+
+// ParseSecret reads the Secret of a token. It refuses Secrets that Kubernetes ignores too: of another type or name, with
+// a malformed token. An expiration that cannot be parsed counts as past. Errors name the Secret and never hold its data.
+func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
+	refuse := func(format string, args ...any) (*TokenConfig, error) {
+		return nil, fmt.Errorf("secret %q: %s", s.Namespace+"/"+s.Name, fmt.Sprintf(format, args...))
+	}
+	if s.Type != SecretType {
+		return refuse("the type is %q instead of %q", s.Type, SecretType)
+	}
+	id := string(s.Data[keyID])
+	if s.Name != SecretNamePrefix+id {
+		return refuse("the name is not %q with the value of its key %q", SecretNamePrefix, keyID)
+	}
+	token, err := ParseToken(id + "." + string(s.Data[keySecret]))
+	if err != nil {
+		return refuse("%v", err)
+	}
+	c := &TokenConfig{Token: token, Description: string(s.Data[keyDescription]), Usages: usages(s.Data)}
+	if c.Expires, err = expiration(s.Data); err != nil {
+		c.Expires, c.MalformedExpiration = time.Unix(0, 0).UTC(), true
+	}
+	c.Groups, err = groups(s.Data)
+	if err != nil {
+		return refuse("%v", err)
+	}
+	return c, nil
+}
+
+// expiration is zero where there is none.
+func expiration(data map[string][]byte) (time.Time, error) {
+	text, ok := data[keyExpiration]
+	if !ok || len(text) == 0 {
+		return time.Time{}, nil
+	}
+	return time.Parse(time.RFC3339, string(text))
+}
+
+func usages(data map[string][]byte) []string {
+	var found []string
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if usage, ok := strings.CutPrefix(key, usagePrefix); ok && string(data[key]) == "true" {
+			found = append(found, usage)
+		}
+	}
+	return found
+}
+
+// groups reads the old name of the key too.
+func groups(data map[string][]byte) ([]string, error) {
+	var found []string
+	for _, key := range []string{keyGroups, keyOldGroups} {
+		for group := range strings.SplitSeq(string(data[key]), ",") {
+			if group == "" || slices.Contains(found, group) {
+				continue
+			}
+			if err := ValidateGroup(group); err != nil {
+				return nil, err
+			}
+			found = append(found, group)
+		}
+	}
+	return found, nil
+}
