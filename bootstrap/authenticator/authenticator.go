@@ -1,0 +1,106 @@
+// Package authenticator authenticates bootstrap tokens as the API server does, for servers of one's own: as a function, and
+// as a webhook that answers TokenReviews.
+//
+//	http.Handle("/authenticate", authenticator.New(reader).Handler())
+//
+// It has the method of k8s.io/apiserver's authenticator.Token with its own Response, so a few lines adapt it.
+package authenticator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+// Authenticator authenticates bootstrap tokens with the usage "authentication". It is safe for concurrent use.
+type Authenticator struct {
+	reader client.Reader
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// New returns an Authenticator that reads Secrets in kube-system. The reader needs the verb get there.
+func New(reader client.Reader) *Authenticator { return &Authenticator{reader: reader} }
+
+// User is who a token stands for.
+type User struct {
+	// Name is system:bootstrap:<token ID>.
+	Name string
+	// Groups are system:bootstrappers and the token's own.
+	Groups []string
+}
+
+// AuthenticateToken returns who the token stands for. ok is false for whatever is no valid token, without saying why, as
+// that would help whoever guesses. err means that the Secret could not be read, and never holds the token.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (user User, ok bool, err error) {
+	t, err := bootstrap.ParseToken(token)
+	if err != nil {
+		return User{}, false, nil //nolint:nilerr // some other kind of token
+	}
+	var secret corev1.Secret
+	key := client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + t.ID()}
+	if err := a.reader.Get(ctx, key, &secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return User{}, false, nil
+		}
+		return User{}, false, fmt.Errorf("read secret %q: %w", key, err)
+	}
+	if secret.DeletionTimestamp != nil {
+		return User{}, false, nil
+	}
+	c, err := bootstrap.ParseSecret(&secret)
+	if err != nil || !c.Token.Equal(t) || c.Expired(a.now()) || !c.Allows(bootstrap.UsageAuthentication) {
+		return User{}, false, nil //nolint:nilerr // a Secret that Kubernetes ignores too
+	}
+	return User{Name: c.User(), Groups: append([]string{bootstrap.DefaultGroup}, c.Groups...)}, true, nil
+}
+
+func (a *Authenticator) now() time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return time.Now()
+}
+
+const maxReview = 1 << 20
+
+// Handler answers TokenReviews (authentication.k8s.io/v1), for the API server's webhook token authentication.
+func (a *Authenticator) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.Error(w, "POST a TokenReview", http.StatusMethodNotAllowed)
+			return
+		}
+		var review authenticationv1.TokenReview
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReview)).Decode(&review); err != nil ||
+			review.Kind != "TokenReview" || review.APIVersion != authenticationv1.SchemeGroupVersion.String() {
+			http.Error(w, "the body is not a TokenReview of "+authenticationv1.SchemeGroupVersion.String(), http.StatusBadRequest)
+			return
+		}
+		review.Status = a.review(r.Context(), review.Spec)
+		review.Spec = authenticationv1.TokenReviewSpec{} // the token need not go back
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review) // a client that has gone needs no answer
+	})
+}
+
+func (a *Authenticator) review(ctx context.Context, spec authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus {
+	user, ok, err := a.AuthenticateToken(ctx, spec.Token)
+	switch {
+	case err != nil:
+		return authenticationv1.TokenReviewStatus{Error: "the token cannot be looked up now"}
+	case !ok:
+		return authenticationv1.TokenReviewStatus{}
+	}
+	return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: spec.Audiences,
+		User: authenticationv1.UserInfo{Username: user.Name, Groups: user.Groups}}
+}

@@ -1,0 +1,113 @@
+package authenticator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/bootstrap/authenticator"
+)
+
+const good = "abc123.0123456789abcdef"
+
+func secret(t *testing.T, change func(*corev1.Secret)) *corev1.Secret {
+	t.Helper()
+	token, err := bootstrap.ParseToken(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := bootstrap.TokenConfig{Token: token, Expires: time.Now().Add(time.Hour), Usages: []string{bootstrap.UsageAuthentication}, Groups: []string{"system:bootstrappers:workers"}}
+	s, err := config.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func TestAuthenticate(t *testing.T) {
+	set := func(key, value string) func(*corev1.Secret) {
+		return func(s *corev1.Secret) { s.Data[key] = []byte(value) }
+	}
+	for name, tc := range map[string]struct {
+		token  string
+		change func(*corev1.Secret)
+		ok     bool
+	}{
+		"good":                 {good, nil, true},
+		"wrong secret":         {"abc123.fedcba9876543210", nil, false},
+		"unknown":              {"xyz789.0123456789abcdef", nil, false},
+		"upper case":           {"ABC123.0123456789abcdef", nil, false},
+		"empty":                {"", nil, false},
+		"a JWT":                {"eyJhbGciOiJub25lIn0.e30.", nil, false},
+		"expired":              {good, set("expiration", "2020-01-01T00:00:00Z"), false},
+		"malformed expiration": {good, set("expiration", "soon"), false},
+		"no expiration":        {good, func(s *corev1.Secret) { delete(s.Data, "expiration") }, true},
+		"usage off":            {good, set("usage-bootstrap-authentication", "false"), false},
+		"usage True":           {good, set("usage-bootstrap-authentication", "True"), false},
+		"another type":         {good, func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, false},
+		"another ID":           {good, set("token-id", "xyz789"), false},
+		"a group too many":     {good, set("auth-extra-groups", "system:bootstrappers:a,system:masters"), false},
+		"being deleted": {good, func(s *corev1.Secret) {
+			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
+		}, false},
+	} {
+		a := authenticator.New(fake.NewClientBuilder().WithObjects(secret(t, tc.change)).Build())
+		user, ok, err := a.AuthenticateToken(t.Context(), tc.token)
+		if ok != tc.ok || err != nil {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+		if ok && (user.Name != "system:bootstrap:abc123" || !slices.Contains(user.Groups, "system:bootstrappers")) {
+			t.Errorf("%s: %+v", name, user)
+		}
+	}
+}
+
+type broken struct{ client.Reader }
+
+func (broken) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errors.New("the API server is down")
+}
+
+func TestHandler(t *testing.T) {
+	post := func(a *authenticator.Authenticator, body string) (int, authenticationv1.TokenReview, string) {
+		w := httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(body)))
+		var review authenticationv1.TokenReview
+		_ = json.Unmarshal(w.Body.Bytes(), &review) // refusals are text
+		return w.Code, review, w.Body.String()
+	}
+	review := `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","spec":{"token":"` + good + `"}}`
+	a := authenticator.New(fake.NewClientBuilder().WithObjects(secret(t, nil)).Build())
+	code, got, body := post(a, review)
+	want := []string{"system:bootstrappers", "system:bootstrappers:workers"}
+	if code != 200 || !got.Status.Authenticated || got.Status.User.Username != "system:bootstrap:abc123" || !slices.Equal(got.Status.User.Groups, want) || strings.Contains(body, "0123456789") {
+		t.Errorf("%d %s", code, body)
+	}
+	if _, got, body := post(a, strings.Replace(review, "0123456789", "9876543210", 1)); got.Status.Authenticated || got.Status.Error != "" {
+		t.Errorf("wrong secret: %s", body)
+	}
+	if _, got, body := post(authenticator.New(broken{}), review); got.Status.Authenticated || got.Status.Error == "" || strings.Contains(body, "0123456789") {
+		t.Errorf("API server down: %s", body)
+	}
+	for _, bad := range []string{"", "{", `{"kind":"Pod"}`, `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1"}`, strings.Repeat(" ", 2<<20) + review} {
+		if code, _, body := post(a, bad); code != http.StatusBadRequest {
+			t.Errorf("%.50q: %d %s", bad, code, body)
+		}
+	}
+}
