@@ -1,0 +1,69 @@
+package controllers
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+// Cleaner deletes tokens when they end, to the second. It touches no Secret that is not a token's by type and name, and one
+// whose expiration cannot be parsed is reported, not deleted.
+type Cleaner struct {
+	// Client reads and deletes Secrets.
+	Client client.Client
+	// Events records what an operator should know. Nil: nothing is recorded.
+	Events events.EventRecorder
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// SetupWithManager has the manager run the Cleaner.
+func (c *Cleaner) SetupWithManager(mgr ctrl.Manager) error {
+	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		secret, ok := o.(*corev1.Secret)
+		return ok && secret.Namespace == bootstrap.SecretNamespace && secret.Type == bootstrap.SecretType
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("bootstrap-cleaner").For(&corev1.Secret{}, builder.WithPredicates(isToken)).Complete(c)
+}
+
+// Reconcile implements reconcile.Reconciler. It comes back when the token ends.
+func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var secret corev1.Secret
+	if err := c.Client.Get(ctx, req.NamespacedName, &secret); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if secret.Namespace != bootstrap.SecretNamespace || secret.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil
+	}
+	config, err := bootstrap.ParseSecret(&secret)
+	if err != nil {
+		if secret.Type == bootstrap.SecretType {
+			warn(c.Events, &secret, "MalformedToken", "Clean", err.Error())
+		}
+		return ctrl.Result{}, nil //nolint:nilerr // nothing will change until somebody edits it
+	}
+	switch now := now(c.Now); {
+	case config.MalformedExpiration:
+		warn(c.Events, &secret, "MalformedExpiration", "Clean", "the expiration is not a time of RFC 3339: the token counts as expired; correct or delete it")
+		return ctrl.Result{}, nil
+	case config.Expires.IsZero():
+		return ctrl.Result{}, nil
+	case !config.Expired(now):
+		return ctrl.Result{RequeueAfter: config.Expires.Sub(now)}, nil
+	}
+	// A token that was extended or re-created since it was read survives.
+	err = c.Client.Delete(ctx, &secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion})
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, err
+}

@@ -1,0 +1,184 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+func tokenSecret(id string, change func(*corev1.Secret)) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + id, UID: "u"}, Type: bootstrap.SecretType,
+		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-signing": []byte("true")}}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func set(key, value string) func(*corev1.Secret) {
+	return func(s *corev1.Secret) { s.Data[key] = []byte(value) }
+}
+
+func info(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: clusterInfoKey.Namespace, Name: clusterInfoKey.Name}, Data: data}
+}
+
+func reconcileInfo(t *testing.T, s *Signer) (map[string]string, ctrl.Result) {
+	t.Helper()
+	result, err := s.Reconcile(t.Context(), ctrl.Request{NamespacedName: clusterInfoKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var configMap corev1.ConfigMap
+	if err := s.Client.Get(t.Context(), clusterInfoKey, &configMap); err != nil {
+		t.Fatal(err)
+	}
+	return configMap.Data, result
+}
+
+// Only valid tokens sign, stale signatures go, and keys of others stay.
+func TestSignerSignsForValidTokensOnly(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := fake.NewClientBuilder().WithObjects(
+		info(map[string]string{"kubeconfig": "k", "jws-kubeconfig-gone00": "stale", "other": "stays"}),
+		tokenSecret("good00", set("expiration", "2030-01-01T00:00:10Z")), tokenSecret("ever00", nil),
+		tokenSecret("dead00", set("expiration", "2030-01-01T00:00:00Z")), tokenSecret("odd000", set("expiration", "soon")),
+		tokenSecret("off000", set("usage-bootstrap-signing", "yes")), tokenSecret("type00", func(s *corev1.Secret) { s.Type = "Opaque" }),
+		tokenSecret("name00", set("token-id", "other0")), tokenSecret("bad000", set("token-secret", "short")),
+		tokenSecret("going0", func(s *corev1.Secret) {
+			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: now}, []string{"example.com/x"}
+		}),
+	).Build()
+	data, result := reconcileInfo(t, &Signer{Client: c, Now: func() time.Time { return now }})
+	if len(data) != 4 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-ever00"] == "" || data["other"] != "stays" {
+		t.Errorf("cluster-info: %v", data)
+	}
+	if result.RequeueAfter != 10*time.Second {
+		t.Errorf("comes back after %s", result.RequeueAfter)
+	}
+	if err := c.Update(t.Context(), info(map[string]string{"jws-kubeconfig-good00": "x"})); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := reconcileInfo(t, &Signer{Client: c}); len(data) != 0 {
+		t.Errorf("without a kubeconfig: %v", data)
+	}
+}
+
+func TestSignerWritesNothingTwice(t *testing.T) {
+	writes := 0
+	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}), tokenSecret("good00", nil)).
+		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			writes++
+			return c.Update(ctx, obj, opts...)
+		}}).Build()
+	first, _ := reconcileInfo(t, &Signer{Client: c})
+	second, _ := reconcileInfo(t, &Signer{Client: c})
+	if writes != 1 || !maps.Equal(first, second) {
+		t.Errorf("%d writes", writes)
+	}
+}
+
+// More tokens than fit: those that live longest are signed, and the operator is told.
+func TestSignerWhenFull(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	var tokens []*bootstrap.TokenConfig
+	objects := []client.Object{info(map[string]string{"kubeconfig": strings.Repeat("k", 1000)})}
+	const count = 10_000
+	for i := range count {
+		objects = append(objects, tokenSecret(fmt.Sprintf("t%05d", i), set("expiration", now.Add(time.Duration(i+1)*time.Second).Format(time.RFC3339))))
+	}
+	recorder := events.NewFakeRecorder(10)
+	s := &Signer{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Events: recorder, Now: func() time.Time { return now }}
+	data, _ := reconcileInfo(t, s)
+	size := 0
+	for key, value := range data {
+		size += len(key) + len(value)
+	}
+	if size > maxConfigMap || len(data) < 8000 || data["jws-kubeconfig-t09999"] == "" || data["jws-kubeconfig-t00000"] != "" {
+		t.Errorf("%d entries of %d bytes for %d tokens", len(data), size, len(tokens))
+	}
+	select {
+	case event := <-recorder.Events:
+		if !strings.Contains(event, "TooManyTokens") {
+			t.Error(event)
+		}
+	default:
+		t.Error("nobody was told")
+	}
+}
+
+func TestCleaner(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		secret *corev1.Secret
+		gone   bool
+		after  time.Duration
+		event  string
+	}{
+		"past":      {tokenSecret("abc123", set("expiration", "2029-12-31T23:59:59Z")), true, 0, ""},
+		"now":       {tokenSecret("abc123", set("expiration", "2030-01-01T00:00:00Z")), true, 0, ""},
+		"later":     {tokenSecret("abc123", set("expiration", "2030-01-01T01:00:00Z")), false, time.Hour, ""},
+		"never":     {tokenSecret("abc123", nil), false, 0, ""},
+		"malformed": {tokenSecret("abc123", set("expiration", "soon")), false, 0, "MalformedExpiration"},
+		"no token":  {tokenSecret("abc123", set("token-secret", "")), false, 0, "MalformedToken"},
+		"another type": {tokenSecret("abc123", func(s *corev1.Secret) {
+			s.Type, s.Data["expiration"] = "Opaque", []byte("2029-01-01T00:00:00Z")
+		}), false, 0, ""},
+		"another name": {tokenSecret("abc123", func(s *corev1.Secret) { s.Name, s.Data["expiration"] = "mine", []byte("2029-01-01T00:00:00Z") }), false, 0, "MalformedToken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(10)
+			c := fake.NewClientBuilder().WithObjects(tc.secret).Build()
+			key := client.ObjectKeyFromObject(tc.secret)
+			cleaner := &Cleaner{Client: c, Events: recorder, Now: func() time.Time { return now }}
+			result, err := cleaner.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+			if err != nil || result.RequeueAfter != tc.after {
+				t.Errorf("after %s, %v", result.RequeueAfter, err)
+			}
+			if err := c.Get(t.Context(), key, &corev1.Secret{}); (err != nil) != tc.gone {
+				t.Errorf("afterwards: %v", err)
+			}
+			event := ""
+			select {
+			case event = <-recorder.Events:
+			default:
+			}
+			if !strings.Contains(event, tc.event) || tc.event == "" && event != "" || strings.Contains(event, "0123456789") {
+				t.Errorf("event %q", event)
+			}
+		})
+	}
+}
+
+// A token that is extended between reading and deleting survives.
+func TestCleanerRaces(t *testing.T) {
+	secret := tokenSecret("abc123", set("expiration", "2020-01-01T00:00:00Z"))
+	key := client.ObjectKeyFromObject(secret)
+	extended := false
+	c := fake.NewClientBuilder().WithObjects(secret).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			var o client.DeleteOptions
+			o.ApplyOptions(opts)
+			if o.Preconditions == nil || o.Preconditions.ResourceVersion == nil || o.Preconditions.UID == nil {
+				t.Error("deleted without preconditions")
+			}
+			extended = true
+			return fmt.Errorf("the object has been modified")
+		}}).Build()
+	if _, err := (&Cleaner{Client: c}).Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err == nil || !extended {
+		t.Errorf("the conflict was swallowed: %v", err)
+	}
+}

@@ -1,0 +1,313 @@
+package controllers_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/bootstrap/controllers"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(kubetest.Main(m).Run())
+}
+
+const controllerUser = "bootstrap-controllers"
+
+// start runs Signer and Cleaner with exactly the rules that the package documents.
+func start(t *testing.T, cluster *kubetest.Cluster) {
+	t.Helper()
+	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+	}
+	cluster.User(t, controllerUser, bootstrap.SecretNamespace, rule("", "secrets", "get", "list", "watch", "delete"))
+	user := cluster.User(t, controllerUser, bootstrap.ConfigMapNamespace, rule("", "configmaps", "get", "list", "watch", "update"))
+	skip := true
+	mgr, err := ctrl.NewManager(user, ctrl.Options{
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &skip},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}:    {Namespaces: map[string]cache.Config{bootstrap.SecretNamespace: {}}},
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{bootstrap.ConfigMapNamespace: {}}},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, setup := range []func(ctrl.Manager) error{
+		(&controllers.Signer{Client: mgr.GetClient()}).SetupWithManager,
+		(&controllers.Cleaner{Client: mgr.GetClient()}).SetupWithManager,
+	} {
+		if err := setup(mgr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func publish(t *testing.T, cluster *kubetest.Cluster) *bootstrap.ClusterInfo {
+	t.Helper()
+	info := &bootstrap.ClusterInfo{Server: cluster.Config().Host, CAData: cluster.Config().CAData}
+	if err := controllers.Publish(t.Context(), cluster.Client(), info); err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// token creates a token that signs.
+func token(t *testing.T, c client.Client, expires time.Time, id string) *bootstrap.TokenConfig {
+	t.Helper()
+	parsed, err := bootstrap.GenerateToken()
+	if id != "" {
+		parsed, err = bootstrap.ParseToken(id + ".0123456789abcdef")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &bootstrap.TokenConfig{Token: parsed, Expires: expires, Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}}
+	secret, err := config.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// eventually polls until the condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func clusterInfo(t *testing.T, c client.Client) map[string]string {
+	t.Helper()
+	var configMap corev1.ConfigMap
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-public", Name: "cluster-info"}, &configMap); err != nil {
+		t.Fatal(err)
+	}
+	return configMap.Data
+}
+
+func kubeadm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...).CombinedOutput() //nolint:gosec // a program of our own build
+	return string(out), err
+}
+
+// kubeadmUntil ends kubeadm when it has said what is wanted: what it goes on to do would need a whole cluster.
+func kubeadmUntil(t *testing.T, want string, args ...string) (output string, said bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...) //nolint:gosec // a program of our own build
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	cmd.Stdout = &all
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for !said && lines.Scan() {
+		all.WriteString(lines.Text() + "\n")
+		said = strings.Contains(lines.Text(), want)
+	}
+	cancel()
+	_ = cmd.Wait() // killed
+	return all.String(), said
+}
+
+// We publish, sign and clean; the real kubeadm discovers, with and without pins and from a file, and lists the token.
+func TestInteropOursServesTheirsDiscovers(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	info := publish(t, cluster)
+	start(t, cluster)
+	ours := token(t, cluster.Client(), time.Now().Add(time.Hour), "")
+	eventually(t, "our token signs cluster-info", func() bool {
+		return clusterInfo(t, cluster.Client())[bootstrap.SignaturePrefix+ours.Token.ID()] != ""
+	})
+	kubeconfig := cluster.Kubeconfig(t)
+	file := filepath.Join(t.TempDir(), "cluster-info.yaml")
+	if err := info.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	pins, err := info.Pins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(info.Server, "https://")
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"pinned":   {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-ca-cert-hash", pins[0].String()}, "Cluster info signature and contents are valid and TLS certificate validates against pinned roots"},
+		"unpinned": {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-unsafe-skip-ca-verification"}, "Cluster info signature and contents are valid"},
+		"by file":  {[]string{"--discovery-file", file, "--tls-bootstrap-token", ours.Token.Reveal()}, "Using provided TLSBootstrapToken as authentication credentials for the join process"},
+	} {
+		args := append([]string{"join", "phase", "preflight"}, tc.args...)
+		args = append(args, "--ignore-preflight-errors=all", "--node-name", "n1", "--cri-socket", "unix:///nonexistent.sock", "-v=1")
+		if out, ok := kubeadmUntil(t, tc.want, args...); !ok {
+			t.Errorf("%s:\n%s", name, out)
+		}
+	}
+	if out, err := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); err != nil || !strings.Contains(out, ours.Token.Reveal()) {
+		t.Errorf("kubeadm token list: %v\n%s", err, out)
+	}
+	if out, err := kubeadm(t, "token", "delete", ours.Token.ID(), "--kubeconfig", kubeconfig); err != nil {
+		t.Errorf("kubeadm token delete: %v\n%s", err, out)
+	}
+	eventually(t, "the signature of a deleted token goes", func() bool {
+		return clusterInfo(t, cluster.Client())[bootstrap.SignaturePrefix+ours.Token.ID()] == ""
+	})
+}
+
+// Tokens end when they say, and nothing else is touched.
+func TestExpiry(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	publish(t, cluster)
+	start(t, cluster)
+	c := cluster.Client()
+	ends := time.Now().Add(3 * time.Second).Truncate(time.Second)
+	short, long := token(t, c, ends, ""), token(t, c, time.Time{}, "")
+	other := &corev1.Secret{}
+	other.Namespace, other.Name = bootstrap.SecretNamespace, "bootstrap-token-zzzzzz"
+	other.Data = map[string][]byte{"expiration": []byte("2020-01-01T00:00:00Z"), "token-id": []byte("zzzzzz")}
+	if err := c.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	has := func(config *bootstrap.TokenConfig) bool {
+		return clusterInfo(t, c)[bootstrap.SignaturePrefix+config.Token.ID()] != ""
+	}
+	eventually(t, "both sign", func() bool { return has(short) && has(long) })
+	gone := func() bool {
+		var s corev1.Secret
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + short.Token.ID()}, &s))
+	}
+	if gone() {
+		t.Error("deleted before its end")
+	}
+	eventually(t, "the token is deleted and its signature gone", func() bool { return gone() && !has(short) })
+	t.Logf("acted on %s after the token's end", time.Since(ends).Round(time.Millisecond))
+	if !has(long) {
+		t.Error("another token lost its signature")
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(other), other); err != nil {
+		t.Errorf("a Secret that is no token's: %v", err)
+	}
+}
+
+// Three thousand tokens are signed in one write, a client sees them all at once, and then nothing is written any more.
+func TestManyTokens(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	info := publish(t, cluster)
+	c, err := client.New(unthrottled(cluster.Config()), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tokens = 3000
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := w; i < tokens; i += 8 {
+				token(t, c, time.Time{}, fmt.Sprintf("a%05d", i))
+			}
+		})
+	}
+	wg.Wait()
+	start(t, cluster)
+	signed := func() int {
+		n := 0
+		for key := range clusterInfo(t, c) {
+			if strings.HasPrefix(key, bootstrap.SignaturePrefix) {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "all are signed", func() bool { return signed() == tokens })
+	before := writes(t, cluster)
+	if before > 3 {
+		t.Errorf("%d writes for the first signing", before)
+	}
+	info.TLSServerName = "changed"
+	begin := time.Now()
+	if err := controllers.Publish(t.Context(), c, info); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all signatures fit the new kubeconfig", func() bool {
+		data := clusterInfo(t, c)
+		last, err := bootstrap.ParseToken("a02999.0123456789abcdef")
+		return err == nil && bootstrap.Verify([]byte(data[bootstrap.KubeConfigKey]), data[bootstrap.SignaturePrefix+"a02999"], last) == nil
+	})
+	t.Logf("%d signatures %s after a new kubeconfig", tokens, time.Since(begin).Round(time.Millisecond))
+	if err := controllers.Publish(t.Context(), c, info); err != nil {
+		t.Fatal(err)
+	}
+	if n := signed(); n != tokens {
+		t.Errorf("publishing again left %d signatures", n)
+	}
+	if n := writes(t, cluster) - before; n != 1 {
+		t.Errorf("%d writes for one change", n)
+	}
+}
+
+func unthrottled(config *rest.Config) *rest.Config {
+	config.QPS = -1
+	return config
+}
+
+func writes(t *testing.T, cluster *kubetest.Cluster) int {
+	t.Helper()
+	requests := cluster.Audit(t, controllerUser)
+	return len(slices.DeleteFunc(requests, func(r kubetest.Request) bool { return r.Verb != "update" || r.Code != 200 }))
+}
+
+func TestPublishRefuses(t *testing.T) {
+	if err := controllers.Publish(t.Context(), nil, nil); err == nil {
+		t.Error("nothing was published")
+	}
+	if err := controllers.Publish(t.Context(), nil, &bootstrap.ClusterInfo{Server: "http://a"}); err == nil || !strings.Contains(err.Error(), "https://") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,168 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+// Signer keeps the signatures in cluster-info: one for each token with the usage "signing" that has not ended, and no other.
+// It writes once however many tokens changed, and not at all if nothing did.
+type Signer struct {
+	// Client reads Secrets and ConfigMaps and updates cluster-info.
+	Client client.Client
+	// Events records what an operator should know. Nil: nothing is recorded.
+	Events events.EventRecorder
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// maxSignatures is how many bytes of signatures fit into an object besides the kubeconfig: a ConfigMap holds 1 MiB.
+const maxConfigMap = 1 << 20
+
+var clusterInfoKey = client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}
+
+// SetupWithManager has the manager run the Signer.
+func (s *Signer) SetupWithManager(mgr ctrl.Manager) error {
+	isClusterInfo := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == clusterInfoKey })
+	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		secret, ok := o.(*corev1.Secret)
+		return ok && secret.Namespace == bootstrap.SecretNamespace && secret.Type == bootstrap.SecretType
+	})
+	toClusterInfo := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: clusterInfoKey}}
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("bootstrap-signer").
+		For(&corev1.ConfigMap{}, builder.WithPredicates(isClusterInfo)).
+		Watches(&corev1.Secret{}, toClusterInfo, builder.WithPredicates(isToken)).
+		Complete(s)
+}
+
+// Reconcile implements reconcile.Reconciler. It comes back when the next token ends.
+func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if req.NamespacedName != clusterInfoKey {
+		return ctrl.Result{}, nil
+	}
+	var configMap corev1.ConfigMap
+	if err := s.Client.Get(ctx, clusterInfoKey, &configMap); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	var secrets corev1.SecretList
+	if err := s.Client.List(ctx, &secrets, client.InNamespace(bootstrap.SecretNamespace)); err != nil {
+		return ctrl.Result{}, err
+	}
+	tokens, next := s.signing(ctx, secrets.Items)
+	result := ctrl.Result{RequeueAfter: next}
+	signed := withSignatures(configMap.Data, tokens)
+	if maps.Equal(signed.data, configMap.Data) {
+		return result, nil
+	}
+	if signed.dropped > 0 {
+		s.warn(&configMap, "TooManyTokens", fmt.Sprintf("cluster-info is full: %d of %d tokens are not signed; delete tokens that are not needed", signed.dropped, len(tokens)))
+	}
+	configMap.Data = signed.data
+	// The resource version makes this fail if somebody else has changed it; the next try reads that.
+	return result, s.Client.Update(ctx, &configMap)
+}
+
+// signing returns the tokens that sign, those that live longest first, and the time until the first of them ends.
+func (s *Signer) signing(ctx context.Context, secrets []corev1.Secret) (tokens []*bootstrap.TokenConfig, next time.Duration) {
+	now := now(s.Now)
+	for i := range secrets {
+		secret := &secrets[i]
+		if secret.Type != bootstrap.SecretType || secret.DeletionTimestamp != nil {
+			continue
+		}
+		c, err := bootstrap.ParseSecret(secret)
+		if err != nil {
+			log.FromContext(ctx).V(1).Info("ignored", "reason", err.Error())
+			continue
+		}
+		if !c.Allows(bootstrap.UsageSigning) || c.Expired(now) {
+			continue
+		}
+		tokens = append(tokens, c)
+		if left := c.Expires.Sub(now); !c.Expires.IsZero() && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	slices.SortFunc(tokens, func(a, b *bootstrap.TokenConfig) int {
+		if a.Expires.IsZero() != b.Expires.IsZero() {
+			if a.Expires.IsZero() {
+				return -1
+			}
+			return 1
+		}
+		if c := b.Expires.Compare(a.Expires); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Token.ID(), b.Token.ID())
+	})
+	return tokens, next
+}
+
+type signatures struct {
+	data    map[string]string
+	dropped int // tokens for which there was no room
+}
+
+// withSignatures returns data with exactly the signatures that belong there.
+func withSignatures(data map[string]string, tokens []*bootstrap.TokenConfig) signatures {
+	result := signatures{data: make(map[string]string, len(data)+len(tokens))}
+	size := 0
+	for key, value := range data {
+		if !strings.HasPrefix(key, bootstrap.SignaturePrefix) {
+			result.data[key] = value
+			size += len(key) + len(value)
+		}
+	}
+	kubeconfig, ok := data[bootstrap.KubeConfigKey]
+	if !ok {
+		return result
+	}
+	for i, c := range tokens {
+		key := bootstrap.SignaturePrefix + c.Token.ID()
+		jws := bootstrap.Sign([]byte(kubeconfig), c.Token)
+		if size += len(key) + len(jws); size > maxConfigMap {
+			result.dropped = len(tokens) - i
+			break
+		}
+		result.data[key] = jws
+	}
+	return result
+}
+
+func (s *Signer) warn(obj client.Object, reason, message string) {
+	warn(s.Events, obj, reason, "Sign", message)
+}
+
+func warn(recorder events.EventRecorder, obj client.Object, reason, action, message string) {
+	if recorder != nil {
+		recorder.Eventf(obj, nil, corev1.EventTypeWarning, reason, action, "%s", message)
+	}
+}
+
+func now(clock func() time.Time) time.Time {
+	if clock != nil {
+		return clock()
+	}
+	return time.Now()
+}
+
+var errNoInfo = errors.New("publish: there is no cluster information")
