@@ -1,0 +1,140 @@
+// Package tokens manages the bootstrap tokens of a cluster: it creates, lists, extends and deletes their Secrets.
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+// Manager manages the tokens of a cluster. Its client needs create, get, list, update and delete on the Secrets of
+// kube-system. It is safe for concurrent use.
+type Manager struct{ Client client.Client }
+
+// Create stores a token. A token whose ID is taken is refused, never overwritten. Without a Token a new one is generated.
+// The configuration that was stored is returned.
+func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*bootstrap.TokenConfig, error) {
+	if config.Token.IsZero() {
+		generated, err := bootstrap.GenerateToken()
+		if err != nil {
+			return nil, err
+		}
+		config.Token = generated
+	}
+	secret, err := config.Secret()
+	if err != nil {
+		return nil, fmt.Errorf("create bootstrap token: %w", err)
+	}
+	if err := m.Client.Create(ctx, secret); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("create bootstrap token: there is one with the ID %q already; delete it, or choose another", config.Token.ID())
+		}
+		return nil, fmt.Errorf("create bootstrap token: %w", err)
+	}
+	return &config, nil
+}
+
+// Listed is a token, or the Secret that should be one.
+type Listed struct {
+	// Name is the name of the Secret.
+	Name string
+	// Config is the token, nil if the Secret is malformed.
+	Config *bootstrap.TokenConfig
+	// Err says what is wrong with the Secret.
+	Err error
+}
+
+// List returns all Secrets of the type of tokens, sorted by name. Malformed ones are in the list, with their error.
+func (m Manager) List(ctx context.Context) ([]Listed, error) {
+	var secrets corev1.SecretList
+	if err := m.Client.List(ctx, &secrets, client.InNamespace(bootstrap.SecretNamespace)); err != nil {
+		return nil, fmt.Errorf("list bootstrap tokens: %w", err)
+	}
+	var list []Listed
+	for i := range secrets.Items {
+		if secrets.Items[i].Type != bootstrap.SecretType {
+			continue
+		}
+		config, err := bootstrap.ParseSecret(&secrets.Items[i])
+		list = append(list, Listed{Name: secrets.Items[i].Name, Config: config, Err: err})
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Delete removes a token, named by its ID or as a whole. If it is given as a whole, the secret half has to be right.
+func (m Manager) Delete(ctx context.Context, idOrToken string) error {
+	secret, _, err := m.find(ctx, idOrToken)
+	if err != nil {
+		return fmt.Errorf("delete bootstrap token: %w", err)
+	}
+	if err := m.Client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}); err != nil {
+		return fmt.Errorf("delete bootstrap token: %w", err)
+	}
+	return nil
+}
+
+// Extend sets a new end for a token, zero for none. What else the Secret holds stays.
+func (m Manager) Extend(ctx context.Context, idOrToken string, expires time.Time) (*bootstrap.TokenConfig, error) {
+	secret, config, err := m.find(ctx, idOrToken)
+	if err != nil {
+		return nil, fmt.Errorf("extend bootstrap token: %w", err)
+	}
+	if config == nil {
+		return nil, fmt.Errorf("extend bootstrap token: secret %q is malformed; delete it and create a new one", secret.Name)
+	}
+	config.Expires = expires
+	fresh, err := config.Secret()
+	if err != nil {
+		return nil, fmt.Errorf("extend bootstrap token: %w", err)
+	}
+	const key = "expiration"
+	delete(secret.Data, key)
+	if end, ok := fresh.Data[key]; ok {
+		secret.Data[key] = end
+	}
+	if err := m.Client.Update(ctx, secret); err != nil {
+		return nil, fmt.Errorf("extend bootstrap token: %w", err)
+	}
+	return config, nil
+}
+
+// find returns the Secret of a token, and the token unless the Secret is malformed.
+func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, *bootstrap.TokenConfig, error) {
+	id := idOrToken
+	given, err := bootstrap.ParseToken(idOrToken)
+	if err == nil {
+		id = given.ID()
+	} else if !bootstrap.ValidTokenID(idOrToken) {
+		return nil, nil, errors.New("name it by its ID, six lower-case letters and digits, or as <id>.<secret>")
+	}
+	var secret corev1.Secret
+	if err := m.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + id}, &secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil, fmt.Errorf("there is none with the ID %q", id)
+		}
+		return nil, nil, err
+	}
+	if secret.Type != bootstrap.SecretType {
+		return nil, nil, fmt.Errorf("secret %q is not that of a token", secret.Name)
+	}
+	config, err := bootstrap.ParseSecret(&secret)
+	switch {
+	case err != nil && !given.IsZero():
+		return nil, nil, err
+	case err != nil:
+		return &secret, nil, nil
+	case !given.IsZero() && !config.Token.Equal(given):
+		return nil, nil, fmt.Errorf("the token with the ID %q has another secret", id)
+	}
+	return &secret, config, nil
+}

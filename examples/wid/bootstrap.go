@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/bootstrap/controllers"
+	"github.com/workloadid/workloadid/bootstrap/tokens"
+)
+
+// cluster is where the commands that need one find it.
+type cluster struct{ kubeconfig string }
+
+func (c *cluster) config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or KUBECONFIG): %w", err)
+	}
+	return config, nil
+}
+
+func (c *cluster) tokens() (tokens.Manager, error) {
+	config, err := c.config()
+	if err != nil {
+		return tokens.Manager{}, err
+	}
+	kube, err := client.New(config, client.Options{})
+	return tokens.Manager{Client: kube}, err
+}
+
+// info is what the kubeconfig says of its cluster.
+func (c *cluster) info() (*bootstrap.ClusterInfo, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, err
+	}
+	return &bootstrap.ClusterInfo{Server: config.Host, CAData: config.CAData, TLSServerName: config.ServerName}, nil
+}
+
+func newBootstrap() *cobra.Command {
+	c := &cluster{}
+	cmd := &cobra.Command{Use: "bootstrap", Short: "Bootstrap tokens and the discovery of clusters"}
+	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; KUBECONFIG and ~/.kube/config otherwise")
+	cmd.AddCommand(newCreate(c), newList(c), newDelete(c), newGenerate(), newExtend(c), newJoinCommand(c), newDiscover(), newPublish(c))
+	return cmd
+}
+
+func newCreate(c *cluster) *cobra.Command {
+	var config bootstrap.TokenConfig
+	var ttl time.Duration
+	var expires string
+	cmd := &cobra.Command{
+		Use:     "create [token]",
+		Short:   "Create a token in the cluster and print it",
+		Example: "  wid bootstrap create --ttl 1h --description \"the new node\"",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := setEnd(&config, cmd.Flags().Changed("ttl"), ttl, expires); err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				token, err := bootstrap.ParseToken(args[0])
+				if err != nil {
+					return err
+				}
+				config.Token = token
+			}
+			m, err := c.tokens()
+			if err != nil {
+				return err
+			}
+			created, err := m.Create(cmd.Context(), config)
+			if err != nil {
+				return err
+			}
+			return say(cmd, "%s", created.Token.Reveal())
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&ttl, "ttl", 24*time.Hour, "time that the token lives, 0 for ever")
+	flags.StringVar(&expires, "expires", "", "end of the token as RFC 3339, instead of --ttl")
+	flags.StringSliceVar(&config.Usages, "usages", []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, "what the token may be used for")
+	flags.StringSliceVar(&config.Groups, "groups", []string{"system:bootstrappers:kubeadm:default-node-token"}, "extra groups of the token's user")
+	flags.StringVar(&config.Description, "description", "", "what the token is for")
+	return cmd
+}
+
+// say writes a line to standard output. (A cobra command's own Println writes to standard error.)
+func say(cmd *cobra.Command, format string, args ...any) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
+	return err
+}
+
+// setEnd takes one of --ttl and --expires.
+func setEnd(config *bootstrap.TokenConfig, ttlChanged bool, ttl time.Duration, expires string) error {
+	switch {
+	case ttlChanged && expires != "":
+		return fmt.Errorf("--ttl and --expires exclude each other")
+	case ttl < 0:
+		return fmt.Errorf("--ttl is 0 or more, not %s", ttl)
+	case expires != "":
+		end, err := time.Parse(time.RFC3339, expires)
+		if err != nil || !end.After(time.Now()) {
+			return fmt.Errorf("--expires is a time to come, as 2030-01-31T12:00:00Z, not %q", expires)
+		}
+		config.Expires = end
+	case ttl > 0:
+		config.Expires = time.Now().Add(ttl).UTC().Truncate(time.Second)
+	}
+	return nil
+}
+
+func newDelete(c *cluster) *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete <id>|<token>...",
+		Short: "Delete tokens",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := c.tokens()
+			if err != nil {
+				return err
+			}
+			for _, arg := range args {
+				if err := m.Delete(cmd.Context(), arg); err != nil {
+					return err
+				}
+				id := idOf(arg)
+				if err := say(cmd, "bootstrap token %q deleted", id); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// idOf keeps the secret half out of what is printed.
+func idOf(idOrToken string) string {
+	token, err := bootstrap.ParseToken(idOrToken)
+	if err != nil {
+		return idOrToken
+	}
+	return token.ID()
+}
+
+func newGenerate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "generate",
+		Short: "Print a new token without creating it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			token, err := bootstrap.GenerateToken()
+			if err != nil {
+				return err
+			}
+			return say(cmd, "%s", token.Reveal())
+		},
+	}
+}
+
+func newExtend(c *cluster) *cobra.Command {
+	var ttl time.Duration
+	var expires string
+	cmd := &cobra.Command{
+		Use:   "extend <id>|<token>",
+		Short: "Set a new end for a token",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var config bootstrap.TokenConfig
+			if err := setEnd(&config, cmd.Flags().Changed("ttl"), ttl, expires); err != nil {
+				return err
+			}
+			m, err := c.tokens()
+			if err != nil {
+				return err
+			}
+			extended, err := m.Extend(cmd.Context(), args[0], config.Expires)
+			if err != nil {
+				return err
+			}
+			return say(cmd, "bootstrap token %q ends %s", extended.Token.ID(), end(extended.Expires))
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "time that the token lives from now, 0 for ever")
+	cmd.Flags().StringVar(&expires, "expires", "", "end of the token as RFC 3339, instead of --ttl")
+	return cmd
+}
+
+func newJoinCommand(c *cluster) *cobra.Command {
+	return &cobra.Command{
+		Use:   "join-command <token>",
+		Short: "Print the kubeadm command that joins the cluster of the kubeconfig",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			token, err := bootstrap.ParseToken(args[0])
+			if err != nil {
+				return err
+			}
+			info, err := c.info()
+			if err != nil {
+				return err
+			}
+			line, err := info.JoinCommand(token)
+			if err != nil {
+				return err
+			}
+			return say(cmd, "%s", line)
+		},
+	}
+}
+
+func newPublish(c *cluster) *cobra.Command {
+	var server string
+	cmd := &cobra.Command{
+		Use:   "publish",
+		Short: "Publish cluster-info, readable for everyone, with the server and the certificate authority of the kubeconfig",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info, err := c.info()
+			if err != nil {
+				return err
+			}
+			if server != "" {
+				info.Server = server
+			}
+			m, err := c.tokens()
+			if err != nil {
+				return err
+			}
+			if err := controllers.Publish(cmd.Context(), m.Client, info); err != nil {
+				return err
+			}
+			return say(cmd, "cluster-info names %s", info.Server)
+		},
+	}
+	cmd.Flags().StringVar(&server, "server", "", "https URL under which clients reach the API server, if not that of the kubeconfig")
+	return cmd
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
+
+// wid runs the program and returns what it prints.
+func wid(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetIn(strings.NewReader(stdin))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := wid(t, "", args...)
+	if err != nil {
+		t.Fatalf("wid %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// The commands against a real cluster whose kube-controller-manager signs.
+func TestBootstrapCommands(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	cluster.ControllerManager(t, "bootstrapsigner", "tokencleaner")
+	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig(t)
+	bootstrap := func(args ...string) string { return must(t, append([]string{"bootstrap", kubeconfig}, args...)...) }
+
+	if out := bootstrap("publish"); !strings.HasPrefix(out, "cluster-info names https://127.0.0.1:") {
+		t.Error(out)
+	}
+	token := bootstrap("create", "--ttl=1h", "--description=for the test")
+	if !regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`).MatchString(token) {
+		t.Fatalf("created %q", token)
+	}
+	if out := bootstrap("list"); !regexp.MustCompile(regexp.QuoteMeta(token) + ` +(59m59s|1h0m0s) +20\S+Z +authentication,signing +system:bootstrappers:kubeadm:default-node-token +for the test`).MatchString(out) {
+		t.Error(out)
+	}
+	for format, unmarshal := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }} {
+		var list struct{ Items []listed }
+		if err := unmarshal([]byte(bootstrap("list", "-o", format)), &list); err != nil || len(list.Items) != 1 || list.Items[0].Token != token {
+			t.Errorf("%s: %+v, %v", format, list, err)
+		}
+	}
+	if out := bootstrap("extend", token, "--ttl=0"); !strings.HasSuffix(out, "ends never") || strings.Contains(out, token) {
+		t.Error(out)
+	}
+	join := strings.Fields(bootstrap("join-command", token))
+	file := filepath.Join(t.TempDir(), "cluster.yaml")
+	must(t, "bootstrap", "discover", join[2], "--token", token, "--ca-cert-hash", join[6], "-f", file)
+	stat, err := os.Stat(file)
+	if err != nil || stat.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", stat, err)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := wid(t, string(content), "bootstrap", "discover", "--discovery-file", "-"); err != nil || out != string(content) {
+		t.Errorf("from standard input: %v\n%s", err, out)
+	}
+	id := token[:6]
+	if out := bootstrap("delete", id); !strings.Contains(out, id) {
+		t.Error(out)
+	}
+	if out := bootstrap("list"); strings.Contains(out, id) {
+		t.Error(out)
+	}
+}
+
+func TestBootstrapMistakes(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	token := must(t, "bootstrap", "generate")
+	for want, args := range map[string][]string{
+		"read the kubeconfig":       {"list"},
+		"--ttl is 0 or more":        {"create", "--ttl=-1h"},
+		"exclude each other":        {"create", "--ttl=1h", "--expires=2030-01-01T00:00:00Z"},
+		"--expires is a time":       {"create", "--expires=yesterday"},
+		"<id>.<secret>":             {"create", "abc"},
+		"one of --token":            {"discover", "127.0.0.1:1"},
+		"name the server":           {"discover", "--token", token},
+		"--ca-cert-hash":            {"discover", "127.0.0.1:1", "--token", token},
+		"64 hexadecimal digits":     {"discover", "127.0.0.1:1", "--token", token, "--ca-cert-hash", "sha256:12"},
+		"neither a server nor pins": {"discover", "127.0.0.1:1", "--discovery-file", "x"},
+		"only https URLs":           {"discover", "--discovery-file", "http://127.0.0.1:1/x"},
+	} {
+		out, err := wid(t, "", append([]string{"bootstrap"}, args...)...)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(out+err.Error(), token) {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}
