@@ -214,6 +214,16 @@ func TestPins(t *testing.T) {
 	}
 }
 
+func FuzzPin(f *testing.F) {
+	f.Add("sha256:" + strings.Repeat("0aF9", 16))
+	f.Add("sha1:00")
+	f.Fuzz(func(t *testing.T, s string) {
+		if p, err := bootstrap.ParsePin(s); err == nil && !strings.EqualFold(p.String(), s) {
+			t.Errorf("%q comes back as %s", s, p)
+		}
+	})
+}
+
 func TestClusterInfo(t *testing.T) {
 	info := &bootstrap.ClusterInfo{Server: "https://10.0.0.1:6443", CAData: newCA(t).pem}
 	encoded, err := info.Encode()

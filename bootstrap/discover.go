@@ -15,14 +15,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// Where a cluster publishes its ClusterInfo: the namespace and the name of the ConfigMap, the key of the kubeconfig in it,
+// and how the keys of the signatures begin.
 const (
-	// ConfigMapNamespace and ConfigMapName are where a cluster publishes its ClusterInfo.
 	ConfigMapNamespace = "kube-public"
 	ConfigMapName      = "cluster-info"
-	// KubeConfigKey is the key of the kubeconfig in it, and SignaturePrefix begins those of the signatures.
-	KubeConfigKey   = "kubeconfig"
-	SignaturePrefix = "jws-kubeconfig-"
+	KubeConfigKey      = "kubeconfig"
+	SignaturePrefix    = "jws-kubeconfig-"
+)
 
+const (
 	clusterInfoPath = "/api/v1/namespaces/" + ConfigMapNamespace + "/configmaps/" + ConfigMapName
 
 	defaultTimeout        = 5 * time.Minute

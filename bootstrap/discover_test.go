@@ -209,6 +209,15 @@ func TestDiscoverUnderAttack(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("endless answer: %v", err)
 	}
+	slow := authority.server(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "{")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	_, err = bootstrap.Discover(t.Context(), slow.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(200*time.Millisecond))
+	if err == nil || !strings.Contains(err.Error(), "cannot be reached") {
+		t.Errorf("an answer that does not end: %v", err)
+	}
 }
 
 // Malformed arguments are told before a packet is sent.

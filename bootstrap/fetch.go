@@ -33,7 +33,9 @@ func stayOnHTTPS(r *http.Request, via []*http.Request) error {
 func fetch(ctx context.Context, url string, config *tls.Config, redirects func(*http.Request, []*http.Request) error, limit int64,
 ) (status int, body []byte, err error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, CheckRedirect: redirects, Timeout: defaultRequestTimeout}
+	client := &http.Client{Transport: transport, CheckRedirect: redirects}
+	ctx, cancel := context.WithTimeout(ctx, defaultRequestTimeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, err
@@ -45,8 +47,12 @@ func fetch(ctx context.Context, url string, config *tls.Config, redirects func(*
 	}
 	defer resp.Body.Close() //nolint:errcheck // read to its end or dropped
 	body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err == nil && int64(len(body)) > limit {
+	switch {
+	case err == nil && int64(len(body)) > limit:
 		err = fmt.Errorf("the answer is larger than %d bytes", limit)
+	case err == nil:
+		// A server that sees us go may end its answer in a way that looks complete.
+		err = ctx.Err()
 	}
 	return resp.StatusCode, body, err
 }

@@ -46,7 +46,7 @@ func read(ctx context.Context, source string, stdin io.Reader, roots *x509.CertP
 		}
 		return body, err
 	}
-	file, err := os.Open(source)
+	file, err := os.Open(source) //nolint:gosec // the file that the user names
 	if err != nil {
 		return nil, err
 	}

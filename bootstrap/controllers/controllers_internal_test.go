@@ -2,13 +2,17 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -91,6 +95,30 @@ func TestSignerWritesNothingTwice(t *testing.T) {
 	}
 }
 
+// A write that somebody else was quicker than is told, so that the manager tries again with what is there then.
+func TestSignerConflicts(t *testing.T) {
+	conflicts := 5
+	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}), tokenSecret("good00", nil)).
+		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			if obj.GetResourceVersion() == "" {
+				t.Error("written without a resource version")
+			}
+			if conflicts--; conflicts >= 0 {
+				return apierrors.NewConflict(corev1.Resource("configmaps"), obj.GetName(), errors.New("modified"))
+			}
+			return c.Update(ctx, obj, opts...)
+		}}).Build()
+	s := &Signer{Client: c}
+	for range 5 {
+		if _, err := s.Reconcile(t.Context(), ctrl.Request{NamespacedName: clusterInfoKey}); !apierrors.IsConflict(err) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if data, _ := reconcileInfo(t, s); data["jws-kubeconfig-good00"] == "" {
+		t.Error("never signed")
+	}
+}
+
 // More tokens than fit: those that live longest are signed, and the operator is told.
 func TestSignerWhenFull(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -101,11 +129,15 @@ func TestSignerWhenFull(t *testing.T) {
 		objects = append(objects, tokenSecret(fmt.Sprintf("t%05d", i), set("expiration", now.Add(time.Duration(i+1)*time.Second).Format(time.RFC3339))))
 	}
 	recorder := events.NewFakeRecorder(10)
-	s := &Signer{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Events: recorder, Now: func() time.Time { return now }}
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "unsigned"})
+	s := &Signer{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Events: recorder, Unsigned: gauge, Now: func() time.Time { return now }}
 	data, _ := reconcileInfo(t, s)
 	size := 0
 	for key, value := range data {
 		size += len(key) + len(value)
+	}
+	if n := int(testutil.ToFloat64(gauge)); n != count-(len(data)-1) {
+		t.Errorf("the gauge says %d of %d, %d are signed", n, count, len(data)-1)
 	}
 	if size > maxConfigMap || len(data) < 8000 || data["jws-kubeconfig-t09999"] == "" || data["jws-kubeconfig-t00000"] != "" {
 		t.Errorf("%d entries of %d bytes for %d tokens", len(data), size, len(tokens))
@@ -169,7 +201,7 @@ func TestCleanerRaces(t *testing.T) {
 	key := client.ObjectKeyFromObject(secret)
 	extended := false
 	c := fake.NewClientBuilder().WithObjects(secret).WithInterceptorFuncs(interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+		Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
 			var o client.DeleteOptions
 			o.ApplyOptions(opts)
 			if o.Preconditions == nil || o.Preconditions.ResourceVersion == nil || o.Preconditions.UID == nil {

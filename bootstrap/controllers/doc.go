@@ -7,12 +7,6 @@
 //	if err := (&controllers.Signer{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr); err != nil { ... }
 //	if err := (&controllers.Cleaner{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr); err != nil { ... }
 //
-// The rules they need:
-//
-//	kube-system: secrets get, list, watch, delete
-//	kube-public: configmaps get, list, watch, update
-//	events create, patch
-//
-// and, for Publish, what it creates: see there. Have the manager's cache hold the Secrets of kube-system alone
+// The rules they need are in rbac.yaml; Publish needs to create and patch what it publishes. Have the manager's cache hold the Secrets of kube-system alone
 // (cache.Options.ByObject), so that no other Secret is read.
 package controllers

@@ -3,7 +3,10 @@ package controllers_test
 import (
 	"bufio"
 	"context"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/controllers"
@@ -36,14 +40,23 @@ func TestMain(m *testing.M) {
 
 const controllerUser = "bootstrap-controllers"
 
-// start runs Signer and Cleaner with exactly the rules that the package documents.
+// start runs Signer and Cleaner with exactly the rules of rbac.yaml.
 func start(t *testing.T, cluster *kubetest.Cluster) {
 	t.Helper()
-	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+	manifest, err := os.ReadFile("rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
-	cluster.User(t, controllerUser, bootstrap.SecretNamespace, rule("", "secrets", "get", "list", "watch", "delete"))
-	user := cluster.User(t, controllerUser, bootstrap.ConfigMapNamespace, rule("", "configmaps", "get", "list", "watch", "update"))
+	var user *rest.Config
+	for document := range strings.SplitSeq(string(manifest), "---\n") {
+		var role rbacv1.Role
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind == "Role" {
+			user = cluster.User(t, controllerUser, role.Namespace, role.Rules...)
+		}
+	}
 	skip := true
 	mgr, err := ctrl.NewManager(user, ctrl.Options{
 		Metrics:    metricsserver.Options{BindAddress: "0"},
@@ -172,6 +185,13 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	if err := info.Save(file); err != nil {
 		t.Fatal(err)
 	}
+	web := httptest.NewTLSServer(http.FileServer(http.Dir(filepath.Dir(file))))
+	defer web.Close()
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSL_CERT_FILE", roots)
 	pins, err := info.Pins()
 	if err != nil {
 		t.Fatal(err)
@@ -183,6 +203,7 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	}{
 		"pinned":   {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-ca-cert-hash", pins[0].String()}, "Cluster info signature and contents are valid and TLS certificate validates against pinned roots"},
 		"unpinned": {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-unsafe-skip-ca-verification"}, "Cluster info signature and contents are valid"},
+		"by URL":   {[]string{"--discovery-file", web.URL + "/cluster-info.yaml", "--tls-bootstrap-token", ours.Token.Reveal()}, "Using provided TLSBootstrapToken as authentication credentials for the join process"},
 		"by file":  {[]string{"--discovery-file", file, "--tls-bootstrap-token", ours.Token.Reveal()}, "Using provided TLSBootstrapToken as authentication credentials for the join process"},
 	} {
 		args := append([]string{"join", "phase", "preflight"}, tc.args...)
@@ -301,6 +322,45 @@ func writes(t *testing.T, cluster *kubetest.Cluster) int {
 	t.Helper()
 	requests := cluster.Audit(t, controllerUser)
 	return len(slices.DeleteFunc(requests, func(r kubetest.Request) bool { return r.Verb != "update" || r.Code != 200 }))
+}
+
+// With the configuration that the documentation shows, anonymous clients can read cluster-info and nothing else.
+func TestAnonymousAccessLimitedToClusterInfo(t *testing.T) {
+	document, err := os.ReadFile("../../docs/bootstrap.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(document), "```yaml\napiVersion: apiserver.config.k8s.io/v1\n")
+	config, _, ok := strings.Cut("apiVersion: apiserver.config.k8s.io/v1\n"+rest, "```")
+	path := filepath.Join(t.TempDir(), "authentication.yaml")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "authentication-config", Value: path})
+	info := publish(t, cluster)
+	start(t, cluster)
+	ours := token(t, cluster.Client(), time.Now().Add(time.Hour), "")
+	pins, err := info.Pins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bootstrap.Discover(t.Context(), info.Server, ours.Token, bootstrap.WithPins(pins), bootstrap.WithTimeout(30*time.Second)); err != nil {
+		t.Error(err)
+	}
+	for path, want := range map[string]int{"/api/v1/namespaces/kube-public/configmaps/cluster-info": 200, "/version": 401, "/api/v1/namespaces/kube-public/configmaps": 401} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(info.Server, "/")+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := cluster.IssuerClient(t).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close() // the status is all that counts
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
 }
 
 func TestPublishRefuses(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,11 +30,13 @@ type Signer struct {
 	Client client.Client
 	// Events records what an operator should know. Nil: nothing is recorded.
 	Events events.EventRecorder
+	// Unsigned is set to the number of tokens for whose signature there is no room. Nil: it is not told.
+	Unsigned prometheus.Gauge
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 }
 
-// maxSignatures is how many bytes of signatures fit into an object besides the kubeconfig: a ConfigMap holds 1 MiB.
+// maxConfigMap is how many bytes a ConfigMap holds.
 const maxConfigMap = 1 << 20
 
 var clusterInfoKey = client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}
@@ -70,6 +73,9 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	tokens, next := s.signing(ctx, secrets.Items)
 	result := ctrl.Result{RequeueAfter: next}
 	signed := withSignatures(configMap.Data, tokens)
+	if s.Unsigned != nil {
+		s.Unsigned.Set(float64(signed.dropped))
+	}
 	if maps.Equal(signed.data, configMap.Data) {
 		return result, nil
 	}

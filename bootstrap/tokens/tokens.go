@@ -132,7 +132,7 @@ func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, *b
 	case err != nil && !given.IsZero():
 		return nil, nil, err
 	case err != nil:
-		return &secret, nil, nil
+		return &secret, nil, nil //nolint:nilerr // a malformed Secret can be named by its ID, to delete it
 	case !given.IsZero() && !config.Token.Equal(given):
 		return nil, nil, fmt.Errorf("the token with the ID %q has another secret", id)
 	}

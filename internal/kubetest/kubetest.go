@@ -82,11 +82,14 @@ func Start(t testing.TB) *Cluster {
 	return shared.cluster
 }
 
-// StartNew returns a cluster of the test's own.
-func StartNew(t testing.TB) *Cluster {
+// Flag is a flag of the API server, without the dashes.
+type Flag struct{ Name, Value string }
+
+// StartNew returns a cluster of the test's own, with additional flags of its API server.
+func StartNew(t testing.TB, flags ...Flag) *Cluster {
 	t.Helper()
 	assets(t)
-	c, err := start()
+	c, err := start(flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,18 +112,18 @@ func assets(t testing.TB) string {
 }
 
 // start tries again if somebody else took the port meanwhile.
-func start() (*Cluster, error) {
+func start(flags ...Flag) (*Cluster, error) {
 	var c *Cluster
 	var err error
 	for range 3 {
-		if c, err = tryStart(); err == nil {
+		if c, err = tryStart(flags); err == nil {
 			return c, nil
 		}
 	}
 	return nil, err
 }
 
-func tryStart() (*Cluster, error) {
+func tryStart(flags []Flag) (*Cluster, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -132,6 +135,9 @@ func tryStart() (*Cluster, error) {
 	c := &Cluster{env: &envtest.Environment{}, issuer: "https://127.0.0.1:" + port, dir: dir}
 	if err := c.configure(port); err != nil {
 		return nil, err
+	}
+	for _, f := range flags {
+		c.env.ControlPlane.GetAPIServer().Configure().Set(f.Name, f.Value)
 	}
 	if c.config, err = c.env.Start(); err != nil {
 		_ = c.stop() // the first error counts

@@ -1,0 +1,36 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Whatever a server sends as cluster-info, nothing is trusted that the token has not signed.
+func FuzzConfigMap(f *testing.F) {
+	token, err := ParseToken("abc123.0123456789abcdef")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(`{"data":{"kubeconfig":"k","jws-kubeconfig-abc123":"` + Sign([]byte("k"), token) + `"}}`))
+	f.Add([]byte(`{"data":{"kubeconfig":"k","jws-kubeconfig-abc123":"eyJhbGciOiJub25lIn0.."}}`))
+	f.Add([]byte(`{"data":null}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var configMap corev1.ConfigMap
+		if json.Unmarshal(body, &configMap) != nil {
+			return
+		}
+		d := &discovery{token: token, distrust: true}
+		err := d.verify(configMap.Data)
+		good := Sign([]byte(configMap.Data[KubeConfigKey]), token) == configMap.Data[SignaturePrefix+"abc123"]
+		if (err == nil) != (good && configMap.Data[KubeConfigKey] != "") {
+			t.Errorf("%q: %v", body, err)
+		}
+		var wait *waitError
+		if configMap.Data[SignaturePrefix+"abc123"] != "" && configMap.Data[KubeConfigKey] != "" && !good && (errors.As(err, &wait) || !errors.Is(err, ErrSignature)) {
+			t.Errorf("%q: a wrong signature is not final: %v", body, err)
+		}
+	})
+}
