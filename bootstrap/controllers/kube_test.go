@@ -152,12 +152,12 @@ func kubeadmUntil(t *testing.T, want string, args ...string) (output string, sai
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...) //nolint:gosec // a program of our own build
-	out, err := cmd.StderrPipe()
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd.Stderr = cmd.Stdout
 	var all strings.Builder
-	cmd.Stdout = &all
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
