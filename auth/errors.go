@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Reason says what the caller of a failed operation should do next. Each Reason is itself an error, for errors.Is.
@@ -152,7 +154,7 @@ func describe(err error, provider, operation string, serviceAccount client.Objec
 	var known *Error
 	if !errors.As(err, &known) {
 		return &Error{Provider: provider, Operation: operation, ServiceAccount: serviceAccount,
-			Reason: ErrUnavailable, Message: transientMessage(err), Err: err}
+			Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
 	}
 	if known.Provider != "" && (known.ServiceAccount.Name != "" || serviceAccount.Name == "") {
 		return err // complete, and perhaps wrapped by the cache's back-off
@@ -166,15 +168,16 @@ func describe(err error, provider, operation string, serviceAccount client.Objec
 	return &whole
 }
 
-// transientMessage keeps the text of foreign errors out of ours where it could hold what a server sent.
-func transientMessage(err error) string {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+// foreignMessage makes the text of a foreign error fit for ours, without the given secrets.
+func foreignMessage(err error, secrets ...string) string {
+	switch text := err.Error(); text {
+	case context.DeadlineExceeded.Error():
 		return "timed out"
-	case errors.Is(err, context.Canceled):
+	case context.Canceled.Error():
 		return "cancelled"
+	default:
+		return redact.Text(text, secrets...)
 	}
-	return err.Error()
 }
 
 func firstNonEmpty(a, b string) string {

@@ -66,7 +66,7 @@ func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 func clean(err error, jwt string) error {
 	var known *Error
 	if !errors.As(err, &known) {
-		return &Error{Reason: ErrUnavailable, Message: redact.Text(transientMessage(err), jwt), Err: err}
+		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err}
 	}
 	cleaned := *known
 	cleaned.Message = redact.Text(known.Message, jwt)

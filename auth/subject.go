@@ -150,7 +150,7 @@ func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
 
 // kubernetesError classifies an answer of the API server. Its message names users, objects and rules, never tokens.
 func kubernetesError(err error, operation string) *Error {
-	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: redact.Text(transientMessage(err)), Err: err}
+	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
 	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
 		e.StatusCode = int(status.Status().Code)
 		e.Code = string(status.Status().Reason)
