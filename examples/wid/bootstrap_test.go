@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -77,6 +78,14 @@ func TestBootstrapCommands(t *testing.T) {
 	}
 	if out, err := wid(t, string(content), "bootstrap", "discover", "--discovery-file", "-"); err != nil || out != string(content) {
 		t.Errorf("from standard input: %v\n%s", err, out)
+	}
+	// A token of kubeadm's is one of ours.
+	created, err := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), "token", "create", kubeconfig).Output() //nolint:gosec // a program of our own build
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs := strings.TrimSpace(string(created)); !strings.Contains(bootstrap("list"), theirs) || !strings.Contains(bootstrap("delete", theirs), theirs[:6]) {
+		t.Errorf("their token %q is not listed or not deleted", theirs)
 	}
 	id := token[:6]
 	if out := bootstrap("delete", id); !strings.Contains(out, id) {
