@@ -36,6 +36,9 @@ type call struct {
 // scratch recycles calls, so that a hit allocates nothing. It holds no state: end clears each call.
 var scratch = sync.Pool{New: func() any { return &call{key: KeyBuilder{buf: make([]byte, 0, 1024)}} }}
 
+// maxScratch is what a call may keep for the next one, in bytes: a tenant's huge annotation is not to stay around.
+const maxScratch = 8 << 10
+
 func beginCall(provider Provider, operation string, opts []Option) *call {
 	c, ok := scratch.Get().(*call)
 	if !ok {
@@ -62,7 +65,9 @@ func (c *call) end(token *Token, err *error) {
 	}
 	*c = call{key: c.key}
 	c.key.reset()
-	scratch.Put(c)
+	if cap(c.key.buf) <= maxScratch {
+		scratch.Put(c)
+	}
 }
 
 func (c *call) describe(err error) error {
