@@ -12,7 +12,7 @@ const opAccessToken = "get access token"
 //  1. The options are resolved and checked, and refused before anything is asked of the network.
 //  2. Without a ServiceAccount, the credential is the controller's own.
 //  3. The ServiceAccount is read, also if the credential is cached: deleting, re-creating or re-annotating it takes
-//     effect at once.
+//     effect as soon as the client sees it: at once with a direct client, after the informer with a manager's.
 //  4. Audiences and identity come from the provider and the annotations, and the Policy judges them.
 //  5. The cache is asked, with a key of everything that shapes the credential.
 //  6. Otherwise a token of the ServiceAccount is requested, checked, and exchanged at the provider; the result is cached.
