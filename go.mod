@@ -18,6 +18,7 @@ require (
 	go.uber.org/goleak v1.3.0
 	k8s.io/api v0.36.0
 	k8s.io/apimachinery v0.36.0
+	k8s.io/apiserver v0.36.0
 	k8s.io/client-go v0.36.0
 	k8s.io/cluster-bootstrap v0.36.0
 	sigs.k8s.io/controller-runtime v0.24.0

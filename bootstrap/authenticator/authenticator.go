@@ -3,7 +3,7 @@
 //
 //	http.Handle("/authenticate", authenticator.New(reader).Handler())
 //
-// It has the method of k8s.io/apiserver's authenticator.Token with its own Response, so a few lines adapt it.
+// It implements authenticator.Token of k8s.io/apiserver.
 package authenticator
 
 import (
@@ -16,6 +16,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	authn "k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -31,37 +33,32 @@ type Authenticator struct {
 // New returns an Authenticator that reads Secrets in kube-system. The reader needs the verb get there.
 func New(reader client.Reader) *Authenticator { return &Authenticator{reader: reader} }
 
-// User is who a token stands for.
-type User struct {
-	// Name is system:bootstrap:<token ID>.
-	Name string
-	// Groups are system:bootstrappers and the token's own.
-	Groups []string
-}
+var _ authn.Token = (*Authenticator)(nil)
 
-// AuthenticateToken returns who the token stands for. ok is false for whatever is no valid token, without saying why, as
+// AuthenticateToken returns who the token stands for: the user system:bootstrap:<token ID>, in the group
+// system:bootstrappers and the token's own. ok is false for whatever is no valid token, without saying why, as
 // that would help whoever guesses. err means that the Secret could not be read, and never holds the token.
-func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (user User, ok bool, err error) {
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (response *authn.Response, ok bool, err error) {
 	t, err := bootstrap.ParseToken(token)
 	if err != nil {
-		return User{}, false, nil //nolint:nilerr // some other kind of token
+		return nil, false, nil //nolint:nilerr // some other kind of token
 	}
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + t.ID()}
 	if err := a.reader.Get(ctx, key, &secret); err != nil {
 		if apierrors.IsNotFound(err) {
-			return User{}, false, nil
+			return nil, false, nil
 		}
-		return User{}, false, fmt.Errorf("read secret %q: %w", key, err)
+		return nil, false, fmt.Errorf("read secret %q: %w", key, err)
 	}
 	if secret.DeletionTimestamp != nil {
-		return User{}, false, nil
+		return nil, false, nil
 	}
 	c, err := bootstrap.ParseSecret(&secret)
 	if err != nil || !c.Token.Equal(t) || c.Expired(a.now()) || !c.Allows(bootstrap.UsageAuthentication) {
-		return User{}, false, nil //nolint:nilerr // a Secret that Kubernetes ignores too
+		return nil, false, nil //nolint:nilerr // a Secret that Kubernetes ignores too
 	}
-	return User{Name: c.User(), Groups: append([]string{bootstrap.DefaultGroup}, c.Groups...)}, true, nil
+	return &authn.Response{User: &user.DefaultInfo{Name: c.User(), Groups: append([]string{bootstrap.DefaultGroup}, c.Groups...)}}, true, nil
 }
 
 func (a *Authenticator) now() time.Time {
@@ -94,7 +91,7 @@ func (a *Authenticator) Handler() http.Handler {
 }
 
 func (a *Authenticator) review(ctx context.Context, spec authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus {
-	user, ok, err := a.AuthenticateToken(ctx, spec.Token)
+	response, ok, err := a.AuthenticateToken(ctx, spec.Token)
 	switch {
 	case err != nil:
 		return authenticationv1.TokenReviewStatus{Error: "the token cannot be looked up now"}
@@ -102,5 +99,5 @@ func (a *Authenticator) review(ctx context.Context, spec authenticationv1.TokenR
 		return authenticationv1.TokenReviewStatus{}
 	}
 	return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: spec.Audiences,
-		User: authenticationv1.UserInfo{Username: user.Name, Groups: user.Groups}}
+		User: authenticationv1.UserInfo{Username: response.User.GetName(), Groups: response.User.GetGroups()}}
 }

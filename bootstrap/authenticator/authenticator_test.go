@@ -68,12 +68,12 @@ func TestAuthenticate(t *testing.T) {
 		}, false},
 	} {
 		a := authenticator.New(fake.NewClientBuilder().WithObjects(secret(t, tc.change)).Build())
-		user, ok, err := a.AuthenticateToken(t.Context(), tc.token)
+		response, ok, err := a.AuthenticateToken(t.Context(), tc.token)
 		if ok != tc.ok || err != nil {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
-		if ok && (user.Name != "system:bootstrap:abc123" || !slices.Contains(user.Groups, "system:bootstrappers")) {
-			t.Errorf("%s: %+v", name, user)
+		if ok && (response.User.GetName() != "system:bootstrap:abc123" || !slices.Contains(response.User.GetGroups(), "system:bootstrappers")) {
+			t.Errorf("%s: %+v", name, response.User)
 		}
 	}
 }
