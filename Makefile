@@ -37,10 +37,11 @@ bench: ## benchmarks of all packages
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)
-	@go list ./... | while read -r pkg; do
-		go test -list '^Fuzz' "$$pkg" | grep '^Fuzz' | while read -r target; do
-			echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" | tail -n 1
-		done || true
+	@for pkg in $$(go list ./...); do
+		for target in $$(go test -list '^Fuzz' "$$pkg" | sed -n '/^Fuzz/p'); do
+			echo "$$pkg $$target"
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg"
+		done
 	done
 
 .ONESHELL:

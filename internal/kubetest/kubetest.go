@@ -144,10 +144,14 @@ func tryStart(flags []Flag) (*Cluster, error) {
 		return nil, fmt.Errorf("start the control plane: %w", err)
 	}
 	c.config.QPS = -1 // tests are not throttled
-	if c.client, err = client.New(c.config, client.Options{}); err != nil {
+	if c.client, err = client.New(c.config, client.Options{}); err == nil {
+		err = c.publishIssuer()
+	}
+	if err != nil {
+		_ = c.stop() // the first error counts
 		return nil, err
 	}
-	return c, c.publishIssuer()
+	return c, nil
 }
 
 // configure sets what an issuer that others trust needs: its URL names the port.
