@@ -62,8 +62,24 @@ type Options struct {
 	ClusterResource string
 	// ClusterAddress is the HTTPS address of a cluster's API server.
 	ClusterAddress string
+	// GitURL is the address of a Git repository.
+	GitURL *url.URL
 	// AllowShellOut lets the provider run command-line tools.
 	AllowShellOut bool
+
+	providerOptions []providerOption
+}
+
+type providerOption struct{ key, value any }
+
+// ProviderOption returns what WithProviderOption has set for key, nil if it has not.
+func (o *Options) ProviderOption(key any) any {
+	for i := len(o.providerOptions) - 1; i >= 0; i-- {
+		if o.providerOptions[i].key == key {
+			return o.providerOptions[i].value
+		}
+	}
+	return nil
 }
 
 // CheckAudience is for providers: it refuses an audience that a tenant chose (in an annotation, say) unless the
@@ -193,6 +209,19 @@ func WithClusterResource(name string) Option {
 // WithClusterAddress sets the HTTPS address of the cluster's API server.
 func WithClusterAddress(address string) Option {
 	return func(o *Options) { o.ClusterAddress = address }
+}
+
+// WithGitURL sets the address of the Git repository that GetGitCredentials is to get credentials for.
+func WithGitURL(gitURL url.URL) Option {
+	return func(o *Options) { o.GitURL = &gitURL }
+}
+
+// WithProviderOption is for packages of providers, to make options that only they know: the key is of a type of their own,
+// as with context.WithValue. The value must not change any more. A provider whose credential depends on it adds it to
+// the cache key (CacheKeyContributor).
+func WithProviderOption(key, value any) Option {
+	set := providerOption{key, value}
+	return func(o *Options) { o.providerOptions = append(o.providerOptions, set) }
 }
 
 // WithAllowShellOut lets the provider run command-line tools to find the controller's own identity. Only for programs

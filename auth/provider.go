@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,4 +55,57 @@ type CacheKeyContributor interface {
 // annotation. Zero means that nothing was set. Options.TokenLifetime, set by the controller, wins.
 type TokenLifetimeProvider interface {
 	GetTokenLifetime(serviceAccount corev1.ServiceAccount, opts *Options) (time.Duration, error)
+}
+
+// ArtifactRegistryCredentialsProvider is implemented by providers whose cloud has artifact registries.
+type ArtifactRegistryCredentialsProvider interface {
+	Provider
+
+	// ParseArtifactRepository makes sure that a repository, as RegistryHost accepts it, lies in a registry of this
+	// provider, and returns what the credentials depend on: the registry's host or its region, say. That is part of the
+	// cache key. It compares hosts whole, because the credentials are sent there. It runs on every call, also when the
+	// credentials are cached, so it has to be quick.
+	ParseArtifactRepository(artifactRepository string, opts *Options) (registryInput string, err error)
+
+	// GetAccessTokenOptionsForArtifactRepository returns the options that the access token for the registry needs in
+	// addition to the caller's, such as scopes. It depends on nothing but its arguments.
+	GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *Options) ([]Option, error)
+
+	// NewArtifactRegistryCredentials turns an access token into credentials of the registry.
+	NewArtifactRegistryCredentials(ctx context.Context, registryInput string, accessToken Token, opts *Options,
+	) (*ArtifactRegistryCredentials, error)
+}
+
+// RESTConfigProvider is implemented by providers that give access to Kubernetes clusters.
+type RESTConfigProvider interface {
+	Provider
+
+	// GetAccessTokenOptionsForCluster returns the options that the access tokens for the cluster need in addition to the
+	// caller's, one list for each token: one to ask the cloud about the cluster, say, and one for the cluster itself. It
+	// depends on nothing but its arguments and refuses a ClusterResource that is malformed.
+	GetAccessTokenOptionsForCluster(opts *Options) ([][]Option, error)
+
+	// NewRESTConfig returns access to the cluster that opts names. accessTokens are in the order of
+	// GetAccessTokenOptionsForCluster. In opts, ClusterAddress is canonical (ParseClusterAddress) and CAData holds
+	// certificates, if they are set at all; which of the two and of ClusterResource may be set together has been checked.
+	//
+	// If the address was given along with the cluster, it is one of the cluster's own. If CAData was given, it wins.
+	NewRESTConfig(ctx context.Context, accessTokens []Token, opts *Options) (*RESTConfig, error)
+}
+
+// GitCredentialsProvider is implemented by providers whose cloud has Git repositories.
+type GitCredentialsProvider interface {
+	Provider
+
+	// ParseGitRepository makes sure that the URL is that of a repository of this provider, and returns what the
+	// credentials depend on. That is part of the cache key. It compares hosts whole, because the credentials are sent
+	// there; scheme https, user, query and fragment have been checked already. It runs on every call.
+	ParseGitRepository(gitURL *url.URL, opts *Options) (gitInput string, err error)
+
+	// GetAccessTokenOptionsForGitRepository returns the options that the access token needs in addition to the caller's.
+	// It depends on nothing but its arguments.
+	GetAccessTokenOptionsForGitRepository(gitInput string, opts *Options) ([]Option, error)
+
+	// NewGitCredentials turns an access token into credentials for the repository.
+	NewGitCredentials(ctx context.Context, gitInput string, accessToken Token, opts *Options) (*GitCredentials, error)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/awsname"
 )
 
 // AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, and STS.
@@ -62,6 +64,10 @@ type accessKey struct {
 
 func newAWS(c *Cloud) *AWS {
 	return &AWS{cloud: c, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{}}
+}
+
+func (a *AWS) services() []service {
+	return []service{{awsname.IsSTSHost, a.serveSTS}}
 }
 
 // AddOIDCProvider has an account trust an issuer. fetch gets the issuer's documents: Issuer.HTTPClient, or a client

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,13 +23,18 @@ import (
 // A Cloud is safe for concurrent use. Close it when the test ends.
 type Cloud struct {
 	authority *authority
-	listener  net.Listener
-	server    *http.Server
+	listener  net.Listener // TLS
+	plain     net.Listener // for metadata services, which have none
+	servers   [2]*http.Server
 	transport *http.Transport
 	served    sync.WaitGroup
 	closing   chan struct{}
 	closeOnce sync.Once
 	aws       *AWS
+	azure     *Azure
+	gcp       *GCP
+	oauth     *OAuth
+	services  []service
 
 	mu     sync.Mutex
 	now    func() time.Time
@@ -58,12 +64,17 @@ func NewCloud() (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cloud{authority: ca, listener: listener, closing: make(chan struct{}), now: time.Now}
-	c.aws = newAWS(c)
-	c.server = &http.Server{
-		Handler:           c.Handler(),
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: ca.certificateFor},
-		ReadHeaderTimeout: 10 * time.Second,
+	plain, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
+	if err != nil {
+		_ = listener.Close() // was never used
+		return nil, err
+	}
+	c := &Cloud{authority: ca, listener: listener, plain: plain, closing: make(chan struct{}), now: time.Now}
+	c.aws, c.azure, c.gcp, c.oauth = newAWS(c), newAzure(c), newGCP(c), newOAuth(c)
+	c.services = slices.Concat([]service{c.metadataService()}, c.aws.services(), c.azure.services(), c.gcp.services(), c.oauth.services())
+	for i := range c.servers {
+		c.servers[i] = &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 10 * time.Second,
+			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: ca.certificateFor}}
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.certificate)
@@ -73,7 +84,8 @@ func NewCloud() (*Cloud, error) {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 256,
 	}
-	c.served.Go(func() { _ = c.server.ServeTLS(listener, "", "") }) // ends with ErrServerClosed
+	c.served.Go(func() { _ = c.servers[0].ServeTLS(listener, "", "") }) // ends with ErrServerClosed
+	c.served.Go(func() { _ = c.servers[1].Serve(plain) })
 	return c, nil
 }
 
@@ -82,7 +94,9 @@ func (c *Cloud) Close() {
 	c.closeOnce.Do(func() {
 		close(c.closing)
 		c.transport.CloseIdleConnections()
-		_ = c.server.Close() // there is nobody to tell
+		for _, server := range c.servers {
+			_ = server.Close() // there is nobody to tell
+		}
 	})
 	c.served.Wait()
 }
@@ -95,18 +109,31 @@ func (c *Cloud) CA() []byte { return c.authority.pem }
 
 // DialContext connects to the cloud if addr is that of a service it imitates, for clients and proxies of one's own.
 func (c *Cloud) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	if serviceOf(host) == "" {
+	if c.serviceAt(host) == nil {
 		return nil, fmt.Errorf("authtest: the fake cloud has no service at host %q", host)
 	}
-	return (&net.Dialer{}).DialContext(ctx, network, c.listener.Addr().String())
+	listener := c.listener
+	if port == "80" {
+		listener = c.plain
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, listener.Addr().String())
 }
 
 // AWS returns the Amazon side of the cloud.
 func (c *Cloud) AWS() *AWS { return c.aws }
+
+// Azure returns the Microsoft side of the cloud.
+func (c *Cloud) Azure() *Azure { return c.azure }
+
+// GCP returns the Google side of the cloud.
+func (c *Cloud) GCP() *GCP { return c.gcp }
+
+// OAuth returns an authorization server that belongs to no cloud.
+func (c *Cloud) OAuth() *OAuth { return c.oauth }
 
 // SetClock moves the cloud's clock. Nil sets it right.
 func (c *Cloud) SetClock(now func() time.Time) {
@@ -143,6 +170,14 @@ func (c *Cloud) Log() []Call {
 	return append([]Call(nil), c.calls...)
 }
 
+// service is one of the services of a cloud.
+type service struct {
+	// at knows the service's host names, in lower case and without a port.
+	at func(host string) bool
+	// serve answers. It calls Cloud.begin once it knows what it was asked.
+	serve func(w http.ResponseWriter, r *http.Request, host string)
+}
+
 // Handler returns the cloud's services as a handler that goes by the request's Host.
 func (c *Cloud) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -150,21 +185,23 @@ func (c *Cloud) Handler() http.Handler {
 		if h, _, err := net.SplitHostPort(host); err == nil {
 			host = h
 		}
-		switch serviceOf(host) {
-		case "sts":
-			c.aws.serveSTS(w, r, host)
-		default:
+		s := c.serviceAt(host)
+		if s == nil {
 			http.Error(w, fmt.Sprintf("authtest: the fake cloud has no service at host %q", host), http.StatusMisdirectedRequest)
+			return
 		}
+		s.serve(w, r, host)
 	})
 }
 
-// serviceOf knows the host names of the services.
-func serviceOf(host string) string {
-	if isSTSHost(strings.ToLower(host)) {
-		return "sts"
+func (c *Cloud) serviceAt(host string) *service {
+	host = strings.ToLower(host)
+	for i := range c.services {
+		if c.services[i].at(host) {
+			return &c.services[i]
+		}
 	}
-	return ""
+	return nil
 }
 
 // begin records a call and plays the faults that are set for it. It returns false if there is nothing left to answer.

@@ -76,12 +76,23 @@ func (f *Fault) play(w http.ResponseWriter, r *http.Request, closing <-chan stru
 	case f.Redirect != "":
 		http.Redirect(w, r, f.Redirect, http.StatusTemporaryRedirect)
 	case f.Body != "":
-		w.Header().Set("Content-Type", "text/xml")
+		w.Header().Set("Content-Type", contentTypeOf(f.Body))
 		_, _ = io.WriteString(w, f.Body)
 	default:
 		return true
 	}
 	return false
+}
+
+// contentTypeOf tells apart what services answer in.
+func contentTypeOf(body string) string {
+	switch {
+	case strings.HasPrefix(body, "{"), strings.HasPrefix(body, "["):
+		return "application/json"
+	case strings.HasPrefix(body, "<!"), strings.HasPrefix(body, "<html"):
+		return "text/html"
+	}
+	return "text/xml"
 }
 
 func sleep(r *http.Request, closing <-chan struct{}, d time.Duration) bool {

@@ -13,11 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/workloadid/workloadid/internal/awsname"
 )
-
-func isSTSHost(host string) bool { return awsname.IsSTSHost(host) }
 
 const (
 	stsVersion   = "2011-06-15"

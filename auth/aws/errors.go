@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
@@ -95,28 +95,10 @@ func takesAMoment(err error) bool {
 func transportMessage(err error, secret string) string {
 	var undecodable *smithy.DeserializationError
 	var tooLarge *http.MaxBytesError
-	var request *url.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timed out"
-	case errors.Is(err, context.Canceled):
-		return "cancelled"
-	case errors.As(err, &tooLarge):
-		return fmt.Sprintf("the answer is larger than %d bytes", tooLarge.Limit)
-	case errors.As(err, &undecodable):
+	if errors.As(err, &undecodable) && !errors.As(err, &tooLarge) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return "the answer cannot be read"
-	case errors.As(err, &request):
-		return redact.Text(fmt.Sprintf("no answer from %q: %v", hostOf(request.URL), request.Err), secret)
 	}
-	return redact.Text(err.Error(), secret)
-}
-
-func hostOf(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return ""
-	}
-	return u.Host
+	return transport.Message(err, secret)
 }
 
 // accountOf returns the account of an ARN, "" if it is none.

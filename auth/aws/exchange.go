@@ -13,7 +13,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 const (
@@ -74,23 +73,11 @@ func (p *Provider) stsClient(opts *auth.Options) (*sts.Client, error) {
 
 // httpClient returns the client of the options, or a shared one. Either follows no redirect and reads bounded answers.
 func (p *Provider) httpClient(opts *auth.Options) (*http.Client, error) {
-	if opts.HTTPClient == nil {
-		client, err := p.transports.Client(opts.ProxyURL, "")
-		if err != nil {
-			return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
-		}
-		return client, nil
+	client, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
+	if err != nil {
+		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
 	}
-	guarded := *opts.HTTPClient
-	if guarded.Transport == nil {
-		guarded.Transport = http.DefaultTransport
-	}
-	guarded.Transport = transport.Bounded(guarded.Transport)
-	guarded.CheckRedirect = transport.NoRedirect
-	if guarded.Timeout == 0 {
-		guarded.Timeout = transport.RequestTimeout
-	}
-	return &guarded, nil
+	return client, nil
 }
 
 func newRetryer() aws.Retryer {

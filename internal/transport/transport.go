@@ -107,11 +107,31 @@ func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	return &http.Client{Transport: Bounded(t), Timeout: RequestTimeout, CheckRedirect: NoRedirect}, nil
 }
 
+// For returns the client that a caller has given, guarded as the pool's own are (no redirect is followed, answers are
+// bounded, so is the time), or the pool's client for proxy if given is nil.
+func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
+	if given == nil {
+		return p.Client(proxy, "")
+	}
+	guarded := *given
+	if guarded.Transport == nil {
+		guarded.Transport = http.DefaultTransport
+	}
+	guarded.Transport = Bounded(guarded.Transport)
+	guarded.CheckRedirect = NoRedirect
+	if guarded.Timeout == 0 {
+		guarded.Timeout = RequestTimeout
+	}
+	return &guarded, nil
+}
+
 // NoRedirect is for http.Client.CheckRedirect: a service that hands out credentials answers itself, and what it is sent
 // is for nobody else.
 func NoRedirect(req *http.Request, _ []*http.Request) error {
-	return fmt.Errorf("refused to follow a redirect to host %q", req.URL.Host)
+	return fmt.Errorf("%w to host %q", errRedirect, req.URL.Host)
 }
+
+var errRedirect = errors.New("refused to follow a redirect")
 
 // ProxyFunc returns what http.Transport.Proxy wants for a proxy (nil: what the environment says). It never has a metadata service asked through a proxy: it would answer for the proxy's machine.
 func ProxyFunc(proxy *url.URL) func(*http.Request) (*url.URL, error) {

@@ -1,0 +1,138 @@
+package auth
+
+import (
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// RegistryHost returns the host of an artifact repository, <host>[:<port>][/<path>], in lower case. It refuses what is not
+// one: a scheme, user information, a query, characters that have no place in a host name.
+func RegistryHost(artifactRepository string) (string, error) {
+	host := artifactRepository
+	if i := strings.IndexByte(host, '/'); i >= 0 {
+		host = host[:i]
+	}
+	name, port := host, ""
+	if i := strings.IndexByte(host, ':'); i >= 0 {
+		name, port = host[:i], host[i+1:]
+		if !validPort(port) {
+			return "", badRepository(artifactRepository)
+		}
+	}
+	if !validHostName(name) {
+		return "", badRepository(artifactRepository)
+	}
+	return strings.ToLower(host), nil
+}
+
+func badRepository(repository string) error {
+	return misconfigured("use <host>/<path>, without a scheme such as oci:// or https://",
+		"%.300q is not an artifact repository", repository)
+}
+
+// validHostName is a DNS name of one label or more, in any case.
+func validHostName(s string) bool {
+	const maxName, maxLabel = 253, 63
+	if len(s) > maxName {
+		return false
+	}
+	start := 0
+	for i := 0; i <= len(s); i++ {
+		if i < len(s) && s[i] != '.' {
+			c := s[i] | 0x20
+			if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && s[i] != '-' {
+				return false
+			}
+			continue
+		}
+		label := s[start:i]
+		if label == "" || len(label) > maxLabel || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		start = i + 1
+	}
+	return true
+}
+
+func validPort(s string) bool {
+	const maxDigits, maxPort = 5, 65535
+	if s == "" || len(s) > maxDigits || s[0] == '0' {
+		return false
+	}
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n <= maxPort
+}
+
+// ParseClusterAddress returns the canonical form of the address of a Kubernetes API server, https://<host>:<port>[<path>]:
+// the host in lower case, the port always there, no slash at the end. It refuses other schemes, user information, queries
+// and fragments. IPv6 addresses may come with or without brackets; without, no port can follow.
+func ParseClusterAddress(address string) (string, error) {
+	bad := func(why string) (string, error) {
+		return "", misconfigured("use https://<host>:<port>", "the cluster address %.300q is refused: %s", address, why)
+	}
+	rest, ok := cutScheme(address)
+	if !ok {
+		return bad("it has to begin with https://")
+	}
+	if ip, err := netip.ParseAddr(strings.TrimSuffix(rest, "/")); err == nil && ip.Is6() {
+		rest = "[" + ip.String() + "]"
+	}
+	u, err := url.Parse("https://" + rest)
+	switch {
+	case err != nil:
+		return bad("it is not a URL")
+	case u.User != nil:
+		return bad("it holds a user name")
+	case u.RawQuery != "" || u.ForceQuery:
+		return bad("it holds a query")
+	case strings.Contains(rest, "#"):
+		return bad("it holds a fragment")
+	case strings.ContainsAny(rest, "\\% \t\r\n"):
+		return bad("it holds characters that have no place in it")
+	}
+	host, ok := canonicalHost(u.Hostname())
+	if !ok {
+		return bad("it has no valid host")
+	}
+	port := u.Port()
+	if port == "" && !strings.HasSuffix(u.Host, ":") {
+		port = "443"
+	}
+	if !validPort(port) {
+		return bad("it has no valid port")
+	}
+	path := strings.TrimRight(u.Path, "/")
+	if strings.Contains(path, "//") || strings.Contains(path+"/", "/../") || strings.Contains(path+"/", "/./") {
+		return bad("its path is not clean")
+	}
+	return "https://" + host + ":" + port + path, nil
+}
+
+func cutScheme(address string) (string, bool) {
+	const scheme = "https://"
+	if len(address) < len(scheme) || !strings.EqualFold(address[:len(scheme)], scheme) {
+		return "", false
+	}
+	return address[len(scheme):], true
+}
+
+// canonicalHost writes an IP address in its one form and a name in lower case.
+func canonicalHost(host string) (string, bool) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Zone() != "" || ip.IsUnspecified() {
+			return "", false
+		}
+		if ip.Is6() {
+			return "[" + ip.String() + "]", true
+		}
+		return ip.String(), true
+	}
+	return strings.ToLower(host), validHostName(host)
+}
