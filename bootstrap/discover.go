@@ -91,13 +91,12 @@ func (e *waitError) Error() string { return e.waitingFor }
 //  3. With pins, one of the certificate authorities has to be pinned, and cluster-info is read again over a connection that
 //     trusts the pinned ones alone, and only for the host of the address (see WithServerName). It has to be the same.
 //
-// It waits for what comes up by itself: the server, its permissions, the ConfigMap, the signature, a clock that is behind. Permanent
-// mistakes fail at once, and malformed arguments before any packet is sent. When the time runs out, the error says what was
-// waited for and why that may be, and is the context's. ErrSignature and ErrPins mean that it is the wrong cluster, or that somebody
-// is in between. No error holds the token's secret.
+// It waits for what comes up by itself: the server, its permissions, the ConfigMap, the signature, a clock that is behind.
+// Permanent mistakes fail at once, and malformed arguments before any packet is sent. When the time runs out, the error
+// says what was waited for and why that may be, and wraps the context's. ErrSignature and ErrPins mean that it is the wrong
+// cluster, or that somebody is in between. No error holds the token's secret.
 //
-// Whoever can write the ConfigMap kube-public/cluster-info in the cluster says whom Discover trusts, since the cluster signs what
-// is there.
+// Whoever may write the ConfigMap kube-public/cluster-info says whom Discover trusts, since the cluster signs what is there.
 func Discover(ctx context.Context, server string, token Token, opts ...DiscoverOption) (*ClusterInfo, error) {
 	d := &discovery{token: token, timeout: defaultTimeout, interval: minInterval}
 	for _, opt := range opts {

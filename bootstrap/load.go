@@ -15,9 +15,9 @@ import (
 )
 
 // Load reads a ClusterInfo from where somebody has put it: a regular file, an https URL, or stdin for "-". A URL is verified
-// with the system's certificate authorities, and redirects stay on https. Whatever ParseClusterInfo refuses is refused, and
-// so are URLs with a user name or a password; errors name a URL without its query, which may be a secret. One request takes 10
-// seconds at most. When the context ends, Load returns; a Read of stdin that is under way then goes on until stdin ends it,
+// with the system's certificate authorities, redirects stay on https, and it takes 10 seconds at most. Whatever
+// ParseClusterInfo refuses is refused, and so are URLs with a user name or a password. Errors name a URL without its query,
+// which may be a secret. When the context ends, Load returns; a Read of stdin that is under way goes on until stdin ends it,
 // since nothing else can.
 func Load(ctx context.Context, source string, stdin io.Reader) (*ClusterInfo, error) {
 	content, err := read(ctx, source, stdin)

@@ -61,10 +61,7 @@ func start(t *testing.T, cluster *kubetest.Cluster) {
 	mgr, err := ctrl.NewManager(user, ctrl.Options{
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &skip},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}:    {Namespaces: map[string]cache.Config{bootstrap.SecretNamespace: {}}},
-			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{bootstrap.ConfigMapNamespace: {}}},
-		}},
+		Cache:      cache.Options{ByObject: controllers.ByObject()},
 	})
 	if err != nil {
 		t.Fatal(err)
