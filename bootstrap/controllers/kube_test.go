@@ -364,7 +364,14 @@ func TestPublishRefuses(t *testing.T) {
 	if err := controllers.Publish(t.Context(), nil, nil); err == nil {
 		t.Error("nothing was published")
 	}
-	if err := controllers.Publish(t.Context(), nil, &bootstrap.ClusterInfo{Server: "http://a"}); err == nil || !strings.Contains(err.Error(), "https://") {
-		t.Errorf("got %v", err)
+	key := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte("hunter2")})
+	for want, info := range map[string]*bootstrap.ClusterInfo{
+		"https://":      {Server: "http://a"},
+		"PRIVATE KEY":   {Server: "https://a", CAData: key},
+		"no PEM certif": {Server: "https://a", CAData: []byte("garbage")},
+	} {
+		if err := controllers.Publish(t.Context(), nil, info); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
 	}
 }
