@@ -98,8 +98,8 @@ var (
 )
 
 // mayExpand reports whether content can be a document in which an alias repeats an anchor: a few bytes each, for up to a
-// megabyte each when it is parsed. It asks no parser, which might see it otherwise than the one that expands. So it also
-// finds both signs in comments and text, which costs nobody anything: no kubeconfig that a program writes has them.
+// megabyte each when it is parsed. It asks no parser, which might see it otherwise than the one that expands; so it also
+// finds signs of both kinds in comments and text, where no program that writes kubeconfigs puts them.
 func mayExpand(content []byte) bool { return anchor.Match(content) && alias.Match(content) }
 
 func (k *kubeconfig) cluster() (cluster, error) {
@@ -221,8 +221,9 @@ func (i *ClusterInfo) Pins() (PinSet, error) {
 	return set, nil
 }
 
-// JoinCommand returns the kubeadm command that joins the cluster, with a pin for each certificate authority. It is a line for
-// a shell and holds the token: both are safe to paste, and not to be seen by others.
+// JoinCommand returns the kubeadm command that joins the cluster, with a pin for each certificate authority. It is one line,
+// safe for a shell, and as secret as the token that it holds. Errors: there is no token, Server or CAData cannot be used, or
+// Server has a path, which kubeadm does not know.
 func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 	if t.IsZero() {
 		return "", errors.New("there is no token to join with; use ParseToken")
