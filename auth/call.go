@@ -35,6 +35,8 @@ type call struct {
 	audiences      []string
 	lifetime       time.Duration
 
+	// fresh is for access tokens that another credential is made of.
+	fresh bool
 	// rejected is a credential that a service has refused; it is not returned again once it may be replaced.
 	rejected Token
 
@@ -239,6 +241,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Object:   c.opts.InvolvedObject,
 		Tenant:   c.tenant(),
 		Provider: c.provider.GetName(),
+		Fresh:    c.fresh,
 		Mint:     m.accessToken,
 	}
 	if c.kind != notDerived {

@@ -94,7 +94,20 @@ func (r *ClusterReference) validate() error {
 	return checkCAData(r.CAData)
 }
 
-const maxAudiences = 32
+const (
+	maxAudiences     = 32
+	maxAudiencesText = 16 << 10
+)
+
+// hasAlias finds YAML's anchors and aliases, with which a small text can stand for a huge one.
+func hasAlias(text string) bool {
+	for i := range len(text) {
+		if (text[i] == '&' || text[i] == '*') && (i == 0 || strings.IndexByte(" \t\n[,-", text[i-1]) >= 0) {
+			return true
+		}
+	}
+	return false
+}
 
 // parseAudiences accepts a YAML list of strings, and lines that each hold an audience.
 func parseAudiences(text string) ([]string, error) {
@@ -103,6 +116,9 @@ func parseAudiences(text string) ([]string, error) {
 		return nil, nil
 	}
 	var audiences []string
+	if len(text) > maxAudiencesText || hasAlias(text) {
+		return nil, misconfigured("write a short YAML list of strings, without anchors and aliases", "the key %q is not a YAML list of strings", ClusterAudiencesKey)
+	}
 	if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "[") || strings.HasPrefix(text, "#") {
 		if err := yaml.UnmarshalStrict([]byte(text), &audiences); err != nil {
 			return nil, misconfigured("write a YAML list of strings", "the key %q is not a YAML list of strings", ClusterAudiencesKey)

@@ -38,6 +38,9 @@ type Request struct {
 	Key Key
 	// Object labels the metrics.
 	Object InvolvedObject
+	// Fresh has the caller wait for a new token as soon as the old one is due for renewal, unless the renewal fails for now:
+	// for tokens that another credential is made of, which would otherwise be old when it is new.
+	Fresh bool
 	// Tenant is whose places the flight takes. Empty is a tenant too.
 	Tenant string
 	// Provider labels the metrics of exchanges.
@@ -172,21 +175,26 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
-	token, f, err := c.lookUp(ctx, req)
+	old, f, err := c.lookUp(ctx, req)
 	switch {
 	case err != nil:
 		c.observer.Request(req.Object, false, false)
 		return nil, false, err
-	case token != nil:
+	case f == nil:
 		c.observer.Request(req.Object, true, true)
-		return token, true, nil
+		return old, true, nil
 	}
 	token, err = c.wait(ctx, f)
+	if err != nil && old != nil && ctx.Err() == nil && !isPermanent(err) && old.GetDuration() > 0 {
+		c.observer.Request(req.Object, true, true)
+		return old, true, nil
+	}
 	c.observer.Request(req.Object, false, err == nil)
 	return token, false, err
 }
 
-// lookUp returns a token that is valid, or the flight to wait for, or the error of a key that is held back.
+// lookUp returns a token that is valid, or the flight to wait for, or both if the request wants a fresh one, or the error of
+// a key that is held back.
 func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, error) {
 	now := c.now()
 	c.mu.Lock()
@@ -211,11 +219,11 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 		}
 		f = c.startFlight(ctx, req, token != nil)
 	}
-	if token != nil {
+	if token != nil && !req.Fresh {
 		return token, nil, nil // the flight is a refresh in the background
 	}
 	c.waiting++
-	return nil, f, nil
+	return token, f, nil
 }
 
 // wait ends with the flight or with the caller, whichever is first.
