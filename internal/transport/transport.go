@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -87,6 +88,7 @@ func (p *Pool) CloseIdleConnections() {
 func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                  ProxyFunc(proxy),
+		OnProxyConnectResponse: checkProxy,
 		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:      true,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
@@ -123,6 +125,14 @@ func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
 		guarded.Timeout = RequestTimeout
 	}
 	return &guarded, nil
+}
+
+// checkProxy words a proxy's refusal itself: its own words could repeat what it was sent, such as a password.
+func checkProxy(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the proxy refuses the connection with HTTP %d", resp.StatusCode)
+	}
+	return nil
 }
 
 // NoRedirect is for http.Client.CheckRedirect: a service that hands out credentials answers itself, and what it is sent
