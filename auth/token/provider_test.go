@@ -137,6 +137,7 @@ func TestConformance(t *testing.T) {
 		Options: []auth.Option{auth.WithAudiences("vault"), allowed},
 		Client:  c,
 		Good:    app,
+		Cluster: []auth.Option{auth.WithClusterAddress("https://cluster.example")},
 		Secrets: func(t *testing.T, got auth.Token) []string {
 			revealed, err := token.Reveal(got)
 			if err != nil {
