@@ -343,3 +343,37 @@ func TestDerivedRefresh(t *testing.T) {
 		tokens.Close()
 	})
 }
+
+// An object that writes an address into its reference does not get the controller's own credential sent there.
+func TestControllerIdentityAndAddresses(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	key := k8s.create("tenant-a", "app", nil)
+	address := auth.WithClusterAddress("https://evil.example")
+	get := func(opts ...auth.Option) error {
+		_, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithOwner(object("tenant-a")))...)
+		return err
+	}
+	if err := get(address); !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), `"https://evil.example:443"`) || !strings.Contains(err.Error(), "AllowClusterAddress") {
+		t.Errorf("got %v", err)
+	}
+	if provider.controller.Load() != 0 {
+		t.Error("an access token was made")
+	}
+	allow := func(address string) auth.Option {
+		return auth.WithPolicy(auth.Policy{AllowClusterAddress: func(owner cache.InvolvedObject, a string) bool {
+			return owner.Namespace == "tenant-a" && a == address
+		}})
+	}
+	for name, opts := range map[string][]auth.Option{
+		"allowed":            {address, allow("https://evil.example:443")},
+		"of the cluster":     {address, auth.WithClusterResource("c")},
+		"his own credential": {address, auth.WithServiceAccount(key, k8s)},
+	} {
+		if err := get(opts...); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := get(address, allow("https://other.example:443")); !errors.Is(err, auth.ErrDenied) {
+		t.Errorf("another address: %v", err)
+	}
+}

@@ -15,7 +15,8 @@ const opCluster = "get access to the cluster"
 //   - WithClusterResource alone: address and certificate authority come from the provider's API.
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
-//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused.
+//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused. For the
+//     controller's own identity, Policy.AllowClusterAddress has to allow the address.
 //   - The generic provider needs an address and takes no WithClusterResource.
 //
 // The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
@@ -41,12 +42,27 @@ func (c *call) prepareCluster() error {
 	if err := c.opts.resolveCluster(); err != nil {
 		return err
 	}
+	if err := c.checkClusterAddress(); err != nil {
+		return err
+	}
 	lists, err := p.GetAccessTokenOptionsForCluster(&c.opts)
 	if err == nil && len(lists) == 0 {
 		err = misconfigured("have GetAccessTokenOptionsForCluster return a list for each token", "the provider wants no access token")
 	}
 	c.lists = lists
 	return err
+}
+
+// checkClusterAddress is about the controller's own identity, which objects may be able to use but not to take away.
+func (c *call) checkClusterAddress() error {
+	own := c.opts.ServiceAccount == nil && c.opts.SubjectServiceAccount == nil
+	if !own || c.opts.ClusterResource != "" {
+		return nil
+	}
+	if p, ok := c.provider.(ClusterBoundProvider); ok && p.IsClusterBound(&c.opts) {
+		return nil
+	}
+	return c.opts.Policy.checkClusterAddress(c.opts.owner(), c.opts.ClusterAddress)
 }
 
 // resolveCluster checks what must not be set together.

@@ -20,6 +20,11 @@ func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.O
 	return make([][]auth.Option, 1), nil
 }
 
+// IsClusterBound implements auth.ClusterBoundProvider: with its default audience a token is for that address only.
+func (*Provider) IsClusterBound(opts *auth.Options) bool {
+	return len(opts.Audiences) == 0 && opts.ClusterAddress != ""
+}
+
 // NewRESTConfig implements auth.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.
 func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
 	if len(accessTokens) != 1 {
