@@ -7,7 +7,8 @@ import "strings"
 func Suffixes() (plain, dualStack []string) {
 	return []string{"amazonaws.com", "amazonaws.com.cn", "amazonaws.eu",
 			"c2s.ic.gov", "sc2s.sgov.gov", "cloud.adc-e.uk", "csp.hci.ic.gov"},
-		[]string{"api.aws", "api.amazonwebservices.com.cn", "api.amazonwebservices.eu"}
+		[]string{"api.aws", "api.amazonwebservices.com.cn", "api.amazonwebservices.eu",
+			"api.aws.ic.gov", "api.aws.scloud", "api.cloud-aws.adc-e.uk", "api.aws.hci.ic.gov"}
 }
 
 // KnownPartition reports whether AWS has a partition of that name.
