@@ -149,11 +149,11 @@ func TestSessionNames(t *testing.T) {
 		{"a", "b", "a.b"},
 		{strings.Repeat("a", 32), strings.Repeat("b", 31), strings.Repeat("a", 32) + "." + strings.Repeat("b", 31)},
 	} {
-		if got := sessionName(tc.namespace, tc.name); got != tc.want {
+		if got := sessionName("", tc.namespace, tc.name); got != tc.want {
 			t.Errorf("%s/%s: %q", tc.namespace, tc.name, got)
 		}
 	}
-	one, two := sessionName(strings.Repeat("a", 63), long), sessionName(strings.Repeat("a", 63), long[1:]+"x")
+	one, two := sessionName("", strings.Repeat("a", 63), long), sessionName("", strings.Repeat("a", 63), long[1:]+"x")
 	if len(one) != 64 || one == two || !strings.Contains(one, "@") {
 		t.Errorf("long names: %q and %q", one, two)
 	}
@@ -173,7 +173,7 @@ func FuzzSessionNamesAreInjective(f *testing.F) {
 				return
 			}
 		}
-		one, two := sessionName(ns1, name1), sessionName(ns2, name2)
+		one, two := sessionName("", ns1, name1), sessionName("", ns2, name2)
 		if same := ns1 == ns2 && name1 == name2; (one == two) != same {
 			t.Errorf("%q/%q is %q, %q/%q is %q", ns1, name1, one, ns2, name2, two)
 		}

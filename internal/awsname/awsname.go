@@ -89,6 +89,14 @@ func ValidRegion(region string) bool {
 // ValidAccount reports whether s has the form of an account ID: 12 digits.
 func ValidAccount(s string) bool { return len(s) == 12 && all(s, isDigit) }
 
+// ValidClusterName reports whether s can be the name of an EKS cluster: a letter or digit, then letters, digits, "-" and
+// "_", 100 characters in all.
+func ValidClusterName(s string) bool {
+	const maxLength = 100
+	return s != "" && len(s) <= maxLength && s[0] != '-' && s[0] != '_' &&
+		all(s, func(c byte) bool { return isRegionChar(c) || c >= 'A' && c <= 'Z' || c == '_' })
+}
+
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 func all(s string, ok func(byte) bool) bool {
