@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/workloadid/workloadid/internal/awsname"
 )
 
 const (
@@ -131,7 +133,7 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 	if err != nil {
 		return node{}, err
 	}
-	k := s.aws.newSession(arn, s.form.Get("RoleSessionName"), claims.Subject, lifetime)
+	k := s.aws.newSession(Identity{RoleARN: arn, SessionName: s.form.Get("RoleSessionName"), Subject: claims.Subject}, lifetime)
 	return element("AssumeRoleWithWebIdentityResult", "",
 		element("Audience", claims.Audience[0]),
 		assumedRoleUser(k),
@@ -182,11 +184,17 @@ func (s *stsCall) assumeRole() (node, *awsError) {
 	if err := s.validate("RoleArn", "RoleSessionName"); err != nil {
 		return node{}, err
 	}
+	identity, err := s.sessionParameters()
+	if err != nil {
+		return node{}, err
+	}
 	arn := s.form.Get("RoleArn")
 	trust, ok := s.aws.role(arn)
-	if !ok || !trust.admitsPrincipal(caller) || trust.ExternalID != "" && trust.ExternalID != s.form.Get("ExternalId") {
-		return node{}, refuse(http.StatusForbidden, "AccessDenied",
-			"User: %s is not authorized to perform: sts:AssumeRole on resource: %s", caller.ARN, arn)
+	if action := trust.refuses(caller, identity, s.form.Get("ExternalId")); !ok || action != "" {
+		return node{}, notAuthorized(caller, firstOf(action, "sts:AssumeRole"), arn)
+	}
+	if !identity.inherit(caller.Identity) {
+		return node{}, notAuthorized(caller, "sts:SetSourceIdentity", arn)
 	}
 	if caller.RoleARN != "" {
 		trust.MaxSession = time.Hour // role chaining
@@ -195,8 +203,18 @@ func (s *stsCall) assumeRole() (node, *awsError) {
 	if err != nil {
 		return node{}, err
 	}
-	k := s.aws.newSession(arn, s.form.Get("RoleSessionName"), "", lifetime)
-	return element("AssumeRoleResult", "", assumedRoleUser(k), credentials(k)), nil
+	identity.RoleARN, identity.SessionName = arn, s.form.Get("RoleSessionName")
+	k := s.aws.newSession(identity, lifetime)
+	result := []node{assumedRoleUser(k), credentials(k)}
+	if k.SourceIdentity != "" {
+		result = append(result, element("SourceIdentity", k.SourceIdentity))
+	}
+	return element("AssumeRoleResult", "", result...), nil
+}
+
+// authenticate wants signatures for the region of the endpoint.
+func (s *stsCall) authenticate() (accessKey, *awsError) {
+	return s.aws.authenticate(signedRequest{s.r, s.body, "sts", awsname.STSRegion(s.host)})
 }
 
 func (s *stsCall) getCallerIdentity() (node, *awsError) {
@@ -263,12 +281,19 @@ func (s *stsCall) validate(required ...string) *awsError {
 		}
 	}
 	if text := s.form.Get("DurationSeconds"); text != "" {
-		if n, err := strconv.Atoi(text); err != nil || n < 900 || n > 43200 {
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at 'durationSeconds' failed to satisfy constraint: Member must have value greater than or equal to 900", text)
+		switch n, err := strconv.Atoi(text); {
+		case err != nil || n < 900:
+			return invalidParameter(text, "durationSeconds", "Member must have value greater than or equal to 900")
+		case n > 43200:
+			return invalidParameter(text, "durationSeconds", "Member must have value less than or equal to 43200")
 		}
 	}
 	return nil
+}
+
+func invalidParameter(value, field, constraint string) *awsError {
+	return refuse(http.StatusBadRequest, "ValidationError",
+		"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: %s", value, field, constraint)
 }
 
 func assumedRoleUser(k *accessKey) node {

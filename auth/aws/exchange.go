@@ -84,6 +84,7 @@ func (p *Provider) stsClient(opts *auth.Options, credentials aws.CredentialsProv
 	}
 	if opts.STSEndpoint != "" {
 		o.BaseEndpoint = &opts.STSEndpoint
+		o.Region = firstNonEmpty(awsname.STSRegion(hostOf(opts.STSEndpoint)), o.Region) // in which it wants signatures
 	} else {
 		// An endpoint that was given is used as it is.
 		o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)

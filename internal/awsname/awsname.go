@@ -48,6 +48,22 @@ func IsSTSHost(host string) bool {
 	return false
 }
 
+// STSRegion returns the region of a host that IsSTSHost knows, in which requests to it are signed: us-east-1 for the global
+// endpoint of the commercial partition, "" for other hosts without a region.
+func STSRegion(host string) string {
+	service, rest := cut(host, '.')
+	if !strings.HasPrefix(service, "sts") {
+		_, rest = cut(rest, '.') // of a VPC endpoint
+	}
+	if region, _ := cut(rest, '.'); ValidRegion(region) {
+		return region
+	}
+	if rest == "amazonaws.com" {
+		return "us-east-1"
+	}
+	return ""
+}
+
 func isRegionalSTS(labels string) bool {
 	service, region, ok := strings.Cut(labels, ".")
 	return ok && (service == "sts" || service == "sts-fips") && ValidRegion(region)

@@ -110,6 +110,18 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+func TestSTSRegions(t *testing.T) {
+	for host, want := range map[string]string{
+		"sts.amazonaws.com": "us-east-1", "sts.eu-central-1.amazonaws.com": "eu-central-1", "sts-fips.us-gov-west-1.amazonaws.com": "us-gov-west-1",
+		"sts.eu-central-1.api.aws": "eu-central-1", "sts.amazonaws.com.cn": "",
+		"vpce-0abc123def4567890-ab12cd34-eu-central-1a.sts.eu-central-1.vpce.amazonaws.com": "eu-central-1",
+	} {
+		if got := awsname.STSRegion(host); got != want || !awsname.IsSTSHost(host) {
+			t.Errorf("%q: %q", host, got)
+		}
+	}
+}
+
 func known(host string) bool {
 	plain, _ := awsname.Suffixes()
 	return slices.ContainsFunc(append(plain, "on.aws", "on.amazonwebservices.com.cn"), func(s string) bool { return strings.HasSuffix(host, "."+s) })
