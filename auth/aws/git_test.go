@@ -154,7 +154,7 @@ func TestGitWithoutAnAccessToken(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AddFault(authtest.Fault{Service: "sts", Status: 403, Code: "AccessDenied", Message: "no"})
 	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-b", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
-	checkError(t, err, auth.ErrDenied, "AccessDenied", "get Git credentials")
+	checkError(t, err, auth.ErrDenied, "AccessDenied", "tenant-b/app")
 	if c != nil {
 		t.Errorf("got %v", c)
 	}
