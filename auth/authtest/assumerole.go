@@ -23,7 +23,8 @@ func (t Trust) refuses(caller accessKey, wanted Identity, externalID string) (ac
 }
 
 func notAuthorized(caller accessKey, action, resource string) *awsError {
-	return refuse(http.StatusForbidden, "AccessDenied", "User: %s is not authorized to perform: %s on resource: %s", caller.ARN, action, resource)
+	return refuse(http.StatusForbidden, "AccessDenied",
+		"User: %s is not authorized to perform: %s on resource: %s", caller.ARN, action, resource)
 }
 
 // inherit takes over the source identity, which cannot change any more, and the transitive tags of the session before.
@@ -91,7 +92,8 @@ func (s *stsCall) readTags(id *Identity) *awsError {
 	for n := 1; s.form.Has(fmt.Sprintf("Tags.member.%d.Key", n)); n++ {
 		member := fmt.Sprintf("Tags.member.%d.", n)
 		if n > maxTags {
-			return refuse(http.StatusBadRequest, "ValidationError", "1 validation error detected: Value at 'tags' failed to satisfy constraint: Member must have length less than or equal to %d", maxTags)
+			return refuse(http.StatusBadRequest, "ValidationError", "1 validation error detected: Value at 'tags' failed to "+
+				"satisfy constraint: Member must have length less than or equal to %d", maxTags)
 		}
 		if err := s.checkLength(member+"Key", key, 1, 128); err != nil {
 			return err
@@ -104,7 +106,8 @@ func (s *stsCall) readTags(id *Identity) *awsError {
 		case strings.HasPrefix(folded, "aws:"):
 			return refuse(http.StatusBadRequest, "ValidationError", "Tag keys must not begin with aws:")
 		case seen[folded]:
-			return refuse(http.StatusBadRequest, "InvalidParameterValue", "Duplicate tag keys found. Please note that Tag keys are case insensitive.")
+			return refuse(http.StatusBadRequest, "InvalidParameterValue",
+				"Duplicate tag keys found. Please note that Tag keys are case insensitive.")
 		default:
 			seen[folded] = true
 		}
@@ -117,7 +120,8 @@ func (s *stsCall) readTransitive(id *Identity) *awsError {
 	for n := 1; s.form.Has(fmt.Sprintf("TransitiveTagKeys.member.%d", n)); n++ {
 		key := s.form.Get(fmt.Sprintf("TransitiveTagKeys.member.%d", n))
 		if _, ok := id.Tags[key]; !ok {
-			return refuse(http.StatusBadRequest, "ValidationError", "The specified transitive tag key must be included in the requested tags.")
+			return refuse(http.StatusBadRequest, "ValidationError",
+				"The specified transitive tag key must be included in the requested tags.")
 		}
 		id.TransitiveTagKeys = append(id.TransitiveTagKeys, key)
 	}

@@ -30,8 +30,9 @@ const (
 // serveGit is CodeCommit over HTTPS. Its refusals have the status of the real one; their bodies are not known for certain.
 func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	repository := repositoryOf(r.URL.Path)
-	fault, ok := a.cloud.begin(w, r, Call{Service: "codecommit", Action: strings.TrimPrefix(r.URL.Path, repository), Host: host,
-		Parameters: map[string]string{"repository": repository}}, func(f Fault) { http.Error(w, f.Message, f.Status) })
+	call := Call{Service: "codecommit", Action: strings.TrimPrefix(r.URL.Path, repository), Host: host,
+		Parameters: map[string]string{"repository": repository}}
+	fault, ok := a.cloud.begin(w, r, call, func(f Fault) { http.Error(w, f.Message, f.Status) })
 	if !ok {
 		return
 	}

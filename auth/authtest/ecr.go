@@ -126,11 +126,13 @@ func (a *AWS) refuseRegistry(w http.ResponseWriter, r *http.Request, host, passw
 	if p := a.password(password); p != nil && !a.cloud.time().Before(p.expires) {
 		// The status is not known for certain.
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-		fault.send(w, r, a.cloud.closing, http.StatusForbidden,
-			[]byte(`{"errors":[{"code":"DENIED","message":"Your authorization token has expired. Reauthenticate and try again."}]}`))
+		const expired = `{"errors":[{"code":"DENIED",` +
+			`"message":"Your authorization token has expired. Reauthenticate and try again."}]}`
+		fault.send(w, r, a.cloud.closing, http.StatusForbidden, []byte(expired))
 		return
 	}
-	w.Header().Set("Www-Authenticate", fmt.Sprintf(`Basic realm="https://%s/",service="ecr.amazonaws.com"`, strings.ToLower(host)))
+	challenge := fmt.Sprintf(`Basic realm="https://%s/",service="ecr.amazonaws.com"`, strings.ToLower(host))
+	w.Header().Set("Www-Authenticate", challenge)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fault.send(w, r, a.cloud.closing, http.StatusUnauthorized, []byte("Not Authorized\n"))
 }

@@ -51,8 +51,8 @@ func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	if known {
 		action = "DescribeCluster"
 	}
-	fault, proceed := a.cloud.begin(w, r, Call{Service: "eks", Action: action, Host: host, Parameters: map[string]string{"name": name}},
-		func(f Fault) { a.failEKS(w, r, nil, &awsError{f.Status, f.Code, f.Message}) })
+	call := Call{Service: "eks", Action: action, Host: host, Parameters: map[string]string{"name": name}}
+	fault, proceed := a.cloud.begin(w, r, call, func(f Fault) { a.failEKS(w, r, nil, &awsError{f.Status, f.Code, f.Message}) })
 	if !proceed {
 		return
 	}
@@ -91,7 +91,8 @@ func (a *AWS) describeCluster(r *http.Request, host, name string) (any, *awsErro
 
 // describe leaves out what there is none of, as EKS does while it creates a cluster.
 func (c EKSCluster) describe(name string) map[string]any {
-	d := map[string]any{"name": name, "arn": c.ARN, "status": c.Status, "version": "1.36", "certificateAuthority": map[string]any{}}
+	d := map[string]any{"name": name, "arn": c.ARN, "status": c.Status, "version": "1.36",
+		"certificateAuthority": map[string]any{}}
 	if c.Endpoint != "" {
 		d["endpoint"] = c.Endpoint
 	}
@@ -120,9 +121,9 @@ const (
 	eksTokenLife   = 15 * time.Minute
 )
 
-// VerifyEKSToken does what the webhook in an EKS cluster does with a bearer token: it looks at the signed request in it by the
-// rules of aws-iam-authenticator, sends it to STS with the cluster's name, and says whose it is. What that identity may do in
-// the cluster (access entries) is not imitated.
+// VerifyEKSToken does what the webhook in an EKS cluster does with a bearer token: it looks at the signed request in it by
+// the rules of aws-iam-authenticator, sends it to STS with the cluster's name, and says whose it is. What that identity may
+// do in the cluster (access entries) is not imitated.
 func (a *AWS) VerifyEKSToken(clusterARN, token string) (Identity, error) {
 	parts := strings.SplitN(clusterARN, ":", 6)
 	if len(parts) != 6 {
@@ -136,7 +137,8 @@ func (a *AWS) VerifyEKSToken(clusterARN, token string) (Identity, error) {
 		"X-K8s-Aws-Id": {strings.TrimPrefix(parts[5], "cluster/")}, "Accept": {"application/json"}}}
 	caller, refused := a.authenticate(signedRequest{r, nil, "sts", awsname.STSRegion(u.Host)})
 	if refused != nil {
-		return Identity{}, fmt.Errorf("sts getCallerIdentity failed: error from AWS (expected 200, got %d): %w", refused.status, refused)
+		return Identity{}, fmt.Errorf("sts getCallerIdentity failed: error from AWS (expected 200, got %d): %w",
+			refused.status, refused)
 	}
 	return caller.Identity, nil
 }

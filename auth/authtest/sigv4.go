@@ -76,7 +76,8 @@ func (r signedRequest) checkScope(scope []string) *awsError {
 	}
 	switch {
 	case len(scope) != 5 || scope[4] != "aws4_request":
-		return wrong("IncompleteSignature", "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term")
+		return wrong("IncompleteSignature",
+			"Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term")
 	case scope[3] != r.service:
 		return wrong("SignatureDoesNotMatch", "Credential should be scoped to correct service: '%s'. ", r.service)
 	case r.region != "" && scope[2] != r.region:

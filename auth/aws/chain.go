@@ -15,7 +15,8 @@ import (
 const opChainRole = "assume a further role"
 
 // assumeRole goes on from one role to the next (role chaining).
-func (p *Provider) assumeRole(ctx context.Context, from *Token, session string, role *chainedRole, opts *auth.Options) (*Token, error) {
+func (p *Provider) assumeRole(ctx context.Context, from *Token, session string, role *chainedRole, opts *auth.Options,
+) (*Token, error) {
 	client, err := p.stsClient(opts, from.provider())
 	if err != nil {
 		return nil, err
@@ -64,8 +65,8 @@ func chainError(err error, from *Token, role *chainedRole) error {
 	e := classify(err, opChainRole, from.secrets()...)
 	e.Message = fmt.Sprintf("role %q: %s", role.RoleARN, e.Message)
 	if e.Code == "AccessDenied" {
-		e.Remedy = "let the role's trust policy allow sts:AssumeRole (and sts:TagSession and sts:SetSourceIdentity where used) to the first " +
-			"role, with this external ID if any, and give the first role that permission"
+		e.Remedy = "let the role's trust policy allow sts:AssumeRole (and sts:TagSession and sts:SetSourceIdentity where used) " +
+			"to the first role, with this external ID if any, and give the first role that permission"
 	}
 	return e
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 const (
@@ -38,13 +39,15 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 	name := clusterName(opts)
 	if opts.ClusterResource == "" {
 		if name == "" {
-			return ClusterARN{}, misconfigured("pass auth.WithClusterResource with its ARN, or aws.WithClusterName and auth.WithSTSRegion",
+			return ClusterARN{}, misconfigured(
+				"pass auth.WithClusterResource with its ARN, or aws.WithClusterName and auth.WithSTSRegion",
 				"the name of the EKS cluster is not known")
 		}
 		region := p.stsRegion(opts)
 		partition, ok := awsname.PartitionOf(region)
 		if !ok {
-			return ClusterARN{}, misconfigured("pass WithSTSRegion with the cluster's region", "%.100q is not a region of a known partition of AWS", region)
+			return ClusterARN{}, misconfigured("pass WithSTSRegion with the cluster's region",
+				"%.100q is not a region of a known partition of AWS", region)
 		}
 		return ClusterARN{Partition: partition.Name, Region: region, Name: name}, nil
 	}
@@ -54,7 +57,8 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 			"%.300q is not the ARN of an EKS cluster: %v", opts.ClusterResource, err)
 	}
 	if name != "" && name != arn.Name {
-		return ClusterARN{}, misconfigured("leave WithClusterName out", "the cluster's ARN names %q, WithClusterName %q", arn.Name, name)
+		return ClusterARN{}, misconfigured("leave WithClusterName out",
+			"the cluster's ARN names %q, WithClusterName %q", arn.Name, name)
 	}
 	return arn, nil
 }
@@ -71,9 +75,11 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth
 
 // NewRESTConfig returns access to an EKS cluster. EKS is asked (eks:DescribeCluster) only if the address or the certificate
 // authority is not given. The role needs an access entry in the cluster.
-func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
+) (*auth.RESTConfig, error) {
 	if len(accessTokens) != 1 {
-		return nil, misconfigured("pass what GetAccessTokenOptionsForCluster asks for", "there are %d access tokens, not one", len(accessTokens))
+		return nil, misconfigured("pass what GetAccessTokenOptionsForCluster asks for",
+			"there are %d access tokens, not one", len(accessTokens))
 	}
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
@@ -97,9 +103,11 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 }
 
 // describeCluster asks EKS for what the options leave open.
-func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *auth.Options) (address string, ca []byte, err error) {
+func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *auth.Options,
+) (address string, ca []byte, err error) {
 	if opts.ClusterResource == "" {
-		return "", nil, misconfigured("pass auth.WithClusterResource with the cluster's ARN, or address and certificate authority both",
+		return "", nil, misconfigured(
+			"pass auth.WithClusterResource with the cluster's ARN, or address and certificate authority both",
 			"the cluster %q cannot be looked up by its name alone", cluster.Name)
 	}
 	httpClient, err := p.httpClient(opts)
@@ -114,7 +122,7 @@ func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, toke
 		return "", nil, clusterError(err, cluster, token)
 	}
 	if out.Cluster == nil {
-		return "", nil, unusable(opCluster, "check that no proxy answers for EKS", "the answer of EKS holds no cluster")
+		return "", nil, strange("it holds no cluster")
 	}
 	return readCluster(out.Cluster, cluster, opts)
 }
@@ -131,14 +139,14 @@ func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (addr
 			"the cluster %q has no address or no certificate authority yet; its status is %.50q", cluster.String(), c.Status)
 	}
 	if name := aws.ToString(c.Name); name != "" && name != cluster.Name {
-		return "", nil, unusable(opCluster, "check that no proxy answers for EKS", "EKS answers with the cluster %.100q instead of %q", name, cluster.Name)
+		return "", nil, strange("it holds the cluster %.100q instead of %q", name, cluster.Name)
 	}
 	if arn := aws.ToString(c.Arn); arn != "" && arn != cluster.String() {
 		return "", nil, misconfigured("correct the ARN of the cluster, or use a role of its account",
 			"EKS finds the cluster %.300q instead of %q with this role", arn, cluster.String())
 	}
 	if address, err = auth.ParseClusterAddress(endpoint); err != nil {
-		return "", nil, unusable(opCluster, "check that no proxy answers for EKS", "the answer of EKS cannot be used: its endpoint %.300q is not an address", endpoint)
+		return "", nil, strange("its endpoint %.300q is not an address", redact.URL(endpoint))
 	}
 	if opts.ClusterAddress != "" && opts.ClusterAddress != address {
 		return "", nil, misconfigured("correct the address, or leave it out",
@@ -149,9 +157,13 @@ func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (addr
 	}
 	ca, err = base64.StdEncoding.DecodeString(encoded)
 	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return "", nil, unusable(opCluster, "check that no proxy answers for EKS", "the answer of EKS cannot be used: its certificate authority is not PEM in base64")
+		return "", nil, strange("its certificate authority is not PEM in base64")
 	}
 	return address, ca, nil
+}
+
+func strange(format string, args ...any) error {
+	return unusable(opCluster, "check that no proxy answers for EKS", "the answer of EKS cannot be used: "+format, args...)
 }
 
 func clusterError(err error, cluster ClusterARN, token *Token) error {

@@ -130,7 +130,8 @@ func dualStack(on bool) aws.DualStackEndpointState {
 const maxSession = 13 * time.Hour
 
 // sessionToken takes over what STS answered, if it is whole.
-func sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string, now time.Time) (*Token, error) {
+func sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string, now time.Time,
+) (*Token, error) {
 	incomplete := func(what string) error {
 		return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
 			Message: "the answer of STS cannot be used: " + what,

@@ -21,12 +21,14 @@ const gitPath = "/v1/repos/"
 // https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>.
 func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
 	if _, ok := awsname.ParseGitHost(gitURL.Host); !ok {
-		return "", misconfigured("use https://git-codecommit.<region>.amazonaws.com/v1/repos/<name>, or choose another provider",
+		return "", misconfigured(
+			"use https://git-codecommit.<region>.amazonaws.com/v1/repos/<name>, or choose another provider",
 			"%.300q is not a host of AWS CodeCommit", gitURL.Host)
 	}
 	name, ok := strings.CutPrefix(gitURL.Path, gitPath)
 	if !ok || gitURL.RawPath != "" || !validRepositoryName(name) {
-		return "", misconfigured("use "+gitPath+"<name>", "%.300q is not the path of a repository of AWS CodeCommit", gitURL.Path)
+		return "", misconfigured("use "+gitPath+"<name>",
+			"%.300q is not the path of a repository of AWS CodeCommit", gitURL.Path)
 	}
 	return gitURL.Host + gitURL.Path, nil
 }
@@ -52,7 +54,8 @@ func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string, opts *au
 
 // NewGitCredentials signs for the repository, without asking anyone. What the role may do there decides CodeCommit
 // (codecommit:GitPull, codecommit:GitPush).
-func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessToken auth.Token, _ *auth.Options) (*auth.GitCredentials, error) {
+func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessToken auth.Token, _ *auth.Options,
+) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err
@@ -85,7 +88,8 @@ func signGit(secret, host, path, region string, now time.Time) string {
 	day := date[:len("20060102")]
 	canonical := "GIT\n" + path + "\n\nhost:" + host + "\n\nhost\n"
 	sum := sha256.Sum256([]byte(canonical))
-	toSign := "AWS4-HMAC-SHA256\n" + date + "\n" + day + "/" + region + "/codecommit/aws4_request\n" + hex.EncodeToString(sum[:])
+	scope := day + "/" + region + "/codecommit/aws4_request"
+	toSign := "AWS4-HMAC-SHA256\n" + date + "\n" + scope + "\n" + hex.EncodeToString(sum[:])
 	key := []byte("AWS4" + secret)
 	for _, part := range []string{day, region, "codecommit", "aws4_request"} {
 		key = mac(key, part)

@@ -42,9 +42,10 @@ type SignedCallerIdentity struct {
 // NewSignedCallerIdentity signs with the credentials that auth.GetAccessToken returns for the options; the request goes to
 // STS in their region. If serverID is not empty, it is signed in as the header VaultServerIDHeader: set it to what the server
 // demands, so that a login that one server has seen is of no use at another.
-func (p *Provider) NewSignedCallerIdentity(ctx context.Context, serverID string, opts ...auth.Option) (*SignedCallerIdentity, error) {
+func (p *Provider) NewSignedCallerIdentity(ctx context.Context, serverID string, opts ...auth.Option,
+) (*SignedCallerIdentity, error) {
 	if len(serverID) > maxServerID || !printable(serverID) {
-		return nil, misconfigured("use the header value that the server expects", "%.100q cannot be a server ID", serverID)
+		return nil, misconfigured("use the value that the server expects", "%.100q cannot be a server ID", serverID)
 	}
 	issued, err := auth.GetAccessToken(ctx, p, opts...)
 	if err != nil {
@@ -67,10 +68,12 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
-func (t *Token) signCallerIdentity(ctx context.Context, region, serverID string, now time.Time) (*SignedCallerIdentity, error) {
+func (t *Token) signCallerIdentity(ctx context.Context, region, serverID string, now time.Time,
+) (*SignedCallerIdentity, error) {
 	partition, ok := awsname.PartitionOf(region)
 	if !ok {
-		return nil, misconfigured("use one such as eu-central-1", "%.100q is not a region of a known partition of AWS", region)
+		return nil, misconfigured("use one such as eu-central-1",
+			"%.100q is not a region of a known partition of AWS", region)
 	}
 	url := "https://sts." + region + "." + partition.Suffix + "/"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(identityBody))
@@ -82,14 +85,16 @@ func (t *Token) signCallerIdentity(ctx context.Context, region, serverID string,
 		req.Header.Set(VaultServerIDHeader, serverID)
 	}
 	sum := sha256.Sum256([]byte(identityBody))
-	if err := v4.NewSigner().SignHTTP(ctx, t.Credentials(), req, hex.EncodeToString(sum[:]), "sts", region, now); err != nil {
+	hash := hex.EncodeToString(sum[:])
+	if err := v4.NewSigner().SignHTTP(ctx, t.Credentials(), req, hash, "sts", region, now); err != nil {
 		return nil, unusable(opSign, "", "it cannot be signed: %T", err)
 	}
 	header, err := json.Marshal(req.Header)
 	if err != nil {
 		return nil, err
 	}
-	return &SignedCallerIdentity{url: url, header: redact.New(string(header)), expiresAt: t.endsBy(now.Add(signatureLife))}, nil
+	end := t.endsBy(now.Add(signatureLife))
+	return &SignedCallerIdentity{url: url, header: redact.New(string(header)), expiresAt: end}, nil
 }
 
 // Method returns the request's method, POST.

@@ -13,9 +13,10 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// The options of this package belong to the controller: which role is assumed on the way, with which external ID and tags,
-// decides what AWS allows. A controller that lets tenants set them (in a field of its objects, say) decides itself which
-// roles, external IDs and tag keys each tenant may name; auth.Policy.Authorize does not see them. All are part of the cache key.
+// The options of this package belong to the controller: which role is assumed on the way, with which external ID and
+// tags, decides what AWS allows. A controller that lets tenants set them (in a field of its objects, say) decides itself
+// which roles, external IDs and tag keys each tenant may name; auth.Policy.Authorize does not see them. All are part of the
+// cache key.
 
 type (
 	assumeRoleOption      struct{}
@@ -98,13 +99,15 @@ const (
 func (r *AssumeRole) check() error {
 	const remedy = "correct WithAssumeRole"
 	if _, err := ParseRoleARN(r.RoleARN); err != nil {
-		return misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>", "the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
+		return misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
+			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
 	}
-	if n := len(r.ExternalID); n != 0 && (n < minExternalID || n > maxExternalID || !allOf(r.ExternalID, "+=,.@:/-_")) {
-		return misconfigured(remedy, "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", r.ExternalID)
+	if s := r.ExternalID; s != "" && (len(s) < minExternalID || len(s) > maxExternalID || !allOf(s, "+=,.@:/-_")) {
+		return misconfigured(remedy, "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
 	}
 	if s := r.SourceIdentity; s != "" && (len(s) < minSessionName || !validSessionPart(s) || hasAWSPrefix(s)) {
-		return misconfigured(remedy, "the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not begin with aws:, not %.100q", s)
+		return misconfigured(remedy,
+			"the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
 	}
 	if r.Policy != "" && (len(r.Policy) > maxSessionPolicy || !json.Valid([]byte(r.Policy))) {
 		return misconfigured(remedy, "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
@@ -124,7 +127,8 @@ func (r *AssumeRole) checkTags() error {
 		case !validTag(key, maxTagKey) || key == "" || hasAWSPrefix(key):
 			return misconfigured(remedy, "%.200q cannot be the key of a session tag", key)
 		case !validTag(value, maxTagValue):
-			return misconfigured(remedy, "the session tag %q has a value of more than 256 characters, or with characters that tags cannot have", key)
+			return misconfigured(remedy,
+				"the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
 		case seen[folded]:
 			return misconfigured(remedy, "two session tags differ by case only, %q", key)
 		}
@@ -132,7 +136,8 @@ func (r *AssumeRole) checkTags() error {
 	}
 	for i, key := range r.TransitiveTagKeys {
 		if _, ok := r.Tags[key]; !ok || i > 0 && key == r.TransitiveTagKeys[i-1] {
-			return misconfigured(remedy, "the transitive tag key %.200q is not that of a session tag, or is there twice", key)
+			return misconfigured(remedy,
+				"the transitive tag key %.200q is not that of a session tag, or is there twice", key)
 		}
 	}
 	return nil
@@ -202,9 +207,11 @@ func (d *sessionDuration) check(opts *auth.Options) error {
 	case d.Duration < minSessionDuration || d.Duration > maxSessionDuration || d.Duration%time.Second != 0:
 		return misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration)
 	case !own && chained(opts) != nil && d.Duration > maxChainedDuration:
-		return misconfigured(remedy, "a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
+		return misconfigured(remedy,
+			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
 	case own && chained(opts) == nil:
-		return misconfigured("leave it out, or name a ServiceAccount", "the life of the controller's own credentials is not for WithSessionDuration")
+		return misconfigured("leave it out, or name a ServiceAccount",
+			"the life of the controller's own credentials is not for WithSessionDuration")
 	}
 	return nil
 }
@@ -245,7 +252,8 @@ func checkOptions(opts *auth.Options) error {
 	}
 	if v := opts.ProviderOption(sessionPrefixOption{}); v != nil {
 		if s := sessionPrefix(opts); len(s) < minSessionName || len(s) > maxSessionPrefix || !allOf(s, "-_") {
-			return misconfigured("correct WithSessionNamePrefix", "the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s)
+			return misconfigured("correct WithSessionNamePrefix",
+				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s)
 		}
 	}
 	if v := opts.ProviderOption(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {

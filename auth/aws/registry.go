@@ -65,11 +65,13 @@ func readRegistryInput(input string) awsname.Registry {
 		return r
 	}
 	region, _, _ := strings.Cut(input, " ")
-	return awsname.Registry{Region: region, FIPS: strings.Contains(input, fipsFlag), DualStack: strings.Contains(input, dualStackFlag)}
+	return awsname.Registry{Region: region,
+		FIPS: strings.Contains(input, fipsFlag), DualStack: strings.Contains(input, dualStackFlag)}
 }
 
 // GetAccessTokenOptionsForArtifactRepository has STS asked in the registry's region, unless the caller chose one.
-func (*Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *auth.Options) ([]auth.Option, error) {
+func (*Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *auth.Options,
+) ([]auth.Option, error) {
 	return inRegion(readRegistryInput(registryInput).Region, opts), nil
 }
 
@@ -101,7 +103,8 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryI
 	return registryCredentials(encoded, expiry, time.Now())
 }
 
-func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options) (string, *time.Time, error) {
+func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
+) (encoded string, expiry *time.Time, err error) {
 	httpClient, err := p.httpClient(opts)
 	if err != nil {
 		return "", nil, err
@@ -119,7 +122,8 @@ func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry,
 	return "", nil, nil
 }
 
-func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options) (string, *time.Time, error) {
+func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
+) (encoded string, expiry *time.Time, err error) {
 	httpClient, err := p.httpClient(opts)
 	if err != nil {
 		return "", nil, err

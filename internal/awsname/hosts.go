@@ -20,7 +20,8 @@ func PartitionOf(region string) (Partition, bool) {
 	}
 	switch first, rest := cut(region, '-'); {
 	case first == "cn":
-		return Partition{"aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "on.amazonwebservices.com.cn"}, words(region) == 3
+		return Partition{"aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "on.amazonwebservices.com.cn"},
+			words(region) == 3
 	case first == "eusc":
 		return Partition{"aws-eusc", "amazonaws.eu", "api.amazonwebservices.eu", ""}, words(region) == 4
 	case words(region) == 3:
