@@ -67,6 +67,10 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrThrottled, ""
 	case status >= http.StatusInternalServerError, code == "ServerException", code == "ServiceUnavailableException", code == "IDPCommunicationError", cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
+	case strings.Contains(message, "Signature expired"), strings.Contains(message, "Signature not yet current"):
+		return auth.ErrUnavailable, "check the clock of the controller's machine: AWS finds its signature too old or too new"
+	case code == "ExpiredToken":
+		return auth.ErrUnavailable, "check that the clocks agree"
 	case code == "ExpiredTokenException":
 		return auth.ErrUnavailable, "check the clock of the cluster's control plane: STS finds a new token expired"
 	case code == "RegionDisabledException":

@@ -13,10 +13,7 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// The options of this package belong to the controller: which role is assumed on the way, with which external ID and
-// tags, decides what AWS allows. A controller that lets tenants set them (in a field of its objects, say) decides itself
-// which roles, external IDs and tag keys each tenant may name; auth.Policy.Authorize does not see them. All are part of the
-// cache key.
+// The keys of this package's options. All options are part of the cache key.
 
 type (
 	assumeRoleOption      struct{}
@@ -231,6 +228,9 @@ func sessionPrefix(opts *auth.Options) string {
 
 // WithClusterName names the EKS cluster whose address and certificate authority are given with auth.WithClusterAddress and
 // auth.WithCAData. Its region is that of auth.WithSTSRegion.
+//
+// The bearer for the cluster is sent to that address, and whoever gets it can use it at the cluster of that name for a quarter
+// of an hour. So do not let a tenant choose address and name both for the controller's own identity.
 func WithClusterName(name string) auth.Option {
 	return auth.WithProviderOption(clusterNameOption{}, name)
 }
