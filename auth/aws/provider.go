@@ -77,9 +77,9 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 			Remedy:  "pass WithSTSRegion, or set the environment variable AWS_REGION of the controller"}
 	case !awsname.ValidRegion(region):
 		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("%q is not an AWS region", region), Remedy: "use one such as eu-central-1"}
+			Message: fmt.Sprintf("%.100q is not an AWS region", region), Remedy: "use one such as eu-central-1"}
 	}
-	return nil
+	return checkOptions(opts)
 }
 
 // stsRegion reads the environment once: it cannot change under a running program.
@@ -109,6 +109,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 	if p.UseDualStackEndpoint {
 		key.Add("awsDualStack", "true")
 	}
+	addOptionsToCacheKey(key, opts)
 }
 
 // GetAudiences returns DefaultAudience, or that of AudienceAnnotation if the controller allows it.
