@@ -338,7 +338,9 @@ func (e *entraCall) certificate(token *jwt.JSONWebToken, claims tokenClaims, app
 	long, short := sha256.Sum256(app.certificate.Raw), sha1.Sum(app.certificate.Raw) //nolint:gosec // x5t is defined with it
 	encode := base64.RawURLEncoding.EncodeToString
 	key, ok := app.certificate.PublicKey.(*rsa.PublicKey)
-	if plain := strings.TrimRight(thumbprint, "="); !ok || plain != encode(long[:]) && plain != encode(short[:]) {
+	// Clients write it in either alphabet of base64.
+	plain := strings.NewReplacer("+", "-", "/", "_", "=", "").Replace(thumbprint)
+	if !ok || plain != encode(long[:]) && plain != encode(short[:]) {
 		return unknown
 	}
 	if token.Claims(key, &tokenClaims{}) != nil || claims.Subject != app.clientID ||

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -129,9 +130,18 @@ func (c *foundCluster) addKubeconfig(content []byte) error {
 	return nil
 }
 
+// isPEM reports whether data are certificates in PEM, and nothing else.
 func isPEM(data []byte) bool {
-	block, _ := pem.Decode(data)
-	return block != nil && block.Type == "CERTIFICATE"
+	for n := 0; ; n++ {
+		block, rest := pem.Decode(data)
+		if block == nil {
+			return n > 0
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil || block.Type != "CERTIFICATE" {
+			return false
+		}
+		data = rest
+	}
 }
 
 // manager is a client of Azure Resource Manager for one resource.

@@ -12,13 +12,17 @@ import (
 const opCluster = "get access to the cluster"
 
 // GetAccessTokenOptionsForCluster returns the scope of AKS and, if the cluster is named, that of the cloud's Azure Resource
-// Manager.
+// Manager. Without its name, address and certificate authority have to be given.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err
 	}
 	if opts.ClusterResource == "" {
+		if opts.ClusterAddress == "" || opts.CAData == "" {
+			return nil, misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
+				"two of the cluster, its address and its certificate authority are needed")
+		}
 		return e.clusterScopes[:1:1], nil
 	}
 	if _, err := parseCluster(opts.ClusterResource); err != nil {

@@ -1,10 +1,17 @@
 package azure_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"io"
+	"math/big"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -13,10 +20,24 @@ import (
 
 const (
 	clusterID = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/my-group_1.(x)/providers/Microsoft.ContainerService/managedClusters/my-cluster"
-	clusterCA = "-----BEGIN CERTIFICATE-----\nZmFrZQ==\n-----END CERTIFICATE-----\n"
-	otherCA   = "-----BEGIN CERTIFICATE-----\nb3RoZXI=\n-----END CERTIFICATE-----\n"
 	address   = "https://my-cluster-abc.hcp.westeurope.azmk8s.io:443"
 )
+
+// Two certificate authorities, made once.
+var clusterCA, otherCA = newCA(), newCA()
+
+func newCA() string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
 
 func cluster() authtest.AzureCluster {
 	return authtest.AzureCluster{Tenant: tenantID, Users: []string{clientA}, Addresses: []string{address}, CA: []byte(clusterCA),
@@ -32,26 +53,9 @@ func readAll(t *testing.T, resp *http.Response) string {
 	return string(content)
 }
 
-// restConfig does what auth.GetRESTConfig does, without a cache.
 func (w *world) restConfig(t testing.TB, p *azure.Provider, name string, more ...auth.Option) (*auth.RESTConfig, error) {
 	t.Helper()
-	opts := &auth.Options{}
-	for _, opt := range w.options("tenant-a", name, more...) {
-		opt(opts)
-	}
-	lists, err := p.GetAccessTokenOptionsForCluster(opts)
-	if err != nil {
-		return nil, err
-	}
-	var tokens []auth.Token
-	for _, additional := range lists {
-		token, err := auth.GetAccessToken(t.Context(), p, append(w.options("tenant-a", name, more...), additional...)...)
-		if err != nil {
-			return nil, err
-		}
-		tokens = append(tokens, token)
-	}
-	return p.NewRESTConfig(t.Context(), tokens, opts)
+	return auth.GetRESTConfig(t.Context(), p, w.options("tenant-a", name, more...)...)
 }
 
 func TestCluster(t *testing.T) {
@@ -132,11 +136,14 @@ func TestClusterThatIsRefused(t *testing.T) {
 		reason  auth.Reason
 		want    []string
 	}{
-		"being created":       {cluster: change(func(c *authtest.AzureCluster) { c.ProvisioningState = "Creating" }), reason: auth.ErrUnavailable, want: []string{"being created", clusterID}},
-		"no kubeconfig":       {cluster: change(func(c *authtest.AzureCluster) { c.Addresses, c.FQDN = nil, "x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{"kubeconfig"}},
-		"no names":            {cluster: change(func(c *authtest.AzureCluster) { c.Addresses, c.PrivateFQDN = nil, "" }), reason: auth.ErrUnavailable, want: []string{"no address"}},
-		"no CA":               {cluster: change(func(c *authtest.AzureCluster) { c.CA = nil }), reason: auth.ErrUnavailable, want: []string{"certificate authority"}},
-		"bad PEM":             {cluster: change(func(c *authtest.AzureCluster) { c.CA = []byte("x") }), reason: auth.ErrUnavailable, want: []string{"PEM"}},
+		"being created": {cluster: change(func(c *authtest.AzureCluster) { c.ProvisioningState = "Creating" }), reason: auth.ErrUnavailable, want: []string{"being created", clusterID}},
+		"no kubeconfig": {cluster: change(func(c *authtest.AzureCluster) { c.Addresses, c.FQDN = nil, "x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{"kubeconfig"}},
+		"no names":      {cluster: change(func(c *authtest.AzureCluster) { c.Addresses, c.PrivateFQDN = nil, "" }), reason: auth.ErrUnavailable, want: []string{"no address"}},
+		"no CA":         {cluster: change(func(c *authtest.AzureCluster) { c.CA = nil }), reason: auth.ErrUnavailable, want: []string{"certificate authority"}},
+		"bad PEM":       {cluster: change(func(c *authtest.AzureCluster) { c.CA = []byte("x") }), reason: auth.ErrUnavailable, want: []string{"PEM"}},
+		"no certificate": {cluster: change(func(c *authtest.AzureCluster) {
+			c.CA = []byte("-----BEGIN CERTIFICATE-----\nZmFrZQ==\n-----END CERTIFICATE-----\n")
+		}), reason: auth.ErrUnavailable, want: []string{"PEM"}},
 		"http":                {cluster: change(func(c *authtest.AzureCluster) { c.Addresses[0] = "http://x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{`"http://x.azmk8s.io"`}},
 		"no Entra":            {cluster: change(func(c *authtest.AzureCluster) { c.WithoutEntra = true }), reason: auth.ErrMisconfigured, want: []string{"aadProfile", "--enable-aad"}},
 		"not allowed":         {cluster: change(func(c *authtest.AzureCluster) { c.Users = nil }), reason: auth.ErrDenied, want: []string{"AuthorizationFailed", "Azure Kubernetes Service Cluster User Role"}},
@@ -148,6 +155,7 @@ func TestClusterThatIsRefused(t *testing.T) {
 		"empty object":        {cluster: cluster(), fault: authtest.Fault{Body: "{}"}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
 		"null of aadProfile":  {cluster: cluster(), fault: authtest.Fault{Body: `{"properties":{"aadProfile":null}}`}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
 		"10 MB":               {cluster: cluster(), fault: authtest.Fault{Body: "{" + strings.Repeat(" ", 10<<20)}, reason: auth.ErrUnavailable, want: []string{"larger than"}},
+		"address alone":       {opt: auth.WithClusterAddress(address), reason: auth.ErrMisconfigured, want: []string{"two of"}},
 		"redirect":            {cluster: cluster(), fault: authtest.Fault{Redirect: "https://evil.example/"}, reason: auth.ErrUnavailable, want: []string{"redirect"}},
 		"kubeconfig is none":  {cluster: cluster(), fault: authtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"e1s="}]}`}, reason: auth.ErrUnavailable, want: []string{"malformed"}},
 		"kubeconfig no base":  {cluster: cluster(), fault: authtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"!"}]}`}, reason: auth.ErrUnavailable, want: []string{"JSON"}},
@@ -158,6 +166,9 @@ func TestClusterThatIsRefused(t *testing.T) {
 			w := newWorld(t)
 			w.cloud.Azure().SetCluster(clusterID, tc.cluster)
 			opts := []auth.Option{named}
+			if name == "address alone" {
+				opts = nil
+			}
 			if tc.opt != nil {
 				opts = append(opts, tc.opt)
 			}

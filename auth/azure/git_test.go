@@ -19,19 +19,7 @@ func TestGit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		input, err := p.ParseGitRepository(u, &auth.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		additional, err := p.GetAccessTokenOptionsForGitRepository(input, &auth.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := auth.GetAccessToken(t.Context(), p, append(w.options("tenant-a", "app"), additional...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := p.NewGitCredentials(t.Context(), input, token, &auth.Options{})
+		c, err := auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "app", auth.WithGitURL(*u))...)
 		if err != nil || c.Username() != "" || c.Password() != "" || c.GetDuration() <= 0 {
 			t.Fatalf("%v, %v", c, err)
 		}
@@ -41,7 +29,7 @@ func TestGit(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header.Set("Authorization", "Bearer "+bearer)
-			resp, err := w.cloud.Client().Do(r)
+			resp, err := w.http.Do(r)
 			if err != nil {
 				t.Fatal(err)
 			}

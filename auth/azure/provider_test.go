@@ -45,6 +45,7 @@ type world struct {
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud
 	client client.Client
+	http   *http.Client
 }
 
 func account(namespace, name string, annotations ...string) *corev1.ServiceAccount {
@@ -76,7 +77,7 @@ func newWorld(t testing.TB, more ...client.Object) *world {
 	}
 	t.Cleanup(cloud.Close)
 	objs := append([]client.Object{identity("tenant-a", "app", tenantID, clientA), identity("tenant-b", "app", tenantID, clientB)}, more...)
-	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
+	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...), http: cloud.Client()}
 	cloud.Azure().AddTenant("login.microsoftonline.com", tenantID, domain)
 	w.trust(tenantID, clientA, "tenant-a")
 	w.trust(tenantID, clientB, "tenant-b")
@@ -90,7 +91,7 @@ func object(namespace string) cache.InvolvedObject {
 func (w *world) options(namespace, name string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
-		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.cloud.Client()),
+		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.http),
 	}, more...)
 }
 
@@ -365,13 +366,20 @@ func TestTokenIsWhatItSays(t *testing.T) {
 func TestConformance(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	w.cloud.Azure().SetCluster(clusterID, cluster())
 	authtest.RunConformance(t, authtest.Harness{
-		New:       func(*testing.T) auth.Provider { return &azure.Provider{} },
-		Options:   []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
-		Client:    w.client,
-		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
-		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
+		New:                 func(*testing.T) auth.Provider { return &azure.Provider{} },
+		Options:             []auth.Option{auth.WithHTTPClient(w.http)},
+		Client:              w.client,
+		Repository:          "example.azurecr.io/team/app",
+		Cluster:             []auth.Option{auth.WithClusterResource(clusterID)},
+		GitURL:              "https://dev.azure.com/org/project/_git/app",
+		ForeignRepositories: []string{"example.azurecr.io.evil.example/app", "ghcr.io/app", "example.azurecr.us/app"},
+		ForeignGitURLs:      []string{"https://dev.azure.com.evil.example/o/p/_git/r", "https://ssh.dev.azure.com/v3/o/p/r", "https://github.com/o/r"},
+		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
+		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
 		Break: func(t *testing.T, how auth.Reason) {
 			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
 				auth.ErrThrottled:   {Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: throttled", RetryAfter: "7"},

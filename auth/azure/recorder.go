@@ -3,6 +3,7 @@ package azure
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -50,7 +51,7 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	switch {
 	case answer.Status != http.StatusOK:
 		r.remember(&answer, nil)
-	case document:
+	case document && json.Valid(body):
 		r.chain.keep(req.URL.String(), answer)
 	}
 	return response(req, answer), nil

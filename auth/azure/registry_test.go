@@ -14,28 +14,9 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-const registryScope = "https://containerregistry.azure.net/.default"
-
-// registryCredentials does what auth.GetArtifactRegistryCredentials does, without a cache.
 func (w *world) registryCredentials(t testing.TB, p *azure.Provider, name, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
 	t.Helper()
-	opts := &auth.Options{}
-	for _, opt := range w.options("tenant-a", name, more...) {
-		opt(opts)
-	}
-	input, err := p.ParseArtifactRepository(repository, opts)
-	if err != nil {
-		return nil, err
-	}
-	additional, err := p.GetAccessTokenOptionsForArtifactRepository(input, opts)
-	if err != nil {
-		return nil, err
-	}
-	token, err := auth.GetAccessToken(t.Context(), p, append(w.options("tenant-a", name, more...), additional...)...)
-	if err != nil {
-		return nil, err
-	}
-	return p.NewArtifactRegistryCredentials(t.Context(), input, token, opts)
+	return auth.GetArtifactRegistryCredentials(t.Context(), p, repository, w.options("tenant-a", name, more...)...)
 }
 
 func TestRegistry(t *testing.T) {
@@ -70,7 +51,7 @@ func (w *world) pull(t *testing.T, host, user, password string) {
 			t.Fatal(err)
 		}
 		prepare(r)
-		resp, err := w.cloud.Client().Do(r)
+		resp, err := w.http.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

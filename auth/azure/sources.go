@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -35,6 +34,7 @@ type source struct {
 	absent  func(ctx context.Context) string // why the kind is not there; "" if it is
 	make    func() (azcore.TokenCredential, error)
 	imds    bool
+	tool    bool
 }
 
 // sources returns all kinds in the order in which they are tried, with credentials that nobody else uses.
@@ -53,6 +53,9 @@ func sources(c *chain, authority string, opts *auth.Options) []source {
 			}},
 		{name: "workload identity", record: record, absent: noWorkloadIdentity,
 			make: func() (azcore.TokenCredential, error) {
+				if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil {
+					return nil, err
+				}
 				return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
 			}},
 		{name: "managed identity", record: record, absent: c.noManagedIdentity, imds: true,
@@ -60,9 +63,9 @@ func sources(c *chain, authority string, opts *auth.Options) []source {
 	}
 	if opts.AllowShellOut {
 		all = append(all,
-			source{name: "Azure CLI", record: record, absent: never,
+			source{name: "Azure CLI", tool: true, record: record, absent: never,
 				make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureCLICredential(nil) }},
-			source{name: "Azure Developer CLI", record: record, absent: never,
+			source{name: "Azure Developer CLI", tool: true, record: record, absent: never,
 				make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureDeveloperCLICredential(nil) }})
 	}
 	return all
@@ -135,11 +138,7 @@ func (s source) failed(ctx context.Context, err error) error {
 	}
 	e := &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: err,
 		Message: s.name + ": no usable answer"}
-	var unread *os.PathError
-	switch {
-	case errors.As(err, &unread):
-		e.Reason, e.Message = auth.ErrMisconfigured, s.name+": "+redact.Text(unread.Error(), s.secrets...)
-	case s.name == "Azure CLI", s.name == "Azure Developer CLI":
+	if s.tool {
 		return &notSetUp{s.name, "it gives no token; it may not be installed, or nobody has logged in"}
 	}
 	return e
