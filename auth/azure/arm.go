@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -44,12 +43,18 @@ func (p *Provider) findCluster(ctx context.Context, token *Token, opts *auth.Opt
 	if err != nil {
 		return nil, err
 	}
-	arm := &manager{client: client, base: "https://" + e.management + id.Path(), secret: token.accessToken.Reveal(), id: opts.ClusterResource}
+	arm := &manager{client: client, base: "https://" + e.management + id.Path(), secret: token.accessToken.Reveal(),
+		id: opts.ClusterResource}
+	return arm.find(ctx)
+}
+
+// find asks about the cluster and for its kubeconfigs.
+func (m *manager) find(ctx context.Context) (*foundCluster, error) {
 	var cluster managedCluster
-	if err := arm.call(ctx, http.MethodGet, "", &cluster); err != nil {
+	if err := m.call(ctx, http.MethodGet, "", &cluster); err != nil {
 		return nil, err
 	}
-	if err := cluster.check(opts.ClusterResource); err != nil {
+	if err := cluster.check(m.id); err != nil {
 		return nil, err
 	}
 	var answer struct {
@@ -57,17 +62,17 @@ func (p *Provider) findCluster(ctx context.Context, token *Token, opts *auth.Opt
 			Value []byte `json:"value"`
 		} `json:"kubeconfigs"`
 	}
-	if err := arm.call(ctx, http.MethodPost, "/listClusterUserCredential", &answer); err != nil {
+	if err := m.call(ctx, http.MethodPost, "/listClusterUserCredential", &answer); err != nil {
 		return nil, err
 	}
-	found := &foundCluster{id: opts.ClusterResource}
+	found := &foundCluster{id: m.id}
 	for _, k := range answer.Kubeconfigs {
 		if err := found.addKubeconfig(k.Value); err != nil {
 			return nil, err
 		}
 	}
 	if len(found.addresses) == 0 {
-		return nil, notReady(opts.ClusterResource, "it has no kubeconfig yet")
+		return nil, notReady(m.id, "it has no kubeconfig yet")
 	}
 	// A private cluster with a public name has the one in its kubeconfig and the other here.
 	for _, name := range []string{cluster.Properties.FQDN, cluster.Properties.PrivateFQDN} {
@@ -152,7 +157,7 @@ type manager struct {
 
 func (m *manager) call(ctx context.Context, method, action string, into any) error {
 	answer, err := transport.Send(ctx, m.client, func() (*http.Request, error) {
-		r, err := http.NewRequest(method, m.base+action+"?api-version="+managementVersion, nil) //nolint:noctx // Send adds it
+		r, err := http.NewRequest(method, m.base+action+"?api-version="+managementVersion, nil) //nolint:noctx // Send has it
 		if err != nil {
 			return nil, err
 		}
@@ -175,9 +180,8 @@ func (m *manager) call(ctx context.Context, method, action string, into any) err
 
 // failed explains why Azure Resource Manager refused.
 func (m *manager) failed(answer transport.Answer) error {
-	e := &auth.Error{Provider: ProviderName, Operation: opCluster, Reason: auth.ErrUnavailable, StatusCode: answer.Status,
-		Wait: transport.RetryAfter(answer.Header, time.Now()), RequestID: redact.Text(answer.Header.Get("x-ms-request-id"), m.secret),
-		Message: "the answer is not one of Azure Resource Manager"}
+	e := answered(answer, opCluster, "x-ms-request-id", m.secret)
+	e.Message = "the answer is not one of Azure Resource Manager"
 	var body struct {
 		Error struct {
 			Code    string `json:"code"`
@@ -195,7 +199,8 @@ func (m *manager) failed(answer transport.Answer) error {
 	case !parsed || answer.Status < http.StatusBadRequest || answer.Status >= http.StatusInternalServerError ||
 		answer.Status == http.StatusConflict:
 	case e.Code == "InvalidAuthenticationTokenTenant":
-		e.Reason, e.Remedy = auth.ErrMisconfigured, fmt.Sprintf("use an identity of the subscription's tenant, see the annotation %q", TenantIDAnnotation)
+		e.Reason = auth.ErrMisconfigured
+		e.Remedy = fmt.Sprintf("use an identity of the subscription's tenant, see the annotation %q", TenantIDAnnotation)
 	case answer.Status == http.StatusNotFound:
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct the resource ID of the cluster"
 	case answer.Status == http.StatusBadRequest:

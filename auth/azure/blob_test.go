@@ -104,4 +104,3 @@ func TestBlobStorageCancel(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-

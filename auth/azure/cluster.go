@@ -29,7 +29,8 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth
 		return nil, err
 	}
 	if e.management == "" {
-		return nil, misconfigured("describe the cloud in Provider.PrivateClouds, or give address and CA of the cluster instead of its name",
+		return nil, misconfigured(
+			"describe the cloud in Provider.PrivateClouds, or give address and CA of the cluster instead of its name",
 			"the address of the Azure Resource Manager of %s is not known", e.name)
 	}
 	return slices.Clip(e.clusterScopes), nil
@@ -61,7 +62,8 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 		want++
 	}
 	if len(tokens) != want {
-		return nil, misconfigured("pass one for each list of GetAccessTokenOptionsForCluster", "there are %d access tokens instead of %d", len(tokens), want)
+		return nil, misconfigured("pass one for each list of GetAccessTokenOptionsForCluster",
+			"there are %d access tokens instead of %d", len(tokens), want)
 	}
 	host, ca := opts.ClusterAddress, []byte(opts.CAData)
 	if opts.ClusterResource != "" {
@@ -95,8 +97,8 @@ func (c *foundCluster) choose(address string) (string, error) {
 		return c.addresses[0], nil
 	}
 	if !slices.Contains(c.addresses, address) {
-		return "", misconfigured("use one of them, or leave the address out", "the address %.300q is not one of those of the cluster %q: %.600q",
-			address, c.id, c.addresses)
+		return "", misconfigured("use one of them, or leave the address out",
+			"the address %.300q is not one of those of the cluster %q: %.600q", address, c.id, c.addresses)
 	}
 	return address, nil
 }

@@ -62,7 +62,8 @@ func nothingFound(missing []error) error {
 	}
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: all,
 		Message: "the controller has no identity" + text,
-		Remedy:  `give its pod one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), or name a ServiceAccount`}
+		Remedy: `give its pod one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
+			`or name a ServiceAccount`}
 }
 
 // checkController takes over a token of the SDK, if it is whole.

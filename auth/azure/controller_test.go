@@ -1,11 +1,13 @@
 package azure_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net/http"
 	"os"
@@ -179,20 +181,35 @@ func TestControllerWithManagedIdentity(t *testing.T) {
 	checkError(t, err, auth.ErrDenied, "managed identity", "Identity not found", "HTTP 400")
 }
 
-// The metadata service is asked directly, whatever proxies there are.
-func TestMetadataServiceWithProxy(t *testing.T) {
+// Cancelling ends the search, whatever it waits for.
+func TestControllerCancel(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
-	_, err := w.controller(t, &azure.Provider{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, call := range w.cloud.Log() {
-		if call.Service != "imds" || call.Host != "169.254.169.254" {
-			t.Errorf("asked: %+v", call)
+	wait := func(name string, fault authtest.Fault) {
+		end := w.cloud.AddFault(fault)
+		defer end()
+		before := w.cloud.Calls("", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		var cancelled time.Time
+		go func() {
+			for w.cloud.Calls("", "") == before && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			cancelled = time.Now()
+			cancel()
+		}()
+		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, auth.WithHTTPClient(w.http))
+		if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > 100*time.Millisecond {
+			t.Errorf("%s: %v after %s", name, err, took)
 		}
 	}
+	wait("probe", authtest.Fault{Service: "imds", Hang: true})
+	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_SECRET", "the secret of it")
+	wait("configuration", authtest.Fault{Action: "openid-configuration", Hang: true})
+	wait("token", authtest.Fault{Action: "token", Hang: true})
 }
 
 func TestControllerWithoutAnIdentity(t *testing.T) {

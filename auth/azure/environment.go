@@ -102,7 +102,8 @@ func (s *surroundings) findEnvironments(p *Provider) error {
 		s.environments = append(s.environments, file)
 	}
 	for i, c := range azurename.Clouds() {
-		e := newEnvironment(c.Name, c.ManagementHost, c.ManagementAudience, azurename.RegistryAudience, c.RegistrySuffix, c.Authorities...)
+		e := newEnvironment(c.Name, c.ManagementHost, c.ManagementAudience, azurename.RegistryAudience, c.RegistrySuffix,
+			c.Authorities...)
 		e.public = i == 0
 		s.environments = append(s.environments, e)
 	}
@@ -222,7 +223,8 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 	}
 	host, err := parseAuthority(authority)
 	if err != nil {
-		return nil, "", misconfigured("use one such as https://login.microsoftonline.us", "the authority %.300q is refused: %v", authority, err)
+		return nil, "", misconfigured("use one such as https://login.microsoftonline.us",
+			"the authority %.300q is refused: %v", authority, err)
 	}
 	if e := s.at(host); e != nil {
 		return e, host, nil
@@ -250,5 +252,6 @@ func parseAuthority(address string) (string, error) {
 }
 
 func misconfigured(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Remedy: remedy,
+		Message: fmt.Sprintf(format, args...)}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,16 +21,19 @@ func unanswered(err error, operation string, secrets ...string) error {
 		Message: transport.Message(err, secrets...), Err: err}
 }
 
-// entraError is an error of the token endpoint (RFC 6749, section 5.2, with additions).
+// answered begins the error for an answer that is no success.
+func answered(answer transport.Answer, operation, requestID string, secrets ...string) *auth.Error {
+	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable, StatusCode: answer.Status,
+		Wait: transport.RetryAfter(answer.Header, time.Now()), RequestID: redact.Text(answer.Header.Get(requestID), secrets...)}
+}
+
+// entraError is an error of the token endpoint (RFC 6749, section 5.2, with additions). It may quote what was sent.
 type entraError struct {
 	Kind        string `json:"error"`
 	Description string `json:"error_description"`
 	Codes       []int  `json:"error_codes"`
 	TraceID     string `json:"trace_id"`
 }
-
-// Error returns the description. It implements error so that callers can reach the whole with errors.As.
-func (e *entraError) Error() string { return e.Kind + ": " + e.Description }
 
 // aadsts is the number in a text that begins with "AADSTS<number>:". The text's separators have changed over the years,
 // and so have the fields beside it.
@@ -79,8 +81,7 @@ func (e *entraError) message() string {
 
 // classifyEntra sorts an answer of the token endpoint by status and number first and by its text nowhere.
 func classifyEntra(answer transport.Answer, operation string, secrets ...string) *auth.Error {
-	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Wait: transport.RetryAfter(answer.Header, time.Now()), RequestID: redact.Text(answer.Header.Get("x-ms-request-id"), secrets...)}
+	e := answered(answer, operation, "x-ms-request-id", secrets...)
 	parsed := parseEntra(answer.Body)
 	if parsed == nil {
 		e.Message = "the answer is not one of Microsoft Entra ID"
@@ -90,7 +91,6 @@ func classifyEntra(answer transport.Answer, operation string, secrets ...string)
 		return e
 	}
 	number := parsed.number()
-	e.Err = &entraError{Kind: redact.Text(parsed.Kind, secrets...), Description: redact.Text(parsed.Description, secrets...), Codes: parsed.Codes}
 	e.Message = redact.Text(parsed.message(), secrets...)
 	if e.Code = redact.Text(parsed.Kind, secrets...); number != 0 {
 		e.Code = "AADSTS" + strconv.Itoa(number)
@@ -175,7 +175,14 @@ func worthAnotherTry(answer transport.Answer) bool {
 		return false
 	}
 	e := parseEntra(answer.Body)
-	return e != nil && slices.Contains([]int{issuerUnreachable, issuerBroken, issuerBrokenToo, temporarilyUnable, temporarilyUnableOld}, e.number())
+	if e == nil {
+		return false
+	}
+	switch e.number() {
+	case issuerUnreachable, issuerBroken, issuerBrokenToo, temporarilyUnable, temporarilyUnableOld:
+		return true
+	}
+	return false
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
@@ -194,17 +201,20 @@ func federationRemedy(e *auth.Error, clientID string, sa corev1.ServiceAccount) 
 	number, _ := aadsts(e.Code)
 	switch number {
 	case noFederation, wrongFederation:
-		return fmt.Sprintf("add a federated credential with the cluster's issuer (compare the slash at its end) and the subject %q to the identity %q",
-			subject, clientID)
+		return fmt.Sprintf("add a federated credential with the cluster's issuer (compare the slash at its end) "+
+			"and the subject %q to the identity %q", subject, clientID)
 	case wrongIssuer:
-		return fmt.Sprintf("set the issuer of the federated credential of %q to that of the cluster, with or without a slash at its end as the cluster writes it",
-			clientID)
+		return fmt.Sprintf("set the issuer of the federated credential of %q to that of the cluster, "+
+			"with or without a slash at its end as the cluster writes it", clientID)
 	case wrongSubject:
-		return fmt.Sprintf("set the subject of the federated credential of %q to %q; a new one takes minutes to be known everywhere", clientID, subject)
+		return fmt.Sprintf("set the subject of the federated credential of %q to %q; a new one takes minutes to be known everywhere",
+			clientID, subject)
 	case wrongCase:
-		return fmt.Sprintf("write the subject of the federated credential of %q as %q: upper and lower case count", clientID, subject)
+		return fmt.Sprintf("write the subject of the federated credential of %q as %q: upper and lower case count",
+			clientID, subject)
 	case wrongAudience:
-		return fmt.Sprintf("set the audience of the federated credential of %q to that of the token; the default is %q", clientID, DefaultAudience)
+		return fmt.Sprintf("set the audience of the federated credential of %q to that of the token; the default is %q",
+			clientID, DefaultAudience)
 	}
 	return ""
 }

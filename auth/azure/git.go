@@ -20,9 +20,9 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (stri
 	}
 	host := strings.ToLower(gitURL.Hostname())
 	switch port := gitURL.Port(); {
-	case gitURL.Scheme != "https" || host == "ssh.dev.azure.com" || strings.HasSuffix(host, ".ssh.visualstudio.com") || host == "vs-ssh.visualstudio.com":
+	case gitURL.Scheme != "https", host == "ssh.dev.azure.com", host == "vs-ssh.visualstudio.com":
 		return "", misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
-			"%.300q is not reached over HTTPS, so no token is sent there", gitURL.Redacted())
+			"%.300q is not reached over HTTPS, so no token is sent there", gitURL.Host)
 	case port != "" && port != "443", gitURL.Host != gitURL.Hostname() && port == "", !azurename.IsDevOps(host):
 		return "", misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
 			"%.300q is not a host of Azure DevOps", gitURL.Host)
@@ -41,7 +41,8 @@ func (p *Provider) GetAccessTokenOptionsForGitRepository(string, *auth.Options) 
 }
 
 // NewGitCredentials returns the access token as bearer token.
-func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options) (*auth.GitCredentials, error) {
+func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
+) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err

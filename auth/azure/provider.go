@@ -119,7 +119,8 @@ func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tena
 	}
 	if !azurename.ValidTenant(tenant) {
 		return "", "", misconfigured("set it to the GUID or to a domain of the tenant",
-			"the tenant of the annotation %q or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q", TenantIDAnnotation, tenant)
+			"the tenant of the annotation %q or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
+			TenantIDAnnotation, tenant)
 	}
 	return tenant, client, checkTenant(tenant, opts)
 }
@@ -133,7 +134,8 @@ func (*Provider) GetTokenLifetime(sa corev1.ServiceAccount, _ *auth.Options) (ti
 	const minimum, maximum = 600, 1 << 32
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < minimum || seconds > maximum {
-		return 0, misconfigured("set it to 3600 or remove it", "the annotation %q is not a number of seconds from %d to %d: %.100q",
+		return 0, misconfigured("set it to 3600 or remove it",
+			"the annotation %q is not a number of seconds from %d to %d: %.100q",
 			TokenExpirationAnnotation, minimum, int64(maximum), text)
 	}
 	return time.Duration(seconds) * time.Second, nil

@@ -116,9 +116,8 @@ func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Tim
 
 // registryError explains why a registry gave no credentials.
 func registryError(answer transport.Answer, host, secret string) error {
-	e := &auth.Error{Provider: ProviderName, Operation: opRegistry, Reason: auth.ErrUnavailable, StatusCode: answer.Status,
-		Wait: transport.RetryAfter(answer.Header, time.Now()), RequestID: redact.Text(answer.Header.Get("X-Ms-Correlation-Request-Id"), secret),
-		Message: fmt.Sprintf("registry %q: the answer is not one of a registry", host)}
+	e := answered(answer, opRegistry, "X-Ms-Correlation-Request-Id", secret)
+	e.Message = fmt.Sprintf("registry %q: the answer is not one of a registry", host)
 	var body struct {
 		Errors []struct {
 			Code    string `json:"code"`

@@ -44,20 +44,14 @@ func sources(c *chain, authority string, opts *auth.Options) []source {
 	options := azcore.ClientOptions{
 		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: "https://" + authority + "/"},
 		Transport: record,
-		Retry:     policy.RetryOptions{MaxRetries: 2, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 5 * time.Second, TryTimeout: transport.RequestTimeout},
+		Retry: policy.RetryOptions{MaxRetries: 2, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 5 * time.Second,
+			TryTimeout: transport.RequestTimeout},
 	}
 	all := []source{
-		{name: "environment", record: record, absent: noEnvironment, secrets: []string{os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_CLIENT_CERTIFICATE_PASSWORD")},
-			make: func() (azcore.TokenCredential, error) {
-				return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
-			}},
+		{name: "environment", record: record, absent: noEnvironment, secrets: environmentSecrets(),
+			make: func() (azcore.TokenCredential, error) { return newEnvironmentCredential(options) }},
 		{name: "workload identity", record: record, absent: noWorkloadIdentity,
-			make: func() (azcore.TokenCredential, error) {
-				if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil {
-					return nil, err
-				}
-				return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
-			}},
+			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(options) }},
 		{name: "managed identity", record: record, absent: c.noManagedIdentity, imds: true,
 			make: func() (azcore.TokenCredential, error) { return newManagedIdentity(options) }},
 	}
@@ -87,6 +81,23 @@ func noWorkloadIdentity(context.Context) string {
 	return ""
 }
 
+func environmentSecrets() []string {
+	return []string{os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_CLIENT_CERTIFICATE_PASSWORD")}
+}
+
+func newEnvironmentCredential(options azcore.ClientOptions) (azcore.TokenCredential, error) {
+	return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{
+		ClientOptions: options, DisableInstanceDiscovery: true})
+}
+
+func newWorkloadIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
+	if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil {
+		return nil, err // the SDK's own error, later, would not say so
+	}
+	return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{
+		ClientOptions: options, DisableInstanceDiscovery: true})
+}
+
 // newManagedIdentity is that of AZURE_CLIENT_ID, else the one that the system has assigned.
 func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
 	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
@@ -106,8 +117,9 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	}
 	credential, err := s.make()
 	if err != nil {
-		return sdkToken{}, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured, Err: err,
-			Message: s.name + ": " + redact.Text(err.Error(), s.secrets...), Remedy: "correct the environment variables of the controller"}
+		return sdkToken{}, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured,
+			Message: s.name + ": " + redact.Text(err.Error(), s.secrets...), Err: err,
+			Remedy: "correct the environment variables of the controller"}
 	}
 	if s.imds && request.Claims == "" {
 		// Claims have the SDK pass over its cache of managed identities, which the whole process shares. They are not sent.
