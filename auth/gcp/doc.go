@@ -17,7 +17,7 @@
 //
 // In both it can impersonate a service account, which has to grant that principal the role roles/iam.workloadIdentityUser:
 //
-//	    iam.gke.io/gcp-service-account: app@project.iam.gserviceaccount.com
+//	iam.gke.io/gcp-service-account: app@project.iam.gserviceaccount.com
 //
 // The controller hands the credentials to any client of Google's SDKs:
 //
