@@ -17,7 +17,7 @@ type googleError struct {
 	metadata       map[string]string
 }
 
-func rpcCode(status int) string {
+func googleRPCCode(status int) string {
 	switch status {
 	case http.StatusBadRequest:
 		return "INVALID_ARGUMENT"
@@ -35,7 +35,7 @@ func rpcCode(status int) string {
 	return "INTERNAL"
 }
 
-type errorInfo struct {
+type googleErrorInfo struct {
 	Type     string            `json:"@type"`
 	Reason   string            `json:"reason"`
 	Domain   string            `json:"domain"`
@@ -46,18 +46,18 @@ type errorInfo struct {
 func (e *googleError) body() []byte {
 	var document struct {
 		Error struct {
-			Code    int         `json:"code"`
-			Message string      `json:"message"`
-			Status  string      `json:"status"`
-			Details []errorInfo `json:"details,omitempty"`
+			Code    int               `json:"code"`
+			Message string            `json:"message"`
+			Status  string            `json:"status"`
+			Details []googleErrorInfo `json:"details,omitempty"`
 		} `json:"error"`
 	}
 	document.Error.Code, document.Error.Message, document.Error.Status = e.status, e.message, e.code
 	if e.code == "" {
-		document.Error.Status = rpcCode(e.status)
+		document.Error.Status = googleRPCCode(e.status)
 	}
 	if e.reason != "" {
-		document.Error.Details = []errorInfo{{"type.googleapis.com/google.rpc.ErrorInfo", e.reason, e.domain, e.metadata}}
+		document.Error.Details = []googleErrorInfo{{"type.googleapis.com/google.rpc.ErrorInfo", e.reason, e.domain, e.metadata}}
 	}
 	return googleJSON(document)
 }

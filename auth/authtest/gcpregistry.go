@@ -54,7 +54,7 @@ func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string)
 		return
 	}
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
-	token, ok := registryCredential(r)
+	token, ok := garCredential(r)
 	if !ok && action != "token" {
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="https://%s/v2/token",service=%q`, host, host))
 	}
@@ -63,7 +63,7 @@ func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string)
 		g.refuseRegistry(w, r, fault, http.StatusUnauthorized, "UNAUTHORIZED", "authentication failed")
 		return
 	}
-	repository := imageRepository(r)
+	repository := garRepository(r)
 	if name, readers := g.readersOf(host, repository); repository != "" && !caller.isOneOf(readers) {
 		g.refuseRegistry(w, r, fault, http.StatusForbidden, "DENIED", fmt.Sprintf(
 			`Permission "artifactregistry.repositories.downloadArtifacts" denied on resource %q (or it may not exist)`, name))
@@ -89,8 +89,8 @@ func (g *GCP) refuseRegistry(w http.ResponseWriter, r *http.Request, fault *Faul
 	g.send(w, r, fault, status, "application/json", googleLine(map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}}))
 }
 
-// registryCredential returns the access token that came with the request.
-func registryCredential(r *http.Request) (token string, ok bool) {
+// garCredential returns the access token that came with the request.
+func garCredential(r *http.Request) (token string, ok bool) {
 	if user, password, ok := r.BasicAuth(); ok {
 		if user != "oauth2accesstoken" {
 			return "", true
@@ -101,8 +101,8 @@ func registryCredential(r *http.Request) (token string, ok bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// imageRepository returns the name of the image that a request is about.
-func imageRepository(r *http.Request) string {
+// garRepository returns the name of the image that a request is about.
+func garRepository(r *http.Request) string {
 	if r.URL.Path == "/v2/token" {
 		parts := strings.Split(r.URL.Query().Get("scope"), ":")
 		if len(parts) < 3 {
@@ -132,7 +132,7 @@ func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	plain := "text/plain; charset=utf-8"
 	_, token, ok := r.BasicAuth()
 	if !ok {
-		token, _ = registryCredential(r)
+		token, _ = garCredential(r)
 	}
 	caller, valid := g.authenticate(token)
 	service := r.URL.Query().Get("service")

@@ -23,13 +23,13 @@ func (g *GCP) SetBucket(name string, bucket GCSBucket) {
 	g.buckets[name] = bucket
 }
 
-// storageError is an error of the JSON API of Cloud Storage, which is older than AIP-193.
-type storageError struct {
+// gcsError is an error of the JSON API of Cloud Storage, which is older than AIP-193.
+type gcsError struct {
 	status          int
 	reason, message string
 }
 
-func (e *storageError) body() []byte {
+func (e *gcsError) body() []byte {
 	return googleJSON(map[string]any{"error": map[string]any{"code": e.status, "message": e.message,
 		"errors": []any{map[string]string{"message": e.message, "domain": "global", "reason": e.reason}}}})
 }
@@ -37,14 +37,14 @@ func (e *storageError) body() []byte {
 // serveStorage reads and lists objects with the JSON API, v1, and reads them with the XML API at /<bucket>/<object>. It does
 // not write, has no generations, ranges and pages, and knows nothing of a bucket but its objects.
 func (g *GCP) serveStorage(w http.ResponseWriter, r *http.Request, host string) {
-	bucket, object, isList := storagePath(r)
+	bucket, object, isList := gcsPath(r)
 	action := "objects.get"
 	if isList {
 		action = "objects.list"
 	}
 	call := Call{Service: "storage", Action: action, Host: host, Parameters: map[string]string{"bucket": bucket, "object": object}}
 	fault, ok := g.cloud.begin(w, r, call, func(f Fault) {
-		g.send(w, r, nil, f.Status, googleContentType, (&storageError{f.Status, f.Code, f.Message}).body())
+		g.send(w, r, nil, f.Status, googleContentType, (&gcsError{f.Status, f.Code, f.Message}).body())
 	})
 	if !ok {
 		return
@@ -61,17 +61,17 @@ func (g *GCP) serveStorage(w http.ResponseWriter, r *http.Request, host string) 
 	content, ok := b.Objects[object]
 	switch {
 	case !ok:
-		missing := &storageError{http.StatusNotFound, "notFound", fmt.Sprintf("No such object: %s/%s", bucket, object)}
+		missing := &gcsError{http.StatusNotFound, "notFound", fmt.Sprintf("No such object: %s/%s", bucket, object)}
 		g.send(w, r, fault, missing.status, googleContentType, missing.body())
 	case strings.HasPrefix(r.URL.Path, "/storage/v1/") && r.URL.Query().Get("alt") != "media":
-		g.send(w, r, fault, http.StatusOK, googleContentType, googleJSON(describeObject(bucket, object, content)))
+		g.send(w, r, fault, http.StatusOK, googleContentType, googleJSON(describeGCSObject(bucket, object, content)))
 	default:
 		g.send(w, r, fault, http.StatusOK, "application/octet-stream", []byte(content))
 	}
 }
 
-// storagePath understands /storage/v1/b/<bucket>/o[/<object>], the same below /download, and /<bucket>/<object>.
-func storagePath(r *http.Request) (bucket, object string, isList bool) {
+// gcsPath understands /storage/v1/b/<bucket>/o[/<object>], the same below /download, and /<bucket>/<object>.
+func gcsPath(r *http.Request) (bucket, object string, isList bool) {
 	path := strings.TrimPrefix(r.URL.Path, "/download")
 	if rest, ok := strings.CutPrefix(path, "/storage/v1/b/"); ok {
 		bucket, rest, _ = strings.Cut(rest, "/o")
@@ -82,23 +82,23 @@ func storagePath(r *http.Request) (bucket, object string, isList bool) {
 	return bucket, object, false
 }
 
-func (g *GCP) bucketFor(r *http.Request, name, permission string) (GCSBucket, *storageError) {
+func (g *GCP) bucketFor(r *http.Request, name, permission string) (GCSBucket, *gcsError) {
 	caller, err := g.bearer(r, "https://www.googleapis.com/auth/devstorage.read_only",
 		"https://www.googleapis.com/auth/devstorage.read_write", "https://www.googleapis.com/auth/devstorage.full_control")
 	switch {
 	case err != nil && err.status == http.StatusUnauthorized:
-		return GCSBucket{}, &storageError{err.status, "authError", "Invalid Credentials"}
+		return GCSBucket{}, &gcsError{err.status, "authError", "Invalid Credentials"}
 	case err != nil:
-		return GCSBucket{}, &storageError{err.status, "insufficientPermissions", err.message}
+		return GCSBucket{}, &gcsError{err.status, "insufficientPermissions", err.message}
 	}
 	g.mu.Lock()
 	b, ok := g.buckets[name]
 	g.mu.Unlock()
 	switch {
 	case !ok:
-		return b, &storageError{http.StatusNotFound, "notFound", "The specified bucket does not exist."}
+		return b, &gcsError{http.StatusNotFound, "notFound", "The specified bucket does not exist."}
 	case !caller.isOneOf(b.Viewers):
-		return b, &storageError{http.StatusForbidden, "forbidden", fmt.Sprintf(
+		return b, &gcsError{http.StatusForbidden, "forbidden", fmt.Sprintf(
 			"%s does not have %s access to the Google Cloud Storage object. Permission '%s' denied on resource (or it may not exist).",
 			caller.name(), permission, permission)}
 	}
@@ -122,11 +122,11 @@ func (b GCSBucket) list(bucket, prefix string) map[string]any {
 	slices.Sort(names)
 	items := make([]any, 0, len(names))
 	for _, name := range names {
-		items = append(items, describeObject(bucket, name, b.Objects[name]))
+		items = append(items, describeGCSObject(bucket, name, b.Objects[name]))
 	}
 	return map[string]any{"kind": "storage#objects", "items": items}
 }
 
-func describeObject(bucket, name, content string) map[string]any {
+func describeGCSObject(bucket, name, content string) map[string]any {
 	return map[string]any{"kind": "storage#object", "bucket": bucket, "name": name, "size": strconv.Itoa(len(content))}
 }

@@ -17,7 +17,7 @@ const (
 func (g *GCP) serveIAMCredentials(w http.ResponseWriter, r *http.Request, host string) {
 	email, method, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, serviceAccountsPath), ":")
 	call := Call{Service: "iamcredentials", Action: method, Host: host, Parameters: map[string]string{"email": email}}
-	var request credentialsRequest
+	var request iamCredentialsRequest
 	bad := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&request)
 	g.serveAPI(w, r, call, func() (any, *googleError) {
 		caller, err := g.bearer(r, "https://www.googleapis.com/auth/iam")
@@ -37,7 +37,7 @@ func (g *GCP) serveIAMCredentials(w http.ResponseWriter, r *http.Request, host s
 	})
 }
 
-type credentialsRequest struct {
+type iamCredentialsRequest struct {
 	Delegates    []string `json:"delegates"`
 	Scope        []string `json:"scope"`
 	Lifetime     string   `json:"lifetime"`
@@ -69,7 +69,7 @@ func (g *GCP) mayImpersonate(caller GCPIdentity, email string, delegates []strin
 	return account, nil
 }
 
-func (g *GCP) generateAccessToken(caller GCPIdentity, email string, request credentialsRequest) (any, *googleError) {
+func (g *GCP) generateAccessToken(caller GCPIdentity, email string, request iamCredentialsRequest) (any, *googleError) {
 	account, err := g.mayImpersonate(caller, email, request.Delegates, "iam.serviceAccounts.getAccessToken")
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (g *GCP) generateAccessToken(caller GCPIdentity, email string, request cred
 	return map[string]string{"accessToken": g.issue("ya29.c.", id), "expireTime": googleTime(id.Expiration)}, nil
 }
 
-func (g *GCP) generateIDToken(caller GCPIdentity, email string, request credentialsRequest) (any, *googleError) {
+func (g *GCP) generateIDToken(caller GCPIdentity, email string, request iamCredentialsRequest) (any, *googleError) {
 	if _, err := g.mayImpersonate(caller, email, request.Delegates, "iam.serviceAccounts.getOpenIdToken"); err != nil {
 		return nil, err
 	}
