@@ -1,6 +1,7 @@
 package gcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,14 +163,15 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 	ctx, cancel := context.WithTimeout(ctx, fileTokenTimeout)
 	defer cancel()
 	params := google.CredentialsParams{Scopes: scopes(opts), UniverseDomain: p.UniverseDomain}
-	bound := context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: boundTransport{ctx, client}})
+	requests := &boundTransport{ctx: ctx, next: client.Transport}
+	bound := context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: requests, CheckRedirect: transport.NoRedirect})
 	credentials, err := google.CredentialsFromJSONWithParams(bound, content, params)
 	if err != nil {
 		return nil, badFile(errors.New("they are not of a kind that is known"))
 	}
 	token, err := credentials.TokenSource.Token()
 	if err != nil {
-		return nil, fileTokenError(ctx, err)
+		return nil, requests.explain(err)
 	}
 	return newToken(opControllerToken, token.AccessToken, token.TokenType, "", token.Expiry, time.Now())
 }
@@ -177,14 +179,46 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 // fileTokenTimeout bounds all requests that one token takes.
 const fileTokenTimeout = time.Minute
 
-// boundTransport ends requests with the context of the call: the library makes some without one.
+// boundTransport ends requests with the context of the call, since the library makes some without one. It keeps the last
+// refusal, which the library gives back as text only. It is for one goroutine.
 type boundTransport struct {
-	ctx    context.Context
-	client *http.Client
+	ctx     context.Context
+	next    http.RoundTripper
+	refusal *transport.Answer
 }
 
-func (t boundTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	return t.client.Transport.RoundTrip(r.WithContext(t.ctx))
+func (t *boundTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.refusal = nil
+	resp, err := t.next.RoundTrip(r.WithContext(t.ctx))
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return resp, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // was read to its end or is of no use
+	if err != nil {
+		return nil, err
+	}
+	t.refusal = &transport.Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+// explain classifies an error of the library without repeating the bodies that it quotes.
+func (t *boundTransport) explain(err error) *auth.Error {
+	if cause := t.ctx.Err(); cause != nil {
+		return unreachable(opControllerToken, cause)
+	}
+	if t.refusal != nil {
+		e, _ := classify(opControllerToken, *t.refusal)
+		e.Err = err
+		return e
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		return unreachable(opControllerToken, request)
+	}
+	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
+		Message: "the credentials in the file gave no token", Err: err}
 }
 
 var errShellOut = errors.New("they name a program to run, which is not allowed here")
@@ -203,23 +237,4 @@ func refuseShellOut(content []byte, opts *auth.Options) error {
 		return errShellOut
 	}
 	return nil
-}
-
-// fileTokenError classifies what the library says without repeating the bodies that it quotes.
-func fileTokenError(ctx context.Context, err error) *auth.Error {
-	if ctx.Err() != nil {
-		return unreachable(opControllerToken, ctx.Err())
-	}
-	var refused *oauth2.RetrieveError
-	if errors.As(err, &refused) && refused.Response != nil {
-		e, _ := classify(opControllerToken, transport.Answer{Status: refused.Response.StatusCode, Header: refused.Response.Header, Body: refused.Body})
-		e.Err = err
-		return e
-	}
-	var request *url.Error
-	if errors.As(err, &request) {
-		return unreachable(opControllerToken, request)
-	}
-	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
-		Message: "the credentials in the file gave no token", Err: err}
 }

@@ -1,6 +1,14 @@
 package gcp_test
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,7 +110,49 @@ func TestControllerFromFile(t *testing.T) {
 	}
 	w.cloud.GCP().RemoveWorkloadIdentityProvider(provider)
 	_, err := w.controller(t)
-	checkError(t, err, auth.ErrUnavailable, "gcp: find the controller's own GCP credentials")
+	checkError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "invalid_target", "HTTP 400")
+	defer w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Hang: true})()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a context that ends: %v", err)
+	}
+}
+
+// The library makes the requests for keys of service accounts without a context.
+func TestControllerFromKey(t *testing.T) {
+	clearEnvironment(t)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	content, err := json.Marshal(map[string]string{"type": "service_account", "client_email": email("key"), "private_key": string(block),
+		"private_key_id": "1", "token_uri": "https://oauth2.googleapis.com/token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, string(content)))
+	reply := func(r *http.Request) (*http.Response, error) {
+		return answer(http.StatusOK, `{"access_token":"key-token","expires_in":3600}`), nil
+	}
+	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) { return reply(r) })}
+	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(client))
+	if err != nil || token.GetDuration() < 50*time.Minute {
+		t.Fatalf("got %v, %v", token, err)
+	}
+	reply = func(*http.Request) (*http.Response, error) {
+		return answer(http.StatusBadRequest, `{"error":"invalid_grant","error_description":"Invalid JWT Signature."}`), nil
+	}
+	_, err = auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(client))
+	checkError(t, err, auth.ErrDenied, "Invalid JWT Signature")
+	reply = func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(client)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a context that ends: %v", err)
+	}
 }
 
 func TestControllerFromWellKnownFile(t *testing.T) {
