@@ -33,12 +33,18 @@ func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.O
 
 // checkClusterName accepts projects/<project>/locations/<location>/clusters/<cluster>.
 func checkClusterName(name string) error {
-	parts := strings.Split(name, "/")
-	const length = 6
+	var parts [6]string
+	rest, found := name, true
+	for i := range parts {
+		if !found {
+			return errors.New("it does not have that form")
+		}
+		parts[i], rest, found = strings.Cut(rest, "/")
+	}
 	switch {
-	case len(parts) == length && parts[2] == "zones":
+	case !found && parts[2] == "zones":
 		return errors.New("zones are locations now")
-	case len(parts) != length || parts[0] != "projects" || parts[2] != "locations" || parts[4] != "clusters":
+	case found || parts[0] != "projects" || parts[2] != "locations" || parts[4] != "clusters":
 		return errors.New("it does not have that form")
 	case !gcpname.ValidProject(parts[1]):
 		return fmt.Errorf("%.100q is not a project", parts[1])

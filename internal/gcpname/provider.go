@@ -23,29 +23,36 @@ func ParseWorkloadIdentityProvider(s, universe string) (WorkloadIdentityProvider
 		return WorkloadIdentityProvider{}, err
 	}
 	w := WorkloadIdentityProvider{Name: name}
-	rest := name
-	for _, part := range []struct {
-		name string
-		into *string
-	}{
-		{"projects", &w.ProjectNumber}, {"locations", nil}, {"workloadIdentityPools", &w.Pool}, {"providers", &w.Provider},
-	} {
-		var key, value string
-		key, rest = cut(rest, '/')
-		value, rest = cut(rest, '/')
-		switch {
-		case key != part.name:
-			return WorkloadIdentityProvider{}, misplaced(part.name, key)
-		case part.into != nil:
-			*part.into = value
-		case value != "global":
-			return WorkloadIdentityProvider{}, fmt.Errorf("its location has to be global, not %.100q", value)
-		}
+	rest, location := name, ""
+	if w.ProjectNumber, rest, err = part("projects", rest); err != nil {
+		return w, err
 	}
-	if rest != "" || strings.HasSuffix(name, "/") {
-		return WorkloadIdentityProvider{}, errors.New("there is something after the provider's ID")
+	if location, rest, err = part("locations", rest); err != nil {
+		return w, err
+	}
+	if w.Pool, rest, err = part("workloadIdentityPools", rest); err != nil {
+		return w, err
+	}
+	if w.Provider, rest, err = part("providers", rest); err != nil {
+		return w, err
+	}
+	switch {
+	case rest != "" || strings.HasSuffix(name, "/"):
+		return w, errors.New("there is something after the provider's ID")
+	case location != "global":
+		return w, fmt.Errorf("its location has to be global, not %.100q", location)
 	}
 	return w, w.check()
+}
+
+// part takes <key>/<value> off the front.
+func part(key, s string) (value, rest string, err error) {
+	got, rest := cut(s, '/')
+	if got != key {
+		return "", "", misplaced(key, got)
+	}
+	value, rest = cut(rest, '/')
+	return value, rest, nil
 }
 
 func trimPrefix(s, universe string) (string, error) {
