@@ -267,14 +267,20 @@ func TestConformance(t *testing.T) {
 	w := newWorld(t,
 		account("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-b")),
 		account("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"))
+	w.setCluster(authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.cloud.CA()})
 	authtest.RunConformance(t, authtest.Harness{
-		New:       func(*testing.T) auth.Provider { return &gcp.Provider{} },
-		Options:   []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
-		Client:    w.client,
-		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Refused:   client.ObjectKey{Namespace: "tenant-a", Name: "refused"},
-		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
-		Calls:     func() int { return w.cloud.Calls("", "") },
+		Repository:          "europe-docker.pkg.dev/project/repo/app",
+		ForeignRepositories: []string{"europe-docker.pkg.dev.evil.example/project", "docker.io/library/alpine", "gcr.io:8443/project"},
+		Cluster:             []auth.Option{auth.WithClusterResource(clusterName)},
+		GitURL:              "https://" + gitHost + "/project/repo",
+		ForeignGitURLs:      []string{"https://" + gitHost + ".evil.example/project/repo", "https://github.com/org/repo"},
+		New:                 func(*testing.T) auth.Provider { return &gcp.Provider{} },
+		Options:             []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
+		Client:              w.client,
+		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Refused:             client.ObjectKey{Namespace: "tenant-a", Name: "refused"},
+		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
+		Calls:               func() int { return w.cloud.Calls("", "") },
 		Break: func(t *testing.T, how auth.Reason) {
 			fault := authtest.Fault{Hang: true}
 			switch how {
