@@ -18,8 +18,8 @@ const ProviderName = "exchange"
 // Token types of RFC 8693, section 3, for Provider.RequestedTokenType, SubjectTokenType and ActorTokenType.
 const (
 	TokenTypeAccessToken = "urn:ietf:params:oauth:token-type:access_token"
-	TokenTypeIDToken     = "urn:ietf:params:oauth:token-type:id_token"    
-	TokenTypeJWT         = "urn:ietf:params:oauth:token-type:jwt"         
+	TokenTypeIDToken     = "urn:ietf:params:oauth:token-type:id_token"
+	TokenTypeJWT         = "urn:ietf:params:oauth:token-type:jwt"
 
 	tokenTypeRefreshToken = "urn:ietf:params:oauth:token-type:refresh_token"
 )
