@@ -159,7 +159,7 @@ func (s *oauthCall) checkAssertion(claims tokenClaims, c OAuthClient) *oauthErro
 		return invalidClient("the client assertion is valid for too long")
 	case claims.ID == "":
 		return invalidClient("the client assertion has no jti")
-	case !s.oauth.use(c.ID+" "+claims.ID):
+	case !s.oauth.use(c.ID + " " + claims.ID):
 		return invalidClient("the client assertion was used before")
 	}
 	return nil

@@ -114,7 +114,7 @@ func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
 
 func newCache(t *testing.T) *cache.TokenCache {
 	t.Helper()
-	tokens, err := cache.NewTokenCache(10)
+	tokens, err := cache.NewTokenCache(100)
 	if err != nil {
 		t.Fatal(err)
 	}
