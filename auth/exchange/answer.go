@@ -131,7 +131,8 @@ func (r *tokenRequest) issuedType(o object) (string, error) {
 	want := r.provider.RequestedTokenType
 	switch {
 	case issued == tokenTypeRefreshToken:
-		return "", unusable("it is a refresh token")
+		return "", misconfigured("set Provider.RequestedTokenType to TokenTypeAccessToken",
+			"the server issued a refresh token, which outlives the ServiceAccount")
 	case len(issued) > maxTokenType || issued != "" && !absoluteURI(issued):
 		return "", unusable("issued_token_type is not a URI")
 	case issued != "" && want != "" && issued != want:

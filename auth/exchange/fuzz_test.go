@@ -46,7 +46,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
 		if err != nil {
-			if strings.Contains(err.Error(), "canary") || strings.ContainsAny(err.Error(), "\n\r\x1b") || len(err.Error()) > 2500 {
+			if strings.Contains(err.Error(), "canary-signature") || strings.ContainsAny(err.Error(), "\n\r\x1b") || len(err.Error()) > 2500 {
 				t.Errorf("the message is not fit: %q", err)
 			}
 			return
@@ -80,7 +80,7 @@ func FuzzMetadata(f *testing.F) {
 		})}
 		p := &exchange.Provider{IssuerURL: "https://oauth.example"}
 		_, err := p.NewTokenForServiceAccount(t.Context(), canary, *serviceAccount("tenant-a"), &auth.Options{HTTPClient: client})
-		if err != nil && strings.Contains(err.Error(), "canary") {
+		if err != nil && strings.Contains(err.Error(), "canary-signature") {
 			t.Errorf("the message holds the token: %v", err)
 		}
 	})
