@@ -224,7 +224,7 @@ func TestActor(t *testing.T) {
 	p = w.provider()
 	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.issuer.URL()))
 	_, err = w.get(t, p)
-	checkError(t, err, auth.ErrDenied, "the actor token has the audiences", "not sent out")
+	checkError(t, err, auth.ErrDenied, "the actor token is not sent out", w.issuer.URL())
 }
 
 func TestControllerToken(t *testing.T) {
@@ -255,7 +255,7 @@ func TestControllerToken(t *testing.T) {
 	p = w.provider()
 	p.KubernetesAudience, p.TokenFile = w.issuer.URL(), w.writeToken(t, w.issuer.URL())
 	_, err = get(p)
-	checkError(t, err, auth.ErrDenied, "good for the API server")
+	checkError(t, err, auth.ErrDenied, "the API server")
 	p = w.provider()
 	p.TokenFile = filepath.Join(t.TempDir(), "nothing")
 	_, err = get(p)

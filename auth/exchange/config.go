@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // config is what follows from a Provider's fields. It is made once, because it is needed on every hit of the cache.
@@ -52,12 +54,12 @@ func (p *Provider) check() error {
 func (p *Provider) checkAddress() error {
 	if p.IssuerURL != "" {
 		if err := checkIssuer(p.IssuerURL); err != nil {
-			return misconfigured("use https://<host>[/<path>]", "the issuer %.300q is refused: %v", p.IssuerURL, err)
+			return misconfigured("use https://<host>[/<path>]", "the issuer %q is refused: %v", redact.URL(p.IssuerURL), err)
 		}
 		return nil
 	}
 	if err := checkEndpoint(p.Endpoint); err != nil {
-		return misconfigured("use https://<host>/<path>", "the token endpoint %.300q is refused: %v", withoutSecrets(p.Endpoint), err)
+		return misconfigured("use https://<host>/<path>", "the token endpoint %q is refused: %v", redact.URL(p.Endpoint), err)
 	}
 	return nil
 }

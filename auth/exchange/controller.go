@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -39,30 +37,15 @@ func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, 
 	if err != nil {
 		return "", sourceError(err, what+" cannot be had", token)
 	}
-	claims, err := jwt.Parse(token)
-	if err != nil {
-		return "", misconfigured("use a ServiceAccount token with the audience of the server", "%s cannot be used: %v", what, err)
-	}
-	if !sameSet(claims.Audience, audiences) {
-		return "", denied("mount a projected token with that audience",
-			"%s has the audiences %.300q instead of %q, so it is not sent out", what, claims.Audience, audiences)
-	}
-	for _, a := range claims.Audience {
-		if a == claims.Issuer || slices.Contains(opts.Policy.APIServerAudiences, a) {
-			return "", denied("use an audience of the authorization server",
-				"%s is good for the API server (audience %.300q), so it is not sent out", what, a)
-		}
-	}
-	if !claims.Expiry.After(time.Now()) {
-		return "", &auth.Error{Reason: auth.ErrUnavailable, Message: what + " has expired or has no usable expiry",
-			Remedy: "check that the clocks agree, and that the token is renewed"}
+	var refused *auth.Error
+	if err := opts.CheckSubjectToken(token, audiences); errors.As(err, &refused) {
+		named := *refused
+		named.Message = what + " is not sent out: " + refused.Message
+		return "", &named
+	} else if err != nil {
+		return "", err
 	}
 	return token, nil
-}
-
-func sameSet(got, want []string) bool {
-	missing := func(in []string) func(string) bool { return func(s string) bool { return !slices.Contains(in, s) } }
-	return !slices.ContainsFunc(got, missing(want)) && !slices.ContainsFunc(want, missing(got))
 }
 
 // sourceError passes on what a source of the controller's secrets says, and makes an Error of what is none.

@@ -90,7 +90,7 @@ func (p *Provider) tokenEndpoint(document object) (string, error) {
 	u, err := parseEndpoint(endpoint)
 	if err != nil {
 		return "", p.discoveryError(&auth.Error{Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("its token endpoint %.300q is refused: %v", withoutSecrets(endpoint), err),
+			Message: fmt.Sprintf("its token endpoint %q is refused: %v", redact.URL(endpoint), err),
 			Remedy:  "correct the server's metadata, or set Provider.Endpoint"})
 	}
 	if host, _ := canonicalHost(u.Host); !slices.Contains(p.learn().hosts, host) {

@@ -85,13 +85,3 @@ func absoluteURI(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && u.IsAbs() && u.User == nil && (u.Host != "" || u.Opaque != "" || u.Path != "")
 }
-
-// withoutSecrets leaves out the parts of a URL that may hold a password or a key.
-func withoutSecrets(endpoint string) string {
-	endpoint, _, _ = strings.Cut(endpoint, "?")
-	scheme, rest, ok := strings.Cut(endpoint, "://")
-	if i := strings.LastIndexByte(rest, '@'); ok && i >= 0 {
-		return scheme + "://…" + rest[i:]
-	}
-	return endpoint
-}

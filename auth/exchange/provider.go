@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -102,7 +103,7 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	}
 	if opts.STSEndpoint != "" {
 		return misconfigured("leave WithSTSEndpoint out; the controller configures the server",
-			"the STS endpoint %.300q is refused: tokens go to the provider's own server only", opts.STSEndpoint)
+			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint))
 	}
 	for _, scope := range opts.Scopes {
 		if !validScope(scope) {
