@@ -69,6 +69,15 @@ func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
 	if o.has("error") || answer.Status != http.StatusOK {
 		return nil, r.refusal(answer, o)
 	}
+	token, problem := r.token(o)
+	if problem != nil {
+		problem.Operation = opExchange
+		return nil, problem
+	}
+	return token, nil
+}
+
+func (r *tokenRequest) token(o object) (_ *Token, err *auth.Error) {
 	value, _ := o.text("access_token")
 	if problem := r.unusable(value); problem != "" {
 		return nil, unusable(problem)
@@ -105,14 +114,14 @@ func (r *tokenRequest) unusable(value string) string {
 	return ""
 }
 
-func unusable(problem string) error {
-	return &auth.Error{Operation: opExchange, Reason: auth.ErrUnavailable,
+func unusable(problem string) *auth.Error {
+	return &auth.Error{Reason: auth.ErrUnavailable,
 		Message: "the answer of the server cannot be used: " + problem,
 		Remedy:  "check that the token endpoint is one for token exchange (RFC 8693)"}
 }
 
 // tokenType knows bearer tokens and those that are no access tokens. Others demand a proof that is not implemented.
-func tokenType(o object) (bearer bool, err error) {
+func tokenType(o object) (bearer bool, err *auth.Error) {
 	kind, _ := o.text("token_type")
 	switch {
 	case strings.EqualFold(kind, "Bearer"):
@@ -126,7 +135,7 @@ func tokenType(o object) (bearer bool, err error) {
 		"the server issued a token of type %.100q, which cannot be used", kind)
 }
 
-func (r *tokenRequest) issuedType(o object) (string, error) {
+func (r *tokenRequest) issuedType(o object) (string, *auth.Error) {
 	issued, _ := o.text("issued_token_type")
 	want := r.provider.RequestedTokenType
 	switch {
@@ -145,7 +154,7 @@ func (r *tokenRequest) issuedType(o object) (string, error) {
 const maxTokenType = 256
 
 // scope returns what was granted: what was asked for, if the answer does not say (RFC 6749, section 5.1).
-func (r *tokenRequest) scope(o object) (string, error) {
+func (r *tokenRequest) scope(o object) (string, *auth.Error) {
 	granted, present := o.text("scope")
 	if !present {
 		return strings.Join(r.opts.Scopes, " "), nil
@@ -161,7 +170,7 @@ func (r *tokenRequest) scope(o object) (string, error) {
 }
 
 // expiry counts from the time at which the request was sent. Where the token says itself that it ends before, that holds.
-func (r *tokenRequest) expiry(o object, value string, now time.Time) (time.Time, error) {
+func (r *tokenRequest) expiry(o object, value string, now time.Time) (time.Time, *auth.Error) {
 	seconds, told, err := o.seconds("expires_in")
 	if err != nil || told && seconds <= 0 {
 		return time.Time{}, unusable("expires_in is not a number of seconds above zero")
@@ -177,7 +186,7 @@ func (r *tokenRequest) expiry(o object, value string, now time.Time) (time.Time,
 	}
 	if !told && !own {
 		if r.provider.AssumedLifetime == 0 {
-			return time.Time{}, &auth.Error{Operation: opExchange, Reason: auth.ErrUnavailable,
+			return time.Time{}, &auth.Error{Reason: auth.ErrUnavailable,
 				Message: "the answer of the server does not tell when the token expires",
 				Remedy:  "have the server send expires_in, or set Provider.AssumedLifetime"}
 		}

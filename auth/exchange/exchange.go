@@ -50,11 +50,7 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 	if err != nil {
 		return nil, r.sendError(err)
 	}
-	token, err := r.read(answer)
-	if err != nil {
-		return nil, err
-	}
-	return token, nil
+	return r.read(answer)
 }
 
 // form has the parameters of RFC 8693, section 2.1.

@@ -356,10 +356,19 @@ func TestTokenIsWhatItSays(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	w := newWorld(t)
-	authtest.RunConformance(t, authtest.Harness{
-		New: func(*testing.T) auth.Provider {
+	t.Run("issuer", func(t *testing.T) {
+		w.runConformance(t, func(*testing.T) auth.Provider {
 			return &exchange.Provider{IssuerURL: w.oauth.URL(), Audience: "api"}
-		},
+		})
+	})
+	t.Run("endpoint", func(t *testing.T) {
+		w.runConformance(t, func(*testing.T) auth.Provider { return w.provider() })
+	})
+}
+
+func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.Provider) {
+	authtest.RunConformance(t, authtest.Harness{
+		New:     newProvider,
 		Options: []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.cloud.Client())},
 		Client:  w.client,
 		Good:    client.ObjectKey{Namespace: "tenant-a", Name: "app"},
