@@ -66,7 +66,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+	if n := w.requests(); n != 0 {
 		t.Errorf("%d requests were made", n)
 	}
 }
@@ -87,7 +87,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 			checkError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
-	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+	if n := w.requests(); n != 0 {
 		t.Errorf("%d requests were made", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +34,11 @@ type world struct {
 	cloud  *authtest.Cloud
 	oauth  *authtest.OAuth
 	client client.Client
+	before int // tokens that were requested of the issuer
 }
+
+// requests returns how many requests were made to the server and to the cluster.
+func (w *world) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() - w.before }
 
 func serviceAccount(namespace string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
@@ -41,9 +46,12 @@ func serviceAccount(namespace string) *corev1.ServiceAccount {
 
 func subject(namespace string) string { return "system:serviceaccount:" + namespace + ":app" }
 
+// sharedIssuer has one key for all tests: making one takes longer than most of them.
+var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
+
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := sharedIssuer()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +60,8 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(cloud.Close)
-	w := &world{issuer, cloud, cloud.OAuth(), issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"))}
+	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(), before: issuer.TokenRequests(),
+		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"))}
 	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
 	w.oauth.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},
 		Audiences: []string{"api", "store"}, Resources: []string{api, store}, Scopes: []string{"read", "write"}})
@@ -226,11 +235,11 @@ func TestTargetsOfACall(t *testing.T) {
 		"both in one":          {[]auth.Option{exchange.WithAudience("store&audience=bank")}, "", "", "AllowedAudiences"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := w.cloud.Calls("", "") + w.issuer.TokenRequests()
+			before := w.requests()
 			token, err := w.get(t, p, tc.opts...)
 			if tc.refused != "" {
 				checkError(t, err, auth.ErrDenied, tc.refused)
-				if n := w.cloud.Calls("", "") + w.issuer.TokenRequests() - before; n != 0 {
+				if n := w.requests() - before; n != 0 {
 					t.Errorf("%d requests were made", n)
 				}
 				return
