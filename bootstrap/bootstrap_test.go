@@ -1,7 +1,12 @@
 package bootstrap_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -76,6 +81,20 @@ func TestSignaturesAreThoseOfKubernetes(t *testing.T) {
 		}
 		if err := bootstrap.Verify([]byte(content), want, token); err != nil {
 			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+// The zero Token has an empty key, with which everybody can sign.
+func TestZeroTokenProvesNothing(t *testing.T) {
+	none, content := bootstrap.Token{}, []byte("payload")
+	mac := hmac.New(sha256.New, nil)
+	header := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":""}`))
+	mac.Write([]byte(header + "." + base64.RawURLEncoding.EncodeToString(content)))
+	forged := header + ".." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	for _, signature := range []string{forged, bootstrap.Sign(content, none)} {
+		if err := bootstrap.Verify(content, signature, none); !errors.Is(err, bootstrap.ErrSignature) {
+			t.Errorf("%q: %v", signature, err)
 		}
 	}
 }
@@ -163,8 +182,6 @@ func TestSecretsThatAreRefused(t *testing.T) {
 		"no prefix":   func(s *corev1.Secret) { s.Name = "abc123" },
 		"ID":          func(s *corev1.Secret) { s.Data["token-id"] = []byte("ABC123") },
 		"no secret":   func(s *corev1.Secret) { delete(s.Data, "token-secret") },
-		"group":       func(s *corev1.Secret) { s.Data["auth-extra-groups"] = []byte("system:masters") },
-		"old group":   func(s *corev1.Secret) { s.Data["auth-groups"] = []byte("system:bootstrappers:ok,system:nodes") },
 		"nil data":    func(s *corev1.Secret) { s.Data = nil },
 		"other token": func(s *corev1.Secret) { s.Data["token-secret"] = []byte("0123456789ABCDEF") },
 	} {
@@ -193,9 +210,36 @@ func TestSecretsThatAreRefused(t *testing.T) {
 		"group":                   {Token: parse(t, wellKnown), Usages: []string{"authentication"}, Groups: []string{"system:masters"}},
 		"group without its usage": {Token: parse(t, wellKnown), Groups: []string{"system:bootstrappers:a"}},
 		"usage":                   {Token: parse(t, wellKnown), Usages: []string{"a/b"}},
+		"malformed groups":        {Token: parse(t, wellKnown), Usages: []string{"authentication"}, MalformedGroups: true},
+		"year 10000":              {Token: parse(t, wellKnown), Usages: []string{"signing"}, Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		if s, err := c.Secret(); err == nil {
 			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// A token has the groups that Kubernetes gives it; where Kubernetes refuses some, the rest of the token still counts.
+func TestGroupsAreThoseOfKubernetes(t *testing.T) {
+	for _, text := range []string{"", "system:bootstrappers:a", "system:bootstrappers:a,system:bootstrappers:b,system:bootstrappers:a",
+		"system:bootstrappers:a,", ",", " ", "system:bootstrappers:a,system:masters", "hunter2-in-the-wrong-key"} {
+		config := bootstrap.TokenConfig{Token: parse(t, wellKnown), Usages: []string{"authentication"}}
+		secret, err := config.Secret()
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret.Data["auth-extra-groups"], secret.Data["auth-groups"] = []byte(text), []byte("system:bootstrappers:old")
+		ours, err := bootstrap.ParseSecret(secret)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		theirs, err := secrets.GetGroups(secret)
+		if ours.MalformedGroups != (err != nil) || err == nil && !slices.Equal(append([]string{bootstrap.DefaultGroup}, ours.Groups...), theirs) {
+			t.Errorf("%q: %+v, Kubernetes says %v, %v", text, ours, theirs, err)
+		}
+		if !slices.Equal(ours.OldGroups, []string{"system:bootstrappers:old"}) {
+			t.Errorf("%q: groups of the old key: %v", text, ours.OldGroups)
 		}
 	}
 }
@@ -254,6 +298,96 @@ func TestClusterInfo(t *testing.T) {
 	}
 }
 
+// What is published holds certificates and nothing else, and what we write we read.
+func TestCertificateAuthorityData(t *testing.T) {
+	authority := newCA(t)
+	der, err := x509.MarshalECPrivateKey(authority.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key := string(authority.pem), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	for name, tc := range map[string]struct{ data, want string }{
+		"a private key behind":          {certificate + key, `"EC PRIVATE KEY"`},
+		"a private key before":          {key + certificate, `"EC PRIVATE KEY"`},
+		"a private key that is cut off": {certificate + key[:len(key)-10], "2 PEM blocks, but 1 certificates"},
+		"a private key of bad base64":   {strings.Replace(key, "\n", "\n!", 1) + certificate, "2 PEM blocks, but 1 certificates"},
+		"a certificate with headers":    {strings.Replace(certificate, "-\n", "-\na: b\n\n", 1), `"CERTIFICATE"`},
+		"no certificate":                {"garbage", "no PEM certificate"},
+	} {
+		info := &bootstrap.ClusterInfo{Server: "https://a", CAData: []byte(tc.data)}
+		_, errEncode := info.Encode()
+		_, errParse := bootstrap.ParseClusterInfo(fmt.Appendf(nil, "clusters: [{name: '', cluster: {server: https://a, certificate-authority-data: %s}}]",
+			base64.StdEncoding.EncodeToString(info.CAData)))
+		for _, err := range []error{errEncode, errParse} {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "!") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	encoded, err := (&bootstrap.ClusterInfo{Server: "https://a", CAData: []byte("a comment\n" + certificate + "the end\n")}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := bootstrap.ParseClusterInfo(encoded); err != nil || string(back.CAData) != certificate {
+		t.Errorf("certificates with text between them come back as %+v, %v", back, err)
+	}
+}
+
+// Servers are those that a shell and kubeadm cannot misread.
+func TestServers(t *testing.T) {
+	for server, want := range map[string]string{
+		"https://10.0.0.1:6443": "10.0.0.1:6443", "https://[fd00::1]": "[fd00::1]:443", "https://[fd00::1]:6443/": "[fd00::1]:6443",
+		"https://api.example.com.": "api.example.com.:443", "HTTPS://My_Host": "My_Host:443",
+	} {
+		command, err := (&bootstrap.ClusterInfo{Server: server}).JoinCommand(parse(t, wellKnown))
+		if err != nil || command != "kubeadm join "+want+" --token "+wellKnown {
+			t.Errorf("%q: %q, %v", server, command, err)
+		}
+	}
+	for _, server := range []string{"", "a", "https://", "http://a", "https:a", "https://10.0.0.1;reboot", "https://$(reboot)", "https://a&&curl$IFS'b'>x", "https://`a`",
+		"https://a|b", "https://-a", "https://a..b", "https://10.0.0.256", "https://10.0.0", "https://host:", "https://host:0", "https://host:99999", "https://host:x", "https://::1",
+		"https://[fe80::1%25eth0]", "https://[fe80::1%25$(reboot)]", "https://a?", "https://a?b", "https://a#", "https://a b", "https://é", "https://" + strings.Repeat("a", 254),
+		"https://user:hunter2@a", "https://user:hunter2 @a", "https://user@a"} {
+		info := &bootstrap.ClusterInfo{Server: server}
+		command, errJoin := info.JoinCommand(parse(t, wellKnown))
+		_, errEncode := info.Encode()
+		if errJoin == nil || errEncode == nil || strings.Contains(errEncode.Error(), "hunter2") {
+			t.Errorf("%q: %q, %v, %v", server, command, errJoin, errEncode)
+		}
+	}
+	prefixed := &bootstrap.ClusterInfo{Server: "https://a/clusters/b"} // clients can use it, kubeadm cannot
+	if _, err := prefixed.Encode(); err != nil {
+		t.Error(err)
+	}
+	if command, err := prefixed.JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "without a path") {
+		t.Errorf("%q, %v", command, err)
+	}
+	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(bootstrap.Token{}); err == nil {
+		t.Errorf("without a token: %q", command)
+	}
+}
+
+// aliased is a document in which few bytes stand for many.
+const aliased = "big: &a \"0123456789\"\nall: [*a,*a,*a]\nclusters: [{name: '', cluster: {server: https://a}}]\n"
+
+func TestClusterInfoDoesNotExpand(t *testing.T) {
+	for _, content := range []string{aliased, strings.ReplaceAll(aliased, "\n", "\u2028"), "? &a x\n: *a\n", "\ufeff&a [*a]", "{\"a\":&a [],\"b\":*a}", "a: &a {b: c}\n<<: *a\n"} {
+		if info, err := bootstrap.ParseClusterInfo([]byte(content)); err == nil || !strings.Contains(err.Error(), "anchors and aliases") {
+			t.Errorf("%q: %+v, %v", content, info, err)
+		}
+	}
+	huge := "a: &a \"" + strings.Repeat("x", 500_000) + "\"\nb: [" + strings.Repeat("*a,", 100_000) + "]\n"
+	if _, err := bootstrap.ParseClusterInfo([]byte(huge)); err == nil || !strings.Contains(err.Error(), "anchors and aliases") {
+		t.Errorf("%v", err)
+	}
+	for _, text := range []string{"R&D", "& alone", "* alone", "a*b & c*d", "a&b * c&d"} {
+		content := "clusters: [{name: '', cluster: {server: https://a}}]\ncomment: " + fmt.Sprintf("%q", text)
+		if _, err := bootstrap.ParseClusterInfo([]byte(content)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestClusterInfoThatIsRefused(t *testing.T) {
 	for content, want := range map[string]string{
 		"":             "no cluster",
@@ -280,8 +414,12 @@ func TestClusterInfoThatIsRefused(t *testing.T) {
 func FuzzClusterInfo(f *testing.F) {
 	f.Add([]byte("clusters: [{name: '', cluster: {server: https://a}}]"))
 	f.Add([]byte(`{"clusters":[{"name":"","cluster":{"server":"https://a"}}],"users":[{}]}`))
+	f.Add([]byte(aliased))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		info, err := bootstrap.ParseClusterInfo(content)
+		if err == nil && len(info.Server)+len(info.CAData)+len(info.TLSServerName) > len(content) {
+			t.Errorf("%q gives more than it has: %+v", content, info)
+		}
 		if err == nil && !strings.HasPrefix(info.Server, "https://") && !strings.HasPrefix(strings.ToLower(info.Server), "https://") {
 			t.Errorf("%q gives server %q", content, info.Server)
 		}

@@ -1,11 +1,12 @@
 package bootstrap
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/url"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -13,11 +14,13 @@ import (
 
 // ClusterInfo is how to reach a cluster and whom to trust there: a kubeconfig with one unnamed cluster and nothing else.
 type ClusterInfo struct {
-	// Server is the https URL of the API server.
+	// Server is the https URL of the API server: https://<host>[:<port>][/<path>], where the host is a DNS name or an IP
+	// address and the port 443 by default.
 	Server string
-	// CAData are the certificates of the authorities to trust, in PEM. Empty: those of the system.
+	// CAData are the certificates of the authorities to trust, in PEM, and nothing that is secret. Empty: those of the
+	// system.
 	CAData []byte
-	// TLSServerName is the name to check the server's certificate against, if it is not that of Server.
+	// TLSServerName is the name to check the server's certificate against. Empty: the host of Server.
 	TLSServerName string
 }
 
@@ -62,10 +65,14 @@ type namedUser struct {
 }
 
 // ParseClusterInfo parses a kubeconfig in YAML or JSON: the unnamed cluster, else that of the current context. It refuses
-// credentials of every kind, commands, local paths, proxies, the insecure flag, and servers that are not https.
+// credentials of every kind, private keys next to the certificates included, commands, local paths, proxies, the insecure
+// flag, servers that are not https, YAML anchors with aliases, and content of more than 1 MiB.
 func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	if len(content) > maxClusterInfo {
 		return nil, fmt.Errorf("it is larger than %d bytes", maxClusterInfo)
+	}
+	if mayExpand(content) {
+		return nil, errors.New("it uses YAML anchors and aliases (& and *): write the values out where they are needed")
 	}
 	var k kubeconfig
 	if err := yaml.Unmarshal(content, &k); err != nil {
@@ -83,6 +90,17 @@ func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	}
 	return c.info()
 }
+
+// indicators of YAML's anchors and aliases. Behind a letter or a digit they are part of what stands there.
+var (
+	anchor = regexp.MustCompile(`(?:^|[^A-Za-z0-9])&`)
+	alias  = regexp.MustCompile(`(?:^|[^A-Za-z0-9])\*`)
+)
+
+// mayExpand reports whether content can be a document in which an alias repeats an anchor: a few bytes each, for up to a
+// megabyte each when it is parsed. It asks no parser, which might see it otherwise than the one that expands. So it also
+// finds both signs in comments and text, which costs nobody anything: no kubeconfig that a program writes has them.
+func mayExpand(content []byte) bool { return anchor.Match(content) && alias.Match(content) }
 
 func (k *kubeconfig) cluster() (cluster, error) {
 	wanted := ""
@@ -113,34 +131,21 @@ func (c cluster) info() (*ClusterInfo, error) {
 	case c.ProxyURL != "":
 		return nil, errors.New("it sets a proxy")
 	}
-	if _, err := serverURL(c.Server); err != nil {
+	info := &ClusterInfo{Server: c.Server, CAData: c.CAData, TLSServerName: c.TLSServerName}
+	if err := info.check(); err != nil {
 		return nil, err
 	}
-	info := &ClusterInfo{Server: c.Server, CAData: c.CAData, TLSServerName: c.TLSServerName}
-	_, err := info.Certificates()
-	return info, err
+	return info, nil
 }
 
-// serverURL accepts https URLs without anything that has no place in the address of an API server.
-func serverURL(server string) (*url.URL, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("the server has to be https://<host>[:<port>], not %.200q", server)
-	}
-	return u, nil
-}
-
-// Certificates returns the certificate authorities.
+// Certificates returns the certificate authorities. Text between the certificates is skipped, as in RFC 7468; any other PEM
+// block is an error, since cluster information is public and a private key must not be in it.
 func (i *ClusterInfo) Certificates() ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
-	rest := i.CAData
-	for len(rest) > 0 {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
+	for block, rest := pem.Decode(i.CAData); block != nil; block, rest = pem.Decode(rest) {
+		// Kubernetes ignores certificates with headers, so they must not count for a pin either.
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+			return nil, fmt.Errorf("the certificate authority data holds a PEM block %.50q: it has to be certificates alone", block.Type)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -148,20 +153,58 @@ func (i *ClusterInfo) Certificates() ([]*x509.Certificate, error) {
 		}
 		certificates = append(certificates, c)
 	}
-	if len(i.CAData) > 0 && len(certificates) == 0 {
+	switch blocks := bytes.Count(i.CAData, []byte("-----BEGIN")); {
+	case len(i.CAData) > 0 && len(certificates) == 0:
 		return nil, errors.New("the certificate authority data holds no PEM certificate")
+	case blocks != len(certificates): // pem.Decode takes blocks that are cut for text
+		return nil, fmt.Errorf("the certificate authority data holds %d PEM blocks, but %d certificates that can be read", blocks, len(certificates))
 	}
 	return certificates, nil
 }
 
-// Encode returns the kubeconfig in YAML, as kubeadm writes it.
+// roots are whom to trust. Nil: those of the system.
+func (i *ClusterInfo) roots() (*x509.CertPool, error) {
+	certificates, err := i.Certificates()
+	if err != nil || len(certificates) == 0 {
+		return nil, err
+	}
+	return poolOf(certificates), nil
+}
+
+func poolOf(certificates []*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range certificates {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
+// check refuses what ParseClusterInfo would refuse once it is encoded.
+func (i *ClusterInfo) check() error {
+	if _, err := serverURL(i.Server); err != nil {
+		return err
+	}
+	_, err := i.Certificates()
+	return err
+}
+
+// Encode returns the kubeconfig in YAML, as kubeadm writes it. It is for everybody's eyes: of CAData the certificates alone
+// are in it. What ParseClusterInfo would refuse is an error.
 func (i *ClusterInfo) Encode() ([]byte, error) {
 	if _, err := serverURL(i.Server); err != nil {
 		return nil, err
 	}
+	certificates, err := i.Certificates()
+	if err != nil {
+		return nil, err
+	}
+	var caData []byte
+	for _, c := range certificates {
+		caData = append(caData, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
 	return yaml.Marshal(kubeconfig{
 		APIVersion: "v1", Kind: "Config",
-		Clusters: []namedCluster{{Cluster: cluster{CAData: i.CAData, Server: i.Server, TLSServerName: i.TLSServerName}}},
+		Clusters: []namedCluster{{Cluster: cluster{CAData: caData, Server: i.Server, TLSServerName: i.TLSServerName}}},
 	})
 }
 
@@ -178,11 +221,18 @@ func (i *ClusterInfo) Pins() (PinSet, error) {
 	return set, nil
 }
 
-// JoinCommand returns the kubeadm command that joins the cluster, with a pin for each certificate authority.
+// JoinCommand returns the kubeadm command that joins the cluster, with a pin for each certificate authority. It is a line for
+// a shell and holds the token: both are safe to paste, and not to be seen by others.
 func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
+	if t.IsZero() {
+		return "", errors.New("there is no token to join with; use ParseToken")
+	}
 	u, err := serverURL(i.Server)
 	if err != nil {
 		return "", err
+	}
+	if strings.Trim(u.Path, "/") != "" {
+		return "", fmt.Errorf("kubeadm joins at <host>:<port>, without a path: the server is %.200q", i.Server)
 	}
 	pins, err := i.Pins()
 	if err != nil {
@@ -194,11 +244,4 @@ func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 		b.WriteString(" --discovery-token-ca-cert-hash " + p.String())
 	}
 	return b.String(), nil
-}
-
-func hostPort(u *url.URL) string {
-	if u.Port() == "" {
-		return u.Host + ":443"
-	}
-	return u.Host
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Where a cluster publishes its ClusterInfo: the namespace and the name of the ConfigMap, the key of the kubeconfig in it,
@@ -37,32 +39,43 @@ const (
 // DiscoverOption configures Discover.
 type DiscoverOption func(*discovery)
 
-// WithPins has Discover accept the cluster only if one of its certificate authorities is pinned, and trust the pinned ones
-// alone.
+// ErrPins means that the cluster is not the one that the pins name, or that this cannot be proved: none of its certificate
+// authorities is pinned, the server's certificate is not from a pinned one or for another name, or the verified answer is
+// another one than that which was signed.
+var ErrPins = errors.New("the cluster is not proved to be the one that the pins name")
+
+// WithPins has Discover accept the cluster only if one of its certificate authorities is pinned. The discovery trusts the
+// pinned ones alone; the ClusterInfo that it returns has all that the cluster names.
 func WithPins(pins PinSet) DiscoverOption { return func(d *discovery) { d.pins = pins } }
 
 // WithoutPins has Discover trust whoever knows the token's secret. That includes everyone else who was given the same
 // token.
 func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = true } }
 
-// WithTimeout bounds the whole discovery, 5 minutes by default.
+// WithTimeout bounds the whole discovery, 5 minutes by default. It has to be more than 0.
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
-// WithProgress is told what the discovery waits for whenever that changes.
+// WithServerName has Discover check the certificate of a pinned authority against this DNS name or IP address instead of the
+// host of the address, for an address that no certificate names, such as that of a tunnel. Empty: the host. The
+// caller has to know the name: one that the cluster-info gives would prove nothing.
+func WithServerName(name string) DiscoverOption { return func(d *discovery) { d.serverName = name } }
+
+// WithProgress is told what the discovery waits for whenever that changes, on the goroutine of Discover. Nil: nobody is told.
 func WithProgress(report func(waitingFor string)) DiscoverOption {
 	return func(d *discovery) { d.report = report }
 }
 
 type discovery struct {
-	server   string
-	token    Token
-	pins     PinSet
-	unpinned bool
-	timeout  time.Duration
-	interval time.Duration
-	report   func(string)
-	waiting  string
-	distrust bool // a signature was wrong once
+	server     string
+	serverName string // empty: the host of server
+	token      Token
+	pins       PinSet
+	unpinned   bool
+	timeout    time.Duration
+	interval   time.Duration
+	report     func(string)
+	waiting    string
+	distrust   bool // a signature was wrong once
 }
 
 // waitError is something that waiting can mend.
@@ -70,25 +83,36 @@ type waitError struct{ waitingFor, causes string }
 
 func (e *waitError) Error() string { return e.waitingFor }
 
-// Discover finds out how to reach a cluster from an address ("host", "host:port" or an https URL) and a token with the usage
-// "signing":
+// Discover finds out how to reach a cluster from an address ("host", "host:port" or an https URL, without a user, a query or
+// a fragment) and a token with the usage "signing":
 //
 //  1. cluster-info is read without verifying the server and without credentials, until it is signed with the token.
 //  2. The signature is verified. A wrong one is read again once, since it may lag behind a change; then it is final.
 //  3. With pins, one of the certificate authorities has to be pinned, and cluster-info is read again over a connection that
-//     trusts the pinned ones alone. It has to be the same.
+//     trusts the pinned ones alone, and only for the host of the address (see WithServerName). It has to be the same.
 //
-// It waits for what comes up by itself: the server, its permissions, the ConfigMap, the signature. Permanent mistakes fail
-// at once, and malformed arguments before any packet is sent. When the time runs out, the error says what was waited for
-// and why that may be.
+// It waits for what comes up by itself: the server, its permissions, the ConfigMap, the signature, a clock that is behind.
+// Permanent mistakes fail at once, and malformed arguments before any packet is sent. When the time runs out, the error
+// says what was waited for and why that may be, and wraps the context's. ErrSignature and ErrPins mean that it is the wrong
+// cluster, or that somebody is in between. No error holds the token's secret.
+//
+// Whoever may write the ConfigMap kube-public/cluster-info says whom Discover trusts, since the cluster signs what is there.
 func Discover(ctx context.Context, server string, token Token, opts ...DiscoverOption) (*ClusterInfo, error) {
-	d := &discovery{token: token, timeout: defaultTimeout, interval: minInterval, report: func(string) {}}
+	d := &discovery{token: token, timeout: defaultTimeout, interval: minInterval}
 	for _, opt := range opts {
 		opt(d)
 	}
 	if err := d.check(server); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("discover: %w", err)
 	}
+	info, err := d.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("discover cluster at %s: %w", d.server, err)
+	}
+	return info, nil
+}
+
+func (d *discovery) run(ctx context.Context) (*ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	var last *waitError
@@ -105,26 +129,30 @@ func Discover(ctx context.Context, server string, token Token, opts ...DiscoverO
 			last = wait
 		}
 		if !d.sleep(ctx, last) {
-			return nil, fmt.Errorf("discover cluster at %s: %w while waiting: %s; %s", d.server, ctx.Err(), last.waitingFor, last.causes)
+			return nil, fmt.Errorf("%w while waiting: %s; %s", ctx.Err(), last.waitingFor, last.causes)
 		}
 	}
 }
 
 func (d *discovery) check(server string) error {
-	if d.token.IsZero() {
-		return errors.New("discover: there is no token; use ParseToken")
-	}
-	if len(d.pins) == 0 && !d.unpinned {
-		return errors.New("discover: there are no pins; pass WithPins, or WithoutPins to trust whoever knows the token")
+	switch {
+	case d.token.IsZero():
+		return errors.New("there is no token; use ParseToken")
+	case len(d.pins) == 0 && !d.unpinned:
+		return errors.New("there are no pins; pass WithPins, or WithoutPins to trust whoever knows the token")
+	case d.timeout <= 0:
+		return fmt.Errorf("the timeout has to be more than 0, not %s", d.timeout)
+	case d.serverName != "" && !validHost(d.serverName):
+		return fmt.Errorf("the server name has to be a DNS name or an IP address, not %.200q", d.serverName)
 	}
 	if !strings.Contains(server, "://") {
 		server = "https://" + server
 	}
 	u, err := serverURL(server)
 	if err != nil {
-		return fmt.Errorf("discover: %w", err)
+		return err
 	}
-	d.server = "https://" + u.Host + strings.TrimSuffix(u.Path, "/")
+	d.server = "https://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
 	return nil
 }
 
@@ -132,7 +160,9 @@ func (d *discovery) check(server string) error {
 func (d *discovery) sleep(ctx context.Context, w *waitError) bool {
 	if w.waitingFor != d.waiting {
 		d.waiting = w.waitingFor
-		d.report(w.waitingFor)
+		if d.report != nil {
+			d.report(w.waitingFor)
+		}
 	}
 	jitter := 1 + 0.2*(rand.Float64()-0.5) //nolint:gosec // spreads load, keeps no secret
 	timer := time.NewTimer(time.Duration(float64(d.interval) * jitter))
@@ -148,7 +178,7 @@ func (d *discovery) sleep(ctx context.Context, w *waitError) bool {
 
 func (d *discovery) try(ctx context.Context) (*ClusterInfo, error) {
 	// The signature decides about trust, not the connection.
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // see above
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: d.serverName} //nolint:gosec // see above
 	data, err := d.get(ctx, insecure)
 	if err != nil {
 		return nil, err
@@ -159,12 +189,15 @@ func (d *discovery) try(ctx context.Context) (*ClusterInfo, error) {
 	}
 	info, err := ParseClusterInfo([]byte(content))
 	if err != nil {
-		return nil, fmt.Errorf("discover cluster at %s: its cluster-info is refused: %w", d.server, err)
+		return nil, fmt.Errorf("its cluster-info is refused: %w", err)
 	}
 	if len(d.pins) == 0 {
 		return info, nil
 	}
-	return info, d.confirm(ctx, info, content)
+	if err := d.confirm(ctx, info, content); err != nil {
+		return nil, err
+	}
+	return info, nil
 }
 
 func (d *discovery) verify(data map[string]string) error {
@@ -181,7 +214,7 @@ func (d *discovery) verify(data map[string]string) error {
 	}
 	if err := Verify([]byte(data[KubeConfigKey]), jws, d.token); err != nil {
 		if d.distrust {
-			return fmt.Errorf("discover cluster at %s: %w: the token is that of another cluster, or somebody is in between", d.server, err)
+			return fmt.Errorf("%w: the token is that of another cluster, or somebody is in between", err)
 		}
 		d.distrust = true
 		return &waitError{"the signature of cluster-info does not fit; reading it once more", "it may lag behind a change"}
@@ -198,7 +231,9 @@ func signed(data map[string]string) bool {
 	return false
 }
 
-// confirm reads cluster-info again over a connection that trusts the pinned certificates alone.
+// confirm reads cluster-info again over a connection that trusts the pinned certificates alone. The name that the server has
+// to prove comes from the caller: the content is not trusted yet, and everybody who has some certificate of the cluster's
+// authority, such as a kubelet's, could have it name himself.
 func (d *discovery) confirm(ctx context.Context, info *ClusterInfo, content string) error {
 	certificates, err := info.Certificates()
 	if err != nil {
@@ -207,19 +242,15 @@ func (d *discovery) confirm(ctx context.Context, info *ClusterInfo, content stri
 	pinned := d.pins.Pinned(certificates)
 	if len(pinned) == 0 {
 		have, _ := info.Pins() // they parsed a moment ago
-		return fmt.Errorf("discover cluster at %s: none of its certificate authorities is pinned; it has %v; "+
-			"pass one of these as the pin if you can confirm it in another way", d.server, have)
+		return fmt.Errorf("%w: none of its certificate authorities is pinned; it has %v; "+
+			"pass one of these as the pin if you can confirm it in another way", ErrPins, have)
 	}
-	roots := x509.NewCertPool()
-	for _, c := range pinned {
-		roots.AddCert(c)
-	}
-	data, err := d.get(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: info.TLSServerName})
+	data, err := d.get(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: poolOf(pinned), ServerName: d.serverName})
 	if err != nil {
 		return err
 	}
 	if data[KubeConfigKey] != content {
-		return fmt.Errorf("discover cluster at %s: cluster-info differs over the verified connection: somebody is in between, or it has just changed", d.server)
+		return fmt.Errorf("%w: cluster-info differs over the verified connection: somebody is in between, or it has just changed", ErrPins)
 	}
 	return nil
 }
@@ -241,11 +272,11 @@ func (d *discovery) get(ctx context.Context, config *tls.Config) (map[string]str
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		return nil, &waitError{fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded"}
 	case status != http.StatusOK:
-		return nil, fmt.Errorf("discover cluster at %s: it answers with HTTP %d, which an API server would not", d.server, status)
+		return nil, fmt.Errorf("it answers with HTTP %d, which an API server would not", status)
 	}
 	var configMap corev1.ConfigMap
 	if err := json.Unmarshal(body, &configMap); err != nil {
-		return nil, fmt.Errorf("discover cluster at %s: the answer is not a ConfigMap: is that an API server?", d.server)
+		return nil, errors.New("the answer is not a ConfigMap: is that an API server?")
 	}
 	return configMap.Data, nil
 }
@@ -254,11 +285,27 @@ func (d *discovery) get(ctx context.Context, config *tls.Config) (map[string]str
 func unreachable(err error) error {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
-		return fmt.Errorf("the server's certificate is not from a pinned authority: %w", err)
+		return untrusted(invalid)
 	}
 	var refused *redirectError
 	if errors.As(err, &refused) {
 		return err
 	}
 	return &waitError{fmt.Sprintf("the server cannot be reached: %v", err), "it is down, or the address is wrong, or something in between blocks it"}
+}
+
+// untrusted tells what is wrong with a server's certificate, whose text is a stranger's.
+func untrusted(err *tls.CertificateVerificationError) error {
+	reason := redact.Text(err.Err.Error())
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &name):
+		return fmt.Errorf("%w: the server's certificate is for another name: %s; use an address that the certificate names, or WithServerName "+
+			"if you know its name", ErrPins, reason)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return &waitError{"the server's certificate is not valid at the time of this machine: " + reason,
+			"the clock of this machine is wrong, or the server's certificate has to be renewed"}
+	}
+	return fmt.Errorf("%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
 }

@@ -10,7 +10,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -59,12 +61,20 @@ func (c ca) pin() bootstrap.DiscoverOption {
 // server is an API server, or somebody who pretends to be one, with a certificate of the authority.
 func (c ca) server(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
+	return c.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, handler)
+}
+
+// serverWith has a certificate for the names of the template, and as long as that says, otherwise for now.
+func (c ca) serverWith(t *testing.T, template *x509.Certificate, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	template.SerialNumber, template.ExtKeyUsage = big.NewInt(2), []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, &key.PublicKey, c.key)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +100,12 @@ func configMap(data map[string]string) http.HandlerFunc {
 
 func signedInfo(t *testing.T, token string, caData []byte) map[string]string {
 	t.Helper()
-	content, err := (&bootstrap.ClusterInfo{Server: "https://10.0.0.1:6443", CAData: caData}).Encode()
+	return signed(t, token, &bootstrap.ClusterInfo{Server: "https://10.0.0.1:6443", CAData: caData})
+}
+
+func signed(t *testing.T, token string, info *bootstrap.ClusterInfo) map[string]string {
+	t.Helper()
+	content, err := info.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +167,12 @@ func TestDiscoverTimesOut(t *testing.T) {
 		"404":            {authority.server(t, status(404)).URL, "has not published it"},
 		"cannot connect": {down.URL, "it is down, or the address is wrong"},
 		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet"},
+		"clock behind": {authority.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(time.Hour),
+			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong"},
 	} {
-		_, err := bootstrap.Discover(t.Context(), tc.url, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(100*time.Millisecond), bootstrap.WithInterval(time.Millisecond))
-		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "0123456789") {
+		_, err := bootstrap.Discover(t.Context(), tc.url, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(100*time.Millisecond),
+			bootstrap.WithProgress(nil), bootstrap.WithInterval(time.Millisecond))
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "0123456789") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -174,11 +192,12 @@ func TestDiscoverUnderAttack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		server *httptest.Server
 		want   string
+		is     error
 	}{
-		"forged signature": {authority.server(t, configMap(forged)), "somebody is in between"},
-		"no algorithm":     {authority.server(t, configMap(none)), "somebody is in between"},
-		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority"},
-		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:"},
+		"forged signature": {authority.server(t, configMap(forged)), "somebody is in between", bootstrap.ErrSignature},
+		"no algorithm":     {authority.server(t, configMap(none)), "somebody is in between", bootstrap.ErrSignature},
+		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins},
+		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins},
 		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			changing++
 			if changing > 1 {
@@ -186,15 +205,15 @@ func TestDiscoverUnderAttack(t *testing.T) {
 				return
 			}
 			configMap(good)(w, r)
-		}), "differs over the verified connection"},
+		}), "differs over the verified connection", bootstrap.ErrPins},
 		"redirect": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
-		}), "refused to follow a redirect"},
-		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials"},
-		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?"},
+		}), "refused to follow a redirect", nil},
+		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil},
+		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil},
 	} {
 		_, err := bootstrap.Discover(t.Context(), tc.server.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
+		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "discover cluster at "+tc.server.URL) || tc.is != nil && !errors.Is(err, tc.is) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -220,6 +239,23 @@ func TestDiscoverUnderAttack(t *testing.T) {
 	}
 }
 
+// A neighbour with the same token and a certificate of the cluster's authority for his own name cannot have that name checked.
+func TestDiscoverProvesTheNameThatTheCallerGave(t *testing.T) {
+	authority, evil := newCA(t), newCA(t)
+	data := signed(t, wellKnown, &bootstrap.ClusterInfo{Server: "https://evil.example", CAData: append(slices.Clone(authority.pem), evil.pem...), TLSServerName: "worker-7"})
+	neighbour := authority.serverWith(t, &x509.Certificate{DNSNames: []string{"worker-7"}}, configMap(data))
+	for name, wrong := range map[string]string{"the host of the address": "", "a name of the caller's": "kubernetes.default"} {
+		info, err := bootstrap.Discover(t.Context(), neighbour.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName(wrong))
+		if !errors.Is(err, bootstrap.ErrPins) || info != nil || !strings.Contains(err.Error(), "for another name") {
+			t.Errorf("%s: %+v, %v", name, info, err)
+		}
+	}
+	tunnel := authority.serverWith(t, &x509.Certificate{DNSNames: []string{"kubernetes.default"}}, configMap(signedInfo(t, wellKnown, authority.pem)))
+	if _, err := bootstrap.Discover(t.Context(), tunnel.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName("kubernetes.default")); err != nil {
+		t.Errorf("the caller knows the name: %v", err)
+	}
+}
+
 // Malformed arguments are told before a packet is sent.
 func TestDiscoverWithoutAPacket(t *testing.T) {
 	for want, try := range map[string]func() error{
@@ -235,9 +271,24 @@ func TestDiscoverWithoutAPacket(t *testing.T) {
 			_, err := bootstrap.Discover(t.Context(), "http://127.0.0.1:1", parse(t, wellKnown), bootstrap.WithoutPins())
 			return err
 		},
+		"more than 0": func() error {
+			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(0))
+			return err
+		},
+		`"a b"`: func() error {
+			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithServerName("a b"))
+			return err
+		},
 	} {
 		if err := try(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+	for _, server := range []string{"", "10.0.0.1:99999", "::1", "fe80::1:6443", "host:", "10.0.0.1:6443:6443", "https://host?", "a b", "10.0.0.1;x", "https://10.0.0.1:0",
+		"10.0.0.1 :6443", "ho_st$", "user:hunter2@host"} {
+		_, err := bootstrap.Discover(t.Context(), server, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(time.Nanosecond))
+		if err == nil || !strings.Contains(err.Error(), "the server has to be") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", server, err)
 		}
 	}
 }
@@ -286,10 +337,34 @@ func TestLoadRefreshSave(t *testing.T) {
 	}
 	for source, want := range map[string]string{
 		"http://127.0.0.1:1/x": "only https", "file:///etc/passwd": "only https", "/nonexistent": "no such file", "-": "no standard input",
-		server.URL + "/x": "certificate",
+		server.URL + "/x?sig=hunter2": "certificate", "https://user:hunter2@127.0.0.1:1/": "a password has no place", "https://user:hunter2 @a": "not a URL",
+		t.TempDir(): "no regular file",
 	} {
-		if _, err := bootstrap.Load(t.Context(), source, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := bootstrap.Load(t.Context(), source, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", source, err)
 		}
+	}
+}
+
+// Nothing waits longer than the context, or at all for what cannot be.
+func TestLoadDoesNotHang(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	never, end := io.Pipe()
+	defer end.Close() //nolint:errcheck // ends the read that was left
+	reading := readerFunc(func(p []byte) (int, error) { cancel(); return never.Read(p) })
+	if _, err := bootstrap.Load(ctx, "-", reading); !errors.Is(err, context.Canceled) {
+		t.Errorf("standard input that does not end: %v", err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestSaveNamesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing", "info.yaml")
+	err := (&bootstrap.ClusterInfo{Server: "https://a"}).Save(path)
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), ".info.yaml-") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -3,9 +3,11 @@ package bootstrap
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 )
 
 // redirectError is a redirect that is not followed.
@@ -29,21 +31,21 @@ func stayOnHTTPS(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// fetch gets a document without credentials, with bounds on time and size.
-func fetch(ctx context.Context, url string, config *tls.Config, redirects func(*http.Request, []*http.Request) error, limit int64,
+// fetch gets a document without credentials, with bounds on time and size. Its errors do not hold the URL.
+func fetch(ctx context.Context, address string, config *tls.Config, redirects func(*http.Request, []*http.Request) error, limit int64,
 ) (status int, body []byte, err error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport, CheckRedirect: redirects}
 	ctx, cancel := context.WithTimeout(ctx, defaultRequestTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, withoutURL(err)
 	}
 	req.Header.Set("Accept", "application/json, application/yaml, */*")
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, withoutURL(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // read to its end or dropped
 	body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
@@ -55,4 +57,13 @@ func fetch(ctx context.Context, url string, config *tls.Config, redirects func(*
 		err = ctx.Err()
 	}
 	return resp.StatusCode, body, err
+}
+
+// withoutURL drops the URL from an error: the caller names it, and its query may be a secret.
+func withoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
 }

@@ -3,55 +3,94 @@ package bootstrap
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
+	"net/url"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Load reads a ClusterInfo from where somebody has put it: a file, an https URL, or stdin for "-". A URL is verified with
-// the system's certificate authorities, and redirects stay on https. Whatever ParseClusterInfo refuses is refused.
+// Load reads a ClusterInfo from where somebody has put it: a regular file, an https URL, or stdin for "-". A URL is verified
+// with the system's certificate authorities, redirects stay on https, and it takes 10 seconds at most. Whatever
+// ParseClusterInfo refuses is refused, and so are URLs with a user name or a password. Errors name a URL without its query,
+// which may be a secret. When the context ends, Load returns; a Read of stdin that is under way goes on until stdin ends it,
+// since nothing else can.
 func Load(ctx context.Context, source string, stdin io.Reader) (*ClusterInfo, error) {
-	content, err := read(ctx, source, stdin, nil)
+	content, err := read(ctx, source, stdin)
 	if err != nil {
-		return nil, fmt.Errorf("load cluster information from %q: %w", source, err)
+		return nil, fmt.Errorf("load cluster information from %.300q: %w", public(source), err)
 	}
 	info, err := ParseClusterInfo(content)
 	if err != nil {
-		return nil, fmt.Errorf("load cluster information from %q: %w", source, err)
+		return nil, fmt.Errorf("load cluster information from %.300q: %w", public(source), err)
 	}
 	return info, nil
 }
 
-func read(ctx context.Context, source string, stdin io.Reader, roots *x509.CertPool) ([]byte, error) {
+// public is what of a source may be repeated.
+func public(source string) string {
+	scheme, _, isURL := strings.Cut(source, "://")
+	if !isURL {
+		return source
+	}
+	u, err := url.Parse(source)
+	if err != nil {
+		return scheme + "://"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+func read(ctx context.Context, source string, stdin io.Reader) ([]byte, error) {
 	scheme, _, isURL := strings.Cut(source, "://")
 	switch {
+	case source == "-" && stdin == nil:
+		return nil, errors.New("there is no standard input")
 	case source == "-":
-		if stdin == nil {
-			return nil, errors.New("there is no standard input")
-		}
-		return bounded(stdin)
+		return readStream(ctx, stdin)
 	case isURL && scheme != "https":
 		return nil, errors.New("only https URLs can be trusted")
 	case isURL:
-		status, body, err := fetch(ctx, source, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, stayOnHTTPS, maxClusterInfo)
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("the server answers with HTTP %d", status)
-		}
-		return body, err
+		return download(ctx, source)
 	}
-	file, err := os.Open(source) //nolint:gosec // the file that the user names
-	if err != nil {
-		return nil, err
+	return readFile(source, anyOwner)
+}
+
+func download(ctx context.Context, address string) ([]byte, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, errors.New("it is not a URL")
+	case u.User != nil:
+		return nil, errors.New("a user name or a password has no place in the URL: download it, and pipe it into standard input")
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	return bounded(file)
+	status, body, err := fetch(ctx, address, &tls.Config{MinVersion: tls.VersionTLS12}, stayOnHTTPS, maxClusterInfo)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("the server answers with HTTP %d", status)
+	}
+	return body, err
+}
+
+// readStream gives up with the context. Nobody can interrupt a Read, so that one is left to end by itself.
+func readStream(ctx context.Context, r io.Reader) ([]byte, error) {
+	type result struct {
+		content []byte
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		content, err := bounded(r)
+		done <- result{content, err}
+	}()
+	select {
+	case got := <-done:
+		return got.content, got.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("standard input did not end: %w", ctx.Err())
+	}
 }
 
 func bounded(r io.Reader) ([]byte, error) {
@@ -63,16 +102,17 @@ func bounded(r io.Reader) ([]byte, error) {
 }
 
 // Refresh reads the cluster-info that the cluster publishes now, over a connection that i verifies: server and
-// certificate authorities may both have moved. i stays as it is.
+// certificate authorities may both have moved. i stays as it is. The answer is trusted without a signature: whoever may write
+// the ConfigMap kube-public/cluster-info says where the cluster is.
 func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: i.TLSServerName}
-	if len(i.CAData) > 0 {
-		config.RootCAs = x509.NewCertPool()
-		config.RootCAs.AppendCertsFromPEM(i.CAData)
-	}
 	if _, err := serverURL(i.Server); err != nil {
 		return nil, err
 	}
+	roots, err := i.roots()
+	if err != nil {
+		return nil, fmt.Errorf("refresh cluster information from %s: %w", i.Server, err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: i.TLSServerName}
 	status, body, err := fetch(ctx, strings.TrimSuffix(i.Server, "/")+clusterInfoPath, config, refuseRedirects, maxConfigMap)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("the server answers with HTTP %d", status)
@@ -91,11 +131,14 @@ func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
 	return info, nil
 }
 
-// Save writes the kubeconfig atomically, readable for its owner only.
+// Save writes the kubeconfig atomically, readable and writable (0600) for its owner only. The folder has to exist.
 func (i *ClusterInfo) Save(path string) error {
 	content, err := i.Encode()
-	if err != nil {
-		return err
+	if err == nil {
+		err = writeAtomically(path, content)
 	}
-	return writeAtomically(path, content)
+	if err != nil {
+		return fmt.Errorf("save cluster information as %.300q: %w", path, err)
+	}
+	return nil
 }

@@ -44,7 +44,7 @@ type TokenConfig struct {
 	Token Token
 	// Description is for people.
 	Description string
-	// Expires is when the token ends, to the second. Zero: never.
+	// Expires is when the token ends; the Secret holds it to the second, without what is left of one. Zero: never.
 	Expires time.Time
 	// Usages are UsageSigning, UsageAuthentication and whatever else "usage-bootstrap-…" keys name.
 	Usages []string
@@ -52,6 +52,12 @@ type TokenConfig struct {
 	MalformedExpiration bool
 	// Groups are extra groups of the token's user, each "system:bootstrappers:…".
 	Groups []string
+	// MalformedGroups means that the Secret names a group that a token cannot give. Groups is empty then, and the token must
+	// not authenticate anybody; Kubernetes still signs with it and deletes it at its end.
+	MalformedGroups bool
+	// OldGroups are what the key "auth-groups" of the original proposal names, if all of it could be groups. Kubernetes does not
+	// know the key: nobody is in these groups, and Secret does not write them.
+	OldGroups []string
 }
 
 var groupPattern = regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
@@ -76,7 +82,8 @@ func (c *TokenConfig) Expired(now time.Time) bool {
 	return !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
-// Secret returns the Secret of the token.
+// Secret returns the Secret of the token. Errors: there is no token, a usage or a group cannot be one, groups come without
+// UsageAuthentication, or Expires is no time of RFC 3339.
 func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	if c.Token.IsZero() {
 		return nil, errors.New("there is no token")
@@ -85,8 +92,8 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	if c.Description != "" {
 		data[keyDescription] = []byte(c.Description)
 	}
-	if !c.Expires.IsZero() {
-		data[keyExpiration] = []byte(c.Expires.UTC().Format(time.RFC3339))
+	if err := setExpiration(data, c.Expires); err != nil {
+		return nil, err
 	}
 	for _, usage := range c.Usages {
 		if usage == "" || strings.Trim(usage, tokenChars+"-") != "" {
@@ -94,16 +101,8 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 		}
 		data[usagePrefix+usage] = []byte("true")
 	}
-	for _, group := range c.Groups {
-		if err := ValidateGroup(group); err != nil {
-			return nil, err
-		}
-	}
-	if len(c.Groups) > 0 {
-		if !c.Allows(UsageAuthentication) {
-			return nil, fmt.Errorf("groups need the usage %q", UsageAuthentication)
-		}
-		data[keyGroups] = []byte(strings.Join(c.Groups, ","))
+	if err := c.setGroups(data); err != nil {
+		return nil, err
 	}
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: SecretNamespace, Name: SecretNamePrefix + c.Token.id},
@@ -112,8 +111,49 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	}, nil
 }
 
+func (c *TokenConfig) setGroups(data map[string][]byte) error {
+	switch {
+	case c.MalformedGroups: // a token that authenticates nobody would come to life
+		return errors.New("the token's groups are malformed: set Groups anew, and MalformedGroups to false")
+	case len(c.Groups) == 0:
+		return nil
+	case !c.Allows(UsageAuthentication):
+		return fmt.Errorf("groups need the usage %q", UsageAuthentication)
+	}
+	for _, group := range c.Groups {
+		if err := ValidateGroup(group); err != nil {
+			return err
+		}
+	}
+	data[keyGroups] = []byte(strings.Join(c.Groups, ","))
+	return nil
+}
+
+// SetExpiration changes the end of the token in its Secret, to the second, and nothing else; zero removes it. Its error is a
+// time that RFC 3339 cannot express, after the year 9999.
+func SetExpiration(s *corev1.Secret, expires time.Time) error {
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	return setExpiration(s.Data, expires)
+}
+
+func setExpiration(data map[string][]byte, expires time.Time) error {
+	if expires.IsZero() {
+		delete(data, keyExpiration)
+		return nil
+	}
+	text := expires.UTC().Format(time.RFC3339)
+	if _, err := time.Parse(time.RFC3339, text); err != nil {
+		return fmt.Errorf("a token ends in the years 0 to 9999, not at %q; the zero time is no end at all", text)
+	}
+	data[keyExpiration] = []byte(text)
+	return nil
+}
+
 // ParseSecret reads the Secret of a token. It refuses Secrets that Kubernetes ignores too: of another type or name, with
-// a malformed token. An expiration that cannot be parsed counts as past. Errors name the Secret and never hold its data.
+// a malformed token. An expiration that cannot be parsed counts as past, and groups that no token can give are told in
+// MalformedGroups: check that before authenticating somebody. Errors name the Secret and never hold its data.
 func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	refuse := func(format string, args ...any) (*TokenConfig, error) {
 		return nil, fmt.Errorf("secret %q: %s", s.Namespace+"/"+s.Name, fmt.Sprintf(format, args...))
@@ -133,10 +173,10 @@ func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	if c.Expires, err = expiration(s.Data); err != nil {
 		c.Expires, c.MalformedExpiration = time.Unix(0, 0).UTC(), true
 	}
-	c.Groups, err = groups(s.Data)
-	if err != nil {
-		return refuse("%v", err)
+	if c.Groups, err = groups(s.Data[keyGroups]); err != nil {
+		c.MalformedGroups = true
 	}
+	c.OldGroups, _ = groups(s.Data[keyOldGroups]) // nobody is in them
 	return c, nil
 }
 
@@ -159,17 +199,17 @@ func usages(data map[string][]byte) []string {
 	return found
 }
 
-// groups reads the old name of the key too.
-func groups(data map[string][]byte) ([]string, error) {
+// groups refuses empty groups, as Kubernetes does.
+func groups(text []byte) ([]string, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
 	var found []string
-	for _, key := range []string{keyGroups, keyOldGroups} {
-		for group := range strings.SplitSeq(string(data[key]), ",") {
-			if group == "" || slices.Contains(found, group) {
-				continue
-			}
-			if err := ValidateGroup(group); err != nil {
-				return nil, err
-			}
+	for group := range strings.SplitSeq(string(text), ",") {
+		if err := ValidateGroup(group); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(found, group) {
 			found = append(found, group)
 		}
 	}

@@ -11,8 +11,12 @@ import (
 
 // Sign returns the detached JWS (RFC 7515, appendix F; HS256) of a kubeconfig with a token, in the form in which
 // cluster-info carries it: "<header>..<signature>". The key is the token's secret, and the bytes of the header are those of
-// Kubernetes. The token's expiry is not part of what is signed.
+// Kubernetes. The token's expiry is not part of what is signed. The zero Token has no key: it signs nothing, and the result is
+// empty.
 func Sign(kubeconfig []byte, t Token) string {
+	if t.IsZero() {
+		return ""
+	}
 	s := newSigner(t)
 	mac := s.sign(kubeconfig)
 	jws := make([]byte, 0, len(s.header)+1+base64.RawURLEncoding.EncodedLen(len(mac)))
@@ -24,8 +28,11 @@ func Sign(kubeconfig []byte, t Token) string {
 var ErrSignature = errors.New("the signature does not fit the token and the content")
 
 // Verify checks what Sign returned, in constant time. Any header but the one that Sign writes is refused, so nobody else
-// chooses the algorithm.
+// chooses the algorithm. The error is ErrSignature, whatever is wrong; nothing verifies with the zero Token.
 func Verify(kubeconfig []byte, jws string, t Token) error {
+	if t.IsZero() {
+		return ErrSignature // an empty key is everybody's
+	}
 	s := newSigner(t)
 	rest, ok := strings.CutPrefix(jws, string(s.header))
 	if !ok {

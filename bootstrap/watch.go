@@ -7,57 +7,95 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"time"
 )
 
 // Watch keeps a ClusterInfo current while servers and certificate authorities come and go. The zero value of all fields but
-// Info is usable. A Watch is for one call of Run.
+// Info is usable. A Watch is for one call of Run, which calls Changed and Failed on its own goroutine.
+//
+// Pins and signatures have no part in it: what a verified server publishes is the new trust, so whoever may write the
+// ConfigMap kube-public/cluster-info decides whom a Watch follows.
 type Watch struct {
 	// Info is what is trusted at the start.
 	Info *ClusterInfo
 	// Addresses are further https URLs under which the cluster may be reached. They are verified with the certificate
 	// authorities of the current ClusterInfo, like its own server.
 	Addresses []string
-	// File is a local copy, replaced atomically with mode 0600. If it is there at the start, it is read too; it is used
-	// only if a server that Info trusts confirms it, since anybody may have written it.
+	// File is a local copy, replaced atomically with mode 0600; a copy that could not be written is tried again at each look. If
+	// it is there at the start, its server is asked too, and believed only with a certificate of an authority that Info
+	// trusts. It has to be a regular file that only this process's user or the superuser can write: every node has
+	// such a certificate for its own address. (Other systems than Unix have no owner to check.) Empty: none.
 	File string
 	// Interval is the time between two looks, with a tenth of jitter. 0: five minutes.
 	Interval time.Duration
 	// Changed is called with each new ClusterInfo, which it must not change.
 	Changed func(*ClusterInfo)
-	// Failed is called when no address answers; what is current stays. Nil: nobody is told.
+	// Failed is called when no address answers, and what is current stays, or when the local copy cannot be written. Nil:
+	// nobody is told.
 	Failed func(error)
 }
 
 const defaultWatchInterval = 5 * time.Minute
 
 // Run looks for a new cluster-info until the context ends, and returns the context's error. Other errors come before the
-// first look: a ClusterInfo that cannot be used, or a local copy that cannot be read.
+// first look: a ClusterInfo or an address that cannot be used, or a local copy that cannot be read.
 func (w *Watch) Run(ctx context.Context) error {
-	if w.Info == nil {
-		return errors.New("watch: there is no cluster information to begin with")
-	}
-	for _, address := range append([]string{w.Info.Server}, w.Addresses...) {
-		if _, err := serverURL(address); err != nil {
-			return fmt.Errorf("watch: %w", err)
-		}
+	if err := w.check(); err != nil {
+		return fmt.Errorf("watch: %w", err)
 	}
 	saved, err := w.saved()
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	current := w.Info
+	state := watching{current: w.Info}
 	for {
-		if fresh, err := w.look(ctx, current, saved); err == nil {
-			current = w.take(current, fresh)
-		} else if w.Failed != nil && ctx.Err() == nil {
-			w.Failed(err)
-		}
+		w.step(ctx, &state, saved)
 		if !w.pause(ctx) {
 			return ctx.Err()
 		}
 	}
+}
+
+// watching is what a Watch knows between two looks.
+type watching struct {
+	current *ClusterInfo
+	unsaved bool // current is not in the local copy
+}
+
+func (w *Watch) step(ctx context.Context, s *watching, saved *ClusterInfo) {
+	fresh, err := w.look(ctx, s.current, saved)
+	w.fail(ctx, err)
+	changed := err == nil && !fresh.equal(s.current)
+	if changed {
+		s.current, s.unsaved = fresh, w.File != ""
+	}
+	if s.unsaved {
+		err := s.current.Save(w.File)
+		s.unsaved = err != nil
+		w.fail(ctx, err)
+	}
+	if changed && w.Changed != nil {
+		w.Changed(fresh)
+	}
+}
+
+// fail tells of an error that is none of the context's end.
+func (w *Watch) fail(ctx context.Context, err error) {
+	if err != nil && w.Failed != nil && ctx.Err() == nil {
+		w.Failed(err)
+	}
+}
+
+func (w *Watch) check() error {
+	if w.Info == nil {
+		return errors.New("there is no cluster information to begin with")
+	}
+	for _, address := range w.Addresses {
+		if _, err := serverURL(address); err != nil {
+			return err
+		}
+	}
+	return w.Info.check()
 }
 
 // look asks the current server, then that of the local copy, then the other addresses. All are held to the current
@@ -80,22 +118,6 @@ func (w *Watch) look(ctx context.Context, current, saved *ClusterInfo) (*Cluster
 	return nil, errors.Join(failures...)
 }
 
-// take saves and announces what has changed.
-func (w *Watch) take(current, fresh *ClusterInfo) *ClusterInfo {
-	if fresh.equal(current) {
-		return current
-	}
-	if w.File != "" {
-		if err := fresh.Save(w.File); err != nil && w.Failed != nil {
-			w.Failed(fmt.Errorf("save the cluster information: %w", err))
-		}
-	}
-	if w.Changed != nil {
-		w.Changed(fresh)
-	}
-	return fresh
-}
-
 func (i *ClusterInfo) equal(other *ClusterInfo) bool {
 	return i.Server == other.Server && i.TLSServerName == other.TLSServerName && bytes.Equal(i.CAData, other.CAData)
 }
@@ -105,15 +127,16 @@ func (w *Watch) saved() (*ClusterInfo, error) {
 	if w.File == "" {
 		return nil, nil
 	}
-	info, err := Load(context.Background(), w.File, nil)
+	content, err := readFile(w.File, ownOnly)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	var info *ClusterInfo
+	if err == nil {
+		info, err = ParseClusterInfo(content)
 	}
-	if stat, err := os.Stat(w.File); err != nil || stat.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("the local copy %q can be written by others: chmod 600 it, or delete it", w.File)
+	if err != nil {
+		return nil, fmt.Errorf("read the local copy %.300q: %w", w.File, err)
 	}
 	return info, nil
 }

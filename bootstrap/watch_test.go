@@ -88,13 +88,56 @@ func TestWatchDoesNotTrustItsCopy(t *testing.T) {
 	if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "written by others") {
 		t.Errorf("a copy that others can write: %v", err)
 	}
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(file, []byte("users: [{name: u}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it holds a user") {
 		t.Errorf("a copy with credentials: %v", err)
 	}
-	if err := (&bootstrap.Watch{}).Run(t.Context()); err == nil {
-		t.Error("without a beginning")
+}
+
+func TestWatchThatCannotBegin(t *testing.T) {
+	for want, w := range map[string]*bootstrap.Watch{
+		"to begin with":      {},
+		"no PEM certificate": {Info: &bootstrap.ClusterInfo{Server: "https://127.0.0.1:1", CAData: []byte("garbage")}},
+		`"http://a"`:         {Info: &bootstrap.ClusterInfo{Server: "http://a"}},
+		`"http://b"`:         {Info: &bootstrap.ClusterInfo{Server: "https://127.0.0.1:1"}, Addresses: []string{"http://b"}},
+	} {
+		if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// A local copy that could not be written is tried again, also when nothing changes any more.
+func TestWatchSavesLater(t *testing.T) {
+	authority := newCA(t)
+	folder := filepath.Join(t.TempDir(), "later")
+	file := filepath.Join(folder, "info.yaml")
+	ctx, cancel := context.WithCancel(t.Context())
+	var looks atomic.Int64
+	server := authority.server(t, func(w http.ResponseWriter, r *http.Request) {
+		if looks.Add(1) == 3 {
+			cancel()
+		}
+		configMap(signed(t, wellKnown, &bootstrap.ClusterInfo{Server: "https://" + r.Host + "/", CAData: authority.pem}))(w, r)
+	})
+	changes, failures := 0, 0
+	w := &bootstrap.Watch{Info: &bootstrap.ClusterInfo{Server: server.URL, CAData: authority.pem}, File: file, Interval: time.Millisecond,
+		Changed: func(*bootstrap.ClusterInfo) { changes++ },
+		Failed: func(err error) {
+			failures++
+			if errMake := os.Mkdir(folder, 0o700); errMake != nil || !strings.Contains(err.Error(), "save cluster information") {
+				t.Errorf("told %v; %v", err, errMake)
+			}
+		}}
+	if err := w.Run(ctx); !errors.Is(err, context.Canceled) || changes != 1 || failures != 1 {
+		t.Errorf("%d changes, %d failures, %v", changes, failures, err)
+	}
+	if saved, err := bootstrap.Load(t.Context(), file, nil); err != nil || saved.Server != server.URL+"/" {
+		t.Errorf("saved %+v, %v", saved, err)
 	}
 }

@@ -40,6 +40,9 @@ func secret(t *testing.T, change func(*corev1.Secret)) *corev1.Secret {
 	return s
 }
 
+// groups are those of the token.
+var groups = []string{"system:bootstrappers", "system:bootstrappers:workers"}
+
 func TestAuthenticate(t *testing.T) {
 	set := func(key, value string) func(*corev1.Secret) {
 		return func(s *corev1.Secret) { s.Data[key] = []byte(value) }
@@ -63,6 +66,8 @@ func TestAuthenticate(t *testing.T) {
 		"another type":         {good, func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, false},
 		"another ID":           {good, set("token-id", "xyz789"), false},
 		"a group too many":     {good, set("auth-extra-groups", "system:bootstrappers:a,system:masters"), false},
+		"an empty group":       {good, set("auth-extra-groups", "system:bootstrappers:a,"), false},
+		"the old key":          {good, set("auth-groups", "system:bootstrappers:admins"), true},
 		"being deleted": {good, func(s *corev1.Secret) {
 			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
 		}, false},
@@ -72,7 +77,7 @@ func TestAuthenticate(t *testing.T) {
 		if ok != tc.ok || err != nil {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
-		if ok && (response.User.GetName() != "system:bootstrap:abc123" || !slices.Contains(response.User.GetGroups(), "system:bootstrappers")) {
+		if ok && (response.User.GetName() != "system:bootstrap:abc123" || !slices.Equal(response.User.GetGroups(), groups)) {
 			t.Errorf("%s: %+v", name, response.User)
 		}
 	}
@@ -95,15 +100,28 @@ func TestHandler(t *testing.T) {
 	review := `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","spec":{"token":"` + good + `"}}`
 	a := authenticator.New(fake.NewClientBuilder().WithObjects(secret(t, nil)).Build())
 	code, got, body := post(a, review)
-	want := []string{"system:bootstrappers", "system:bootstrappers:workers"}
-	if code != 200 || !got.Status.Authenticated || got.Status.User.Username != "system:bootstrap:abc123" || !slices.Equal(got.Status.User.Groups, want) || strings.Contains(body, "0123456789") {
+	if code != 200 || !got.Status.Authenticated || got.Status.User.Username != "system:bootstrap:abc123" || !slices.Equal(got.Status.User.Groups, groups) || strings.Contains(body, "0123456789") {
 		t.Errorf("%d %s", code, body)
 	}
 	if _, got, body := post(a, strings.Replace(review, "0123456789", "9876543210", 1)); got.Status.Authenticated || got.Status.Error != "" {
 		t.Errorf("wrong secret: %s", body)
 	}
-	if _, got, body := post(authenticator.New(broken{}), review); got.Status.Authenticated || got.Status.Error == "" || strings.Contains(body, "0123456789") {
+	down, failures := authenticator.New(broken{}), 0
+	down.Failed = func(err error) {
+		if failures++; !strings.Contains(err.Error(), "the API server is down") || strings.Contains(err.Error(), "0123456789") {
+			t.Errorf("told %v", err)
+		}
+	}
+	if _, got, body := post(down, review); failures != 1 || got.Status.Authenticated || got.Status.Error == "" || strings.Contains(body, "0123456789") {
 		t.Errorf("API server down: %s", body)
+	}
+	if _, got, body := post(authenticator.New(broken{}), review); got.Status.Authenticated || got.Status.Error == "" {
+		t.Errorf("API server down, nobody is told: %s", body)
+	}
+	// No audience is vouched for: the API server compares its own with those that are asked for.
+	asked := strings.Replace(review, `"spec":{`, `"spec":{"audiences":["https://vault.example","sts.amazonaws.com"],`, 1)
+	if _, got, body := post(a, asked); !got.Status.Authenticated || len(got.Status.Audiences) != 0 || strings.Contains(body, "vault") {
+		t.Errorf("audiences: %s", body)
 	}
 	for _, bad := range []string{"", "{", `{"kind":"Pod"}`, `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1"}`, strings.Repeat(" ", 2<<20) + review} {
 		if code, _, body := post(a, bad); code != http.StatusBadRequest {

@@ -16,7 +16,7 @@ import (
 )
 
 // Cleaner deletes tokens when they end, to the second. It touches no Secret that is not a token's by type and name, and one
-// whose expiration cannot be parsed is reported, not deleted.
+// whose expiration cannot be parsed is reported, not deleted. Groups that no token can give do not keep a token beyond its end.
 type Cleaner struct {
 	// Client reads and deletes Secrets.
 	Client client.Client
@@ -50,6 +50,9 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 			warn(c.Events, &secret, "MalformedToken", "Clean", err.Error())
 		}
 		return ctrl.Result{}, nil //nolint:nilerr // nothing will change until somebody edits it
+	}
+	if config.MalformedGroups {
+		warn(c.Events, &secret, "MalformedGroups", "Clean", "the groups are not such as a token can give: it authenticates nobody; correct or delete it")
 	}
 	switch now := now(c.Now); {
 	case config.MalformedExpiration:

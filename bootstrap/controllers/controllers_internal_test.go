@@ -61,13 +61,14 @@ func TestSignerSignsForValidTokensOnly(t *testing.T) {
 		tokenSecret("good00", set("expiration", "2030-01-01T00:00:10Z")), tokenSecret("ever00", nil),
 		tokenSecret("dead00", set("expiration", "2030-01-01T00:00:00Z")), tokenSecret("odd000", set("expiration", "soon")),
 		tokenSecret("off000", set("usage-bootstrap-signing", "yes")), tokenSecret("type00", func(s *corev1.Secret) { s.Type = "Opaque" }),
+		tokenSecret("group0", set("auth-extra-groups", "x")),
 		tokenSecret("name00", set("token-id", "other0")), tokenSecret("bad000", set("token-secret", "short")),
 		tokenSecret("going0", func(s *corev1.Secret) {
 			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: now}, []string{"example.com/x"}
 		}),
 	).Build()
 	data, result := reconcileInfo(t, &Signer{Client: c, Now: func() time.Time { return now }})
-	if len(data) != 4 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-ever00"] == "" || data["other"] != "stays" {
+	if len(data) != 5 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-group0"] == "" || data["jws-kubeconfig-ever00"] == "" || data["other"] != "stays" {
 		t.Errorf("cluster-info: %v", data)
 	}
 	if result.RequeueAfter != 10*time.Second {
@@ -98,7 +99,7 @@ func TestSignerWritesNothingTwice(t *testing.T) {
 // A write that somebody else was quicker than is told, so that the manager tries again with what is there then.
 func TestSignerConflicts(t *testing.T) {
 	conflicts := 5
-	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}), tokenSecret("good00", nil)).
+	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}), tokenSecret("good00", set("expiration", "2100-01-01T00:00:00Z"))).
 		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
 			if obj.GetResourceVersion() == "" {
 				t.Error("written without a resource version")
@@ -110,12 +111,24 @@ func TestSignerConflicts(t *testing.T) {
 		}}).Build()
 	s := &Signer{Client: c}
 	for range 5 {
-		if _, err := s.Reconcile(t.Context(), ctrl.Request{NamespacedName: clusterInfoKey}); !apierrors.IsConflict(err) {
-			t.Fatalf("got %v", err)
+		result, err := s.Reconcile(t.Context(), ctrl.Request{NamespacedName: clusterInfoKey})
+		if !apierrors.IsConflict(err) || !result.IsZero() { // controller-runtime complains of an error with a result
+			t.Fatalf("got %+v, %v", result, err)
 		}
 	}
 	if data, _ := reconcileInfo(t, s); data["jws-kubeconfig-good00"] == "" {
 		t.Error("never signed")
+	}
+}
+
+// Other data takes the room of signatures: those that do not fit are dropped, and those of tokens that are gone go.
+func TestSignerCountsBinaryData(t *testing.T) {
+	configMap := info(map[string]string{"kubeconfig": "k", "jws-kubeconfig-gone00": "stale"})
+	configMap.BinaryData = map[string][]byte{"x": make([]byte, maxConfigMap-100)}
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "unsigned"})
+	data, _ := reconcileInfo(t, &Signer{Client: fake.NewClientBuilder().WithObjects(configMap, tokenSecret("good00", nil)).Build(), Unsigned: gauge})
+	if len(data) != 1 || testutil.ToFloat64(gauge) != 1 {
+		t.Errorf("cluster-info: %v", data)
 	}
 }
 
@@ -165,7 +178,10 @@ func TestCleaner(t *testing.T) {
 		"later":     {tokenSecret("abc123", set("expiration", "2030-01-01T01:00:00Z")), false, time.Hour, ""},
 		"never":     {tokenSecret("abc123", nil), false, 0, ""},
 		"malformed": {tokenSecret("abc123", set("expiration", "soon")), false, 0, "MalformedExpiration"},
-		"no token":  {tokenSecret("abc123", set("token-secret", "")), false, 0, "MalformedToken"},
+		"past, with groups that are none": {tokenSecret("abc123", func(s *corev1.Secret) {
+			s.Data["auth-extra-groups"], s.Data["expiration"] = []byte("hunter2"), []byte("2029-12-31T23:59:59Z")
+		}), true, 0, "MalformedGroups"},
+		"no token": {tokenSecret("abc123", set("token-secret", "")), false, 0, "MalformedToken"},
 		"another type": {tokenSecret("abc123", func(s *corev1.Secret) {
 			s.Type, s.Data["expiration"] = "Opaque", []byte("2029-01-01T00:00:00Z")
 		}), false, 0, ""},
@@ -188,7 +204,7 @@ func TestCleaner(t *testing.T) {
 			case event = <-recorder.Events:
 			default:
 			}
-			if !strings.Contains(event, tc.event) || tc.event == "" && event != "" || strings.Contains(event, "0123456789") {
+			if !strings.Contains(event, tc.event) || tc.event == "" && event != "" || strings.Contains(event, "0123456789") || strings.Contains(event, "hunter2") {
 				t.Errorf("event %q", event)
 			}
 		})

@@ -3,10 +3,11 @@
 // anonymous clients may read. They do the work of kubeadm and of kube-controller-manager's bootstrapsigner and
 // tokencleaner; do not run two signers.
 //
-//	if err := controllers.Publish(ctx, mgr.GetClient(), info); err != nil { ... }
-//	if err := (&controllers.Signer{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr); err != nil { ... }
-//	if err := (&controllers.Cleaner{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr); err != nil { ... }
+//	mgr, err := ctrl.NewManager(config, ctrl.Options{Cache: cache.Options{ByObject: controllers.ByObject()}})
+//	err = (&controllers.Signer{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr)
+//	err = (&controllers.Cleaner{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr)
 //
-// The rules they need are in rbac.yaml; Publish needs to create and patch what it publishes. Have the manager's cache hold the Secrets of kube-system alone
-// (cache.Options.ByObject), so that no other Secret is read.
+// Signer and Cleaner need the rules of rbac.yaml, which are for two namespaces. ByObject keeps the manager's cache to these:
+// without it the manager asks for the Secrets and ConfigMaps of the whole cluster, is refused, and ends. Publish needs to
+// create and patch what it publishes; its client may be an administrator's.
 package controllers

@@ -61,10 +61,7 @@ func start(t *testing.T, cluster *kubetest.Cluster) {
 	mgr, err := ctrl.NewManager(user, ctrl.Options{
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &skip},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}:    {Namespaces: map[string]cache.Config{bootstrap.SecretNamespace: {}}},
-			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{bootstrap.ConfigMapNamespace: {}}},
-		}},
+		Cache:      cache.Options{ByObject: controllers.ByObject()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +364,14 @@ func TestPublishRefuses(t *testing.T) {
 	if err := controllers.Publish(t.Context(), nil, nil); err == nil {
 		t.Error("nothing was published")
 	}
-	if err := controllers.Publish(t.Context(), nil, &bootstrap.ClusterInfo{Server: "http://a"}); err == nil || !strings.Contains(err.Error(), "https://") {
-		t.Errorf("got %v", err)
+	key := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte("hunter2")})
+	for want, info := range map[string]*bootstrap.ClusterInfo{
+		"https://":      {Server: "http://a"},
+		"PRIVATE KEY":   {Server: "https://a", CAData: key},
+		"no PEM certif": {Server: "https://a", CAData: []byte("garbage")},
+	} {
+		if err := controllers.Publish(t.Context(), nil, info); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
 	}
 }

@@ -24,7 +24,8 @@ import (
 )
 
 // Signer keeps the signatures in cluster-info: one for each token with the usage "signing" that has not ended, and no other.
-// It writes once however many tokens changed, and not at all if nothing did.
+// Groups do not matter to a signature: a token whose groups are malformed signs too, as with Kubernetes. It writes once
+// however many tokens changed, and not at all if nothing did.
 type Signer struct {
 	// Client reads Secrets and ConfigMaps and updates cluster-info.
 	Client client.Client
@@ -72,7 +73,7 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	tokens, next := s.signing(ctx, secrets.Items)
 	result := ctrl.Result{RequeueAfter: next}
-	signed := withSignatures(configMap.Data, tokens)
+	signed := withSignatures(&configMap, tokens)
 	if s.Unsigned != nil {
 		s.Unsigned.Set(float64(signed.dropped))
 	}
@@ -80,11 +81,14 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return result, nil
 	}
 	if signed.dropped > 0 {
-		s.warn(&configMap, "TooManyTokens", fmt.Sprintf("cluster-info is full: %d of %d tokens are not signed; delete tokens that are not needed", signed.dropped, len(tokens)))
+		s.warn(&configMap, "TooManyTokens", fmt.Sprintf("cluster-info is full: %d of %d tokens are not signed; delete tokens, or other data of the ConfigMap, that are not needed", signed.dropped, len(tokens)))
 	}
 	configMap.Data = signed.data
-	// The resource version makes this fail if somebody else has changed it; the next try reads that.
-	return result, s.Client.Update(ctx, &configMap)
+	// The resource version makes this fail if somebody else has changed it; the next try, which the error brings, reads that.
+	if err := s.Client.Update(ctx, &configMap); err != nil {
+		return ctrl.Result{}, err
+	}
+	return result, nil
 }
 
 // signing returns the tokens that sign, those that live longest first, and the time until the first of them ends.
@@ -128,10 +132,14 @@ type signatures struct {
 	dropped int // tokens for which there was no room
 }
 
-// withSignatures returns data with exactly the signatures that belong there.
-func withSignatures(data map[string]string, tokens []*bootstrap.TokenConfig) signatures {
+// withSignatures returns the data with exactly the signatures that belong there, as far as there is room next to the rest.
+func withSignatures(configMap *corev1.ConfigMap, tokens []*bootstrap.TokenConfig) signatures {
+	data := configMap.Data
 	result := signatures{data: make(map[string]string, len(data)+len(tokens))}
 	size := 0
+	for key, value := range configMap.BinaryData {
+		size += len(key) + len(value)
+	}
 	for key, value := range data {
 		if !strings.HasPrefix(key, bootstrap.SignaturePrefix) {
 			result.data[key] = value

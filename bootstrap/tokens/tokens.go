@@ -16,12 +16,17 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// Manager manages the tokens of a cluster. Its client needs create, get, list, update and delete on the Secrets of
-// kube-system. It is safe for concurrent use.
-type Manager struct{ Client client.Client }
+// Manager manages the tokens of a cluster. It is safe for concurrent use.
+type Manager struct {
+	// Client needs create, get, list, update and delete on the Secrets of kube-system.
+	Client client.Client
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
 
-// Create stores a token. A token whose ID is taken is refused, never overwritten. Without a Token a new one is generated.
-// The configuration that was stored is returned.
+// Create stores a token. A token whose ID is taken is refused, never overwritten; so is one that could not be used: without
+// usages, or with an end that is not to come once it is cut to the second. Without a Token a new one is generated. The
+// configuration that was stored is returned.
 func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*bootstrap.TokenConfig, error) {
 	if config.Token.IsZero() {
 		generated, err := bootstrap.GenerateToken()
@@ -29,6 +34,13 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 			return nil, err
 		}
 		config.Token = generated
+	}
+	config.Expires = config.Expires.Truncate(time.Second)
+	if len(config.Usages) == 0 {
+		return nil, fmt.Errorf("create bootstrap token: it has no usages; give it %q, %q or both", bootstrap.UsageSigning, bootstrap.UsageAuthentication)
+	}
+	if err := m.toCome(config.Expires); err != nil {
+		return nil, fmt.Errorf("create bootstrap token: %w", err)
 	}
 	secret, err := config.Secret()
 	if err != nil {
@@ -43,13 +55,25 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 	return &config, nil
 }
 
+// toCome refuses ends that are past.
+func (m Manager) toCome(expires time.Time) error {
+	now := time.Now
+	if m.Now != nil {
+		now = m.Now
+	}
+	if !expires.IsZero() && !expires.After(now()) {
+		return fmt.Errorf("the end %q is not to come; tokens end at whole seconds", expires.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // Listed is a token, or the Secret that should be one.
 type Listed struct {
 	// Name is the name of the Secret.
 	Name string
-	// Config is the token, nil if the Secret is malformed.
+	// Config is the token, nil if the Secret is none.
 	Config *bootstrap.TokenConfig
-	// Err says what is wrong with the Secret.
+	// Err says what is wrong with the Secret. With a Config, the token is one, but does not authenticate.
 	Err error
 }
 
@@ -65,6 +89,9 @@ func (m Manager) List(ctx context.Context) ([]Listed, error) {
 			continue
 		}
 		config, err := bootstrap.ParseSecret(&secrets.Items[i])
+		if err == nil && config.MalformedGroups {
+			err = fmt.Errorf("secret %q: its groups are not such as a token can give; it authenticates nobody", secrets.Items[i].Name)
+		}
 		list = append(list, Listed{Name: secrets.Items[i].Name, Config: config, Err: err})
 	}
 	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
@@ -83,8 +110,13 @@ func (m Manager) Delete(ctx context.Context, idOrToken string) error {
 	return nil
 }
 
-// Extend sets a new end for a token, zero for none. What else the Secret holds stays.
+// Extend sets a new end for a token, to the second and to come, zero for none. What else the Secret holds stays, also what
+// Create would refuse.
 func (m Manager) Extend(ctx context.Context, idOrToken string, expires time.Time) (*bootstrap.TokenConfig, error) {
+	expires = expires.Truncate(time.Second)
+	if err := m.toCome(expires); err != nil {
+		return nil, fmt.Errorf("extend bootstrap token: %w; delete it to end it now", err)
+	}
 	secret, config, err := m.find(ctx, idOrToken)
 	if err != nil {
 		return nil, fmt.Errorf("extend bootstrap token: %w", err)
@@ -92,19 +124,13 @@ func (m Manager) Extend(ctx context.Context, idOrToken string, expires time.Time
 	if config == nil {
 		return nil, fmt.Errorf("extend bootstrap token: secret %q is malformed; delete it and create a new one", secret.Name)
 	}
-	config.Expires = expires
-	fresh, err := config.Secret()
-	if err != nil {
+	if err := bootstrap.SetExpiration(secret, expires); err != nil {
 		return nil, fmt.Errorf("extend bootstrap token: %w", err)
-	}
-	const key = "expiration"
-	delete(secret.Data, key)
-	if end, ok := fresh.Data[key]; ok {
-		secret.Data[key] = end
 	}
 	if err := m.Client.Update(ctx, secret); err != nil {
 		return nil, fmt.Errorf("extend bootstrap token: %w", err)
 	}
+	config.Expires, config.MalformedExpiration = expires, false
 	return config, nil
 }
 

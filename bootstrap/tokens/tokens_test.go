@@ -1,6 +1,8 @@
 package tokens_test
 
 import (
+	"bytes"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -63,5 +65,70 @@ func TestManager(t *testing.T) {
 	}
 	if list, err := m.List(ctx); err != nil || len(list) != 0 {
 		t.Errorf("left: %+v, %v", list, err)
+	}
+}
+
+// What could not be used is not created.
+func TestCreateRefuses(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 5e8, time.UTC)
+	c := fake.NewClientBuilder().Build()
+	m := tokens.Manager{Client: c, Now: func() time.Time { return now }}
+	signing := []string{bootstrap.UsageSigning}
+	for want, config := range map[string]bootstrap.TokenConfig{
+		"no usages":             {},
+		"2030-01-01T00:00:00Z":  {Usages: signing, Expires: now.Add(100 * time.Millisecond)},
+		"2029-12-31T23:00:00Z":  {Usages: signing, Expires: now.Add(-time.Hour)},
+		"10000-01-01T00:00:00Z": {Usages: signing, Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		if created, err := m.Create(t.Context(), config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", want, created, err)
+		}
+	}
+	created, err := m.Create(t.Context(), bootstrap.TokenConfig{Usages: signing, Expires: now.Add(time.Second)})
+	if err != nil || !created.Expires.Equal(now.Add(time.Second).Truncate(time.Second)) {
+		t.Errorf("%+v, %v", created, err)
+	}
+}
+
+// Tokens that Kubernetes takes can be extended, whatever Create says of them, and nothing else of them changes.
+func TestExtend(t *testing.T) {
+	end := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, data := range map[string]map[string][]byte{
+		"groups without authentication": {"auth-extra-groups": []byte("system:bootstrappers:a")},
+		"malformed groups":              {"auth-extra-groups": []byte("x"), "usage-bootstrap-authentication": []byte("true")},
+		"a usage of somebody's":         {"usage-bootstrap-My_use": []byte("true")},
+		"a malformed end":               {"expiration": []byte("soon")},
+		"no usages":                     {},
+	} {
+		data["token-id"], data["token-secret"] = []byte("abc123"), []byte("0123456789abcdef")
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: maps.Clone(data)}
+		c := fake.NewClientBuilder().WithObjects(s).Build()
+		m := tokens.Manager{Client: c}
+		extended, err := m.Extend(t.Context(), "abc123", end.Add(time.Millisecond))
+		if err != nil || !extended.Expires.Equal(end) || extended.MalformedExpiration {
+			t.Errorf("%s: %+v, %v", name, extended, err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
+			t.Fatal(err)
+		}
+		data["expiration"] = []byte("2040-01-01T00:00:00Z")
+		if !maps.EqualFunc(s.Data, data, bytes.Equal) {
+			t.Errorf("%s: %q", name, s.Data)
+		}
+		for _, bad := range []time.Time{time.Now(), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+			if _, err := m.Extend(t.Context(), "abc123", bad); err == nil {
+				t.Errorf("%s: extended to %s", name, bad)
+			}
+		}
+	}
+}
+
+// A token whose groups are malformed is in the list with what is known of it.
+func TestListMalformedGroups(t *testing.T) {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: map[string][]byte{
+		"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "auth-extra-groups": []byte("hunter2-in-the-wrong-key")}}
+	list, err := tokens.Manager{Client: fake.NewClientBuilder().WithObjects(s).Build()}.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].Config == nil || list[0].Err == nil || strings.Contains(list[0].Err.Error(), "hunter2") {
+		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -2,6 +2,10 @@ package main
 
 import (
 	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +54,8 @@ func (c *cluster) info() (*bootstrap.ClusterInfo, error) {
 
 func newBootstrap() *cobra.Command {
 	c := &cluster{}
-	cmd := &cobra.Command{Use: "bootstrap", Short: "Bootstrap tokens and the discovery of clusters"}
+	cmd := &cobra.Command{Use: "bootstrap", Short: "Bootstrap tokens and the discovery of clusters",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; KUBECONFIG and ~/.kube/config otherwise")
 	cmd.AddCommand(newCreate(c), newList(c), newDelete(c), newGenerate(), newExtend(c), newJoinCommand(c), newDiscover(), newPublish(c))
 	return cmd
@@ -67,6 +72,9 @@ func newCreate(c *cluster) *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := setEnd(&config, cmd.Flags().Changed("ttl"), ttl, expires); err != nil {
+				return err
+			}
+			if err := setUsages(&config, cmd.Flags().Changed("groups")); err != nil {
 				return err
 			}
 			if len(args) == 1 {
@@ -91,7 +99,7 @@ func newCreate(c *cluster) *cobra.Command {
 	flags.DurationVar(&ttl, "ttl", 24*time.Hour, "time that the token lives, 0 for ever")
 	flags.StringVar(&expires, "expires", "", "end of the token as RFC 3339, instead of --ttl")
 	flags.StringSliceVar(&config.Usages, "usages", []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, "what the token may be used for")
-	flags.StringSliceVar(&config.Groups, "groups", []string{"system:bootstrappers:kubeadm:default-node-token"}, "extra groups of the token's user")
+	flags.StringSliceVar(&config.Groups, "groups", []string{"system:bootstrappers:kubeadm:default-node-token"}, "extra groups of the token's user, if it has the usage authentication")
 	flags.StringVar(&config.Description, "description", "", "what the token is for")
 	return cmd
 }
@@ -117,6 +125,23 @@ func setEnd(config *bootstrap.TokenConfig, ttlChanged bool, ttl time.Duration, e
 		config.Expires = end
 	case ttl > 0:
 		config.Expires = time.Now().Add(ttl).UTC().Truncate(time.Second)
+	}
+	return nil
+}
+
+// setUsages takes the usages that Kubernetes knows, and leaves the default groups to tokens that can have some.
+func setUsages(config *bootstrap.TokenConfig, groupsChanged bool) error {
+	known := []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}
+	for _, usage := range config.Usages {
+		if !slices.Contains(known, usage) {
+			return fmt.Errorf("--usages is %s or both, not %.100q", strings.Join(known, ", "), usage)
+		}
+	}
+	if len(config.Usages) == 0 {
+		return fmt.Errorf("--usages is %s or both, not nothing", strings.Join(known, ", "))
+	}
+	if !groupsChanged && !config.Allows(bootstrap.UsageAuthentication) {
+		config.Groups = nil
 	}
 	return nil
 }
@@ -198,7 +223,8 @@ func newExtend(c *cluster) *cobra.Command {
 }
 
 func newJoinCommand(c *cluster) *cobra.Command {
-	return &cobra.Command{
+	var server string
+	cmd := &cobra.Command{
 		Use:   "join-command <token>",
 		Short: "Print the kubeadm command that joins the cluster of the kubeconfig",
 		Args:  cobra.ExactArgs(1),
@@ -211,12 +237,34 @@ func newJoinCommand(c *cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if server != "" {
+				info.Server = server
+			}
 			line, err := info.JoinCommand(token)
 			if err != nil {
 				return err
 			}
-			return say(cmd, "%s", line)
+			if err := say(cmd, "%s", line); err != nil {
+				return err
+			}
+			warnOfLoopback(cmd, info.Server)
+			return nil
 		},
+	}
+	cmd.Flags().StringVar(&server, "server", "", serverUsage)
+	return cmd
+}
+
+const serverUsage = "https URL under which machines reach the API server, if not that of the kubeconfig"
+
+// warnOfLoopback is for kubeconfigs of kind, or of a tunnel: nobody else reaches the cluster there.
+func warnOfLoopback(cmd *cobra.Command, server string) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip.IsLoopback() {
+		cmd.PrintErrf("warning: other machines cannot reach %s; name an address that they can with --server\n", server)
 	}
 }
 
@@ -241,9 +289,13 @@ func newPublish(c *cluster) *cobra.Command {
 			if err := controllers.Publish(cmd.Context(), m.Client, info); err != nil {
 				return err
 			}
-			return say(cmd, "cluster-info names %s", info.Server)
+			if err := say(cmd, "cluster-info names %s", info.Server); err != nil {
+				return err
+			}
+			warnOfLoopback(cmd, info.Server)
+			return nil
 		},
 	}
-	cmd.Flags().StringVar(&server, "server", "", "https URL under which clients reach the API server, if not that of the kubeconfig")
+	cmd.Flags().StringVar(&server, "server", "", serverUsage)
 	return cmd
 }

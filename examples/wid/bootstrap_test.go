@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +49,7 @@ func TestBootstrapCommands(t *testing.T) {
 	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig(t)
 	bootstrap := func(args ...string) string { return must(t, append([]string{"bootstrap", kubeconfig}, args...)...) }
 
-	if out := bootstrap("publish"); !strings.HasPrefix(out, "cluster-info names https://127.0.0.1:") {
+	if out := bootstrap("publish"); !strings.HasPrefix(out, "cluster-info names https://127.0.0.1:") || !strings.Contains(out, "warning: other machines cannot reach") {
 		t.Error(out)
 	}
 	token := bootstrap("create", "--ttl=1h", "--description=for the test")
@@ -63,6 +66,9 @@ func TestBootstrapCommands(t *testing.T) {
 		}
 	}
 	if out := bootstrap("extend", token, "--ttl=0"); !strings.HasSuffix(out, "ends never") || strings.Contains(out, token) {
+		t.Error(out)
+	}
+	if out := bootstrap("join-command", token, "--server=https://10.0.0.1:6443"); !strings.HasPrefix(out, "kubeadm join 10.0.0.1:6443 --token ") || strings.Contains(out, "warning") {
 		t.Error(out)
 	}
 	join := strings.Fields(bootstrap("join-command", token))
@@ -87,6 +93,7 @@ func TestBootstrapCommands(t *testing.T) {
 	if theirs := strings.TrimSpace(string(created)); !strings.Contains(bootstrap("list"), theirs) || !strings.Contains(bootstrap("delete", theirs), theirs[:6]) {
 		t.Errorf("their token %q is not listed or not deleted", theirs)
 	}
+	checkOddTokens(t, bootstrap)
 	id := token[:6]
 	if out := bootstrap("delete", id); !strings.Contains(out, id) {
 		t.Error(out)
@@ -94,6 +101,17 @@ func TestBootstrapCommands(t *testing.T) {
 	if out := bootstrap("list"); strings.Contains(out, id) {
 		t.Error(out)
 	}
+}
+
+// checkOddTokens has a token that only signs, and descriptions that would change the table or the terminal.
+func checkOddTokens(t *testing.T, bootstrap func(args ...string) string) {
+	t.Helper()
+	signs := bootstrap("create", "--usages=signing", "--description=x\ny\tz\x1b[31mred")
+	out := bootstrap("list")
+	if !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(signs)+` .* signing +x y z \[31mred$`).MatchString(out) || strings.ContainsAny(out, "\t\x1b") {
+		t.Errorf("%q", out)
+	}
+	bootstrap("delete", signs)
 }
 
 func TestBootstrapMistakes(t *testing.T) {
@@ -111,10 +129,28 @@ func TestBootstrapMistakes(t *testing.T) {
 		"64 hexadecimal digits":     {"discover", "127.0.0.1:1", "--token", token, "--ca-cert-hash", "sha256:12"},
 		"neither a server nor pins": {"discover", "127.0.0.1:1", "--discovery-file", "x"},
 		"only https URLs":           {"discover", "--discovery-file", "http://127.0.0.1:1/x"},
+		"nor what goes with them":   {"discover", "--discovery-file", "x", "--unsafe-skip-ca-verification"},
+		"--timeout is more than 0":  {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"},
+		"in a folder that is there": {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
+		`not "signin"`:              {"create", "--usages=signin"},
+		"not nothing":               {"create", "--usages="},
+		`unknown command "bogus"`:   {"bogus"},
 	} {
 		out, err := wid(t, "", append([]string{"bootstrap"}, args...)...)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(out+err.Error(), token) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// Standard input that does not end is not waited for any longer than --timeout says.
+func TestDiscoverTimesOut(t *testing.T) {
+	never, end := io.Pipe()
+	defer end.Close() //nolint:errcheck // ends the read that was left
+	root := newRoot()
+	root.SetArgs([]string{"bootstrap", "discover", "--discovery-file", "-", "--timeout", "1ms"})
+	root.SetIn(never)
+	if err := root.ExecuteContext(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
 	}
 }

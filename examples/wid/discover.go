@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,10 +14,10 @@ import (
 )
 
 type discoverFlags struct {
-	token, file, output string
-	pins                []string
-	unsafe              bool
-	timeout             time.Duration
+	token, file, output, serverName string
+	pins                            []string
+	unsafe                          bool
+	timeout                         time.Duration
 }
 
 func newDiscover() *cobra.Command {
@@ -45,23 +49,20 @@ func newDiscover() *cobra.Command {
 	flags.StringVar(&f.file, "discovery-file", "", "file, https URL, or - for standard input, with the cluster's information")
 	flags.StringSliceVar(&f.pins, "ca-cert-hash", nil, "pin of the cluster's certificate authority, sha256:<hex>; may be repeated")
 	flags.BoolVar(&f.unsafe, "unsafe-skip-ca-verification", false, "trust whoever knows the token, without a pin")
-	flags.StringVarP(&f.output, "file", "f", "", "file to write, mode 0600; standard output otherwise")
+	flags.StringVar(&f.serverName, "tls-server-name", "", "name to check the server's certificate against, if it is not that of the address")
+	flags.StringVarP(&f.output, "file", "f", "", "kubeconfig to write, mode 0600; standard output otherwise")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster")
 	return cmd
 }
 
 func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.ClusterInfo, error) {
-	switch {
-	case (f.token == "") == (f.file == ""):
-		return nil, errors.New("pass one of --token and --discovery-file")
-	case f.file != "" && (len(args) > 0 || len(f.pins) > 0):
-		return nil, errors.New("--discovery-file takes neither a server nor pins: the file is what is trusted")
-	case f.file != "":
-		return bootstrap.Load(cmd.Context(), f.file, cmd.InOrStdin())
-	case len(args) != 1:
-		return nil, errors.New("name the server, as host:port")
-	case len(f.pins) == 0 && !f.unsafe:
-		return nil, errors.New("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust whoever knows the token")
+	if err := f.check(args); err != nil {
+		return nil, err
+	}
+	if f.file != "" {
+		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+		defer cancel()
+		return bootstrap.Load(ctx, f.file, cmd.InOrStdin())
 	}
 	token, err := bootstrap.ParseToken(f.token)
 	if err != nil {
@@ -71,10 +72,33 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if err != nil {
 		return nil, err
 	}
-	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout),
+	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout), bootstrap.WithServerName(f.serverName),
 		bootstrap.WithProgress(func(s string) { cmd.PrintErrln("waiting:", s) })}
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
 	return bootstrap.Discover(cmd.Context(), args[0], token, opts...)
+}
+
+// check finds mistakes before the cluster is waited for.
+func (f *discoverFlags) check(args []string) error {
+	switch {
+	case (f.token == "") == (f.file == ""):
+		return errors.New("pass one of --token and --discovery-file")
+	case f.timeout <= 0:
+		return fmt.Errorf("--timeout is more than 0, not %s", f.timeout)
+	case f.file != "" && (len(args) > 0 || len(f.pins) > 0 || f.unsafe || f.serverName != ""):
+		return errors.New("--discovery-file takes neither a server nor pins nor what goes with them: the file is what is trusted")
+	case f.file == "" && len(args) != 1:
+		return errors.New("name the server, as host:port")
+	case f.file == "" && len(f.pins) == 0 && !f.unsafe:
+		return errors.New("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust whoever knows the token")
+	case f.output == "":
+		return nil
+	}
+	folder := filepath.Dir(f.output)
+	if stat, err := os.Stat(folder); err != nil || !stat.IsDir() {
+		return fmt.Errorf("--file is in a folder that is there, not in %q", folder)
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/bootstrap/tokens"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // listed is a token in the output of list. Whoever may read the Secrets may see the whole token.
@@ -89,16 +90,17 @@ func printList(out io.Writer, format string, rows []listed) error {
 	return fmt.Errorf("--output is table, json or yaml, not %q", format)
 }
 
+// printTable keeps what strangers wrote to one line each, and away from the terminal's controls.
 func printTable(out io.Writer, rows []listed) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tEXTRA GROUPS\tDESCRIPTION") // Flush tells
 	for _, r := range rows {
 		if r.Error != "" {
-			_, _ = fmt.Fprintf(w, "<%s>\t\t\t\t\t%s\n", r.Name, r.Error)
+			_, _ = fmt.Fprintf(w, "<%s>\t\t\t\t\t%s\n", r.Name, redact.Text(r.Error))
 			continue
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Token, ttl(r.Expires), orNever(r.Expires),
-			strings.Join(r.Usages, ","), strings.Join(r.Groups, ","), r.Description)
+			strings.Join(r.Usages, ","), strings.Join(r.Groups, ","), redact.Text(r.Description))
 	}
 	return w.Flush()
 }

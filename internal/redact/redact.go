@@ -10,20 +10,24 @@ import (
 )
 
 // Secret holds a string that no printing, logging or encoding package gets to see, even where it sits in a field of
-// a struct that is printed by reflection: there it shows as an address. The zero value is the empty string.
+// a struct that is printed by reflection: there it shows as an address. The zero value is the empty string. A Secret is equal
+// to its copies, for == and reflect.DeepEqual, and to no other, whatever it holds; compare what Reveal returns.
 type Secret struct {
-	value *string
+	held *held
 }
 
+// held is a pointer away, so that Secrets can be compared, and has a function, since reflection follows pointers to strings.
+type held struct{ reveal func() string }
+
 // New returns a Secret that holds value.
-func New(value string) Secret { return Secret{&value} }
+func New(value string) Secret { return Secret{&held{func() string { return value }}} }
 
 // Reveal returns what is held.
 func (s Secret) Reveal() string {
-	if s.value == nil {
+	if s.held == nil {
 		return ""
 	}
-	return *s.value
+	return s.held.reveal()
 }
 
 const mark = "[redacted]"

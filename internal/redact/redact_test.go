@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -45,6 +46,35 @@ func TestSecretNeverPrints(t *testing.T) {
 	if got := (redact.Secret{}).Reveal(); got != "" {
 		t.Errorf("zero Secret reveals %q", got)
 	}
+}
+
+// Packages that compare in tests print by reflection alone when they find a difference, and follow pointers.
+func TestSecretIsOutOfReachOfReflection(t *testing.T) {
+	secret := redact.New(canary)
+	if walked := walk(reflect.ValueOf(struct{ S redact.Secret }{secret})); strings.Contains(walked, canary) {
+		t.Errorf("reflection gets at %s", walked)
+	}
+	copied := secret
+	if copied != secret || !reflect.DeepEqual([]redact.Secret{copied}, []redact.Secret{secret}) {
+		t.Error("a copy is not equal")
+	}
+}
+
+// walk collects all strings that can be reached without calling a method.
+func walk(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.String:
+		return v.String()
+	case reflect.Pointer, reflect.Interface:
+		return walk(v.Elem())
+	case reflect.Struct:
+		var all string
+		for i := range v.NumField() {
+			all += walk(v.Field(i))
+		}
+		return all
+	}
+	return ""
 }
 
 func TestText(t *testing.T) {

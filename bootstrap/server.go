@@ -1,0 +1,60 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// serverURL accepts https URLs without anything that has no place in the address of an API server. Host and port are
+// strict, since they end up in commands that people paste into a shell, and since a mistake is better told at once than
+// after a time-out.
+func serverURL(server string) (*url.URL, error) {
+	u, err := url.Parse(server)
+	switch {
+	case strings.Contains(server, "@") && (err != nil || u.User != nil): // a password must not be repeated
+		return nil, errors.New("the server has to be https://<host>[:<port>], without a user name or a password")
+	case err != nil || u.Scheme != "https" || strings.ContainsAny(server, "?#"):
+		return nil, fmt.Errorf("the server has to be https://<host>[:<port>], not %.200q", server)
+	case !validHost(u.Hostname()) || !validPort(u):
+		return nil, fmt.Errorf("the server has to be https://<host>[:<port>] with a DNS name or an IP address (IPv6 in brackets) "+
+			"and a port of 1 to 65535, not %.200q", server)
+	}
+	return u, nil
+}
+
+// maxName is the length of a DNS name, in bytes.
+const maxName = 253
+
+// dnsName also takes the underscores that some local names have. A last part of digits alone is an IP address with a slip.
+var (
+	dnsName   = regexp.MustCompile(`\A[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\z`)
+	allDigits = regexp.MustCompile(`(?:\A|\.)[0-9]+\.?\z`)
+)
+
+// validHost takes no zones: they mean something on one machine only.
+func validHost(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Zone() == ""
+	}
+	return len(host) <= maxName && dnsName.MatchString(host) && !allDigits.MatchString(host)
+}
+
+func validPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && port > 0
+}
+
+func hostPort(u *url.URL) string {
+	if u.Port() == "" {
+		return u.Host + ":443"
+	}
+	return u.Host
+}
