@@ -17,6 +17,9 @@ const opChainRole = "assume a further role"
 // assumeRole goes on from one role to the next (role chaining).
 func (p *Provider) assumeRole(ctx context.Context, from *Token, session string, role *chainedRole, opts *auth.Options,
 ) (*Token, error) {
+	if err := p.checkPartition(role.RoleARN, opts); err != nil {
+		return nil, err
+	}
 	client, err := p.stsClient(opts, from.provider())
 	if err != nil {
 		return nil, err

@@ -193,7 +193,7 @@ func durationSeconds(opts *auth.Options) *int32 {
 	if d == nil {
 		return nil
 	}
-	seconds := int32(d.Duration / time.Second)
+	seconds := int32(d.Duration / time.Second) //nolint:gosec // 12 hours at most
 	return &seconds
 }
 

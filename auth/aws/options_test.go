@@ -201,6 +201,12 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestRoleChainingStaysInThePartition(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws-cn:iam::210987654321:role/target"}))
+	checkError(t, err, auth.ErrMisconfigured, "aws-cn", `partition "aws"`)
+}
+
 // Whatever shapes the session keeps cached credentials apart, and what was given to an option may change afterwards.
 func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	w := newWorld(t).chain(func(trust *authtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
