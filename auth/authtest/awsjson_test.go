@@ -208,7 +208,7 @@ func TestEKSTokens(t *testing.T) {
 	if id, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
 		t.Errorf("got %+v, %v", id, err)
 	}
-	replace := func(old, new string) string { return token(strings.Replace(good, old, new, 1)) }
+	replace := func(old, by string) string { return token(strings.Replace(good, old, by, 1)) }
 	for name, tc := range map[string]struct{ token, want string }{
 		"no prefix":         {strings.TrimPrefix(token(good), "k8s-aws-v1."), "prefix"},
 		"padded":            {"k8s-aws-v1." + base64.URLEncoding.EncodeToString([]byte(good+"&x")) + "=", "illegal base64"},
