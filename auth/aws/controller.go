@@ -138,7 +138,7 @@ func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.Crede
 // chainClient is of the SDK's own type where the options name none, since the SDK adds AWS_CA_BUNDLE to that.
 func (p *Provider) chainClient(opts *auth.Options) config.HTTPClient {
 	if opts.HTTPClient != nil {
-		return opts.HTTPClient
+		return transport.Guard(opts.HTTPClient)
 	}
 	proxy := transport.ProxyFunc(opts.ProxyURL)
 	return awshttp.NewBuildableClient().

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
@@ -41,6 +42,9 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 	var response *awshttp.ResponseError
 	if errors.As(err, &response) {
 		e.StatusCode, e.RequestID = response.HTTPStatusCode(), redact.Text(response.ServiceRequestID(), secrets...)
+		if response.Response != nil && response.Response.Response != nil {
+			e.Wait = transport.RetryAfter(response.Response.Header, time.Now())
+		}
 	}
 	if e.StatusCode/100 == 3 {
 		e.Message = "it answers with a redirect, which is not followed"
@@ -65,6 +69,9 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 	case strings.HasPrefix(code, "Throttl"), code == "RequestLimitExceeded", code == "TooManyRequestsException",
 		status == http.StatusTooManyRequests:
 		return auth.ErrThrottled, ""
+	case code == "", code == "UnknownError":
+		// Somebody on the way has answered, who has judged nothing.
+		return auth.ErrUnavailable, "check what answers for AWS: a proxy, perhaps"
 	case status >= http.StatusInternalServerError, code == "ServerException", code == "ServiceUnavailableException", code == "IDPCommunicationError", cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
 	case strings.Contains(message, "Signature expired"), strings.Contains(message, "Signature not yet current"):

@@ -129,6 +129,9 @@ func dualStack(on bool) aws.DualStackEndpointState {
 // maxSession is what no session of AWS lives longer than, with an hour for clocks that differ.
 const maxSession = 13 * time.Hour
 
+// maxAccessKeyID is from the model of IAM, in characters.
+const maxAccessKeyID = 128
+
 // sessionToken takes over what STS answered, if it is whole.
 func sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string, now time.Time,
 ) (*Token, error) {
@@ -142,6 +145,8 @@ func sessionToken(operation string, c *types.Credentials, user *types.AssumedRol
 		return nil, incomplete("it holds no credentials")
 	case aws.ToString(c.AccessKeyId) == "":
 		return nil, incomplete("AccessKeyId is missing")
+	case !allOf(*c.AccessKeyId, "_") || len(*c.AccessKeyId) > maxAccessKeyID:
+		return nil, incomplete("AccessKeyId is malformed") // it shows in logs
 	case aws.ToString(c.SecretAccessKey) == "":
 		return nil, incomplete("SecretAccessKey is missing")
 	case aws.ToString(c.SessionToken) == "":

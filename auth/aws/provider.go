@@ -12,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -66,7 +67,7 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	if opts.STSEndpoint != "" {
 		if err := checkSTSEndpoint(opts.STSEndpoint, p.AllowedSTSHosts); err != nil {
 			return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-				Message: fmt.Sprintf("the STS endpoint %q is refused: %v", opts.STSEndpoint, err),
+				Message: fmt.Sprintf("the STS endpoint %q is refused: %v", redact.URL(opts.STSEndpoint), err),
 				Remedy:  "use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com"}
 		}
 	}

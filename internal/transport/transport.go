@@ -115,6 +115,11 @@ func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
 	if given == nil {
 		return p.Client(proxy, "")
 	}
+	return Guard(given), nil
+}
+
+// Guard returns a copy of a client that follows no redirect, reads bounded answers, and has a time-out.
+func Guard(given *http.Client) *http.Client {
 	guarded := *given
 	if guarded.Transport == nil {
 		guarded.Transport = http.DefaultTransport
@@ -124,7 +129,7 @@ func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
 	if guarded.Timeout == 0 {
 		guarded.Timeout = RequestTimeout
 	}
-	return &guarded, nil
+	return &guarded
 }
 
 // checkProxy words a proxy's refusal itself: its own words could repeat what it was sent, such as a password.
