@@ -23,6 +23,7 @@ const (
 	opMetadata = "ask the metadata server about the GKE cluster"
 
 	metadataHost = "metadata.google.internal"
+	metadataPath = "/computeMetadata/v1/"
 	// metadataHostVariable names another host, as in Google's libraries.
 	metadataHostVariable = "GCE_METADATA_HOST"
 	metadataDialTimeout  = 2 * time.Second
@@ -40,16 +41,18 @@ func (m *metadataClient) httpClient(p *Provider, opts *auth.Options) (*http.Clie
 		return p.transports.For(opts.HTTPClient, nil)
 	}
 	m.once.Do(func() {
-		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.Bounded(&http.Transport{
+		direct := &http.Transport{
 			DialContext:     (&net.Dialer{Timeout: metadataDialTimeout}).DialContext,
 			IdleConnTimeout: metadataTimeout, // it is asked once an hour
-		})}
+		}
+		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.Bounded(direct)}
 	})
 	return m.client, nil
 }
 
 // get returns what the metadata server has at a path. An answer that is not from a metadata server is not taken for one.
-func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Options, operation, path string) (transport.Answer, error) {
+func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Options, operation, path string,
+) (transport.Answer, error) {
 	client, err := m.httpClient(p, opts)
 	if err != nil {
 		return transport.Answer{}, err
@@ -59,7 +62,7 @@ func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Option
 		host = metadataHost
 	}
 	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/computeMetadata/v1/"+path, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // whoever runs the controller names the host
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +86,7 @@ func isNotFound(answer transport.Answer) bool { return answer.Status == http.Sta
 // metadataError takes the reason from the text, which is all there is.
 func metadataError(operation, path string, answer transport.Answer) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Message: fmt.Sprintf("the metadata server has no %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+		Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
 	switch {
 	case answer.Status == http.StatusTooManyRequests:
@@ -95,7 +98,8 @@ func metadataError(operation, path string, answer transport.Answer) *auth.Error 
 	}
 	if strings.HasPrefix(text, "Unable to generate access token") {
 		e.Message = redact.Text(text)
-		e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or remove its annotation"
+		e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or remove " +
+			"its annotation"
 	}
 	return e
 }
@@ -159,7 +163,8 @@ func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight 
 
 func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
 	var values [3]string
-	for i, path := range []string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"} {
+	paths := [...]string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"}
+	for i, path := range paths {
 		answer, err := p.metadata.get(ctx, p, opts, opMetadata, path)
 		if err != nil {
 			return nil, err
@@ -181,8 +186,8 @@ func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeClu
 	return c, nil
 }
 
-// outsideGKE says what to do where there is no cluster to ask about. A name that does not exist tells that for sure; anything
-// else may pass.
+// outsideGKE says what to do where there is no cluster to ask about. A name that does not exist tells that for sure;
+// anything else may pass.
 func outsideGKE(err error) error {
 	var known *auth.Error
 	if !errors.As(err, &known) {
