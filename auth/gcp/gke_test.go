@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -161,8 +162,10 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 	}))
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
-	audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), *account("tenant-a", "gke"), &auth.Options{})
-	if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
-		t.Errorf("got %q, %v", audiences, err)
+	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), *account("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
+		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
+			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
+		}
 	}
 }
