@@ -18,7 +18,7 @@ func TestHosts(t *testing.T) {
 			[]string{"", "GCR.io", "fr.gcr.io", ".gcr.io", "a.b-docker.pkg.dev", "-docker.pkg.dev", "a--docker.pkg.dev.", "pkg.dev"}},
 		{"Git", gcpname.IsGitHost,
 			[]string{"i-1-git.us-central1.sourcemanager.dev", "a-b-c-123-git.us-central1.p.sourcemanager.dev"},
-			[]string{"", "i-git.us-central1.sourcemanager.dev", "i-0-git.us.sourcemanager.dev", "i-1-git.p.p.sourcemanager.dev",
+			[]string{"", "i-git.us-central1.sourcemanager.dev", "i-0-git.us.sourcemanager.dev",
 				"i-1-ssh.us.sourcemanager.dev", "i-1-git..sourcemanager.dev", strings.Repeat("i", 60) + "-1-git.us.sourcemanager.dev"}},
 		{"DNS endpoint", gcpname.IsDNSEndpoint,
 			[]string{"gke-0a1b-123.us-central1.gke.goog", "x.gke.goog"},
