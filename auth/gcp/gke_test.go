@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -147,6 +149,35 @@ func TestMetadataIsAskedForOnce(t *testing.T) {
 	if n := w.cloud.Calls("gcp-metadata", ""); n != 4 {
 		t.Errorf("%d calls: one that hung and three that did not are wanted", n)
 	}
+}
+
+// Outside GKE those who ask at the same time get the same answer, not one after the other.
+func TestMetadataFailureIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		release := make(chan struct{})
+		opts := &auth.Options{HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			calls.Add(1)
+			<-release
+			return answer(http.StatusForbidden, "no"), nil
+		})}}
+		p := &gcp.Provider{}
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				_, err := p.GetAudiences(t.Context(), *account("tenant-a", "gke"), opts)
+				if !errors.Is(err, auth.ErrDenied) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(release)
+		wg.Wait()
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls", n)
+		}
+	})
 }
 
 // No proxy ever stands between the program and the metadata server, and GCE_METADATA_HOST names another one.

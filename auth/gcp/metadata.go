@@ -119,7 +119,14 @@ type clusterLoader struct {
 	loaded atomic.Pointer[gkeCluster]
 
 	mu     sync.Mutex
-	flight chan struct{} // closed when whoever asks has an answer
+	flight *clusterFlight
+}
+
+// clusterFlight is one try. Its result is set before done is closed: neither error nor given up means that it went well.
+type clusterFlight struct {
+	done    chan struct{}
+	err     error
+	givenUp bool // the context of whoever asked has ended
 }
 
 func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
@@ -128,37 +135,48 @@ func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeClus
 		if c := l.loaded.Load(); c != nil {
 			return c, nil
 		}
-		l.mu.Lock()
-		flight := l.flight
-		if flight == nil {
-			flight = make(chan struct{})
-			l.flight = flight
-			l.mu.Unlock()
+		flight, mine := l.join()
+		if mine {
 			return p.learnCluster(ctx, opts, flight)
 		}
-		l.mu.Unlock()
 		select {
-		case <-flight: // if that failed, it is the next one's turn
+		case <-flight.done:
 		case <-ctx.Done():
 			return nil, unreachable(opMetadata, ctx.Err())
+		}
+		// If whoever has asked has given up, it is the next one's turn. What went wrong otherwise is for all who waited.
+		if flight.err != nil && !flight.givenUp {
+			return nil, flight.err
 		}
 	}
 }
 
-func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight chan struct{}) (*gkeCluster, error) {
+// join returns the try that is under way, or a new one for the caller to make.
+func (l *clusterLoader) join() (flight *clusterFlight, mine bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flight != nil {
+		return l.flight, false
+	}
+	l.flight = &clusterFlight{done: make(chan struct{})}
+	return l.flight, true
+}
+
+func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight *clusterFlight) (*gkeCluster, error) {
 	l := &p.cluster
 	defer func() {
+		flight.givenUp = ctx.Err() != nil
 		l.mu.Lock()
 		l.flight = nil
 		l.mu.Unlock()
-		close(flight)
+		close(flight.done)
 	}()
 	c, err := p.loadCluster(ctx, opts)
-	if err != nil {
-		return nil, outsideGKE(err)
+	flight.err = outsideGKE(err)
+	if err == nil {
+		l.loaded.Store(c)
 	}
-	l.loaded.Store(c)
-	return c, nil
+	return c, flight.err
 }
 
 func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
