@@ -67,8 +67,9 @@ type GCPIdentity struct {
 }
 
 func newGCP(c *Cloud) *GCP {
-	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{}, accounts: map[string]GCPServiceAccount{},
-		tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{}, buckets: map[string]GCSBucket{}, readers: map[string][]string{}}
+	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
+		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
+		buckets: map[string]GCSBucket{}, readers: map[string][]string{}}
 }
 
 func (g *GCP) services() []service {

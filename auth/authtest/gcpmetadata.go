@@ -33,7 +33,9 @@ func (g *GCP) serveMetadata(w http.ResponseWriter, r *http.Request, host string)
 	h := w.Header()
 	h.Set("Metadata-Flavor", "Google")
 	h.Set("Server", "GKE Metadata Server")
-	fault, ok := g.cloud.begin(w, r, call, func(f Fault) { g.send(w, r, nil, f.Status, "text/plain; charset=utf-8", []byte(f.Message)) })
+	fault, ok := g.cloud.begin(w, r, call, func(f Fault) {
+		g.send(w, r, nil, f.Status, "text/plain; charset=utf-8", []byte(f.Message))
+	})
 	if !ok {
 		return
 	}

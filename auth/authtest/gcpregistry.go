@@ -41,14 +41,15 @@ func (g *GCP) readersOf(host, path string) (name string, readers []string) {
 	return host + "/" + path, nil
 }
 
-// serveRegistry is the front of Artifact Registry: the token endpoint /v2/token and everything below /v2/, for callers with an
-// access token as the password of oauth2accesstoken, or as a bearer token.
+// serveRegistry is the front of Artifact Registry: the token endpoint /v2/token and everything below /v2/, for callers with
+// an access token as the password of oauth2accesstoken, or as a bearer token.
 func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string) {
 	action := "pull"
 	if r.URL.Path == "/v2/token" {
 		action = "token"
 	}
-	call := Call{Service: "artifactregistry", Action: action, Host: host, Parameters: map[string]string{"path": r.URL.Path, "scope": r.URL.Query().Get("scope")}}
+	call := Call{Service: "artifactregistry", Action: action, Host: host, Parameters: map[string]string{
+		"path": r.URL.Path, "scope": r.URL.Query().Get("scope")}}
 	fault, ok := g.cloud.begin(w, r, call, func(f Fault) { g.refuseRegistry(w, r, nil, f.Status, f.Code, f.Message) })
 	if !ok {
 		return
@@ -75,7 +76,8 @@ func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string)
 	switch {
 	case action == "token":
 		left := caller.Expiration.Sub(g.cloud.time())
-		g.send(w, r, fault, http.StatusOK, "application/json", googleLine(map[string]any{"token": token, "expires_in": int(left / time.Second)}))
+		g.send(w, r, fault, http.StatusOK, "application/json",
+			googleLine(map[string]any{"token": token, "expires_in": int(left / time.Second)}))
 	case registry != nil:
 		registry.ServeHTTP(w, r)
 	case r.URL.Path == "/v2/":
@@ -86,7 +88,8 @@ func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string)
 }
 
 func (g *GCP) refuseRegistry(w http.ResponseWriter, r *http.Request, fault *Fault, status int, code, message string) {
-	g.send(w, r, fault, status, "application/json", googleLine(map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}}))
+	g.send(w, r, fault, status, "application/json",
+		googleLine(map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}}))
 }
 
 // garCredential returns the access token that came with the request.
@@ -119,8 +122,8 @@ func garRepository(r *http.Request) string {
 	return ""
 }
 
-// serveGit is the beginning of Git over HTTPS at Secure Source Manager: GET <repository>[.git]/info/refs, for callers with an
-// access token as a password, whatever the user, or as a bearer token. There are no refs.
+// serveGit is the beginning of Git over HTTPS at Secure Source Manager: GET <repository>[.git]/info/refs, for callers with
+// an access token as a password, whatever the user, or as a bearer token. There are no refs.
 func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	path, isRefs := strings.CutSuffix(r.URL.Path, "/info/refs")
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), ".git")
@@ -135,12 +138,12 @@ func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 		token, _ = garCredential(r)
 	}
 	caller, valid := g.authenticate(token)
-	service := r.URL.Query().Get("service")
+	service := gitService(r.URL.Query().Get("service"))
 	switch _, readers := g.readersOf(host, path); {
 	case !valid:
 		w.Header().Set("WWW-Authenticate", `Basic realm="Secure Source Manager"`)
 		g.send(w, r, fault, http.StatusUnauthorized, plain, []byte("Unauthorized\n"))
-	case !isRefs || service != "git-upload-pack" && service != "git-receive-pack" || readers == nil:
+	case !isRefs || service == "" || readers == nil:
 		g.send(w, r, fault, http.StatusNotFound, plain, []byte("Not found.\n"))
 	case !caller.isOneOf(readers):
 		g.send(w, r, fault, http.StatusForbidden, plain, []byte("Forbidden\n"))
@@ -150,4 +153,14 @@ func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 			4+40+len(" capabilities^{}\x00agent=authtest\n"), strings.Repeat("0", 40))
 		g.send(w, r, fault, http.StatusOK, "application/x-"+service+"-advertisement", []byte(body))
 	}
+}
+
+// gitService knows the services of Git's smart protocol.
+func gitService(name string) string {
+	for _, known := range []string{"git-upload-pack", "git-receive-pack"} {
+		if name == known {
+			return known
+		}
+	}
+	return ""
 }

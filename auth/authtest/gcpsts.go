@@ -69,7 +69,8 @@ func (g *GCP) RemoveWorkloadIdentityProvider(name string) {
 func (g *GCP) SetGKEIdentityNamespace(project, number, location, cluster string, issuer string, fetch *http.Client) {
 	universe := g.universeDomain()
 	pool := project + ".svc.id.goog"
-	audience := fmt.Sprintf("identitynamespace:%s:https://container.%s/v1/projects/%s/locations/%s/clusters/%s", pool, universe, project, location, cluster)
+	audience := fmt.Sprintf("identitynamespace:%s:https://container.%s/v1/projects/%s/locations/%s/clusters/%s",
+		pool, universe, project, location, cluster)
 	config := WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +119,8 @@ func (g *GCP) serveSTS(w http.ResponseWriter, r *http.Request, host string) {
 		return
 	}
 	if r.URL.Path != "/v1/token" || r.Method != http.MethodPost {
-		g.send(w, r, fault, http.StatusNotFound, "text/html; charset=UTF-8", []byte("<!DOCTYPE html>\n<title>Error 404 (Not Found)!!1</title>\n"))
+		g.send(w, r, fault, http.StatusNotFound, "text/html; charset=UTF-8",
+			[]byte("<!DOCTYPE html>\n<title>Error 404 (Not Found)!!1</title>\n"))
 		return
 	}
 	answer, refused := map[string]any(nil), refuseExchange("invalid_request", "Request body cannot be parsed.")
@@ -160,7 +162,8 @@ func (g *GCP) exchange(r *http.Request) (map[string]any, *stsRefusal) {
 	}
 	audience := form.Get("audience")
 	if !g.audiencePattern().MatchString(audience) {
-		return nil, refuseExchange("invalid_request", `Invalid value for "audience". This value should be the full resource name of the Identity Provider. `+
+		return nil, refuseExchange("invalid_request", `Invalid value for "audience". `+
+			`This value should be the full resource name of the Identity Provider. `+
 			`See https://cloud.google.com/iam/docs/reference/sts/rest/v1/TopLevel/token for the list of possible formats.`)
 	}
 	if form.Get("scope") == "" {
@@ -205,7 +208,8 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 		return claims, grant("The ID Token could not be parsed.")
 	}
 	if claims.Issuer != p.config.Issuer {
-		return claims, grant("The issuer in ID Token %s does not match the expected one in config: %s", nullIfEmpty(claims.Issuer), p.config.Issuer)
+		return claims, grant("The issuer in ID Token %s does not match the expected one in config: %s",
+			nullIfEmpty(claims.Issuer), p.config.Issuer)
 	}
 	switch err := p.trust.verify(r.Context(), token); {
 	case errors.Is(err, errSignature):
@@ -214,11 +218,13 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 		return claims, grant("Error connecting to the given credential's issuer.")
 	}
 	if !slices.ContainsFunc(claims.Audience, func(a string) bool { return slices.Contains(p.audiences, a) }) {
-		return claims, grant("The audience in ID Token [%s] does not match the expected audience.", strings.Join(claims.Audience, ", "))
+		return claims, grant("The audience in ID Token [%s] does not match the expected audience.",
+			strings.Join(claims.Audience, ", "))
 	}
 	const grace = time.Minute
 	now := g.cloud.time()
-	if claims.IssuedAt == nil || claims.Expiry == nil || now.After(claims.Expiry.Time().Add(grace)) || claims.IssuedAt.Time().After(now.Add(grace)) {
+	if claims.IssuedAt == nil || claims.Expiry == nil || now.After(claims.Expiry.Time().Add(grace)) ||
+		claims.IssuedAt.Time().After(now.Add(grace)) {
 		issued := "null"
 		if claims.IssuedAt != nil {
 			issued = fmt.Sprint(claims.IssuedAt.Time().Unix())
@@ -230,7 +236,8 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 		return claims, grant("The size of mapped attribute exceeds the 127 bytes limit.")
 	}
 	var all map[string]any
-	if token.UnsafeClaimsWithoutVerification(&all) != nil || claims.Subject == "" || p.config.Condition != nil && !p.config.Condition(all) {
+	if token.UnsafeClaimsWithoutVerification(&all) != nil || claims.Subject == "" ||
+		p.config.Condition != nil && !p.config.Condition(all) {
 		return claims, refuseExchange("unauthorized_client", "The given credential is rejected by the attribute condition.")
 	}
 	return claims, nil

@@ -42,7 +42,8 @@ func (g *GCP) serveStorage(w http.ResponseWriter, r *http.Request, host string) 
 	if isList {
 		action = "objects.list"
 	}
-	call := Call{Service: "storage", Action: action, Host: host, Parameters: map[string]string{"bucket": bucket, "object": object}}
+	call := Call{Service: "storage", Action: action, Host: host,
+		Parameters: map[string]string{"bucket": bucket, "object": object}}
 	fault, ok := g.cloud.begin(w, r, call, func(f Fault) {
 		g.send(w, r, nil, f.Status, googleContentType, (&gcsError{f.Status, f.Code, f.Message}).body())
 	})
@@ -99,7 +100,8 @@ func (g *GCP) bucketFor(r *http.Request, name, permission string) (GCSBucket, *g
 		return b, &gcsError{http.StatusNotFound, "notFound", "The specified bucket does not exist."}
 	case !caller.isOneOf(b.Viewers):
 		return b, &gcsError{http.StatusForbidden, "forbidden", fmt.Sprintf(
-			"%s does not have %s access to the Google Cloud Storage object. Permission '%s' denied on resource (or it may not exist).",
+			"%s does not have %s access to the Google Cloud Storage object. "+
+				"Permission '%s' denied on resource (or it may not exist).",
 			caller.name(), permission, permission)}
 	}
 	return b, nil

@@ -46,7 +46,8 @@ type iamCredentialsRequest struct {
 }
 
 // mayImpersonate follows the chain of delegates to the account.
-func (g *GCP) mayImpersonate(caller GCPIdentity, email string, delegates []string, permission string) (GCPServiceAccount, *googleError) {
+func (g *GCP) mayImpersonate(caller GCPIdentity, email string, delegates []string, permission string,
+) (GCPServiceAccount, *googleError) {
 	chain := []string{}
 	for _, name := range delegates {
 		chain = append(chain, strings.TrimPrefix(name, "projects/-/serviceAccounts/"))
@@ -84,7 +85,7 @@ func (g *GCP) generateAccessToken(caller GCPIdentity, email string, request iamC
 	if request.Lifetime != "" {
 		seconds, err := time.ParseDuration(request.Lifetime)
 		if err != nil || seconds <= 0 || !strings.HasSuffix(request.Lifetime, "s") {
-			return nil, invalid("Invalid value at 'lifetime' (type.googleapis.com/google.protobuf.Duration), \"" + request.Lifetime + "\"")
+			return nil, invalid(fmt.Sprintf("Invalid value at 'lifetime' (type.googleapis.com/google.protobuf.Duration), %q", request.Lifetime))
 		}
 		lifetime = seconds
 	}

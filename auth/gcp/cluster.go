@@ -58,9 +58,11 @@ func checkClusterName(name string) error {
 
 // NewRESTConfig returns access to a GKE cluster. Its addresses are, in this order, the public, the private and the DNS
 // endpoint. The certificate of a DNS endpoint is from a public authority, those of the others are from the cluster's own.
-func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
+) (*auth.RESTConfig, error) {
 	if len(accessTokens) != 1 {
-		return nil, misconfigured("pass those of GetAccessTokenOptionsForCluster", "there are %d access tokens instead of one", len(accessTokens))
+		return nil, misconfigured("pass those of GetAccessTokenOptionsForCluster",
+			"there are %d access tokens instead of one", len(accessTokens))
 	}
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
@@ -165,7 +167,8 @@ func (c *clusterAnswer) pick(address string) (endpoint, error) {
 		return endpoint{}, err
 	}
 	if len(endpoints) == 0 {
-		return endpoint{}, unavailable(opCluster, "check its status in the console", "cluster %q: it has no endpoint; its status is %.50q", c.name, c.Status)
+		return endpoint{}, unavailable(opCluster, "check its status in the console",
+			"cluster %q: it has no endpoint; its status is %.50q", c.name, c.Status)
 	}
 	if address == "" {
 		return endpoints[0], nil

@@ -25,7 +25,8 @@ import (
 
 const (
 	opControllerToken = "find the controller's own GCP credentials"
-	noIdentity        = "give the controller's pod an identity (Workload Identity Federation for GKE, or GOOGLE_APPLICATION_CREDENTIALS), or name a ServiceAccount"
+	noIdentity        = "give the controller's pod an identity (Workload Identity Federation for GKE, or " +
+		credentialsVariable + "), or name a ServiceAccount"
 )
 
 // NewControllerToken returns an access token of the controller's own identity, from where Google's libraries look for
@@ -54,7 +55,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 func controllerError(err error) error {
 	var e *auth.Error
 	if !errors.As(err, &e) {
-		e = &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Message: redact.Text(err.Error()), Err: err}
+		e = &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
+			Message: redact.Text(err.Error()), Err: err}
 	}
 	if e.Remedy == "" {
 		e.Remedy = noIdentity
@@ -107,7 +109,8 @@ func credentialsFile() (content []byte, name string, err error) {
 		content, err = readFile(name)
 		if err != nil {
 			return nil, "", &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured, Err: err,
-				Message: fmt.Sprintf("cannot read the file %q: %v", name, err), Remedy: "correct " + credentialsVariable + " or unset it"}
+				Message: fmt.Sprintf("cannot read the file %q: %v", name, err),
+				Remedy:  "correct " + credentialsVariable + " or unset it"}
 		}
 		return content, name, nil
 	}
@@ -133,7 +136,7 @@ func wellKnownFile() string {
 }
 
 func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name)
+	file, err := os.Open(name) //nolint:gosec // whoever runs the controller names the file
 	if err != nil {
 		return nil, err
 	}

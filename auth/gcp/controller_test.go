@@ -134,7 +134,7 @@ func TestControllerFromKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, string(content)))
-	reply := func(r *http.Request) (*http.Response, error) {
+	reply := func(*http.Request) (*http.Response, error) {
 		return answer(http.StatusOK, `{"access_token":"key-token","expires_in":3600}`), nil
 	}
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) { return reply(r) })}

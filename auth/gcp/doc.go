@@ -29,6 +29,7 @@
 //	bucket, err := storage.NewClient(ctx, option.WithAuthCredentials(credentials))
 //
 // The scopes are those of auth.WithScopes, else cloud-platform and userinfo.email. The ServiceAccount's token has the full
-// resource name of the provider as its audience, //iam.googleapis.com/projects/..., which a provider without allowed audiences
-// of its own accepts; list it where there are some. For a ServiceAccount nothing of the environment counts.
+// resource name of the provider as its audience, //iam.googleapis.com/projects/..., which a provider without allowed
+// audiences of its own accepts; list it where there are some. For a ServiceAccount nothing of the environment counts but
+// GCE_METADATA_HOST.
 package gcp

@@ -125,7 +125,8 @@ func (e *exchange) exchangeError(answer transport.Answer) *auth.Error {
 func (e *exchange) exchangeRemedy(s serviceError) string {
 	switch {
 	case s.code == "invalid_target":
-		return "check that pool and provider exist and are enabled, and that the project is given by its number; new ones take minutes"
+		return "check that pool and provider exist and are enabled, and that the project is given by its number; " +
+			"new ones take minutes"
 	case s.code == "invalid_request":
 		return fmt.Sprintf("check the annotation %q and the universe domain", WorkloadIdentityProviderAnnotation)
 	case s.code == "unauthorized_client":
@@ -161,13 +162,15 @@ func (e *exchange) impersonationError(operation string, answer transport.Answer,
 func (e *exchange) impersonationRemedy(status int, s serviceError) string {
 	switch {
 	case status == http.StatusForbidden && len(delegates(e.opts)) > 0:
-		return fmt.Sprintf("grant roles/iam.serviceAccountTokenCreator along the chain of delegates, and to %q on its first", e.member)
+		return fmt.Sprintf("grant roles/iam.serviceAccountTokenCreator along the chain of delegates, and to %q on its first",
+			e.member)
 	case status == http.StatusForbidden:
 		return fmt.Sprintf("grant roles/iam.workloadIdentityUser on the service account to %q; new grants take minutes", e.member)
 	case status == http.StatusNotFound:
 		return fmt.Sprintf("create the service account, or correct the annotation %q", ServiceAccountAnnotation)
 	case strings.Contains(s.message, "lifetime"):
-		return "ask for at most an hour, or list the service account in constraints/iam.allowServiceAccountCredentialLifetimeExtension"
+		return "ask for at most an hour, or list the service account in " +
+			"constraints/iam.allowServiceAccountCredentialLifetimeExtension"
 	}
 	return ""
 }

@@ -49,7 +49,8 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return e.impersonate(ctx, federated)
 }
 
-func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa corev1.ServiceAccount, opts *auth.Options) (*exchange, error) {
+func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa corev1.ServiceAccount, opts *auth.Options,
+) (*exchange, error) {
 	email, err := p.GetIdentity(sa, opts)
 	if err != nil {
 		return nil, err
@@ -64,8 +65,8 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa corev1.
 			return nil, err
 		}
 		e.audience = p.resourceName(w)
-		e.member = "principal://iam." + p.universe() + "/projects/" + w.ProjectNumber + "/locations/global/workloadIdentityPools/" +
-			w.Pool + "/subject/system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+		e.member = "principal://iam." + p.universe() + "/projects/" + w.ProjectNumber +
+			"/locations/global/workloadIdentityPools/" + w.Pool + "/subject/system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 		return e, nil
 	}
 	cluster, err := p.gkeCluster(ctx, opts)
@@ -94,7 +95,8 @@ func (e *exchange) checkSubjectToken(now time.Time) error {
 	claims, err := jwt.Parse(e.oidcToken)
 	if err != nil {
 		return &auth.Error{Provider: ProviderName, Operation: opExchange, Reason: auth.ErrMisconfigured,
-			Message: "the subject token cannot be used: " + err.Error(), Remedy: "use a token of the cluster's ServiceAccount token issuer"}
+			Message: "the subject token cannot be used: " + err.Error(),
+			Remedy:  "use a token of the cluster's ServiceAccount token issuer"}
 	}
 	if claims.Expiry.Sub(now) < minSubjectLife {
 		return unavailable(opExchange, "have its source renew it earlier, and check that the clocks agree",

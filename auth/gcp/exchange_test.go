@@ -255,10 +255,10 @@ func TestImpersonationErrors(t *testing.T) {
 		"far away":         {`{"accessToken":"x","expireTime":"2999-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "later than any"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			real := w.cloud.Client().Transport
+			cloud := w.cloud.Client().Transport
 			client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				if r.URL.Host != "iamcredentials.googleapis.com" {
-					return real.RoundTrip(r)
+					return cloud.RoundTrip(r)
 				}
 				return answer(tc.status, tc.body), nil
 			})}

@@ -31,7 +31,8 @@ func (*Provider) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([
 }
 
 // NewGitCredentials makes a password of the access token. It ends with that.
-func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options) (*auth.GitCredentials, error) {
+func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
+) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err

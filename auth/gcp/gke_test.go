@@ -5,10 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -148,6 +151,35 @@ func TestMetadataIsAskedForOnce(t *testing.T) {
 	}
 }
 
+// Outside GKE those who ask at the same time get the same answer, not one after the other.
+func TestMetadataFailureIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		release := make(chan struct{})
+		opts := &auth.Options{HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			calls.Add(1)
+			<-release
+			return answer(http.StatusForbidden, "no"), nil
+		})}}
+		p := &gcp.Provider{}
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				_, err := p.GetAudiences(t.Context(), *account("tenant-a", "gke"), opts)
+				if !errors.Is(err, auth.ErrDenied) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(release)
+		wg.Wait()
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
 // No proxy ever stands between the program and the metadata server, and GCE_METADATA_HOST names another one.
 func TestMetadataWithoutAProxy(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
@@ -161,8 +193,10 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 	}))
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
-	audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), *account("tenant-a", "gke"), &auth.Options{})
-	if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
-		t.Errorf("got %q, %v", audiences, err)
+	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), *account("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
+		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
+			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
+		}
 	}
 }

@@ -77,7 +77,8 @@ func (e *exchange) callIAM(ctx context.Context, operation, method string, federa
 	if err != nil {
 		return unavailable(operation, "", "the request cannot be encoded")
 	}
-	address := "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" + url.PathEscape(e.email) + ":" + method
+	address := "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" +
+		url.PathEscape(e.email) + ":" + method
 	got, err := transport.Send(ctx, e.client, func() (*http.Request, error) {
 		return newRequest(ctx, http.MethodPost, address, "application/json", string(body), federated.AccessToken())
 	}, nil)

@@ -23,6 +23,7 @@ const (
 	opMetadata = "ask the metadata server about the GKE cluster"
 
 	metadataHost = "metadata.google.internal"
+	metadataPath = "/computeMetadata/v1/"
 	// metadataHostVariable names another host, as in Google's libraries.
 	metadataHostVariable = "GCE_METADATA_HOST"
 	metadataDialTimeout  = 2 * time.Second
@@ -40,16 +41,18 @@ func (m *metadataClient) httpClient(p *Provider, opts *auth.Options) (*http.Clie
 		return p.transports.For(opts.HTTPClient, nil)
 	}
 	m.once.Do(func() {
-		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.Bounded(&http.Transport{
+		direct := &http.Transport{
 			DialContext:     (&net.Dialer{Timeout: metadataDialTimeout}).DialContext,
 			IdleConnTimeout: metadataTimeout, // it is asked once an hour
-		})}
+		}
+		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.Bounded(direct)}
 	})
 	return m.client, nil
 }
 
 // get returns what the metadata server has at a path. An answer that is not from a metadata server is not taken for one.
-func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Options, operation, path string) (transport.Answer, error) {
+func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Options, operation, path string,
+) (transport.Answer, error) {
 	client, err := m.httpClient(p, opts)
 	if err != nil {
 		return transport.Answer{}, err
@@ -59,7 +62,7 @@ func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Option
 		host = metadataHost
 	}
 	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/computeMetadata/v1/"+path, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // whoever runs the controller names the host
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +86,7 @@ func isNotFound(answer transport.Answer) bool { return answer.Status == http.Sta
 // metadataError takes the reason from the text, which is all there is.
 func metadataError(operation, path string, answer transport.Answer) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Message: fmt.Sprintf("the metadata server has no %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+		Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
 	switch {
 	case answer.Status == http.StatusTooManyRequests:
@@ -95,7 +98,8 @@ func metadataError(operation, path string, answer transport.Answer) *auth.Error 
 	}
 	if strings.HasPrefix(text, "Unable to generate access token") {
 		e.Message = redact.Text(text)
-		e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or remove its annotation"
+		e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or remove " +
+			"its annotation"
 	}
 	return e
 }
@@ -115,7 +119,14 @@ type clusterLoader struct {
 	loaded atomic.Pointer[gkeCluster]
 
 	mu     sync.Mutex
-	flight chan struct{} // closed when whoever asks has an answer
+	flight *clusterFlight
+}
+
+// clusterFlight is one try. Its result is set before done is closed: neither error nor given up means that it went well.
+type clusterFlight struct {
+	done    chan struct{}
+	err     error
+	givenUp bool // the context of whoever asked has ended
 }
 
 func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
@@ -124,42 +135,54 @@ func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeClus
 		if c := l.loaded.Load(); c != nil {
 			return c, nil
 		}
-		l.mu.Lock()
-		flight := l.flight
-		if flight == nil {
-			flight = make(chan struct{})
-			l.flight = flight
-			l.mu.Unlock()
+		flight, mine := l.join()
+		if mine {
 			return p.learnCluster(ctx, opts, flight)
 		}
-		l.mu.Unlock()
 		select {
-		case <-flight: // if that failed, it is the next one's turn
+		case <-flight.done:
 		case <-ctx.Done():
 			return nil, unreachable(opMetadata, ctx.Err())
+		}
+		// If whoever has asked has given up, it is the next one's turn. What went wrong otherwise is for all who waited.
+		if flight.err != nil && !flight.givenUp {
+			return nil, flight.err
 		}
 	}
 }
 
-func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight chan struct{}) (*gkeCluster, error) {
+// join returns the try that is under way, or a new one for the caller to make.
+func (l *clusterLoader) join() (flight *clusterFlight, mine bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flight != nil {
+		return l.flight, false
+	}
+	l.flight = &clusterFlight{done: make(chan struct{})}
+	return l.flight, true
+}
+
+func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight *clusterFlight) (*gkeCluster, error) {
 	l := &p.cluster
 	defer func() {
+		flight.givenUp = ctx.Err() != nil
 		l.mu.Lock()
 		l.flight = nil
 		l.mu.Unlock()
-		close(flight)
+		close(flight.done)
 	}()
 	c, err := p.loadCluster(ctx, opts)
-	if err != nil {
-		return nil, outsideGKE(err)
+	flight.err = outsideGKE(err)
+	if err == nil {
+		l.loaded.Store(c)
 	}
-	l.loaded.Store(c)
-	return c, nil
+	return c, flight.err
 }
 
 func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
 	var values [3]string
-	for i, path := range []string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"} {
+	paths := [...]string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"}
+	for i, path := range paths {
 		answer, err := p.metadata.get(ctx, p, opts, opMetadata, path)
 		if err != nil {
 			return nil, err
@@ -181,8 +204,8 @@ func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeClu
 	return c, nil
 }
 
-// outsideGKE says what to do where there is no cluster to ask about. A name that does not exist tells that for sure; anything
-// else may pass.
+// outsideGKE says what to do where there is no cluster to ask about. A name that does not exist tells that for sure;
+// anything else may pass.
 func outsideGKE(err error) error {
 	var known *auth.Error
 	if !errors.As(err, &known) {

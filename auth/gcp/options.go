@@ -84,7 +84,8 @@ func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 	case ofIDToken && asked:
 		return misconfigured("leave WithLifetime out", "the lifetime of ID tokens cannot be chosen")
 	case opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil && (asked || len(emails) > 0):
-		return misconfigured("leave them out, or name a ServiceAccount", "WithDelegates and WithLifetime do not apply to the controller's own identity")
+		return misconfigured("leave them out, or name a ServiceAccount",
+			"WithDelegates and WithLifetime do not apply to the controller's own identity")
 	case ofIDToken:
 		return opts.CheckAudience(audience)
 	}
@@ -156,15 +157,16 @@ func validScope(s string) bool {
 	return s != ""
 }
 
-// stsURL returns the address of the token endpoint. Whoever is there gets the ServiceAccount's token, so the host is compared
-// whole and nothing else may be in the URL.
+// stsURL returns the address of the token endpoint. Whoever is there gets the ServiceAccount's token, so the host is
+// compared whole and nothing else may be in the URL.
 func (p *Provider) stsURL(opts *auth.Options) (string, error) {
 	if opts.STSEndpoint == "" {
 		return "https://sts." + p.universe() + stsPath, nil
 	}
 	host, err := p.checkSTSEndpoint(opts.STSEndpoint)
 	if err != nil {
-		return "", misconfigured("leave it out, or use https://sts."+p.universe(), "the STS endpoint %.300q is refused: %v", opts.STSEndpoint, err)
+		return "", misconfigured("leave it out, or use https://sts."+p.universe(),
+			"the STS endpoint %.300q is refused: %v", opts.STSEndpoint, err)
 	}
 	return "https://" + host + stsPath, nil
 }

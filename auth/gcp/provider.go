@@ -132,13 +132,15 @@ func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount) (gcpname.
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {
 		return w, misconfigured("set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
-			"the annotation %q is not the name of a workload identity provider: %v: %.300q", WorkloadIdentityProviderAnnotation, err, name)
+			"the annotation %q is not the name of a workload identity provider: %v: %.300q",
+			WorkloadIdentityProviderAnnotation, err, name)
 	}
 	return w, nil
 }
 
 func misconfigured(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+		Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 func unavailable(operation, remedy, format string, args ...any) *auth.Error {

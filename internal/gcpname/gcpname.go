@@ -6,8 +6,8 @@ import "strings"
 // DefaultUniverse is the domain of Google's own cloud. Sovereign clouds that Google's partners run have others.
 const DefaultUniverse = "googleapis.com"
 
-// ValidUniverse reports whether s can be the domain of a universe: a DNS name of two labels or more, in lower case, whose last
-// label is not a number, as that of an IP address would be.
+// ValidUniverse reports whether s can be the domain of a universe: a DNS name of two labels or more, in lower case, whose
+// last label is not a number, as that of an IP address would be.
 func ValidUniverse(s string) bool {
 	const maxName = 200 // leaves room for the names of services before it
 	dot := strings.LastIndexByte(s, '.')
