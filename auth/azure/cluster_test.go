@@ -60,6 +60,8 @@ func (w *world) restConfig(t testing.TB, p *azure.Provider, name string, more ..
 
 func TestCluster(t *testing.T) {
 	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().SetCluster(clusterID, cluster())
 	for name, tc := range map[string]struct {
 		opts     []auth.Option
 		host, ca string
@@ -73,8 +75,7 @@ func TestCluster(t *testing.T) {
 		"address and CA":          {[]auth.Option{auth.WithClusterAddress("https://10.0.0.1:443"), auth.WithCAData(otherCA)}, "https://10.0.0.1:443", otherCA, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.cloud.Azure().SetCluster(clusterID, cluster())
+			before := w.cloud.Calls("arm", "")
 			c, err := w.restConfig(t, &azure.Provider{}, "app", tc.opts...)
 			if err != nil {
 				t.Fatal(err)
@@ -86,7 +87,7 @@ func TestCluster(t *testing.T) {
 			if !ok || id.Audience != "6dae42f8-4368-4678-94ff-3960e28e3630" || id.ClientID != clientA || c.GetDuration() <= 0 {
 				t.Errorf("the bearer is that of %+v", id)
 			}
-			if n := w.cloud.Calls("arm", ""); n != tc.calls {
+			if n := w.cloud.Calls("arm", "") - before; n != tc.calls {
 				t.Errorf("%d calls of Azure Resource Manager", n)
 			}
 		})
@@ -96,33 +97,35 @@ func TestCluster(t *testing.T) {
 // Azure Resource Manager is that of the cluster's own cloud.
 func TestClustersOfOtherClouds(t *testing.T) {
 	clearEnvironment(t)
+	w := newClouds(t)
 	for name, tc := range map[string]struct{ authority, manager, tenant string }{
 		"us":  {"https://login.microsoftonline.us", "management.usgovcloudapi.net", usTenant},
 		"cn":  {"https://login.chinacloudapi.cn", "management.chinacloudapi.cn", cnTenant},
 		"own": {"https://" + ownAuthority, ownManager, ownTenant},
 	} {
-		w := newClouds(t)
 		c := cluster()
 		c.Tenant = tc.tenant
 		w.cloud.Azure().SetCluster(clusterID, c)
+		before := len(w.cloud.Log())
 		_, err := w.restConfig(t, &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}, name,
 			auth.WithClusterResource(clusterID), azure.WithAuthorityHost(tc.authority))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		for _, call := range w.cloud.Log() {
+		for _, call := range w.cloud.Log()[before:] {
 			if call.Service == "arm" && call.Host != tc.manager {
 				t.Errorf("%s: %s was asked", name, call.Host)
 			}
 		}
 	}
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "https://" + ownAuthority}}}
-	_, err := newClouds(t).restConfig(t, p, "own", auth.WithClusterResource(clusterID), azure.WithAuthorityHost("https://"+ownAuthority))
+	_, err := w.restConfig(t, p, "own", auth.WithClusterResource(clusterID), azure.WithAuthorityHost("https://"+ownAuthority))
 	checkError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
 }
 
 func TestClusterThatIsRefused(t *testing.T) {
 	clearEnvironment(t)
+	w := newWorld(t)
 	change := func(f func(*authtest.AzureCluster)) authtest.AzureCluster {
 		c := cluster()
 		f(&c)
@@ -163,7 +166,6 @@ func TestClusterThatIsRefused(t *testing.T) {
 		"kubeconfigs is null": {cluster: cluster(), fault: authtest.Fault{Action: "listClusterUserCredential", Body: `null`}, reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
 			w.cloud.Azure().SetCluster(clusterID, tc.cluster)
 			opts := []auth.Option{named}
 			if name == "address alone" {
@@ -174,7 +176,7 @@ func TestClusterThatIsRefused(t *testing.T) {
 			}
 			if tc.fault.Status != 0 || tc.fault.Body != "" || tc.fault.Redirect != "" {
 				tc.fault.Service = "arm"
-				w.cloud.AddFault(tc.fault)
+				defer w.cloud.AddFault(tc.fault)()
 			}
 			c, err := w.restConfig(t, &azure.Provider{}, "app", opts...)
 			if c != nil {

@@ -43,7 +43,11 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	for _, source := range sources(kept, authority, opts) {
 		token, err := source.token(ctx, request)
 		if err == nil {
-			return checkController(token, p.learn().tenant, source.name, time.Now())
+			tenant := ""
+			if source.fromEnvironment {
+				tenant = p.learn().tenant
+			}
+			return checkController(token, tenant, source.name, time.Now())
 		}
 		var absent *notSetUp
 		if !errors.As(err, &absent) {

@@ -199,7 +199,7 @@ func TestControllerCancel(t *testing.T) {
 			cancel()
 		}()
 		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, auth.WithHTTPClient(w.http))
-		if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > 100*time.Millisecond {
+		if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > time.Second {
 			t.Errorf("%s: %v after %s", name, err, took)
 		}
 	}

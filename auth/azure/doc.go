@@ -29,6 +29,13 @@
 // use several. Private clouds are described in Provider.PrivateClouds or in the file that AZURE_ENVIRONMENT_FILEPATH names,
 // a JSON object with activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix.
 //
+// # Registries, clusters, Git
+//
+// auth.GetArtifactRegistryCredentials knows <registry>.azurecr.io and those of the other clouds; the identity needs the role
+// AcrPull. auth.GetRESTConfig knows AKS clusters with Microsoft Entra integration by their resource ID; the identity needs
+// the roles Azure Kubernetes Service Cluster User Role and Reader, and rights in the cluster itself. auth.GetGitCredentials
+// knows Azure DevOps, dev.azure.com and <organization>.visualstudio.com, of the public cloud.
+//
 // # Scopes
 //
 // Access tokens are for the scopes of auth.WithScopes, else for Azure Resource Manager. A token is for one resource.

@@ -23,6 +23,7 @@ func answer(life, token string) authtest.Fault {
 
 // Every way in which Entra can fail has its reason and its remedy.
 func TestErrorsOfEntra(t *testing.T) {
+	w := newWorld(t)
 	refusal := func(status int, kind, message string) authtest.Fault {
 		return authtest.Fault{Status: status, Code: kind, Message: message}
 	}
@@ -72,9 +73,7 @@ func TestErrorsOfEntra(t *testing.T) {
 		"header injection":    {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"characters"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.cloud.AddFault(tc.fault)
+			defer w.cloud.AddFault(tc.fault)()
 			token, err := w.get(t, "tenant-a", "app")
 			if token != nil {
 				t.Errorf("got %v", token)

@@ -51,6 +51,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if err != nil {
 		return nil, err
 	}
+	asked := time.Now() // what the answer says is valid for counts from then on, to be safe
 	endpoint := "https://" + authority + "/" + tenant + "/oauth2/v2.0/token"
 	answer, err := transport.Send(ctx, client, postForm(endpoint, form), worthAnotherTry)
 	if err != nil {
@@ -59,7 +60,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if answer.Status != http.StatusOK {
 		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken)
 	}
-	token, err := readToken(answer.Body, time.Now())
+	token, err := readToken(answer.Body, asked)
 	if err != nil {
 		return nil, err
 	}

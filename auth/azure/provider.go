@@ -83,6 +83,9 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 		key.AddList("azureScopes", e.defaultScopes)
 	}
 	key.Add("azureClaims", claimsOf(opts))
+	if opts.ClusterResource != "" {
+		key.Add("azureManagement", e.management)
+	}
 }
 
 // GetAudiences returns DefaultAudience, or the Audience of the Provider.

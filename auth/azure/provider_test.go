@@ -412,7 +412,7 @@ func TestCancel(t *testing.T) {
 		cancel()
 	}()
 	_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app")...)
-	if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > 100*time.Millisecond {
+	if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > time.Second {
 		t.Errorf("%v after %s", err, took)
 	}
 }

@@ -53,6 +53,9 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 		r.remember(&answer, nil)
 	case document && json.Valid(body):
 		r.chain.keep(req.URL.String(), answer)
+		fallthrough
+	default:
+		r.remember(nil, nil)
 	}
 	return response(req, answer), nil
 }

@@ -115,6 +115,8 @@ func jwtWith(claims string) string {
 
 // Whatever a registry answers, there is a credential with an end or an error.
 func TestAnswersOfTheRegistry(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	refresh := func(claims string) authtest.Fault {
 		return authtest.Fault{Service: "acr", Body: fmt.Sprintf(`{"refresh_token":%q}`, jwtWith(claims))}
 	}
@@ -140,10 +142,7 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 		"HTML of 403": {authtest.Fault{Service: "acr", Status: 403, Rewrite: nil}, auth.ErrDenied, "HTTP 403"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
-			w.cloud.AddFault(tc.fault)
+			defer w.cloud.AddFault(tc.fault)()
 			c, err := w.registryCredentials(t, &azure.Provider{}, "app", "example.azurecr.io/app")
 			if c != nil {
 				t.Errorf("got %v", c)

@@ -35,6 +35,8 @@ type source struct {
 	make    func() (azcore.TokenCredential, error)
 	imds    bool
 	tool    bool
+	// fromEnvironment means that AZURE_TENANT_ID is its tenant.
+	fromEnvironment bool
 }
 
 // sources returns all kinds in the order in which they are tried, with credentials that nobody else uses.
@@ -48,9 +50,9 @@ func sources(c *chain, authority string, opts *auth.Options) []source {
 			TryTimeout: transport.RequestTimeout},
 	}
 	all := []source{
-		{name: "environment", record: record, absent: noEnvironment, secrets: environmentSecrets(),
+		{name: "environment", record: record, absent: noEnvironment, fromEnvironment: true, secrets: environmentSecrets(),
 			make: func() (azcore.TokenCredential, error) { return newEnvironmentCredential(options) }},
-		{name: "workload identity", record: record, absent: noWorkloadIdentity,
+		{name: "workload identity", record: record, absent: noWorkloadIdentity, fromEnvironment: true,
 			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(options) }},
 		{name: "managed identity", record: record, absent: c.noManagedIdentity, imds: true,
 			make: func() (azcore.TokenCredential, error) { return newManagedIdentity(options) }},
