@@ -14,8 +14,9 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693), at https://oauth.example. It serves its metadata
-// (RFC 8414, and OpenID Connect Discovery), its keys, the token endpoint, and /userinfo for whoever holds one of its tokens.
+// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693), at https://oauth.example. It serves its
+// metadata (RFC 8414, and OpenID Connect Discovery), its keys, the token endpoint, and /userinfo for whoever holds one of its
+// tokens.
 //
 // It verifies subject and actor tokens against the issuers that it trusts (AddIssuer), clients by each way of authentication
 // (SetClient), and what they ask for against its grants (AddGrant): without a grant, nobody gets anything.

@@ -15,10 +15,8 @@ import (
 
 const jwtBearerAssertion = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-func invalidClient(format string, args ...any) *oauthError {
-	e := refuseOAuth("invalid_client", format, args...)
-	e.status = http.StatusUnauthorized
-	return e
+func invalidClient(description string) *oauthError {
+	return &oauthError{http.StatusUnauthorized, "invalid_client", description}
 }
 
 // authenticate returns the ID of the client, "" if it did not tell and need not.
@@ -117,7 +115,8 @@ func (s *oauthCall) assertingClient(parsed *jwt.JSONWebToken, claims tokenClaims
 		return c, nil
 	}
 	c, ok := s.oauth.client(claims.Issuer)
-	if !ok || c.Method != "private_key_jwt" || claims.Subject != c.ID || c.Key == nil || parsed.Claims(c.Key, &jwt.Claims{}) != nil {
+	if !ok || c.Method != "private_key_jwt" || claims.Subject != c.ID || c.Key == nil ||
+		parsed.Claims(c.Key, &jwt.Claims{}) != nil {
 		return c, invalidClient("client authentication failed")
 	}
 	return c, nil

@@ -171,8 +171,10 @@ func (o *OAuth) issue(id OAuthIdentity, now time.Time, opaque bool) string {
 
 // sign makes a JWT with the claims of RFC 9068.
 func (o *OAuth) sign(id OAuthIdentity, now time.Time) string {
-	claims := map[string]any{"iss": o.URL(), "sub": id.Subject, "iat": now.Unix(), "exp": id.Expiration.Unix(), "jti": uuid.NewString()}
-	for name, value := range map[string]string{"aud": id.Audience, "client_id": id.ClientID, "scope": strings.Join(id.Scopes, " ")} {
+	claims := map[string]any{"iss": o.URL(), "sub": id.Subject, "jti": uuid.NewString(),
+		"iat": now.Unix(), "exp": id.Expiration.Unix()}
+	optional := map[string]string{"aud": id.Audience, "client_id": id.ClientID, "scope": strings.Join(id.Scopes, " ")}
+	for name, value := range optional {
 		if value != "" {
 			claims[name] = value
 		}

@@ -62,7 +62,8 @@ func (s *oauthCall) route() (action string, handle func() (any, *oauthError)) {
 		return "jwks", func() (any, *oauthError) { return s.oauth.keys(), nil }
 	case path == c.Path+"/userinfo":
 		return "userinfo", s.userinfo
-	case path == "/.well-known/oauth-authorization-server"+c.Path && !c.OpenIDOnly, path == c.Path+"/.well-known/openid-configuration":
+	case path == "/.well-known/oauth-authorization-server"+c.Path && !c.OpenIDOnly,
+		path == c.Path+"/.well-known/openid-configuration":
 		return "metadata", func() (any, *oauthError) { return s.oauth.metadata(), nil }
 	}
 	return "unknown", func() (any, *oauthError) {

@@ -308,7 +308,8 @@ func TestOAuthMetadata(t *testing.T) {
 			t.Errorf("%s: %d %v, %v", path, resp.StatusCode, document, err)
 		}
 	}
-	if _, err := w.cloud.Client().Get(oauthIssuer + "/jwks"); err == nil { //nolint:noctx // fails at once
+	if resp, err := w.cloud.Client().Get(oauthIssuer + "/jwks"); err == nil { //nolint:noctx // fails at once
+		_ = resp.Body.Close()
 		t.Error("the server answers at its old host still")
 	}
 }

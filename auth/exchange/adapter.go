@@ -14,12 +14,12 @@ type tokenSource struct {
 	opts     []auth.Option
 }
 
-// NewTokenSource returns an oauth2.TokenSource for the options of auth.GetAccessToken. Its Token method has no context, so it
-// uses ctx: once that has ended, every call fails. Errors are those of auth.GetAccessToken; a token that is not an access
+// NewTokenSource returns an oauth2.TokenSource for the options of auth.GetAccessToken. Its Token method has no context, so
+// it uses ctx: once that has ended, every call fails. Errors are those of auth.GetAccessToken; a token that is not an access
 // token is ErrMisconfigured. It is safe for concurrent use, and each call returns a token of its own.
 //
-// Give it a cache with auth.WithCache. oauth2.NewClient keeps the token until it expires, so a ServiceAccount that is deleted
-// keeps its access until then; NewTransport does not, and honours the context of each request.
+// Give it a cache with auth.WithCache. oauth2.NewClient keeps the token until it expires, so a ServiceAccount that is
+// deleted keeps its access until then; NewTransport does not, and honours the context of each request.
 func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) oauth2.TokenSource {
 	return &tokenSource{ctx: ctx, provider: p, opts: opts}
 }

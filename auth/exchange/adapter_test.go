@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 )
 
-func userinfo(t *testing.T, client *http.Client, ctx context.Context, address string) (int, string, error) {
+func userinfo(ctx context.Context, t *testing.T, client *http.Client, address string) (int, string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestTokenSource(t *testing.T) {
 	p := w.provider()
 	source := p.NewTokenSource(t.Context(), w.options("tenant-a", auth.WithCache(newCache(t), object("tenant-a")), auth.WithScopes("read"))...)
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
-	status, body, err := userinfo(t, oauth2.NewClient(ctx, source), t.Context(), "https://oauth.example/userinfo")
+	status, body, err := userinfo(t.Context(), t, oauth2.NewClient(ctx, source), "https://oauth.example/userinfo")
 	if err != nil || status != http.StatusOK || body != `{"scope":"read","sub":"system:serviceaccount:tenant-a:app"}` {
 		t.Errorf("%d %s, %v", status, body, err)
 	}
@@ -75,7 +75,7 @@ func TestTransport(t *testing.T) {
 	}
 	client := &http.Client{Transport: transport}
 	for range 3 {
-		status, body, err := userinfo(t, client, t.Context(), "https://oauth.example/userinfo")
+		status, body, err := userinfo(t.Context(), t, client, "https://oauth.example/userinfo")
 		if err != nil || status != http.StatusOK || !strings.Contains(body, subject("tenant-a")) {
 			t.Errorf("%d %s, %v", status, body, err)
 		}
@@ -89,7 +89,7 @@ func TestTransport(t *testing.T) {
 	if err := w.client.Delete(t.Context(), serviceAccount("tenant-a")); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = userinfo(t, client, t.Context(), "https://oauth.example/userinfo")
+	_, _, err = userinfo(t.Context(), t, client, "https://oauth.example/userinfo")
 	if !errors.Is(err, auth.ErrMisconfigured) {
 		t.Errorf("with a ServiceAccount that is gone: %v", err)
 	}
@@ -111,7 +111,7 @@ func TestTransportEndsWithTheRequest(t *testing.T) {
 		cancelled = time.Now()
 		cancel()
 	}()
-	_, _, err = userinfo(t, &http.Client{Transport: transport}, ctx, "https://api.example/")
+	_, _, err = userinfo(ctx, t, &http.Client{Transport: transport}, "https://api.example/")
 	if !errors.Is(err, context.Canceled) || time.Since(cancelled) > 100*time.Millisecond {
 		t.Errorf("after %s: %v", time.Since(cancelled), err)
 	}

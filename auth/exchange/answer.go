@@ -60,7 +60,8 @@ func (o object) seconds(name string) (seconds float64, present bool, err error) 
 	return seconds, true, nil
 }
 
-// read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why there is none. It returns a nil interface then.
+// read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why there is none. It returns the interface, so
+// that no typed nil gets into it.
 func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
 	o, err := parseObject(answer.Body)
 	if err != nil {

@@ -98,8 +98,8 @@ func (p *Provider) endpointHosts() ([]string, error) {
 	return append(allowed, own), err
 }
 
-// fingerprint tells Provider values apart that share a cache. Whoever acts for the ServiceAccount shapes the token too, but a
-// source of tokens cannot be compared: then the Provider shares with none.
+// fingerprint tells Provider values apart that share a cache. Whoever acts for the ServiceAccount shapes the token too, but
+// a source of tokens cannot be compared: then the Provider shares with none.
 func (p *Provider) fingerprint() string {
 	var b strings.Builder
 	add := func(values ...string) {

@@ -32,7 +32,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 
 // ownToken gets a token of the controller itself and makes sure that it may be sent out, as auth does for those of
 // ServiceAccounts: a file holds whatever was mounted, and that may be a token for the API server.
-func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string, opts *auth.Options) (string, error) {
+func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string,
+	opts *auth.Options) (string, error) {
 	token, _, err := source.Token(ctx, slices.Clone(audiences))
 	if err != nil {
 		return "", sourceError(err, what+" cannot be had", token)

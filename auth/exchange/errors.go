@@ -119,9 +119,10 @@ func (r *tokenRequest) remedy(reason auth.Reason, code string) string {
 	case codeUnsupportedGrantType:
 		return "enable token exchange (RFC 8693) at the server, or use one that has it"
 	case codeInvalidScope:
-		return fmt.Sprintf("allow the scopes %.100q to this ServiceAccount and client at the server, or ask for others", r.opts.Scopes)
+		return fmt.Sprintf("allow the scopes %.100q to this ServiceAccount and client at the server, or ask for others",
+			r.opts.Scopes)
 	case codeInvalidTarget:
-		return fmt.Sprintf("allow audience %.200q and resource %.200q to this ServiceAccount and client at the server, or ask for others",
+		return fmt.Sprintf("allow audience %.200q and resource %.200q to this ServiceAccount and client, or ask for others",
 			r.shared.Get("audience"), r.shared.Get("resource"))
 	}
 	switch {

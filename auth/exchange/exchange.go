@@ -27,7 +27,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return p.exchange(ctx, oidcToken, opts)
 }
 
-// exchange returns the interface, so that no typed nil gets into it.
+// exchange sends the token to the server and reads the answer.
 func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth.Options) (auth.Token, error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return nil, err
@@ -54,7 +54,8 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 }
 
 // form has the parameters of RFC 8693, section 2.1.
-func (p *Provider) form(ctx context.Context, subjectToken string, opts *auth.Options) (form url.Values, actor string, err error) {
+func (p *Provider) form(ctx context.Context, subjectToken string, opts *auth.Options,
+) (form url.Values, actor string, err error) {
 	form = url.Values{
 		"grant_type":         {grantType},
 		"subject_token":      {subjectToken},

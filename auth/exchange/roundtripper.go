@@ -16,8 +16,8 @@ type Transport struct {
 	opts     []auth.Option
 }
 
-// NewTransport returns a Transport that sends requests through base (nil: http.DefaultTransport). hosts are the services that
-// may see the token, <host> or <host>:<port>, compared whole; without a port it is 443. opts are those of
+// NewTransport returns a Transport that sends requests through base (nil: http.DefaultTransport). hosts are the services
+// that may see the token, <host> or <host>:<port>, compared whole; without a port it is 443. opts are those of
 // auth.GetAccessToken; give it a cache with auth.WithCache, because the token is asked for at each request.
 //
 // A request to one of the hosts gets the token, in place of an Authorization header of its own, and is refused if it is not
@@ -53,7 +53,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(authorized)
 }
 
-// mayHaveToken looks at where the request goes and at whom it is addressed to: behind one address there may be several hosts.
+// mayHaveToken looks at where the request goes and at whom it is addressed to: behind one address there may be several
+// hosts.
 func (t *Transport) mayHaveToken(req *http.Request) bool {
 	return t.listed(req.URL.Host) && (req.Host == "" || req.Host == req.URL.Host || t.listed(req.Host))
 }
