@@ -376,10 +376,6 @@ func TestClusterInfoDoesNotExpand(t *testing.T) {
 			t.Errorf("%q: %+v, %v", content, info, err)
 		}
 	}
-	huge := "a: &a \"" + strings.Repeat("x", 500_000) + "\"\nb: [" + strings.Repeat("*a,", 100_000) + "]\n"
-	if _, err := bootstrap.ParseClusterInfo([]byte(huge)); err == nil || !strings.Contains(err.Error(), "anchors and aliases") {
-		t.Errorf("%v", err)
-	}
 	for _, text := range []string{"R&D", "& alone", "* alone", "a*b & c*d", "a&b * c&d"} {
 		content := "clusters: [{name: '', cluster: {server: https://a}}]\ncomment: " + fmt.Sprintf("%q", text)
 		if _, err := bootstrap.ParseClusterInfo([]byte(content)); err != nil {
