@@ -2,9 +2,9 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/clouds
+MODULES := . tools test/kube test/clouds auth/exchange/interop
 # Those whose tests run with the main module's.
-TESTED := . test/clouds
+TESTED := . test/clouds auth/exchange/interop
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 

@@ -39,7 +39,7 @@ func (a *Azure) serveManager(w http.ResponseWriter, r *http.Request, host string
 	identity, ok := a.bearer(bearerOf(r), audiences...)
 	switch {
 	case !ok:
-		w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer authorization_uri="https://login.microsoftonline.com/", error="invalid_token", error_description="The access token is invalid."`))
+		w.Header().Set("Www-Authenticate", `Bearer authorization_uri="https://login.microsoftonline.com/", error="invalid_token", error_description="The access token is invalid."`)
 		fail(fault, http.StatusUnauthorized, "InvalidAuthenticationToken", "The access token is invalid.")
 	case r.URL.Query().Get("api-version") == "":
 		fail(fault, http.StatusBadRequest, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")

@@ -176,7 +176,7 @@ func environmentFile(path, authority string) (*environment, error) {
 	if path == "" {
 		return nil, nil
 	}
-	file, err := os.Open(path)
+	file, err := os.Open(path) //nolint:gosec // the controller's own environment names it
 	if err != nil {
 		return nil, err
 	}

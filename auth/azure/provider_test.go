@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -360,7 +359,7 @@ func TestTokenIsWhatItSays(t *testing.T) {
 	if err != nil || string(encoded) != fmt.Sprintf("%q", token.String()) || !strings.Contains(token.String(), "redacted") {
 		t.Errorf("%s, %v", encoded, err)
 	}
-	var _ azcore.AccessToken = token.AccessToken()
+	_ = token.AccessToken()
 }
 
 func TestConformance(t *testing.T) {

@@ -93,7 +93,7 @@ func newEnvironmentCredential(options azcore.ClientOptions) (azcore.TokenCredent
 }
 
 func newWorkloadIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
-	if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil {
+	if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil { //nolint:gosec // the controller's own environment
 		return nil, err // the SDK's own error, later, would not say so
 	}
 	return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{
