@@ -47,11 +47,13 @@ func TestImportGraph(t *testing.T) {
 	const own = "keep the SDK in auth/<provider>, and have users import that where they need it"
 	refuse(t, module+"/cache", "hand it over as a function or an interface; auth imports cache, not the other way round",
 		"k8s.io/", "sigs.k8s.io/", module+"/auth")
+	refuse(t, module+"/cache", own, all...)
 	refuse(t, module+"/cache", "implement cache.Observer in cache/metrics", "github.com/prometheus/")
 	refuse(t, module+"/bootstrap", "what needs a client or a cloud lives below bootstrap, not in it",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth"}, all...)...)
 	refuse(t, module+"/auth", own, all...)
 	refuse(t, module+"/auth/token", own, all...)
+	refuse(t, module+"/auth/exchange", own, all...)
 	refuse(t, module+"/auth/authtest", "speak the protocol itself; only tests may use an SDK", all...)
 	for provider := range sdks {
 		if _, err := os.Stat(filepath.Join("auth", provider)); err != nil {

@@ -20,7 +20,7 @@ const opAccessToken = "get access token"
 // Without a cache every call makes an exchange. With one, simultaneous calls share an exchange; a call that gives up
 // because its context ends fails none of the others.
 //
-// Errors are *Error; see Reason for what to do about them. GetAccessToken is safe for concurrent use.
+// Errors hold an *Error; see Reason for what to do about them. GetAccessToken is safe for concurrent use.
 func GetAccessToken(ctx context.Context, provider Provider, opts ...Option) (token Token, err error) {
 	c := beginCall(provider, opAccessToken, opts)
 	defer c.end(&token, &err)

@@ -200,7 +200,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 	}{
 		"no right to read":    {forbidden, nil, auth.ErrDenied, []string{"verb get on serviceaccounts", `"tenant-a"`, "HTTP 403"}},
 		"no right to request": {nil, forbidden, auth.ErrDenied, []string{"verb create on serviceaccounts/token", `"app"`, `"tenant-a"`}},
-		"login expired":       {apierrors.NewUnauthorized("Unauthorized"), nil, auth.ErrDenied, []string{"HTTP 401"}},
+		"login expired":       {apierrors.NewUnauthorized("Unauthorized"), nil, auth.ErrUnavailable, []string{"HTTP 401"}},
 		"gone meanwhile":      {nil, apierrors.NewNotFound(serviceAccounts, "app"), auth.ErrMisconfigured, []string{"create it"}},
 		"re-created":          {nil, apierrors.NewConflict(serviceAccounts, "app", errors.New("UID")), auth.ErrUnavailable, []string{"HTTP 409"}},
 		"busy":                {apierrors.NewTooManyRequests("slow down", 7), nil, auth.ErrThrottled, []string{"HTTP 429"}},

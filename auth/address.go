@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // RegistryHost returns the host of an artifact repository, <host>[:<port>][/<path>], in lower case. It refuses what is not
@@ -72,14 +74,17 @@ func validPort(s string) bool {
 
 // ParseClusterAddress returns the canonical form of the address of a Kubernetes API server, https://<host>:<port>[<path>]:
 // the host in lower case, the port always there, no slash at the end. It refuses other schemes, user information, queries
-// and fragments. IPv6 addresses may come with or without brackets; without, no port can follow.
+// and fragments. The scheme may be left out. IPv6 addresses may come with or without brackets; without, no port can follow.
 func ParseClusterAddress(address string) (string, error) {
+	if isCanonicalName(address) {
+		return address, nil
+	}
 	bad := func(why string) (string, error) {
-		return "", misconfigured("use https://<host>:<port>", "the cluster address %.300q is refused: %s", address, why)
+		return "", misconfigured("use https://<host>:<port>", "the cluster address %q is refused: %s", redact.URL(address), why)
 	}
 	rest, ok := cutScheme(address)
 	if !ok {
-		return bad("it has to begin with https://")
+		return bad("the scheme has to be https")
 	}
 	if ip, err := netip.ParseAddr(strings.TrimSuffix(rest, "/")); err == nil && ip.Is6() {
 		rest = "[" + ip.String() + "]"
@@ -117,6 +122,9 @@ func ParseClusterAddress(address string) (string, error) {
 
 func cutScheme(address string) (string, bool) {
 	const scheme = "https://"
+	if !strings.Contains(address, "://") {
+		return address, address != ""
+	}
 	if len(address) < len(scheme) || !strings.EqualFold(address[:len(scheme)], scheme) {
 		return "", false
 	}
@@ -135,4 +143,22 @@ func canonicalHost(host string) (string, bool) {
 		return ip.String(), true
 	}
 	return strings.ToLower(host), validHostName(host)
+}
+
+// isCanonicalName knows https://<name>:<port> in its final form, without parsing it: this runs on every hit of the cache.
+func isCanonicalName(address string) bool {
+	rest, ok := strings.CutPrefix(address, "https://")
+	colon := strings.IndexByte(rest, ':')
+	if !ok || colon < 0 || !validPort(rest[colon+1:]) || !validHostName(rest[:colon]) {
+		return false
+	}
+	letters := false
+	for i := range colon {
+		c := rest[i]
+		if c >= 'A' && c <= 'Z' {
+			return false
+		}
+		letters = letters || c >= 'g' && c <= 'z'
+	}
+	return letters // else it may be an IP address
 }

@@ -23,12 +23,22 @@ type call struct {
 	provider  Provider
 	opts      Options
 
+	// The rest of this block is for credentials that are derived from access tokens.
+	kind  derivedKind
+	input string     // what ParseArtifactRepository or ParseGitRepository returned
+	lists [][]Option // for the access tokens, one list each
+
 	// The rest is for a named ServiceAccount only. stored is where it is read into.
 	serviceAccount *corev1.ServiceAccount
 	stored         corev1.ServiceAccount
 	identity       string
 	audiences      []string
 	lifetime       time.Duration
+
+	// fresh is for access tokens that another credential is made of.
+	fresh bool
+	// rejected is a credential that a service has refused; it is not returned again once it may be replaced.
+	rejected Token
 
 	key KeyBuilder
 }
@@ -58,7 +68,7 @@ func beginCall(provider Provider, operation string, opts []Option) *call {
 // type is told.
 func (c *call) end(token *Token, err *error) {
 	if p := recover(); p != nil {
-		*token, *err = nil, fmt.Errorf("panic of type %T; this is a bug in the provider", p)
+		*token, *err = nil, cache.NewPanicError(p)
 	}
 	if *err != nil {
 		*token, *err = nil, c.describe(*err)
@@ -95,6 +105,9 @@ func (c *call) prepare(ctx context.Context) error {
 		return misconfigured("pass a provider, or pick one from a ProviderSet", "the provider is nil")
 	}
 	if err := c.opts.resolve(); err != nil {
+		return err
+	}
+	if err := c.prepareDerived(); err != nil {
 		return err
 	}
 	if v, ok := c.provider.(OptionsValidator); ok {
@@ -210,18 +223,31 @@ func (c *call) accessToken(ctx context.Context) (Token, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.cached(ctx, jwt)
+}
+
+// cached asks the cache with the key as it is now. What is missing is minted: the access token, or what c.kind says.
+func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	key := c.key.sum()
 	if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
-		return token, nil
+		if token != c.rejected {
+			return token, nil
+		}
+		c.opts.Cache.Reject(key, token)
 	}
 	m := c.detach(jwt)
-	token, _, err := c.opts.Cache.GetOrSet(ctx, cache.Request{
+	req := cache.Request{
 		Key:      key,
 		Object:   c.opts.InvolvedObject,
 		Tenant:   c.tenant(),
 		Provider: c.provider.GetName(),
+		Fresh:    c.fresh,
 		Mint:     m.accessToken,
-	})
+	}
+	if c.kind != notDerived {
+		req.Prepare, req.Mint = m.accessTokens, m.derived
+	}
+	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
 	return token, err
 }
 
@@ -287,14 +313,18 @@ func (c *call) callersToken(ctx context.Context) (string, error) {
 	return jwt, nil
 }
 
-// tenant decides whose places in the cache an exchange takes. The controller's own identity belongs to nobody, unless
-// an object has it exchanged through an address of its own, which might hang.
+// tenant decides whose places in the cache an exchange takes. An exchange through an address that an object brings, which
+// might hang, takes those of the object; otherwise it belongs to whoever owns the ServiceAccount. The controller's own
+// identity belongs to nobody, with places for each region.
 func (c *call) tenant() string {
+	if namespace := c.opts.owner().Namespace; namespace != "" && (c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil) {
+		return namespace
+	}
 	switch {
 	case c.serviceAccount != nil:
 		return c.serviceAccount.Namespace
-	case c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil:
-		return c.opts.owner().Namespace
+	case c.opts.STSRegion != "":
+		return "region " + c.opts.STSRegion // with a blank, which no namespace has
 	}
 	return ""
 }

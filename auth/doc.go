@@ -25,14 +25,20 @@
 //
 // # What happens when something fails
 //
-// Errors are of type *Error. Their Reason says what to do next:
+// Errors are of type *Error, perhaps below a *cache.BackoffError: use errors.Is and errors.As. Their Reason says what to do next:
 //
 //	errors.Is(err, auth.ErrMisconfigured)  stop until someone edits something; set a condition with the message
 //	errors.Is(err, auth.ErrDenied)         the same, and the cached credential is gone
-//	errors.Is(err, auth.ErrThrottled)      come back after auth.RetryAfter(err)
+//	errors.Is(err, auth.ErrThrottled)      come back after auth.RetryAfter(err), or with back-off if that is zero
 //	errors.Is(err, auth.ErrUnavailable)    try again with back-off; valid cached credentials were served meanwhile
 //
 // The text of an error is stable from one try to the next, so that it can go into a condition.
+//
+// # Registries, clusters, Git
+//
+// GetArtifactRegistryCredentials and NewKeychain, GetRESTConfig and GetClusterConfig (GetClusterConfigFromConfigMap for the
+// ConfigMaps of RFC-0010), and GetGitCredentials take the same options. A registry, cluster or Git host that is not the
+// provider's is refused before anything is asked of the network.
 //
 // # Where the ServiceAccount's token comes from
 //

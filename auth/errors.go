@@ -128,13 +128,15 @@ func (e *Error) reason() Reason {
 
 // RetryAfter returns how long to wait before err can be expected to go away: what the service asked for or, if the
 // token cache holds the key back after repeated failures, the time until it tries again. Zero means that nothing is
-// known.
+// known: use a back-off of your own.
 func RetryAfter(err error) time.Duration {
-	var hint interface{ RetryAfter() time.Duration }
-	if errors.As(err, &hint) {
-		return hint.RetryAfter()
+	var longest time.Duration
+	for ; err != nil; err = errors.Unwrap(err) {
+		if hint, ok := err.(interface{ RetryAfter() time.Duration }); ok { //nolint:errorlint // looks at each link
+			longest = max(longest, hint.RetryAfter())
+		}
 	}
-	return 0
+	return longest
 }
 
 func misconfigured(remedy, format string, args ...any) *Error {

@@ -25,13 +25,8 @@ func checkSubjectToken(token string, now time.Time, audiences []string, sa *core
 	if err != nil {
 		return err
 	}
-	want := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
-	if c.Subject != want {
-		return denied("check the source of the token", "the subject token is for %q, not for %q", c.Subject, want)
-	}
-	if uid := c.Kubernetes.ServiceAccount.UID; uid != "" && sa.UID != "" && uid != string(sa.UID) {
-		return denied("request a new token: the ServiceAccount was re-created",
-			"the subject token is for UID %q, the ServiceAccount has %q", uid, sa.UID)
+	if err := checkSubject(c, sa); err != nil {
+		return err
 	}
 	if !sameAudiences(c.Audience, audiences) {
 		return denied("check the source of the token",
@@ -47,6 +42,22 @@ func checkSubjectToken(token string, now time.Time, audiences []string, sa *core
 	if !c.Expiry.After(now) {
 		return &Error{Reason: ErrUnavailable, Message: "the subject token has expired or has no usable expiry",
 			Remedy: "check that the clocks agree, and that the token is renewed"}
+	}
+	return nil
+}
+
+// checkSubject compares the token's subject with the ServiceAccount, if there is one to compare with.
+func checkSubject(c *jwt.Claims, sa *corev1.ServiceAccount) error {
+	if sa == nil {
+		return nil
+	}
+	want := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+	if c.Subject != want {
+		return denied("check the source of the token", "the subject token is for %.300q, not for %q", c.Subject, want)
+	}
+	if uid := c.Kubernetes.ServiceAccount.UID; uid != "" && sa.UID != "" && uid != string(sa.UID) {
+		return denied("request a new token: the ServiceAccount was re-created",
+			"the subject token is for UID %.100q, the ServiceAccount has %q", uid, sa.UID)
 	}
 	return nil
 }

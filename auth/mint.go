@@ -11,7 +11,8 @@ import (
 // minter makes the credential of one call. Unlike the call it may outlive it, since exchanges are shared.
 type minter struct {
 	call
-	jwt redact.Secret
+	jwt    redact.Secret
+	tokens []Token // the access tokens that a credential is derived from
 }
 
 func (c *call) detach(jwt string) *minter {

@@ -3,6 +3,7 @@ package auth
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -68,9 +69,20 @@ type Options struct {
 	AllowShellOut bool
 
 	providerOptions []providerOption
+	writtenAddress  string
 }
 
 type providerOption struct{ key, value any }
+
+// ClusterAudience is for providers: ClusterAddress as the caller wrote it, which is what the administrators of a cluster
+// have read when they set its audiences; "" if there is none. Only that very cluster ever gets to see the token, whoever
+// chose the address.
+func (o *Options) ClusterAudience() string {
+	if _, ok := strings.CutPrefix(o.writtenAddress, "https://"); ok {
+		return o.writtenAddress
+	}
+	return o.ClusterAddress
+}
 
 // ProviderOption returns what WithProviderOption has set for key, nil if it has not.
 func (o *Options) ProviderOption(key any) any {
@@ -80,6 +92,15 @@ func (o *Options) ProviderOption(key any) any {
 		}
 	}
 	return nil
+}
+
+// CheckSubjectToken is for providers that get a Kubernetes token themselves, for the controller's own identity: it refuses
+// one that does not have exactly the given audiences, has expired, or could be used against the API server.
+func (o *Options) CheckSubjectToken(token string, audiences []string) error {
+	if err := o.Policy.checkAudiences(audiences); err != nil {
+		return err
+	}
+	return checkSubjectToken(token, time.Now(), audiences, nil, &o.Policy)
 }
 
 // CheckAudience is for providers: it refuses an audience that a tenant chose (in an annotation, say) unless the
@@ -133,7 +154,8 @@ func WithTokenLifetime(d time.Duration) Option {
 }
 
 // WithCache sets the cache for credentials, and the object on whose behalf they are needed: it labels the cache's
-// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner.
+// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller of
+// several clusters needs a cache for each: ServiceAccounts of the same name and UID in two clusters would share credentials.
 func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
 	return func(o *Options) {
 		o.Cache = c

@@ -9,8 +9,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Policy is what a controller allows its tenants. It is checked on every call, before anything is asked of the
-// network, and on cache hits too. The zero value is the strictest: a ServiceAccount may only be used by objects of its
+// Policy is what a controller allows its tenants. It is checked on every call, before any token is requested or sent, and
+// on cache hits too. Only what depends on annotations has to wait until the ServiceAccount has been read. The zero value is the strictest: a ServiceAccount may only be used by objects of its
 // own namespace, and only with the audiences of the provider.
 //
 // A Policy is shared by all calls that it is passed to and must not be changed after that. Its functions run on the
@@ -22,6 +22,16 @@ type Policy struct {
 	// Authorize has the last word on every credential: an error refuses it, with ErrDenied and the error's text.
 	// Nil allows whatever the rest of the Policy does.
 	Authorize func(ctx context.Context, request AuthorizeRequest) error
+
+	// RequireServiceAccount refuses objects that name no ServiceAccount, with ErrDenied, unless the Settings have a default
+	// for them: nobody gets the controller's own identity.
+	RequireServiceAccount bool
+
+	// AllowClusterAddress allows the controller's own identity to be sent to the address of a cluster that the provider
+	// cannot confirm, because the object gives the address itself and not the cluster's name. Whoever is at that address
+	// could act as the controller. Nil never does. ServiceAccounts of the tenants, and tokens of the generic provider whose
+	// audience is the address, need no permission.
+	AllowClusterAddress func(owner cache.InvolvedObject, address string) bool
 
 	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. Without
 	// this list a tenant could pick the audience, and whoever receives the token could pass it on to whatever
@@ -69,7 +79,7 @@ func (p *Policy) checkAudience(audience string) error {
 	}
 	if !p.AllowAnyAudience && !slices.Contains(p.Audiences, audience) {
 		return denied("add it to Policy.Audiences in the controller if its tenants may choose it",
-			"the audience %q is not one of those the controller allows", audience)
+			"the audience %.300q is not one of those the controller allows", audience)
 	}
 	return nil
 }
@@ -86,10 +96,20 @@ func (p *Policy) checkAudiences(audiences []string) error {
 		}
 		if p.isAPIServerAudience(audience) {
 			return denied("use an audience of the service that receives the token",
-				"the audience %q is the API server's own: its receiver could act as the ServiceAccount", audience)
+				"the audience %.300q is the API server's own: its receiver could act as the ServiceAccount", audience)
 		}
 	}
 	return nil
+}
+
+// checkClusterAddress is the rule for an address that only the caller vouches for. Its audience, if the token has one,
+// differs from it.
+func (p *Policy) checkClusterAddress(owner cache.InvolvedObject, address string) error {
+	if p.AllowClusterAddress != nil && p.AllowClusterAddress(owner, address) {
+		return nil
+	}
+	return denied("name a ServiceAccount, or the cluster instead of its certificate authority, or set Policy.AllowClusterAddress",
+		"the controller's own identity is not sent to %.300q, an address that the provider cannot confirm", address)
 }
 
 // checkNamespace fails closed: without an owner there is nothing that the ServiceAccount could belong to.

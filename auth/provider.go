@@ -93,6 +93,12 @@ type RESTConfigProvider interface {
 	NewRESTConfig(ctx context.Context, accessTokens []Token, opts *Options) (*RESTConfig, error)
 }
 
+// ClusterBoundProvider is implemented by providers whose access tokens for a cluster can be of no use anywhere else, with the
+// options as they are: the audience is the cluster's address, say.
+type ClusterBoundProvider interface {
+	IsClusterBound(opts *Options) bool
+}
+
 // GitCredentialsProvider is implemented by providers whose cloud has Git repositories.
 type GitCredentialsProvider interface {
 	Provider

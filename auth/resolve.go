@@ -16,7 +16,11 @@ func (o *Options) resolve() error {
 		return misconfigured("leave one out; a client brings its own proxy", "WithHTTPClient and WithProxyURL exclude each other")
 	}
 	if p := o.ProxyURL; p != nil && (p.Host == "" || p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5") {
-		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL %q is not one", p.Redacted())
+		// The rest of a malformed URL may hold a password where nobody expects it.
+		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL of scheme %.20q and host %.100q is not one", p.Scheme, p.Host)
+	}
+	if err := o.resolveAddress(); err != nil {
+		return err
 	}
 	for _, scope := range o.Scopes {
 		if scope == "" {
@@ -31,6 +35,15 @@ func (o *Options) resolve() error {
 	return checkLifetime(o.TokenLifetime)
 }
 
+// resolveAddress makes the cluster's address canonical and remembers how it was written.
+func (o *Options) resolveAddress() (err error) {
+	if o.ClusterAddress != "" {
+		o.writtenAddress = o.ClusterAddress
+		o.ClusterAddress, err = ParseClusterAddress(o.ClusterAddress)
+	}
+	return err
+}
+
 func (o *Options) resolveServiceAccount() error {
 	switch {
 	case o.SubjectToken != nil || o.SubjectServiceAccount != nil:
@@ -40,6 +53,9 @@ func (o *Options) resolveServiceAccount() error {
 	}
 	name := o.Settings.defaultServiceAccount(o.Usage)
 	if name == "" {
+		if o.Policy.RequireServiceAccount {
+			return denied("name a ServiceAccount", "the controller does not lend its own identity to objects")
+		}
 		return nil
 	}
 	namespace := o.owner().Namespace
@@ -56,9 +72,9 @@ func (o *Options) checkServiceAccount() error {
 	switch {
 	case sa.Name == "":
 		return misconfigured("name a ServiceAccount, or leave WithServiceAccount out to act as the controller",
-			"a ServiceAccount without a name was given, in namespace %q", sa.Namespace)
+			"a ServiceAccount without a name was given, in namespace %.100q", sa.Namespace)
 	case sa.Namespace == "":
-		return misconfigured("pass its namespace", "the ServiceAccount %q was given without a namespace", sa.Name)
+		return misconfigured("pass its namespace", "the ServiceAccount %.300q was given without a namespace", sa.Name)
 	case isNil(o.Client):
 		return misconfigured("pass WithServiceAccount or WithClient with a client", "the Kubernetes client is nil")
 	}
@@ -83,10 +99,10 @@ func (o *Options) checkNames(sa client.ObjectKey) error {
 			"the controller does not let objects name ServiceAccounts")
 	}
 	if !validNamespace(sa.Namespace) {
-		return misconfigured("correct the name", "the namespace %q is not a valid name", sa.Namespace)
+		return misconfigured("correct the name", "the namespace %.100q is not a valid name", sa.Namespace)
 	}
 	if !validServiceAccountName(sa.Name) {
-		return misconfigured("correct the name", "%q is not a valid name for a ServiceAccount", sa.Name)
+		return misconfigured("correct the name", "%.300q is not a valid name for a ServiceAccount", sa.Name)
 	}
 	return nil
 }

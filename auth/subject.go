@@ -156,8 +156,11 @@ func kubernetesError(err error, operation string) *Error {
 		e.Code = string(status.Status().Reason)
 	}
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+	case apierrors.IsForbidden(err):
 		e.Reason = ErrDenied
+	case apierrors.IsUnauthorized(err):
+		// It is the controller's own credential that was refused; the ServiceAccount has not been judged.
+		e.Remedy = "check the controller's own kubeconfig or ServiceAccount token"
 	case apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		e.Reason = ErrMisconfigured
 	case apierrors.IsTooManyRequests(err):

@@ -3,7 +3,9 @@ package auth
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -105,4 +107,46 @@ func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// An exchange through an address that an object brings takes the object's places, whoever's identity it is.
+func TestWhoseTurnAnExchangeTakes(t *testing.T) {
+	proxy, owner := WithProxyURL(url.URL{Scheme: "http", Host: "h"}), WithOwner(cache.InvolvedObject{Namespace: "owner", Name: "o"})
+	for name, tc := range map[string]struct {
+		opts []Option
+		sa   string
+		want string
+	}{
+		"own ServiceAccount":         {[]Option{owner}, "owner", "owner"},
+		"shared ServiceAccount":      {[]Option{owner}, "shared", "shared"},
+		"shared, own proxy":          {[]Option{owner, proxy}, "shared", "owner"},
+		"shared, own endpoint":       {[]Option{owner, WithSTSEndpoint("https://e")}, "shared", "owner"},
+		"controller":                 {[]Option{owner}, "", ""},
+		"controller, a region":       {[]Option{owner, WithSTSRegion("r1")}, "", "region r1"},
+		"controller, own proxy":      {[]Option{owner, proxy}, "", "owner"},
+		"controller, proxy, unknown": {[]Option{proxy}, "", ""},
+	} {
+		c := &call{}
+		for _, opt := range tc.opts {
+			opt(&c.opts)
+		}
+		if tc.sa != "" {
+			c.serviceAccount = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tc.sa}}
+		}
+		if got := c.tenant(); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// The longest hint counts, however deep it lies.
+func TestRetryAfterOfWrappedErrors(t *testing.T) {
+	inner := &Error{Reason: ErrThrottled, Wait: 7 * time.Second}
+	outer := describe(fmt.Errorf("wrapped: %w", inner), "p", "op", client.ObjectKey{})
+	if got := RetryAfter(&Error{Wait: time.Second, Err: outer}); got != 7*time.Second {
+		t.Errorf("got %s", got)
+	}
+	if RetryAfter(errors.New("x")) != 0 || RetryAfter(nil) != 0 {
+		t.Error("hints out of nothing")
+	}
 }

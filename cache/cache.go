@@ -38,10 +38,17 @@ type Request struct {
 	Key Key
 	// Object labels the metrics.
 	Object InvolvedObject
+	// Fresh has the caller wait for a new token as soon as the old one is due for renewal, unless the renewal fails for now:
+	// for tokens that another credential is made of, which would otherwise be old when it is new.
+	Fresh bool
 	// Tenant is whose places the flight takes. Empty is a tenant too.
 	Tenant string
 	// Provider labels the metrics of exchanges.
 	Provider string
+	// Prepare obtains what Mint needs from the same cache, such as a token that Mint turns into another credential. It
+	// runs before the flight takes a place, in the same goroutine as Mint, since a flight that waits for another one must
+	// not hold what that one needs. Optional.
+	Prepare func(ctx context.Context) error
 	// Mint obtains the credential. It runs in a goroutine of the cache, with the values but not the end of the
 	// context of the caller that caused it, and a deadline of its own.
 	Mint func(ctx context.Context) (Token, error)
@@ -131,6 +138,9 @@ func (c *TokenCache) Stats() Stats {
 	return Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: c.waiting}
 }
 
+// Enabled reports whether the cache keeps anything: it is not nil and its capacity is not 0.
+func (c *TokenCache) Enabled() bool { return !c.disabled() }
+
 func (c *TokenCache) disabled() bool { return c == nil || c.capacity == 0 }
 
 // Get returns the token of the key if it is fresh. It does no I/O and allocates nothing. False counts as nothing in the
@@ -165,21 +175,26 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
-	token, f, err := c.lookUp(ctx, req)
+	old, f, err := c.lookUp(ctx, req)
 	switch {
 	case err != nil:
 		c.observer.Request(req.Object, false, false)
 		return nil, false, err
-	case token != nil:
+	case f == nil:
 		c.observer.Request(req.Object, true, true)
-		return token, true, nil
+		return old, true, nil
 	}
 	token, err = c.wait(ctx, f)
+	if err != nil && old != nil && ctx.Err() == nil && !isPermanent(err) && old.GetDuration() > 0 {
+		c.observer.Request(req.Object, true, true)
+		return old, true, nil
+	}
 	c.observer.Request(req.Object, false, err == nil)
 	return token, false, err
 }
 
-// lookUp returns a token that is valid, or the flight to wait for, or the error of a key that is held back.
+// lookUp returns a token that is valid, or the flight to wait for, or both if the request wants a fresh one, or the error of
+// a key that is held back.
 func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, error) {
 	now := c.now()
 	c.mu.Lock()
@@ -204,11 +219,11 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 		}
 		f = c.startFlight(ctx, req, token != nil)
 	}
-	if token != nil {
+	if token != nil && !req.Fresh {
 		return token, nil, nil // the flight is a refresh in the background
 	}
 	c.waiting++
-	return nil, f, nil
+	return token, f, nil
 }
 
 // wait ends with the flight or with the caller, whichever is first.
@@ -233,11 +248,34 @@ func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool
 	if c != nil {
 		observer = c.observer
 	}
+	if err := prepare(ctx, req); err != nil {
+		observer.Request(req.Object, false, false)
+		return nil, false, err
+	}
 	start := time.Now()
 	token, err := mint(ctx, req)
 	observer.Mint(req.Provider, resultOf(err), time.Since(start))
 	observer.Request(req.Object, false, err == nil)
 	return token, false, err
+}
+
+// rejectAfter is how old a token has to be before Reject drops it.
+const rejectAfter = 10 * time.Second
+
+// Reject is for a token that a service has refused though it should still be valid. It removes the token of the key if it
+// still is that one, so that callers who hold an old token leave a new one alone. A token that is younger than ten seconds
+// stays: a service that refuses everything must not cause an exchange for every request. Tokens are compared with ==, so
+// they should be pointers.
+func (c *TokenCache) Reject(key Key, token Token) {
+	if c.disabled() {
+		return
+	}
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.entries.Peek(key); ok && e.token == token && now.mono-e.minted >= int64(rejectAfter) {
+		c.entries.Remove(key)
+	}
 }
 
 // Delete removes the token of the key and forgets its failures. The result of a flight that is under way is not kept.

@@ -577,3 +577,36 @@ func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// An exchange that is slow when there is no slow place left gets one later, so that the fast places are not used up for good.
+func TestSlowExchangeLeavesItsFastPlaceLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t, WithMaxFlights(1))
+		hang := func(n int, until chan struct{}) {
+			go c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint(n), Mint: func(ctx context.Context) (Token, error) { //nolint:errcheck // fails
+				select {
+				case <-until:
+				case <-ctx.Done():
+				}
+				return nil, errors.New("hung")
+			}})
+			time.Sleep(2 * time.Second)
+		}
+		slow, last := make(chan struct{}), make(chan struct{})
+		for n := range slowFactor {
+			hang(n, slow)
+		}
+		hang(100, last)
+		close(slow)
+		time.Sleep(2 * time.Second)
+		if _, _, err := c.GetOrSet(t.Context(), Request{Key: key(101), Tenant: "victim", Mint: hourly}); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-last:
+		default:
+			close(last)
+		}
+		c.Close()
+	})
+}

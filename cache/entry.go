@@ -27,6 +27,7 @@ func (i instant) before(other instant) bool {
 type entry struct {
 	token      Token
 	soft, hard instant
+	minted     int64 // on the monotonic clock
 }
 
 // fresh entries are served without any I/O.
@@ -50,5 +51,5 @@ func newEntry(token Token, life, maxDuration time.Duration, now instant) *entry 
 	life = min(life, maxDuration)
 	share := softShare - softJitter*rand.Float64() //nolint:gosec // spreads load, keeps no secret
 	soft := time.Duration(float64(life) * share / 100)
-	return &entry{token: token, soft: now.add(soft), hard: now.add(life)}
+	return &entry{token: token, soft: now.add(soft), hard: now.add(life), minted: now.mono}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 )
 
@@ -29,6 +30,13 @@ func (e *BackoffError) RetryAfter() time.Duration { return e.wait }
 type PanicError struct {
 	// Type is the type of the panic's value.
 	Type string
+	// Stack is where it happened, as runtime/debug.Stack prints it. It is not part of the text.
+	Stack string
+}
+
+// NewPanicError is for deferred functions that have recovered value.
+func NewPanicError(value any) *PanicError {
+	return &PanicError{Type: fmt.Sprintf("%T", value), Stack: string(debug.Stack())}
 }
 
 // Error names the type.

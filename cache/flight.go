@@ -44,6 +44,10 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 		}
 	}()
 
+	if err := c.prepare(ctx, req); err != nil {
+		f.err = err
+		return
+	}
 	place, err := c.takePlace(ctx, req)
 	if err != nil {
 		f.err = err
@@ -57,6 +61,29 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 	if c.ctx.Err() != nil && f.err != nil {
 		f.err = ErrClosed
 	}
+}
+
+// prepare has the time of an exchange, as what it waits for has.
+func (c *TokenCache) prepare(ctx context.Context, req Request) error {
+	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
+	defer stop()
+	err := prepare(ctx, req)
+	if c.ctx.Err() != nil && err != nil {
+		return ErrClosed
+	}
+	return err
+}
+
+func prepare(ctx context.Context, req Request) (err error) {
+	if req.Prepare == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = NewPanicError(p)
+		}
+	}()
+	return req.Prepare(ctx)
 }
 
 // takePlace waits for the tenant's turn.
@@ -115,7 +142,7 @@ func (c *TokenCache) recordFailure(key Key, err error, now instant) {
 func mint(ctx context.Context, req Request) (token Token, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			token, err = nil, &PanicError{Type: fmt.Sprintf("%T", p)}
+			token, err = nil, NewPanicError(p)
 		}
 	}()
 	token, err = req.Mint(ctx)

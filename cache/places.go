@@ -122,7 +122,11 @@ func (h *place) slowDown() {
 	p := h.places
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.tenant == nil || p.freeSlow == 0 {
+	if h.tenant == nil {
+		return
+	}
+	if p.freeSlow == 0 {
+		h.timer.Reset(slowAfter) // perhaps then
 		return
 	}
 	h.slow = true

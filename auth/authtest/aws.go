@@ -14,14 +14,23 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, and STS.
+// AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, STS, ECR with its registries, EKS,
+// CodeCommit and KMS.
+//
+// Permissions are not imitated: whoever has credentials may do everything, in every account, but for what Deny refuses.
 type AWS struct {
 	cloud *Cloud
 
-	mu        sync.Mutex
-	providers map[string]*oidcProvider // by account and issuer
-	roles     map[string]*Trust        // by ARN
-	keys      map[string]*accessKey    // by access key ID
+	mu         sync.Mutex
+	providers  map[string]*oidcProvider     // by account and issuer
+	roles      map[string]*Trust            // by ARN
+	keys       map[string]*accessKey        // by access key ID
+	denied     map[string]map[string]bool   // by the ARN of a role or user, and action
+	passwords  map[string]*registryPassword // by password
+	registry   http.Handler
+	clusters   map[string]EKSCluster // by ARN
+	git        http.Handler
+	masterKeys map[string][]byte // by ARN
 }
 
 // Trust says who may assume a role, as its trust policy does.
@@ -39,6 +48,8 @@ type Trust struct {
 	Principals []string
 	// ExternalID is what AssumeRole has to bring, if it is set.
 	ExternalID string
+	// TagSession lets AssumeRole set session tags, SetSourceIdentity a source identity.
+	TagSession, SetSourceIdentity bool
 	// MaxSession is the role's MaxSessionDuration. 0: an hour.
 	MaxSession time.Duration
 }
@@ -51,6 +62,11 @@ type Identity struct {
 	RoleARN, SessionName string
 	// Subject is the sub claim of the token that was exchanged; empty for AssumeRole and for users.
 	Subject string
+	// Tags are the session tags, TransitiveTagKeys those of them that go on to the next role.
+	Tags              map[string]string
+	TransitiveTagKeys []string
+	// SourceIdentity is what AssumeRole has set.
+	SourceIdentity string
 	// Expiration is zero for a user.
 	Expiration time.Time
 }
@@ -63,11 +79,53 @@ type accessKey struct {
 }
 
 func newAWS(c *Cloud) *AWS {
-	return &AWS{cloud: c, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{}}
+	return &AWS{cloud: c, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{},
+		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{},
+		masterKeys: map[string][]byte{}}
 }
 
 func (a *AWS) services() []service {
-	return []service{{awsname.IsSTSHost, a.serveSTS}}
+	return []service{
+		{awsname.IsSTSHost, a.serveSTS},
+		a.ecrService(), a.ecrPublicService(), a.registryService(),
+		{isEKSHost, a.serveEKS},
+		{isGitHost, a.serveGit},
+		a.kmsService(),
+	}
+}
+
+// Deny takes permissions, such as "ecr:GetAuthorizationToken", from a role or a user.
+func (a *AWS) Deny(arn string, actions ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.denied[arn] == nil {
+		a.denied[arn] = map[string]bool{}
+	}
+	for _, action := range actions {
+		a.denied[arn][action] = true
+	}
+}
+
+// Allow undoes Deny.
+func (a *AWS) Allow(arn string, actions ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, action := range actions {
+		delete(a.denied[arn], action)
+	}
+}
+
+func (a *AWS) isDenied(id Identity, action string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.denied[firstOf(id.RoleARN, id.ARN)][action]
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
 }
 
 // AddOIDCProvider has an account trust an issuer. fetch gets the issuer's documents: Issuer.HTTPClient, or a client
@@ -120,19 +178,17 @@ func (a *AWS) Identity(accessKeyID string) (Identity, bool) {
 	return k.Identity, true
 }
 
-// newSession makes temporary credentials for a role.
-func (a *AWS) newSession(roleARN, session, subject string, lifetime time.Duration) *accessKey {
-	parts := strings.SplitN(roleARN, ":", 6)
+// newSession makes temporary credentials for the role that the identity names.
+func (a *AWS) newSession(id Identity, lifetime time.Duration) *accessKey {
+	parts := strings.SplitN(id.RoleARN, ":", 6)
 	name := parts[5][strings.LastIndexByte(parts[5], '/')+1:]
 	k := &accessKey{
 		id: "ASIA" + randomName(16), secret: randomSecret(30), sessionToken: randomSecret(180),
-		account: parts[4], userID: "AROA" + randomName(17) + ":" + session,
+		account: parts[4], userID: "AROA" + randomName(17) + ":" + id.SessionName,
 	}
-	k.Identity = Identity{
-		ARN:     fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/%s", parts[1], parts[4], name, session),
-		RoleARN: roleARN, SessionName: session, Subject: subject,
-		Expiration: a.cloud.time().Add(lifetime).UTC().Truncate(time.Second),
-	}
+	k.Identity = id
+	k.ARN = fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/%s", parts[1], parts[4], name, id.SessionName)
+	k.Expiration = a.cloud.time().Add(lifetime).UTC().Truncate(time.Second)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.keys[k.id] = k

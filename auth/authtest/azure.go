@@ -1,15 +1,271 @@
 package authtest
 
-import "net/http"
+import (
+	"crypto/x509"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
 
-// Azure is the Microsoft side of a Cloud.
+	"github.com/google/uuid"
+
+	"github.com/workloadid/workloadid/internal/azurename"
+)
+
+// Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
+// Azure Resource Manager with clusters, blobs, Git repositories of Azure DevOps, and the metadata service of a machine.
+// Tenants belong to the public cloud unless AddTenant says otherwise.
+//
+// It does not imitate: users and consent; discovery of instances; signed access tokens (they are opaque here); roles other
+// than the lists of client IDs in its parameters; eventual consistency; conditional access, apart from AzureBlob.Claims.
+// Managed identities and applications are alike. What Entra says to a signature that is wrong although the key is
+// published is not known for sure.
 type Azure struct {
 	cloud *Cloud
+
+	mu           sync.Mutex
+	environments []azurename.Cloud
+	tenants      map[string]*azureTenant // by lower-case GUID or domain
+	issuers      map[string]*oidcProvider
+	registries   map[string]AzureRegistry // by host
+	clusters     map[string]AzureCluster  // by lower-case path
+	blobs        map[string]AzureBlob     // by host and path
+	repositories map[string][]string      // client IDs by path
+	machine      *azureTenantClient
+	tokens       map[string]AzureIdentity
 }
 
-func newAzure(c *Cloud) *Azure { return &Azure{cloud: c} }
+type azureTenant struct {
+	name      string // as it was added first
+	authority string // the first host of its cloud
+	apps      map[string]*azureApp
+}
 
-func (*Azure) services() []service { return nil }
+type azureApp struct {
+	clientID, objectID string
+	federated          []FederatedCredential
+	secret             string
+	certificate        *x509.Certificate
+}
 
-// serveIMDS answers at http://169.254.169.254/metadata/.
-func (*Azure) serveIMDS(w http.ResponseWriter, r *http.Request, _ string) { http.NotFound(w, r) }
+type azureTenantClient struct{ tenant, clientID string }
+
+// AzureCloud is a private cloud.
+type AzureCloud struct {
+	// AuthorityHost and ResourceManagerHost are host names.
+	AuthorityHost, ResourceManagerHost string
+	// RegistrySuffix and BlobSuffix are domains, without a dot before them. Optional.
+	RegistrySuffix, BlobSuffix string
+}
+
+// FederatedCredential has an application trust tokens of an issuer.
+type FederatedCredential struct {
+	// Issuer, Subject and Audience are compared whole.
+	Issuer, Subject, Audience string
+	// Fetch gets the issuer's documents, see AWS.AddOIDCProvider.
+	Fetch *http.Client
+}
+
+// AzureRegistry is a container registry.
+type AzureRegistry struct {
+	// Tenant is the one whose tokens it accepts.
+	Tenant string
+	// Pull are the client IDs of the identities that may pull.
+	Pull []string
+	// Handler serves what lies behind the token, /v2/ and below. Nil: an empty registry.
+	Handler http.Handler
+}
+
+// AzureCluster is an AKS cluster.
+type AzureCluster struct {
+	// Tenant is that of its subscription.
+	Tenant string
+	// Users are the client IDs of the identities that may read it and list its user credential.
+	Users []string
+	// Addresses are those in its kubeconfigs, one each.
+	Addresses []string
+	// FQDN and PrivateFQDN are its names. Empty: the host of the first address, and none.
+	FQDN, PrivateFQDN string
+	// CA is its certificate authority in PEM.
+	CA []byte
+	// WithoutEntra takes the integration with Microsoft Entra ID away.
+	WithoutEntra bool
+	// ProvisioningState is "Succeeded" if empty. A cluster in state "Creating" has no names and no kubeconfigs.
+	ProvisioningState string
+}
+
+// AzureBlob is a blob.
+type AzureBlob struct {
+	// Tenant is that of its account.
+	Tenant string
+	// Readers are the client IDs of the identities that may read it.
+	Readers []string
+	// Content is what it holds.
+	Content []byte
+	// Claims, a JSON object, have requests refused with a challenge until the token was asked for with them.
+	Claims string
+}
+
+func newAzure(c *Cloud) *Azure {
+	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{}, issuers: map[string]*oidcProvider{},
+		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{}, blobs: map[string]AzureBlob{},
+		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{}}
+}
+
+func (a *Azure) services() []service {
+	return []service{
+		{a.isAuthority, a.serveEntra},
+		{a.isRegistry, a.serveRegistry},
+		{a.isManager, a.serveManager},
+		{a.isBlobHost, a.serveBlob},
+		{azurename.IsDevOps, a.serveDevOps},
+	}
+}
+
+// AddCloud adds a private cloud.
+func (a *Azure) AddCloud(c AzureCloud) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.environments = append(a.environments, azurename.Cloud{Name: c.AuthorityHost, Authorities: []string{c.AuthorityHost},
+		ManagementHost: c.ResourceManagerHost, ManagementAudience: "https://" + c.ResourceManagerHost,
+		RegistrySuffix: c.RegistrySuffix, BlobSuffix: c.BlobSuffix})
+}
+
+// AddTenant adds a tenant to the cloud that an authority host belongs to. It goes by all of the names: a GUID and domains.
+func (a *Azure) AddTenant(authorityHost string, names ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.at(authorityHost); e != nil {
+		authorityHost = e.Authorities[0]
+	}
+	t := &azureTenant{name: names[0], authority: authorityHost, apps: map[string]*azureApp{}}
+	for _, name := range names {
+		a.tenants[strings.ToLower(name)] = t
+	}
+}
+
+// AddFederatedCredential adds a federated credential to an application or a managed identity, which it creates if needed,
+// as it does the tenant.
+func (a *Azure) AddFederatedCredential(tenant, clientID string, credential FederatedCredential) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	app := a.app(tenant, clientID)
+	app.federated = append(app.federated, credential)
+	if a.issuers[credential.Issuer] == nil && credential.Fetch != nil {
+		a.issuers[credential.Issuer] = &oidcProvider{issuer: credential.Issuer, fetch: credential.Fetch}
+	}
+}
+
+// RemoveFederatedCredentials takes all federated credentials from an identity, or creates one that has none.
+func (a *Azure) RemoveFederatedCredentials(tenant, clientID string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.app(tenant, clientID).federated = nil
+}
+
+// SetClientSecret gives an application a secret, and creates it if needed.
+func (a *Azure) SetClientSecret(tenant, clientID, secret string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.app(tenant, clientID).secret = secret
+}
+
+// SetClientCertificate registers a certificate with an RSA key with an application, which it creates if needed.
+func (a *Azure) SetClientCertificate(tenant, clientID string, certificate *x509.Certificate) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.app(tenant, clientID).certificate = certificate
+}
+
+// SetManagedIdentity says which identity the metadata service of the machine hands out tokens of. Without one it refuses.
+func (a *Azure) SetManagedIdentity(tenant, clientID string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.app(tenant, clientID)
+	a.machine = &azureTenantClient{tenant, clientID}
+}
+
+// SetRegistry creates or replaces the registry at a login server, such as example.azurecr.io.
+func (a *Azure) SetRegistry(host string, registry AzureRegistry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.registries[strings.ToLower(host)] = registry
+}
+
+// SetCluster creates or replaces the cluster with a resource ID.
+func (a *Azure) SetCluster(id string, cluster AzureCluster) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clusters[strings.ToLower(id)] = cluster
+}
+
+// SetBlob creates or replaces the blob at an address, <account>.blob.<suffix>/<container>/<name>.
+func (a *Azure) SetBlob(address string, blob AzureBlob) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.blobs[address] = blob
+}
+
+// SetGitRepository creates or replaces a repository, <organization>/<project>/_git/<name>, that the identities with the
+// given client IDs may read.
+func (a *Azure) SetGitRepository(path string, readers ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.repositories[path] = slices.Clone(readers)
+}
+
+// Identity returns whose an access token is, or a registry's refresh token.
+func (a *Azure) Identity(token string) (AzureIdentity, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	identity, ok := a.tokens[token]
+	return identity, ok
+}
+
+// app is called with the lock held.
+func (a *Azure) app(tenant, clientID string) *azureApp {
+	t := a.tenants[strings.ToLower(tenant)]
+	if t == nil {
+		t = &azureTenant{name: tenant, authority: a.environments[0].Authorities[0], apps: map[string]*azureApp{}}
+		a.tenants[strings.ToLower(tenant)] = t
+	}
+	app := t.apps[strings.ToLower(clientID)]
+	if app == nil {
+		app = &azureApp{clientID: clientID, objectID: uuid.NewString()}
+		t.apps[strings.ToLower(clientID)] = app
+	}
+	return app
+}
+
+// at returns the cloud of an authority. It is called with the lock held.
+func (a *Azure) at(authority string) *azurename.Cloud {
+	for i := range a.environments {
+		if slices.Contains(a.environments[i].Authorities, authority) {
+			return &a.environments[i]
+		}
+	}
+	return nil
+}
+
+// has reports whether a cloud has a host.
+func (a *Azure) has(is func(azurename.Cloud) bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.environments, is)
+}
+
+func (a *Azure) isAuthority(host string) bool {
+	return a.has(func(c azurename.Cloud) bool { return slices.Contains(c.Authorities, host) })
+}
+
+func (a *Azure) isRegistry(host string) bool {
+	return a.has(func(c azurename.Cloud) bool { return azurename.IsRegistry(host, c.RegistrySuffix) })
+}
+
+func (a *Azure) isManager(host string) bool {
+	return a.has(func(c azurename.Cloud) bool { return c.ManagementHost != "" && c.ManagementHost == host })
+}
+
+func (a *Azure) isBlobHost(host string) bool {
+	return a.has(func(c azurename.Cloud) bool { return c.BlobSuffix != "" && strings.HasSuffix(host, "."+c.BlobSuffix) })
+}

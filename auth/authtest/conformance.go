@@ -42,6 +42,17 @@ type Harness struct {
 	Calls func() int
 	// Secrets returns what must not show in the printed token, such as its access token.
 	Secrets func(t *testing.T, token auth.Token) []string
+
+	// The rest is for providers with registries, clusters and Git repositories; empty if there is no such thing.
+
+	// Repository is an artifact repository of the provider's, ForeignRepositories are others', such as look-alikes.
+	Repository          string
+	ForeignRepositories []string
+	// Cluster are the options that name a cluster.
+	Cluster []auth.Option
+	// GitURL is a Git repository of the provider's, ForeignGitURLs are others'.
+	GitURL         string
+	ForeignGitURLs []string
 }
 
 // Hang is the argument of Harness.Break for a service that does not answer.
@@ -60,6 +71,9 @@ func RunConformance(t *testing.T, h Harness) {
 	t.Run("tells that it is throttled", func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) })
 	t.Run("tells that the service is unavailable", func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) })
 	t.Run("ends with the caller's context", h.testCancel)
+	t.Run("derives credentials that live, redact themselves and are cached", h.testDerived)
+	t.Run("makes no credential for somebody else's host", h.testForeign)
+	t.Run("ends deriving with the caller's context", h.testDerivedCancel)
 }
 
 func (h *Harness) get(ctx context.Context, p auth.Provider, sa client.ObjectKey) (auth.Token, error) {
@@ -134,14 +148,19 @@ func (h *Harness) testRedaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkRedaction(t, "the token", token, h.Secrets(t, token))
+}
+
+func checkRedaction(t *testing.T, what string, token auth.Token, secrets []string) {
+	t.Helper()
 	printed := printAll(token, struct{ T auth.Token }{token}, map[string]auth.Token{"t": token}, []any{token})
 	if v := reflect.ValueOf(token); v.Kind() == reflect.Pointer {
 		printed += printAll(v.Elem().Interface())
 	}
-	for _, secret := range h.Secrets(t, token) {
+	for _, secret := range secrets {
 		for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret)} {
 			if form != "" && strings.Contains(printed, form) {
-				t.Error("the printed token holds a secret")
+				t.Errorf("%s holds a secret when it is printed", what)
 			}
 		}
 	}
@@ -243,6 +262,14 @@ func (h *Harness) testCancel(t *testing.T) {
 	if h.Break == nil {
 		return
 	}
+	h.cancelled(t, "access token", func(ctx context.Context) error {
+		_, err := h.get(ctx, h.New(t), h.Good)
+		return err
+	})
+}
+
+func (h *Harness) cancelled(t *testing.T, what string, get func(context.Context) error) {
+	t.Helper()
 	h.Break(t, Hang)
 	ctx, cancel := context.WithCancel(t.Context())
 	before := h.calls()
@@ -253,9 +280,9 @@ func (h *Harness) testCancel(t *testing.T) {
 		}
 		cancel()
 	}()
-	_, err := h.get(ctx, h.New(t), h.Good)
+	err := get(ctx)
 	cancel()
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
-		t.Errorf("got %v, want the context's error in an ErrUnavailable", err)
+		t.Errorf("%s: got %v, want the context's error in an ErrUnavailable", what, err)
 	}
 }

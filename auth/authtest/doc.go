@@ -29,8 +29,13 @@
 // limits that they set on lifetimes. Its client is controller-runtime's fake client with that one's limits: no
 // admission, no RBAC (see Issuer.Refuse), no garbage collection.
 //
-// STS: the actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; session policies and tags;
-// trust conditions other than on subject, audience, principal and external ID; the IAM policies of users and roles;
+// STS: the actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; what session policies
+// and tags allow; trust conditions other than on subject, audience, principal and external ID; the IAM policies of users
+// and roles (see AWS.Deny, and Trust for sts:TagSession and sts:SetSourceIdentity);
 // certificates and thumbprints of issuers; regions that are disabled, and the differences between regions; eventual
 // consistency; quotas (see Fault). A role that does not exist is refused like one that does not trust the caller.
+//
+// The other services of AWS: ECR has GetAuthorizationToken and registries that ask for the password and serve what
+// AWS.SetRegistry gives them; EKS has DescribeCluster and AWS.VerifyEKSToken, but no access entries; CodeCommit checks
+// signatures and serves what AWS.SetGitServer gives it; KMS has Encrypt, Decrypt and GenerateDataKey with symmetric keys.
 package authtest

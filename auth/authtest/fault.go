@@ -114,11 +114,12 @@ func (f *Fault) send(w http.ResponseWriter, r *http.Request, closing <-chan stru
 	}
 	w.WriteHeader(status)
 	if f == nil || !f.Slow {
-		_, _ = w.Write(body)
+		_, _ = w.Write(body) //nolint:gosec // a test's own words come back
 		return
 	}
 	for b := range strings.SplitSeq(string(body), "") {
-		if _, err := io.WriteString(w, b); err != nil || !sleep(r, closing, time.Second) {
+		if _, err := io.WriteString(w, b); err != nil || //nolint:gosec // the same
+			!sleep(r, closing, time.Second) {
 			panic(http.ErrAbortHandler)
 		}
 		if flusher, ok := w.(http.Flusher); ok {

@@ -1,15 +1,193 @@
 package authtest
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
-// GCP is the Google side of a Cloud.
+	"github.com/workloadid/workloadid/internal/gcpname"
+)
+
+// GCP is the Google side of a Cloud: workload identity pools, service accounts, the metadata server, and the services that
+// accept access tokens. In Calls its services are gcp-sts (action token), iamcredentials (generateAccessToken,
+// generateIdToken), container (clusters.get), storage (objects.get, objects.list), artifactregistry (token, pull),
+// sourcemanager (info/refs), gcp-metadata (the path) and accounts.google.com (its path).
+//
+// Who may do something is said in the members of IAM policies, such as
+//
+//	principal://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/subject/system:serviceaccount:ns:name
+//	principalSet://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/*
+//	serviceAccount:project.svc.id.goog[ns/name]
+//	serviceAccount:name@project.iam.gserviceaccount.com
+//
+// What is not imitated: the management of all this, roles and their permissions, conditions other than
+// WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS and SAML providers,
+// workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime, propagation delays.
+// Access tokens are opaque, as the real ones are; see Identity.
 type GCP struct {
 	cloud *Cloud
+
+	mu         sync.Mutex
+	universe   string
+	providers  map[string]*poolProvider // by the audience of the exchange
+	accounts   map[string]GCPServiceAccount
+	tokens     map[string]GCPIdentity // by access token
+	clusters   map[string]GKECluster  // by name
+	buckets    map[string]GCSBucket
+	readers    map[string][]string // of repositories of artifacts and of Git, by host and path
+	registry   http.Handler
+	metadata   *GCPMetadata
+	googleSign *Issuer
 }
 
-func newGCP(c *Cloud) *GCP { return &GCP{cloud: c} }
+// GCPServiceAccount is a service account of Google Cloud.
+type GCPServiceAccount struct {
+	// WorkloadIdentityUsers are the members with the role roles/iam.workloadIdentityUser on it.
+	WorkloadIdentityUsers []string
+	// TokenCreators are those with roles/iam.serviceAccountTokenCreator, such as the one before it in a chain of delegates.
+	TokenCreators []string
+	// ExtendedLifetime says that its tokens may live for twelve hours instead of one.
+	ExtendedLifetime bool
+}
 
-func (*GCP) services() []service { return nil }
+// GCPIdentity says whose access token it is.
+type GCPIdentity struct {
+	// Members are all names by which IAM policies can mean it.
+	Members []string
+	// Email is that of the service account. It is empty for a federated identity.
+	Email string
+	// Subject is the sub claim of the token that was exchanged; empty for a service account.
+	Subject string
+	// Scopes are those of the token.
+	Scopes []string
+	// Expiration is its end.
+	Expiration time.Time
+}
 
-// serveMetadata answers at http://metadata.google.internal and at http://169.254.169.254/computeMetadata/.
-func (*GCP) serveMetadata(w http.ResponseWriter, r *http.Request, _ string) { http.NotFound(w, r) }
+func newGCP(c *Cloud) *GCP {
+	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
+		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
+		buckets: map[string]GCSBucket{}, readers: map[string][]string{}}
+}
+
+func (g *GCP) services() []service {
+	return []service{
+		{g.at("sts"), g.serveSTS},
+		{g.at("iamcredentials"), g.serveIAMCredentials},
+		{g.at("container"), g.serveContainer},
+		{g.at("storage"), g.serveStorage},
+		{gcpname.IsRegistryHost, g.serveRegistry},
+		{gcpname.IsGitHost, g.serveGit},
+		{func(host string) bool { return host == googleAccounts }, g.serveAccounts},
+	}
+}
+
+// at knows the host of a service in the universe.
+func (g *GCP) at(service string) func(host string) bool {
+	return func(host string) bool {
+		universe := g.universeDomain()
+		return host == service+"."+universe || service == "sts" && gcpname.IsSTSHost(host, universe)
+	}
+}
+
+func (g *GCP) universeDomain() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.universe
+}
+
+// SetUniverseDomain moves the services to another universe. Call it before anything else.
+func (g *GCP) SetUniverseDomain(domain string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.universe = domain
+}
+
+// SetServiceAccount creates a service account, or replaces its policy.
+func (g *GCP) SetServiceAccount(email string, account GCPServiceAccount) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.accounts[email] = account
+}
+
+// RemoveServiceAccount removes a service account. Its tokens stay valid, as they do for a while.
+func (g *GCP) RemoveServiceAccount(email string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.accounts, email)
+}
+
+// Identity returns whose access token it is.
+func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	id, ok := g.tokens[accessToken]
+	return id, ok
+}
+
+// IssueAccessToken makes an access token of a service account for an hour, with the scope cloud-platform unless others are
+// given.
+func (g *GCP) IssueAccessToken(email string, scopes ...string) string {
+	if len(scopes) == 0 {
+		scopes = []string{cloudPlatform}
+	}
+	return g.issue("ya29.c.", g.serviceAccountIdentity(email, scopes, time.Hour))
+}
+
+func (g *GCP) serviceAccountIdentity(email string, scopes []string, lifetime time.Duration) GCPIdentity {
+	return GCPIdentity{Members: []string{"serviceAccount:" + email}, Email: email, Scopes: scopes,
+		Expiration: g.cloud.time().Add(lifetime).UTC().Truncate(time.Second)}
+}
+
+func (g *GCP) issue(prefix string, id GCPIdentity) string {
+	token := prefix + strings.NewReplacer("+", "-", "/", "_", "=", "").Replace(randomSecret(90))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tokens[token] = id
+	return token
+}
+
+// RevokeAccessToken makes a token invalid at once.
+func (g *GCP) RevokeAccessToken(accessToken string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.tokens, accessToken)
+}
+
+const cloudPlatform = "https://www.googleapis.com/auth/cloud-platform"
+
+// authenticate returns whose token it is that is still valid.
+func (g *GCP) authenticate(token string) (GCPIdentity, bool) {
+	id, ok := g.Identity(token)
+	return id, ok && g.cloud.time().Before(id.Expiration)
+}
+
+// bearer authenticates a request to one of Google's APIs.
+func (g *GCP) bearer(r *http.Request, scopes ...string) (GCPIdentity, *googleError) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	id, ok := g.authenticate(token)
+	if !strings.EqualFold(scheme, "Bearer") || !ok {
+		return id, &googleError{status: http.StatusUnauthorized, message: "Request had invalid authentication credentials. " +
+			"Expected OAuth 2 access token, login cookie or other valid authentication credential. " +
+			"See https://developers.google.com/identity/sign-in/web/devconsole-project."}
+	}
+	if !id.hasScope(scopes...) {
+		return id, &googleError{status: http.StatusForbidden, message: "Request had insufficient authentication scopes.",
+			reason: "ACCESS_TOKEN_SCOPE_INSUFFICIENT", domain: "googleapis.com"}
+	}
+	return id, nil
+}
+
+func (id GCPIdentity) hasScope(scopes ...string) bool {
+	return slices.Contains(id.Scopes, cloudPlatform) ||
+		slices.ContainsFunc(scopes, func(s string) bool { return slices.Contains(id.Scopes, s) })
+}
+
+// isOneOf reports whether a list of members means the identity.
+func (id GCPIdentity) isOneOf(members []string) bool {
+	return slices.ContainsFunc(members, func(m string) bool {
+		return m == "allUsers" || m == "allAuthenticatedUsers" || slices.Contains(id.Members, m)
+	})
+}

@@ -1,10 +1,222 @@
 package authtest
 
-// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693).
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693), at https://oauth.example. It serves its
+// metadata (RFC 8414, and OpenID Connect Discovery), its keys, the token endpoint, and /userinfo for whoever holds one of its
+// tokens.
+//
+// It verifies subject and actor tokens against the issuers that it trusts (AddIssuer), clients by each way of authentication
+// (SetClient), and what they ask for against its grants (AddGrant): without a grant, nobody gets anything.
+//
+// What is not imitated: grants other than token exchange, refresh tokens, subject tokens that it issued itself or that are
+// not JWTs, token types other than access tokens, JWTs and ID tokens, several resources or audiences at once, the may_act
+// claim, registration, revocation and introspection of tokens (see Identity), and TLS client certificates. Errors have texts
+// of its own, since each real server has others.
 type OAuth struct {
 	cloud *Cloud
+
+	mu      sync.Mutex
+	config  OAuthConfig
+	issuers map[string]*oidcProvider
+	clients map[string]OAuthClient
+	grants  []OAuthGrant
+	used    map[string]bool // client IDs and jti of assertions
+	issued  map[string]OAuthIdentity
+	key     *ecdsa.PrivateKey
 }
 
-func newOAuth(c *Cloud) *OAuth { return &OAuth{cloud: c} }
+// OAuthConfig configures an OAuth. The zero value is ready for use.
+type OAuthConfig struct {
+	// Host is the server's host name. Empty: oauth.example.
+	Host string
+	// Path follows the host in the issuer identifier, such as /realms/one. Empty: none.
+	Path string
+	// RequireClient refuses exchanges without client authentication.
+	RequireClient bool
+	// OpaqueTokens issues tokens that say nothing instead of JWTs.
+	OpaqueTokens bool
+	// Lifetime is that of issued tokens. 0: an hour.
+	Lifetime time.Duration
+	// OpenIDOnly serves the metadata of OpenID Connect only, not those of RFC 8414.
+	OpenIDOnly bool
+}
 
-func (*OAuth) services() []service { return nil }
+// OAuthClient is a client of an OAuth.
+type OAuthClient struct {
+	// ID is the client's.
+	ID string
+	// Method is how it authenticates: "none", "client_secret_basic", "client_secret_post", "private_key_jwt" or
+	// "client_assertion", a ServiceAccount's token.
+	Method string
+	// Secret is for the methods that have one.
+	Secret string
+	// Key is the public key for private_key_jwt: RSA, ECDSA on P-256 or Ed25519.
+	Key crypto.PublicKey
+	// Issuer and Subject are those of the ServiceAccount's token for client_assertion. The issuer has to be trusted.
+	Issuer, Subject string
+}
+
+// OAuthGrant is what some subjects may get.
+type OAuthGrant struct {
+	// Issuer and Subjects are those of the subject token, compared whole.
+	Issuer   string
+	Subjects []string
+	// Clients are the IDs of those that may ask. Empty: all.
+	Clients []string
+	// Audiences, Resources and Scopes may be asked for. Asking for none is always allowed.
+	Audiences, Resources, Scopes []string
+}
+
+// OAuthIdentity says what a token is good for.
+type OAuthIdentity struct {
+	// Issuer and Subject are those of the subject token.
+	Issuer, Subject string
+	// Actor is the subject of the actor token, "" without one.
+	Actor string
+	// ClientID is the client that asked, "" if it did not tell.
+	ClientID string
+	// Audience, Resource and Scopes are what was asked for.
+	Audience, Resource string
+	Scopes             []string
+	// TokenType is the URN of the kind of token.
+	TokenType string
+	// Expiration is when it ends.
+	Expiration time.Time
+}
+
+func newOAuth(c *Cloud) *OAuth {
+	return &OAuth{cloud: c, issuers: map[string]*oidcProvider{}, clients: map[string]OAuthClient{},
+		used: map[string]bool{}, issued: map[string]OAuthIdentity{}}
+}
+
+func (o *OAuth) services() []service {
+	return []service{{at: func(host string) bool { return host == o.settings().Host }, serve: o.serve}}
+}
+
+func (o *OAuth) settings() OAuthConfig {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.config
+	if c.Host == "" {
+		c.Host = "oauth.example"
+	}
+	if c.Lifetime == 0 {
+		c.Lifetime = time.Hour
+	}
+	return c
+}
+
+// Configure changes the server's configuration. What it trusts and what it issued stay.
+func (o *OAuth) Configure(config OAuthConfig) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	config.Host = strings.ToLower(config.Host)
+	o.config = config
+}
+
+// URL returns the issuer identifier.
+func (o *OAuth) URL() string {
+	c := o.settings()
+	return "https://" + c.Host + c.Path
+}
+
+// TokenEndpoint returns the URL of the token endpoint.
+func (o *OAuth) TokenEndpoint() string { return o.URL() + "/token" }
+
+// AddIssuer has the server trust the tokens of an issuer that have one of the audiences. fetch gets the issuer's documents:
+// Issuer.HTTPClient, or a client that trusts the certificate of a real one.
+func (o *OAuth) AddIssuer(issuer string, fetch *http.Client, audiences ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.issuers[issuer] = &oidcProvider{issuer: issuer, fetch: fetch, clientIDs: slices.Clone(audiences)}
+}
+
+// SetClient registers a client, or replaces it.
+func (o *OAuth) SetClient(client OAuthClient) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clients[client.ID] = client
+}
+
+// AddGrant allows something to some subjects.
+func (o *OAuth) AddGrant(grant OAuthGrant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.grants = append(o.grants, grant)
+}
+
+// RemoveGrants takes everything away again. Tokens that were issued stay valid.
+func (o *OAuth) RemoveGrants() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.grants = nil
+}
+
+// Identity returns what a token is good for. It is false for one that the server did not issue, or that has expired.
+func (o *OAuth) Identity(token string) (OAuthIdentity, bool) {
+	now := o.cloud.time()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	id, ok := o.issued[token]
+	if !ok || !now.Before(id.Expiration) {
+		return OAuthIdentity{}, false
+	}
+	id.Scopes = slices.Clone(id.Scopes)
+	return id, true
+}
+
+func (o *OAuth) issuer(name string) *oidcProvider {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.issuers[name]
+}
+
+func (o *OAuth) client(id string) (OAuthClient, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c, ok := o.clients[id]
+	return c, ok
+}
+
+// use remembers an assertion. It is false if the server has seen it before.
+func (o *OAuth) use(assertion string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.used[assertion]
+	o.used[assertion] = true
+	return !before
+}
+
+// signingKey is made when it is needed first: most clouds never ask for it.
+func (o *OAuth) signingKey() *ecdsa.PrivateKey {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.key == nil {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			panic(err) // the curve is a known one
+		}
+		o.key = key
+	}
+	return o.key
+}
+
+const oauthKeyID = "oauth-1"
+
+func (o *OAuth) keys() jose.JSONWebKeySet {
+	return jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
+		{Key: &o.signingKey().PublicKey, KeyID: oauthKeyID, Algorithm: string(jose.ES256), Use: "sig"}}}
+}

@@ -28,24 +28,32 @@ type signature struct {
 	presigned                        bool
 }
 
-// authenticate verifies the request's signature (AWS Signature Version 4) and returns whose it is.
-func (s *stsCall) authenticate() (accessKey, *awsError) {
+// signedRequest is a request, and the service and region that its signature has to be for.
+type signedRequest struct {
+	*http.Request
+	body            []byte
+	service, region string // an empty region stands for any
+}
+
+// authenticate verifies the request's signature (AWS Signature Version 4) and returns whose it is. The codes are those of
+// the query protocol.
+func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 	forbidden := func(code, format string, args ...any) (accessKey, *awsError) {
 		return accessKey{}, refuse(http.StatusForbidden, code, format, args...)
 	}
-	sig, ok := readSignature(s.r)
+	sig, ok := readSignature(r.Request)
 	if !ok {
 		return forbidden("MissingAuthenticationToken", "Request is missing Authentication Token")
 	}
 	scope := strings.Split(sig.credential, "/")
-	if len(scope) != 5 || scope[4] != "aws4_request" || scope[3] != "sts" {
-		return forbidden("IncompleteSignature", "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term")
+	if e := r.checkScope(scope); e != nil {
+		return accessKey{}, e
 	}
-	key, known := s.aws.key(scope[0])
+	key, known := a.key(scope[0])
 	if !known || subtle.ConstantTimeCompare([]byte(key.sessionToken), []byte(sig.sessionToken)) != 1 {
 		return forbidden("InvalidClientTokenId", "The security token included in the request is invalid.")
 	}
-	now := s.aws.cloud.time()
+	now := a.cloud.time()
 	if !key.Expiration.IsZero() && !now.Before(key.Expiration) {
 		return forbidden("ExpiredToken", "The security token included in the request is expired")
 	}
@@ -56,10 +64,26 @@ func (s *stsCall) authenticate() (accessKey, *awsError) {
 	if e := checkDate(date, now, sig); e != nil {
 		return accessKey{}, e
 	}
-	if want := s.sign(sig, key.secret, scope); subtle.ConstantTimeCompare([]byte(want), []byte(sig.value)) != 1 {
+	if want := r.sign(sig, key.secret, scope); subtle.ConstantTimeCompare([]byte(want), []byte(sig.value)) != 1 {
 		return forbidden("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
 	}
 	return key, nil
+}
+
+func (r signedRequest) checkScope(scope []string) *awsError {
+	wrong := func(code, format string, args ...any) *awsError {
+		return refuse(http.StatusForbidden, code, format, args...)
+	}
+	switch {
+	case len(scope) != 5 || scope[4] != "aws4_request":
+		return wrong("IncompleteSignature",
+			"Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term")
+	case scope[3] != r.service:
+		return wrong("SignatureDoesNotMatch", "Credential should be scoped to correct service: '%s'. ", r.service)
+	case r.region != "" && scope[2] != r.region:
+		return wrong("SignatureDoesNotMatch", "Credential should be scoped to a valid region, not '%s'. ", scope[2])
+	}
+	return nil
 }
 
 func checkDate(date, now time.Time, sig signature) *awsError {
@@ -109,18 +133,23 @@ func readSignature(r *http.Request) (signature, bool) {
 }
 
 // sign computes the signature that the request should have.
-func (s *stsCall) sign(sig signature, secret string, scope []string) string {
+func (r signedRequest) sign(sig signature, secret string, scope []string) string {
 	canonical := strings.Join([]string{
-		s.r.Method,
-		canonicalPath(s.r.URL),
-		canonicalQuery(s.r.URL.Query()),
-		canonicalHeaders(s.r, sig.signedHeaders),
+		r.Method,
+		canonicalPath(r.URL),
+		canonicalQuery(r.URL.Query()),
+		canonicalHeaders(r.Request, sig.signedHeaders),
 		sig.signedHeaders,
-		hexSum(s.body),
+		hexSum(r.body),
 	}, "\n")
-	toSign := strings.Join([]string{sigAlgorithm, sig.date, strings.Join(scope[1:], "/"), hexSum([]byte(canonical))}, "\n")
+	return signText(canonical, sig.date, secret, scope[1:])
+}
+
+// signText signs a canonical request. The scope is date, region, service and aws4_request.
+func signText(canonical, date, secret string, scope []string) string {
+	toSign := strings.Join([]string{sigAlgorithm, date, strings.Join(scope, "/"), hexSum([]byte(canonical))}, "\n")
 	key := []byte("AWS4" + secret)
-	for _, part := range scope[1:] {
+	for _, part := range scope {
 		key = mac(key, part)
 	}
 	return hex.EncodeToString(mac(key, toSign))

@@ -6,13 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/workloadid/workloadid/internal/awsname"
 )
 
 const (
@@ -131,7 +132,7 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 	if err != nil {
 		return node{}, err
 	}
-	k := s.aws.newSession(arn, s.form.Get("RoleSessionName"), claims.Subject, lifetime)
+	k := s.aws.newSession(Identity{RoleARN: arn, SessionName: s.form.Get("RoleSessionName"), Subject: claims.Subject}, lifetime)
 	return element("AssumeRoleWithWebIdentityResult", "",
 		element("Audience", claims.Audience[0]),
 		assumedRoleUser(k),
@@ -182,11 +183,17 @@ func (s *stsCall) assumeRole() (node, *awsError) {
 	if err := s.validate("RoleArn", "RoleSessionName"); err != nil {
 		return node{}, err
 	}
+	identity, err := s.sessionParameters()
+	if err != nil {
+		return node{}, err
+	}
 	arn := s.form.Get("RoleArn")
 	trust, ok := s.aws.role(arn)
-	if !ok || !trust.admitsPrincipal(caller) || trust.ExternalID != "" && trust.ExternalID != s.form.Get("ExternalId") {
-		return node{}, refuse(http.StatusForbidden, "AccessDenied",
-			"User: %s is not authorized to perform: sts:AssumeRole on resource: %s", caller.ARN, arn)
+	if action := trust.refuses(caller, identity, s.form.Get("ExternalId")); !ok || action != "" {
+		return node{}, notAuthorized(caller, firstOf(action, "sts:AssumeRole"), arn)
+	}
+	if !identity.inherit(caller.Identity) {
+		return node{}, notAuthorized(caller, "sts:SetSourceIdentity", arn)
 	}
 	if caller.RoleARN != "" {
 		trust.MaxSession = time.Hour // role chaining
@@ -195,8 +202,18 @@ func (s *stsCall) assumeRole() (node, *awsError) {
 	if err != nil {
 		return node{}, err
 	}
-	k := s.aws.newSession(arn, s.form.Get("RoleSessionName"), "", lifetime)
-	return element("AssumeRoleResult", "", assumedRoleUser(k), credentials(k)), nil
+	identity.RoleARN, identity.SessionName = arn, s.form.Get("RoleSessionName")
+	k := s.aws.newSession(identity, lifetime)
+	result := []node{assumedRoleUser(k), credentials(k)}
+	if k.SourceIdentity != "" {
+		result = append(result, element("SourceIdentity", k.SourceIdentity))
+	}
+	return element("AssumeRoleResult", "", result...), nil
+}
+
+// authenticate wants signatures for the region of the endpoint.
+func (s *stsCall) authenticate() (accessKey, *awsError) {
+	return s.aws.authenticate(signedRequest{s.r, s.body, "sts", awsname.STSRegion(s.host)})
 }
 
 func (s *stsCall) getCallerIdentity() (node, *awsError) {
@@ -220,55 +237,6 @@ func (s *stsCall) lifetime(trust Trust) (time.Duration, *awsError) {
 			"The requested DurationSeconds exceeds the MaxSessionDuration set for this role.")
 	}
 	return lifetime, nil
-}
-
-// parameterRules are those of the STS model.
-func parameterRules() map[string]struct {
-	min, max int
-	pattern  *regexp.Regexp
-} {
-	type rule = struct {
-		min, max int
-		pattern  *regexp.Regexp
-	}
-	return map[string]rule{
-		"RoleArn":          {20, 2048, regexp.MustCompile(`^arn:[a-z-]+:iam::\d{12}:role/.+$`)},
-		"RoleSessionName":  {2, 64, regexp.MustCompile(`^[\w+=,.@-]*$`)},
-		"WebIdentityToken": {4, 20000, nil},
-	}
-}
-
-func (s *stsCall) validate(required ...string) *awsError {
-	rules := parameterRules()
-	for _, name := range required {
-		value, rule := s.form.Get(name), rules[name]
-		field := strings.ToLower(name[:1]) + name[1:]
-		shown := value
-		if name == "WebIdentityToken" {
-			shown = "***Sensitive***"
-		}
-		switch {
-		case value == "":
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value null at '%s' failed to satisfy constraint: Member must not be null", field)
-		case len(value) < rule.min:
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must have length greater than or equal to %d", shown, field, rule.min)
-		case len(value) > rule.max:
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must have length less than or equal to %d", shown, field, rule.max)
-		case rule.pattern != nil && !rule.pattern.MatchString(value):
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must satisfy regular expression pattern: %s", shown, field, strings.Trim(rule.pattern.String(), "^$"))
-		}
-	}
-	if text := s.form.Get("DurationSeconds"); text != "" {
-		if n, err := strconv.Atoi(text); err != nil || n < 900 || n > 43200 {
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at 'durationSeconds' failed to satisfy constraint: Member must have value greater than or equal to 900", text)
-		}
-	}
-	return nil
 }
 
 func assumedRoleUser(k *accessKey) node {

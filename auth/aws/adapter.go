@@ -19,7 +19,9 @@ var _ aws.CredentialsProvider = (*CredentialsProvider)(nil)
 // NewCredentialsProvider returns an aws.CredentialsProvider for the options of auth.GetAccessToken. It has a Provider of
 // its own; use the method of a Provider that you share if you make many.
 //
-// Give it a cache with auth.WithCache: clients of the SDK ask for credentials before every request.
+// Give it a cache with auth.WithCache: clients of the SDK ask for credentials before every request. Hand it to a client's own
+// options, as in s3.Options.Credentials: config.LoadDefaultConfig would keep what it returns until it expires, and a
+// ServiceAccount that was deleted or re-annotated meanwhile would go on acting.
 func NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
 	return (&Provider{}).NewCredentialsProvider(opts...)
 }

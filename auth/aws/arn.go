@@ -62,6 +62,53 @@ func ParseRoleARN(s string) (RoleARN, error) {
 	return a, a.check()
 }
 
+// ClusterARN is the name of an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
+type ClusterARN struct {
+	// Partition is the one that the region lies in.
+	Partition string
+	// Region is one of AWS's, such as "eu-central-1".
+	Region string
+	// Account has 12 digits.
+	Account string
+	// Name has at most 100 letters, digits, "-" and "_".
+	Name string
+}
+
+// String returns the ARN.
+func (a ClusterARN) String() string {
+	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
+}
+
+// ParseClusterARN parses the ARN of an EKS cluster. The error says what is wrong with it, without repeating it.
+func ParseClusterARN(s string) (ClusterARN, error) {
+	var a ClusterARN
+	rest, ok := strings.CutPrefix(s, "arn:")
+	if !ok {
+		return a, errors.New(`it does not begin with "arn:"`)
+	}
+	a.Partition, rest, _ = cut(rest)
+	if !awsname.KnownPartition(a.Partition) {
+		return a, fmt.Errorf("AWS has no partition %.100q", a.Partition)
+	}
+	service, rest, _ := cut(rest)
+	if service != "eks" {
+		return a, fmt.Errorf("the service has to be eks, not %.100q", service)
+	}
+	a.Region, rest, _ = cut(rest)
+	if partition, ok := awsname.PartitionOf(a.Region); !ok || partition.Name != a.Partition {
+		return a, fmt.Errorf("%.100q is not a region of the partition %q", a.Region, a.Partition)
+	}
+	a.Account, rest, _ = cut(rest)
+	if !awsname.ValidAccount(a.Account) {
+		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", a.Account)
+	}
+	a.Name, ok = strings.CutPrefix(rest, "cluster/")
+	if !ok || !awsname.ValidClusterName(a.Name) {
+		return a, fmt.Errorf("the resource has to be cluster/<name>, not %.200q", rest)
+	}
+	return a, nil
+}
+
 // cut is strings.Cut at a colon, quicker: this runs on every hit of the cache.
 func cut(s string) (before, after string, found bool) {
 	if i := strings.IndexByte(s, ':'); i >= 0 {

@@ -64,13 +64,18 @@ func BenchmarkHitController(b *testing.B) {
 }
 
 func objectLevel(b *testing.B) []auth.Option {
+	_, opts := objectLevelWorld(b)
+	return opts
+}
+
+func objectLevelWorld(b *testing.B) (*world, []auth.Option) {
 	w := newWorld(b)
 	sa := &corev1.ServiceAccount{}
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	if err := w.client.Get(b.Context(), key, sa); err != nil {
 		b.Fatal(err)
 	}
-	return []auth.Option{auth.WithServiceAccount(key, inMemory{w.client, sa}), auth.WithHTTPClient(w.cloud.Client())}
+	return w, []auth.Option{auth.WithServiceAccount(key, inMemory{w.client, sa}), auth.WithHTTPClient(w.cloud.Client())}
 }
 
 func BenchmarkHitObject(b *testing.B) { benchmarkHit(b, false, objectLevel(b)...) }

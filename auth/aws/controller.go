@@ -37,6 +37,16 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	if !c.HasKeys() {
 		return nil, controllerError(fmt.Errorf("the chain gave no keys"))
 	}
+	t := ownToken(c)
+	if role := chained(opts); role != nil {
+		if t, err = p.assumeRole(ctx, t, firstNonEmpty(sessionPrefix(opts), controllerSession), role, opts); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func ownToken(c aws.Credentials) *Token {
 	t := &Token{
 		accessKeyID:     c.AccessKeyID,
 		secretAccessKey: redact.New(c.SecretAccessKey),
@@ -46,11 +56,18 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	if c.CanExpire {
 		t.expiresAt = c.Expires
 	}
-	return t, nil
+	return t
+}
+
+func firstNonEmpty(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
 }
 
 func controllerError(err error) error {
-	e := classify(err, opControllerToken, "")
+	e := classify(err, opControllerToken)
 	if e.Remedy == "" {
 		e.Remedy = "give the controller's pod an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount"
 	}
@@ -121,7 +138,7 @@ func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.Crede
 // chainClient is of the SDK's own type where the options name none, since the SDK adds AWS_CA_BUNDLE to that.
 func (p *Provider) chainClient(opts *auth.Options) config.HTTPClient {
 	if opts.HTTPClient != nil {
-		return opts.HTTPClient
+		return transport.Guard(opts.HTTPClient)
 	}
 	proxy := transport.ProxyFunc(opts.ProxyURL)
 	return awshttp.NewBuildableClient().

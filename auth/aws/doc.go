@@ -28,4 +28,22 @@
 // The region is that of auth.WithSTSRegion, else the environment variable AWS_REGION; STS answers at the region's own
 // endpoint. For a ServiceAccount nothing else of the environment counts. Session names are "<namespace>.<name>", so
 // that CloudTrail shows who acted; names that are too long for AWS end in a hash instead.
+//
+// # Registries, clusters and Git
+//
+// auth.GetArtifactRegistryCredentials and auth.NewKeychain know Amazon ECR in all partitions and ECR Public;
+// auth.GetRESTConfig knows EKS clusters by their ARN; auth.GetGitCredentials knows AWS CodeCommit. STS is asked in the
+// region of the registry, the cluster or the repository then, unless auth.WithSTSRegion names another. The role needs
+// ecr:GetAuthorizationToken and the permissions to pull; for ECR Public ecr-public:GetAuthorizationToken and
+// sts:GetServiceBearerToken; for EKS an access entry in the cluster, and eks:DescribeCluster unless address and certificate
+// authority are given; codecommit:GitPull.
+//
+// # Further options
+//
+// WithAssumeRole goes on to another role, with an external ID, session tags and a source identity; WithSessionDuration and
+// WithSessionNamePrefix shape the session. They belong to the controller. One that lets tenants set them, in a field of its
+// objects, has to decide itself which roles, external IDs and tag keys each tenant may name: what keeps one customer of a
+// role from another is the external ID, and auth.Policy.Authorize sees the role of the annotation only.
+//
+// NewSignedCallerIdentity makes logins for HashiCorp Vault and for whatever else believes AWS STS.
 package aws

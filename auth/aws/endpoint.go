@@ -10,6 +10,15 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
+// hostOf returns the host of an endpoint that checkSTSEndpoint has accepted.
+func hostOf(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || !awsname.IsSTSHost(u.Hostname()) {
+		return ""
+	}
+	return u.Hostname()
+}
+
 // checkSTSEndpoint accepts the address of an STS endpoint of AWS, or of a host that the controller allows. Whoever is at
 // that address gets the ServiceAccount's token, so the host is compared whole and nothing else may be in the URL.
 func checkSTSEndpoint(endpoint string, allowed []string) error {

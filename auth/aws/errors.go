@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
@@ -36,11 +37,14 @@ func exchangeError(err error, arn string, sa corev1.ServiceAccount, oidcToken st
 }
 
 // classify sorts an error of the SDK by status and code first and by its text only where that says nothing.
-func classify(err error, operation, secret string) *auth.Error {
+func classify(err error, operation string, secrets ...string) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable, Err: err}
 	var response *awshttp.ResponseError
 	if errors.As(err, &response) {
-		e.StatusCode, e.RequestID = response.HTTPStatusCode(), redact.Text(response.ServiceRequestID(), secret)
+		e.StatusCode, e.RequestID = response.HTTPStatusCode(), redact.Text(response.ServiceRequestID(), secrets...)
+		if response.Response != nil && response.Response.Response != nil {
+			e.Wait = transport.RetryAfter(response.Response.Header, time.Now())
+		}
 	}
 	if e.StatusCode/100 == 3 {
 		e.Message = "it answers with a redirect, which is not followed"
@@ -48,30 +52,38 @@ func classify(err error, operation, secret string) *auth.Error {
 	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
-		e.Code, e.Message = redact.Text(api.ErrorCode(), secret), redact.Text(api.ErrorMessage(), secret)
+		e.Code, e.Message = redact.Text(api.ErrorCode(), secrets...), redact.Text(api.ErrorMessage(), secrets...)
 		e.Reason, e.Remedy = reasonOf(e.Code, e.Message, e.StatusCode)
 		return e
 	}
-	e.Message = transportMessage(err, secret)
+	e.Message = transportMessage(err, secrets...)
 	if e.StatusCode == http.StatusTooManyRequests {
 		e.Reason = auth.ErrThrottled
 	}
 	return e
 }
 
-// reasonOf knows the codes of AWS STS.
+// reasonOf knows the codes of AWS STS, and those that other services share with it.
 func reasonOf(code, message string, status int) (auth.Reason, string) {
 	switch {
 	case strings.HasPrefix(code, "Throttl"), code == "RequestLimitExceeded", code == "TooManyRequestsException",
 		status == http.StatusTooManyRequests:
 		return auth.ErrThrottled, ""
-	case status >= http.StatusInternalServerError, code == "IDPCommunicationError", cannotVerify(code, message):
+	case code == "", code == "UnknownError":
+		// Somebody on the way has answered, who has judged nothing.
+		return auth.ErrUnavailable, "check what answers for AWS: a proxy, perhaps"
+	case status >= http.StatusInternalServerError, code == "ServerException", code == "ServiceUnavailableException", code == "IDPCommunicationError", cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
+	case strings.Contains(message, "Signature expired"), strings.Contains(message, "Signature not yet current"):
+		return auth.ErrUnavailable, "check the clock of the controller's machine: AWS finds its signature too old or too new"
+	case code == "ExpiredToken":
+		return auth.ErrUnavailable, "check that the clocks agree"
 	case code == "ExpiredTokenException":
 		return auth.ErrUnavailable, "check the clock of the cluster's control plane: STS finds a new token expired"
 	case code == "RegionDisabledException":
 		return auth.ErrMisconfigured, "activate STS for the region in the account, or use another region"
-	case code == "ValidationError", code == "MalformedPolicyDocument", code == "PackedPolicyTooLarge":
+	case code == "ValidationError", code == "MalformedPolicyDocument", code == "PackedPolicyTooLarge",
+		code == "InvalidParameterException", code == "ResourceNotFoundException":
 		return auth.ErrMisconfigured, ""
 	case status >= http.StatusBadRequest:
 		return auth.ErrDenied, ""
@@ -84,6 +96,28 @@ func cannotVerify(code, message string) bool {
 	return code == "InvalidIdentityToken" && strings.Contains(message, "retrieve verification key")
 }
 
+// serviceError explains why a service other than STS refused credentials that STS has just given.
+func serviceError(err error, operation string, from *Token) *auth.Error {
+	e := classify(err, operation, from.secrets()...)
+	switch e.Code {
+	case "ExpiredTokenException":
+		e.Reason, e.Remedy = auth.ErrUnavailable, "check that the clocks agree"
+	case "UnrecognizedClientException":
+		e.Remedy = "check that the account has activated the region, and that the region is one of the role's own partition"
+	}
+	return e
+}
+
+func misconfigured(remedy, format string, args ...any) error {
+	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// unusable is for answers that lack something or cannot be true.
+func unusable(operation, remedy, format string, args ...any) error {
+	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
+		Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
 // takesAMoment tells errors that go away by themselves when a cluster or its keys are new.
 func takesAMoment(err error) bool {
 	var api smithy.APIError
@@ -92,13 +126,13 @@ func takesAMoment(err error) bool {
 }
 
 // transportMessage describes errors that are not an answer of the service, without what the answer held.
-func transportMessage(err error, secret string) string {
+func transportMessage(err error, secrets ...string) string {
 	var undecodable *smithy.DeserializationError
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &undecodable) && !errors.As(err, &tooLarge) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return "the answer cannot be read"
 	}
-	return transport.Message(err, secret)
+	return transport.Message(err, secrets...)
 }
 
 // accountOf returns the account of an ARN, "" if it is none.

@@ -4,14 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -29,28 +32,46 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if err != nil {
 		return nil, err
 	}
-	client, err := p.stsClient(opts)
+	if err := p.checkPartition(arn, opts); err != nil {
+		return nil, err
+	}
+	client, err := p.stsClient(opts, aws.AnonymousCredentials{})
 	if err != nil {
 		return nil, err
 	}
-	session := sessionName(sa.Namespace, sa.Name)
-	out, err := client.AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
-		RoleArn:          &arn,
-		RoleSessionName:  &session,
-		WebIdentityToken: &oidcToken,
-	})
+	role, session := chained(opts), sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
+	in := &sts.AssumeRoleWithWebIdentityInput{RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken}
+	if role == nil {
+		in.DurationSeconds = durationSeconds(opts)
+	}
+	out, err := client.AssumeRoleWithWebIdentity(ctx, in)
 	if err != nil {
 		return nil, exchangeError(err, arn, sa, oidcToken)
 	}
-	token, err := sessionToken(out, session, time.Now())
+	token, err := sessionToken(opAssumeRole, out.Credentials, out.AssumedRoleUser, session, time.Now())
+	if err == nil && role != nil {
+		token, err = p.assumeRole(ctx, token, session, role, opts)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return token, nil
 }
 
+// checkPartition tells that a role and the region are in different clouds of Amazon's, which STS does not explain. An
+// endpoint that was given is not looked at: it need not be in the region.
+func (p *Provider) checkPartition(arn string, opts *auth.Options) error {
+	region := p.stsRegion(opts)
+	partition, known := awsname.PartitionOf(region)
+	if opts.STSEndpoint != "" || !known || strings.HasPrefix(arn, "arn:"+partition.Name+":") {
+		return nil
+	}
+	return misconfigured("use a region of the role's own partition with WithSTSRegion or AWS_REGION",
+		"the role %q is not in the partition %q of the region %q", arn, partition.Name, region)
+}
+
 // stsClient is made of explicit options only: nothing of the environment signs or directs the request.
-func (p *Provider) stsClient(opts *auth.Options) (*sts.Client, error) {
+func (p *Provider) stsClient(opts *auth.Options, credentials aws.CredentialsProvider) (*sts.Client, error) {
 	httpClient, err := p.httpClient(opts)
 	if err != nil {
 		return nil, err
@@ -58,11 +79,12 @@ func (p *Provider) stsClient(opts *auth.Options) (*sts.Client, error) {
 	o := sts.Options{
 		Region:      p.stsRegion(opts),
 		HTTPClient:  httpClient,
-		Credentials: aws.AnonymousCredentials{},
+		Credentials: credentials,
 		Retryer:     newRetryer(),
 	}
 	if opts.STSEndpoint != "" {
 		o.BaseEndpoint = &opts.STSEndpoint
+		o.Region = firstNonEmpty(awsname.STSRegion(hostOf(opts.STSEndpoint)), o.Region) // in which it wants signatures
 	} else {
 		// An endpoint that was given is used as it is.
 		o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
@@ -107,20 +129,24 @@ func dualStack(on bool) aws.DualStackEndpointState {
 // maxSession is what no session of AWS lives longer than, with an hour for clocks that differ.
 const maxSession = 13 * time.Hour
 
+// maxAccessKeyID is from the model of IAM, in characters.
+const maxAccessKeyID = 128
+
 // sessionToken takes over what STS answered, if it is whole.
-func sessionToken(out *sts.AssumeRoleWithWebIdentityOutput, session string, now time.Time) (*Token, error) {
+func sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string, now time.Time,
+) (*Token, error) {
 	incomplete := func(what string) error {
-		return &auth.Error{Provider: ProviderName, Operation: opAssumeRole, Reason: auth.ErrUnavailable,
+		return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
 			Message: "the answer of STS cannot be used: " + what,
 			Remedy:  "check that the STS endpoint is one, and that the clocks agree"}
 	}
-	if out == nil || out.Credentials == nil {
-		return nil, incomplete("it holds no credentials")
-	}
-	c := out.Credentials
 	switch {
+	case c == nil:
+		return nil, incomplete("it holds no credentials")
 	case aws.ToString(c.AccessKeyId) == "":
 		return nil, incomplete("AccessKeyId is missing")
+	case !allOf(*c.AccessKeyId, "_") || len(*c.AccessKeyId) > maxAccessKeyID:
+		return nil, incomplete("AccessKeyId is malformed") // it shows in logs
 	case aws.ToString(c.SecretAccessKey) == "":
 		return nil, incomplete("SecretAccessKey is missing")
 	case aws.ToString(c.SessionToken) == "":
@@ -139,8 +165,8 @@ func sessionToken(out *sts.AssumeRoleWithWebIdentityOutput, session string, now 
 		expiresAt:       *c.Expiration,
 		sessionName:     session,
 	}
-	if out.AssumedRoleUser != nil {
-		t.assumedRoleARN = aws.ToString(out.AssumedRoleUser.Arn)
+	if user != nil {
+		t.assumedRoleARN = aws.ToString(user.Arn)
 	}
 	t.accountID = accountOf(t.assumedRoleARN)
 	return t, nil

@@ -3,6 +3,7 @@ package aws
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/workloadid/workloadid/internal/awsname"
 )
@@ -142,6 +143,15 @@ func FuzzSTSEndpoint(f *testing.F) {
 	})
 }
 
+// The expected value was computed with another implementation of git-remote-codecommit's algorithm.
+func TestGitSignature(t *testing.T) {
+	got := signGit("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "git-codecommit.eu-central-1.amazonaws.com", "/v1/repos/my-repo", "eu-central-1",
+		time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	if want := "20260102T030405Z75682b6565bc81a24aa9be46c22e7abcf0aa28b4e70c1684607a12f3122f490f"; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestSessionNames(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	for _, tc := range []struct{ namespace, name, want string }{
@@ -149,33 +159,42 @@ func TestSessionNames(t *testing.T) {
 		{"a", "b", "a.b"},
 		{strings.Repeat("a", 32), strings.Repeat("b", 31), strings.Repeat("a", 32) + "." + strings.Repeat("b", 31)},
 	} {
-		if got := sessionName(tc.namespace, tc.name); got != tc.want {
+		if got := sessionName("", tc.namespace, tc.name); got != tc.want {
 			t.Errorf("%s/%s: %q", tc.namespace, tc.name, got)
 		}
 	}
-	one, two := sessionName(strings.Repeat("a", 63), long), sessionName(strings.Repeat("a", 63), long[1:]+"x")
+	if got := sessionName("hub", "tenant-a", "app"); got != "hub=tenant-a.app" {
+		t.Errorf("with a prefix: %q", got)
+	}
+	one, two := sessionName("", strings.Repeat("a", 63), long), sessionName("", strings.Repeat("a", 63), long[1:]+"x")
 	if len(one) != 64 || one == two || !strings.Contains(one, "@") {
 		t.Errorf("long names: %q and %q", one, two)
 	}
 }
 
 func FuzzSessionNamesAreInjective(f *testing.F) {
-	f.Add("tenant-a", "app", "tenant", "a.app")
-	f.Add(strings.Repeat("a", 63), strings.Repeat("b", 253), strings.Repeat("a", 63), strings.Repeat("b", 252))
-	f.Fuzz(func(t *testing.T, ns1, name1, ns2, name2 string) {
+	f.Add("", "tenant-a", "app", "", "tenant", "a.app")
+	f.Add("hub", "tenant-a", "app", "", "hub", "tenant-a.app")
+	f.Add("", strings.Repeat("a", 63), strings.Repeat("b", 253), "hub", strings.Repeat("a", 63), strings.Repeat("b", 252))
+	f.Fuzz(func(t *testing.T, prefix1, ns1, name1, prefix2, ns2, name2 string) {
+		for _, prefix := range []string{prefix1, prefix2} {
+			if !allOf(prefix, "-_") || len(prefix) > maxSessionPrefix {
+				return
+			}
+		}
 		for _, ns := range []string{ns1, ns2} {
-			if ns == "" || strings.ContainsAny(ns, ".@") {
+			if ns == "" || strings.ContainsAny(ns, ".@=") {
 				return
 			}
 		}
 		for _, name := range []string{name1, name2} {
-			if name == "" || strings.Contains(name, "@") {
+			if name == "" || strings.ContainsAny(name, "@=") {
 				return
 			}
 		}
-		one, two := sessionName(ns1, name1), sessionName(ns2, name2)
-		if same := ns1 == ns2 && name1 == name2; (one == two) != same {
-			t.Errorf("%q/%q is %q, %q/%q is %q", ns1, name1, one, ns2, name2, two)
+		one, two := sessionName(prefix1, ns1, name1), sessionName(prefix2, ns2, name2)
+		if same := ns1 == ns2 && name1 == name2 && prefix1 == prefix2; (one == two) != same {
+			t.Errorf("%q/%q/%q is %q, %q/%q/%q is %q", prefix1, ns1, name1, one, prefix2, ns2, name2, two)
 		}
 		if len(one) < 2 || len(one) > 64 {
 			t.Errorf("%q has %d characters", one, len(one))

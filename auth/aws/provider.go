@@ -12,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -66,7 +67,7 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	if opts.STSEndpoint != "" {
 		if err := checkSTSEndpoint(opts.STSEndpoint, p.AllowedSTSHosts); err != nil {
 			return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-				Message: fmt.Sprintf("the STS endpoint %q is refused: %v", opts.STSEndpoint, err),
+				Message: fmt.Sprintf("the STS endpoint %q is refused: %v", redact.URL(opts.STSEndpoint), err),
 				Remedy:  "use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com"}
 		}
 	}
@@ -77,9 +78,9 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 			Remedy:  "pass WithSTSRegion, or set the environment variable AWS_REGION of the controller"}
 	case !awsname.ValidRegion(region):
 		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("%q is not an AWS region", region), Remedy: "use one such as eu-central-1"}
+			Message: fmt.Sprintf("%.100q is not an AWS region", region), Remedy: "use one such as eu-central-1"}
 	}
-	return nil
+	return checkOptions(opts)
 }
 
 // stsRegion reads the environment once: it cannot change under a running program.
@@ -109,6 +110,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 	if p.UseDualStackEndpoint {
 		key.Add("awsDualStack", "true")
 	}
+	addOptionsToCacheKey(key, opts)
 }
 
 // GetAudiences returns DefaultAudience, or that of AudienceAnnotation if the controller allows it.

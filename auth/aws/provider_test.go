@@ -23,6 +23,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/kubetest"
 )
 
@@ -280,13 +281,39 @@ func TestEndpoints(t *testing.T) {
 		"sts.amazonaws.com":                                                   {&aws.Provider{UseFIPSEndpoint: true}, []auth.Option{auth.WithSTSEndpoint("https://sts.amazonaws.com")}},
 		"vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com": {&aws.Provider{}, []auth.Option{auth.WithSTSEndpoint("https://vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com")}},
 	} {
-		w := newWorld(t)
-		_, err := auth.GetAccessToken(t.Context(), tc.provider, w.options("tenant-a", "app", tc.opts...)...)
+		arn := "arn:aws:iam::" + account + ":role/abroad"
+		if given := resolve(tc.opts); given.STSRegion != "" {
+			partition, _ := awsname.PartitionOf(given.STSRegion)
+			arn = "arn:" + partition.Name + ":iam::" + account + ":role/abroad"
+		}
+		w := newWorld(t, account1("tenant-a", "abroad", aws.RoleARNAnnotation, arn))
+		w.cloud.AWS().SetRole(arn, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
+		_, err := auth.GetAccessToken(t.Context(), tc.provider, w.options("tenant-a", "abroad", tc.opts...)...)
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
 		} else if got := w.cloud.Log()[0].Host; got != want {
 			t.Errorf("asked %s, want %s", got, want)
 		}
+	}
+}
+
+func resolve(opts []auth.Option) *auth.Options {
+	o := &auth.Options{}
+	for _, opt := range opts {
+		opt(o)
+	}
+	return o
+}
+
+// A role of one partition is unknown in the regions of the others, and STS would not say so.
+func TestPartitionsDoNotMix(t *testing.T) {
+	w := newWorld(t)
+	for _, region := range []string{"cn-north-1", "us-gov-west-1", "eusc-de-east-1"} {
+		_, err := w.get(t, "tenant-a", "app", auth.WithSTSRegion(region))
+		checkError(t, err, auth.ErrMisconfigured, "partition", region, role("tenant-a"))
+	}
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d requests were made", n)
 	}
 }
 

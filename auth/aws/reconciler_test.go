@@ -2,7 +2,6 @@ package aws_test
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -27,34 +26,24 @@ func (r *Reconciler) report(ctx context.Context, obj *corev1.ConfigMap, identity
 	return r.Patch(ctx, obj, patch)
 }
 
-// httpClient has the SDK's client use the fake cloud as well.
-func httpClient(opts []auth.Option) *http.Client {
-	var o auth.Options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	return o.HTTPClient
-}
-
 func TestReconciler(t *testing.T) {
 	config := func(name, serviceAccount string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: name},
 			Data: map[string]string{"serviceAccountName": serviceAccount, "region": "eu-central-1"}}
 	}
-	w := newWorld(t, config("good", "app"), config("bad", "thief"), config("none", "nobody"), account1("tenant-a", "thief", aws.RoleARNAnnotation, role("tenant-b")))
+	w := newWorld(t, config("good", "app"), config("bad", "thief"), config("none", "nobody"), config("default", ""), account1("tenant-a", "thief", aws.RoleARNAnnotation, role("tenant-b")))
 	tokens, err := cache.NewTokenCache(10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tokens.Close()
-	r := &Reconciler{Client: w.client, AWS: &aws.Provider{}, Tokens: tokens, Options: []auth.Option{auth.WithHTTPClient(w.cloud.Client())}}
-	for name, want := range map[string]string{"good": "assumed-role/tenant-a/tenant-a.app", "bad": "denied", "none": ""} {
+	r := &Reconciler{Client: w.client, AWS: &aws.Provider{}, Tokens: tokens, HTTPClient: w.cloud.Client(), Options: []auth.Option{auth.WithHTTPClient(w.cloud.Client()),
+		auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "app"})}}
+	for name, want := range map[string]string{"good": "assumed-role/tenant-a/tenant-a.app", "default": "assumed-role/tenant-a/tenant-a.app",
+		"bad": "denied", "none": "not found"} {
 		key := client.ObjectKey{Namespace: "tenant-a", Name: name}
-		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-		if name == "none" {
-			checkError(t, err, auth.ErrMisconfigured, "not found")
-		} else if err != nil {
-			t.Error(err)
+		if result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil || result.RequeueAfter == 0 {
+			t.Errorf("%s: %+v, %v", name, result, err)
 		}
 		var obj corev1.ConfigMap
 		if err := w.client.Get(t.Context(), key, &obj); err != nil || !strings.Contains(obj.Data["identity"], want) {
@@ -63,7 +52,7 @@ func TestReconciler(t *testing.T) {
 	}
 }
 
-// The README shows the reconciler as it is compiled here, less the line that only the test needs.
+// The README shows the reconciler as it is compiled here.
 func TestReadmeShowsTheReconciler(t *testing.T) {
 	source, err := os.ReadFile("example_reconciler_test.go")
 	if err != nil {
@@ -74,7 +63,7 @@ func TestReadmeShowsTheReconciler(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, code, _ := strings.Cut(string(source), "// Reconciler finds")
-	code = "// Reconciler finds" + strings.ReplaceAll(code, ", HTTPClient: httpClient(r.Options)", "")
+	code = "// Reconciler finds" + code
 	if !strings.Contains(string(readme), "```go\n"+code+"```") {
 		t.Error("README.md differs from example_reconciler_test.go")
 	}

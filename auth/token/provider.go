@@ -30,13 +30,25 @@ type Provider struct {
 	TokenFile string
 }
 
-var _ auth.Provider = (*Provider)(nil)
+var (
+	_ auth.Provider             = (*Provider)(nil)
+	_ auth.CacheKeyContributor  = (*Provider)(nil)
+	_ auth.RESTConfigProvider   = (*Provider)(nil)
+	_ auth.ClusterBoundProvider = (*Provider)(nil)
+)
 
 // GetName returns ProviderName.
 func (*Provider) GetName() string { return ProviderName }
 
 // GetIdentity returns "": the ServiceAccount is the identity.
 func (*Provider) GetIdentity(corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+
+// AddToCacheKey implements auth.CacheKeyContributor: the controller's own token depends on the cluster's address.
+func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, opts *auth.Options) {
+	if sa == nil && len(opts.Audiences) == 0 {
+		key.Add("clusterAudience", opts.ClusterAudience())
+	}
+}
 
 // GetAudiences returns the cluster's address, for callers that set no audiences. Only the cluster itself gets to see
 // that token, so an address that a tenant chose is safe.
@@ -49,7 +61,7 @@ func defaultAudiences(opts *auth.Options) ([]string, error) {
 	case len(opts.Audiences) > 0:
 		return opts.Audiences, nil
 	case opts.ClusterAddress != "":
-		return []string{opts.ClusterAddress}, nil
+		return []string{opts.ClusterAudience()}, nil
 	}
 	return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
 		Message: "there is no audience for the ServiceAccount token", Remedy: "pass WithAudiences"}
@@ -76,7 +88,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, p.unusable(err)
 	}
 	if subset(audiences, claims.Audience) && subset(claims.Audience, audiences) {
-		return newToken(own)
+		return p.checked(own, audiences, opts)
 	}
 	namespace, name, ok := serviceAccountOf(claims.Subject)
 	if !ok {
@@ -94,6 +106,14 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		BoundObject:    opts.BoundObject,
 	}.Token(ctx, audiences)
 	if err != nil {
+		return nil, err
+	}
+	return p.checked(token, audiences, opts)
+}
+
+// checked hands out only what is good for nobody but the service that was asked for.
+func (*Provider) checked(token string, audiences []string, opts *auth.Options) (auth.Token, error) {
+	if err := opts.CheckSubjectToken(token, audiences); err != nil {
 		return nil, err
 	}
 	return newToken(token)

@@ -137,6 +137,7 @@ func TestConformance(t *testing.T) {
 		Options: []auth.Option{auth.WithAudiences("vault"), allowed},
 		Client:  c,
 		Good:    app,
+		Cluster: []auth.Option{auth.WithClusterAddress("https://cluster.example")},
 		Secrets: func(t *testing.T, got auth.Token) []string {
 			revealed, err := token.Reveal(got)
 			if err != nil {
@@ -189,6 +190,51 @@ func TestRealAPIServer(t *testing.T) {
 		if status.Authenticated != want || want && (status.User.Username != "system:serviceaccount:"+namespace+":app" ||
 			status.User.Extra["authentication.kubernetes.io/pod-name"][0] != "pod") {
 			t.Errorf("audience %s: %+v", audience, status)
+		}
+	}
+}
+
+// The controller's own token: one for each cluster, and never one that its receiver could use against the API server.
+func TestControllerTokenForClusters(t *testing.T) {
+	issuer, c := newIssuer(t)
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
+	own, err := issuer.Sign(issuer.Claims(sa, []string{issuer.URL()}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	get := func(address string, opts ...auth.Option) (auth.Token, error) {
+		return auth.GetAccessToken(t.Context(), &token.Provider{TokenFile: file},
+			append(opts, auth.WithClient(c), auth.WithClusterAddress(address), auth.WithCache(tokens, object))...)
+	}
+	for address, audience := range map[string]string{
+		"https://a.example": "https://a.example", "https://b.example": "https://b.example",
+		// What is not a URL becomes one: the name of a service is not an audience that a tenant may pick this way.
+		"vault": "https://vault:443", "sts.amazonaws.com": "https://sts.amazonaws.com:443",
+	} {
+		if got, err := get(address); err != nil || claims(t, got).Audience[0] != audience {
+			t.Errorf("%s: %v, %v", address, got, err)
+		}
+	}
+	for name, call := range map[string]func() (auth.Token, error){
+		"the issuer":     func() (auth.Token, error) { return get(issuer.URL()) },
+		"the API server": func() (auth.Token, error) { return get("https://kubernetes.default.svc") },
+		"what the policy names": func() (auth.Token, error) {
+			return get("https://c.example", auth.WithPolicy(auth.Policy{APIServerAudiences: []string{"https://c.example"}}))
+		},
+		"http":                   func() (auth.Token, error) { return get("http://a.example") },
+		"an audience of its own": func() (auth.Token, error) { return get("https://a.example", auth.WithAudiences("vault")) },
+	} {
+		if got, err := call(); err == nil || strings.Contains(err.Error(), "eyJ") {
+			t.Errorf("%s: got %v, %v", name, got, err)
 		}
 	}
 }

@@ -27,13 +27,22 @@ func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
 // Reveal returns the JWT of a token that auth.GetAccessToken returned for this provider.
 func Reveal(t auth.Token) (string, error) {
+	own, err := FromToken(t)
+	if err != nil {
+		return "", err
+	}
+	return own.Reveal(), nil
+}
+
+// FromToken returns the ServiceAccount token in a token that auth.GetAccessToken returned for this provider.
+func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
 			Message: fmt.Sprintf("the token is a %T, not a *token.Token", t),
 			Remedy:  "get it from auth.GetAccessToken with this provider"}
 	}
-	return own.Reveal(), nil
+	return own, nil
 }
 
 func (t Token) summary() string {

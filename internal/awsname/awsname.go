@@ -7,7 +7,8 @@ import "strings"
 func Suffixes() (plain, dualStack []string) {
 	return []string{"amazonaws.com", "amazonaws.com.cn", "amazonaws.eu",
 			"c2s.ic.gov", "sc2s.sgov.gov", "cloud.adc-e.uk", "csp.hci.ic.gov"},
-		[]string{"api.aws", "api.amazonwebservices.com.cn", "api.amazonwebservices.eu"}
+		[]string{"api.aws", "api.amazonwebservices.com.cn", "api.amazonwebservices.eu",
+			"api.aws.ic.gov", "api.aws.scloud", "api.cloud-aws.adc-e.uk", "api.aws.hci.ic.gov"}
 }
 
 // KnownPartition reports whether AWS has a partition of that name.
@@ -45,6 +46,22 @@ func IsSTSHost(host string) bool {
 		}
 	}
 	return false
+}
+
+// STSRegion returns the region of a host that IsSTSHost knows, in which requests to it are signed: us-east-1 for the global
+// endpoint of the commercial partition, "" for other hosts without a region.
+func STSRegion(host string) string {
+	service, rest := cut(host, '.')
+	if !strings.HasPrefix(service, "sts") {
+		_, rest = cut(rest, '.') // of a VPC endpoint
+	}
+	if region, _ := cut(rest, '.'); ValidRegion(region) {
+		return region
+	}
+	if rest == "amazonaws.com" {
+		return "us-east-1"
+	}
+	return ""
 }
 
 func isRegionalSTS(labels string) bool {
@@ -87,6 +104,14 @@ func ValidRegion(region string) bool {
 
 // ValidAccount reports whether s has the form of an account ID: 12 digits.
 func ValidAccount(s string) bool { return len(s) == 12 && all(s, isDigit) }
+
+// ValidClusterName reports whether s can be the name of an EKS cluster: a letter or digit, then letters, digits, "-" and
+// "_", 100 characters in all.
+func ValidClusterName(s string) bool {
+	const maxLength = 100
+	return s != "" && len(s) <= maxLength && s[0] != '-' && s[0] != '_' &&
+		all(s, func(c byte) bool { return isRegionChar(c) || c >= 'A' && c <= 'Z' || c == '_' })
+}
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 

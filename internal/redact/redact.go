@@ -78,6 +78,28 @@ func Text(message string, secrets ...string) string {
 	return message[:cut] + "…"
 }
 
+// maxURL bounds an address in a message, in bytes.
+const maxURL = 300
+
+// URL makes an address that somebody else wrote fit for messages: user information, query and fragment may hold secrets and
+// are left out, however malformed the rest is.
+func URL(address string) string {
+	if i := strings.IndexAny(address, "?#"); i >= 0 {
+		address = address[:i]
+	}
+	if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		scheme, _, found := strings.Cut(address[:i], "://")
+		address = mark + address[i:]
+		if found {
+			address = scheme + "://" + address
+		}
+	}
+	if len(address) > maxURL {
+		address = address[:maxURL] + "…"
+	}
+	return address
+}
+
 // minSecret is the length from which a part of a secret is treated as one itself.
 const minSecret = 8
 

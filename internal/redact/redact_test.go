@@ -95,3 +95,21 @@ func TestText(t *testing.T) {
 		t.Errorf("%d bytes of a stranger's message survive", len(got))
 	}
 }
+
+func TestURL(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://h/p":            "https://h/p",
+		"https://u:p@h/p?q#f":    "https://[redacted]@h/p",
+		"http:u:p@h":             "[redacted]@h",
+		"https://u:p@x@h":        "https://[redacted]@h",
+		"u:p@h":                  "[redacted]@h",
+		"https://h?token=secret": "https://h",
+	} {
+		if got := redact.URL(address); got != want {
+			t.Errorf("%q: got %q", address, got)
+		}
+	}
+	if got := redact.URL(strings.Repeat("x", 10_000)); len(got) > 400 {
+		t.Errorf("%d bytes", len(got))
+	}
+}

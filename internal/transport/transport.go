@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -87,6 +88,7 @@ func (p *Pool) CloseIdleConnections() {
 func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                  ProxyFunc(proxy),
+		OnProxyConnectResponse: checkProxy,
 		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:      true,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
@@ -113,6 +115,11 @@ func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
 	if given == nil {
 		return p.Client(proxy, "")
 	}
+	return Guard(given), nil
+}
+
+// Guard returns a copy of a client that follows no redirect, reads bounded answers, and has a time-out.
+func Guard(given *http.Client) *http.Client {
 	guarded := *given
 	if guarded.Transport == nil {
 		guarded.Transport = http.DefaultTransport
@@ -122,7 +129,15 @@ func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
 	if guarded.Timeout == 0 {
 		guarded.Timeout = RequestTimeout
 	}
-	return &guarded, nil
+	return &guarded
+}
+
+// checkProxy words a proxy's refusal itself: its own words could repeat what it was sent, such as a password.
+func checkProxy(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the proxy refuses the connection with HTTP %d", resp.StatusCode)
+	}
+	return nil
 }
 
 // NoRedirect is for http.Client.CheckRedirect: a service that hands out credentials answers itself, and what it is sent

@@ -1,0 +1,99 @@
+package authtest
+
+import (
+	"crypto/subtle"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/workloadid/workloadid/internal/awsname"
+)
+
+// SetGitServer sets what serves the repositories of CodeCommit behind the check of user and password. Without it every
+// repository answers as an empty one.
+func (a *AWS) SetGitServer(h http.Handler) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.git = h
+}
+
+func isGitHost(host string) bool {
+	_, ok := awsname.ParseGitHost(host)
+	return ok
+}
+
+const (
+	gitDate = "20060102T150405"
+	gitRoot = "/v1/repos/"
+)
+
+// serveGit is CodeCommit over HTTPS. Its refusals have the status of the real one; their bodies are not known for certain.
+func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
+	repository := repositoryOf(r.URL.Path)
+	call := Call{Service: "codecommit", Action: strings.TrimPrefix(r.URL.Path, repository), Host: host,
+		Parameters: map[string]string{"repository": repository}}
+	fault, ok := a.cloud.begin(w, r, call, func(f Fault) { http.Error(w, f.Message, f.Status) })
+	if !ok {
+		return
+	}
+	user, password, given := r.BasicAuth()
+	if !given {
+		w.Header().Set("Www-Authenticate", `Basic realm="Authenticate to AWS CodeCommit"`)
+		http.Error(w, "", http.StatusUnauthorized)
+		return
+	}
+	id, ok := a.ValidGitPassword(host, repository, user, password)
+	if action := gitAction(r); !ok || a.isDenied(id, action) {
+		http.Error(w, "", http.StatusForbidden)
+		return
+	}
+	a.mu.Lock()
+	git := a.git
+	a.mu.Unlock()
+	if git != nil {
+		git.ServeHTTP(w, r)
+		return
+	}
+	service := r.URL.Query().Get("service")
+	w.Header().Set("Content-Type", "application/x-"+service+"-advertisement")
+	fault.send(w, r, a.cloud.closing, http.StatusOK, []byte("001e# service=git-upload-pack\n00000000"))
+}
+
+// repositoryOf returns /v1/repos/<name> of a path.
+func repositoryOf(path string) string {
+	name, ok := strings.CutPrefix(path, gitRoot)
+	if !ok {
+		return path
+	}
+	name, _, _ = strings.Cut(name, "/")
+	return gitRoot + name
+}
+
+func gitAction(r *http.Request) string {
+	if r.URL.Query().Get("service") == "git-receive-pack" || strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+		return "codecommit:GitPush"
+	}
+	return "codecommit:GitPull"
+}
+
+// ValidGitPassword reports whose user name and password these are, if CodeCommit would accept them for a repository, whose
+// path is /v1/repos/<name>.
+func (a *AWS) ValidGitPassword(host, path, user, password string) (Identity, bool) {
+	region, ok := awsname.ParseGitHost(host)
+	id, session, hasSession := strings.Cut(user, "%")
+	date, signature, signed := strings.Cut(password, "Z")
+	key, known := a.key(id)
+	at, err := time.Parse(gitDate, date)
+	now := a.cloud.time()
+	switch {
+	case !ok || !signed || !known || err != nil || hasSession != (key.sessionToken != ""):
+		return Identity{}, false
+	case subtle.ConstantTimeCompare([]byte(key.sessionToken), []byte(session)) != 1:
+		return Identity{}, false
+	case now.After(at.Add(sigSkew)) || at.After(now.Add(sigSkew)) || !key.Expiration.IsZero() && !now.Before(key.Expiration):
+		return Identity{}, false
+	}
+	canonical := "GIT\n" + path + "\n\nhost:" + host + "\n\nhost\n"
+	want := signText(canonical, date, key.secret, []string{date[:8], region, "codecommit", "aws4_request"})
+	return key.Identity, subtle.ConstantTimeCompare([]byte(want), []byte(signature)) == 1
+}

@@ -1,0 +1,89 @@
+package authtest
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// GKECluster is a cluster in the Kubernetes Engine API.
+type GKECluster struct {
+	// Status is PROVISIONING, RUNNING and so on. Empty: RUNNING.
+	Status string
+	// PublicEndpoint and PrivateEndpoint are IP addresses; DNSEndpoint is a name below gke.goog.
+	PublicEndpoint, PrivateEndpoint, DNSEndpoint string
+	// Legacy leaves controlPlaneEndpointsConfig out, as the API did before 2024.
+	Legacy bool
+	// CA is the cluster's certificate authority in PEM. Empty: there is no masterAuth.
+	CA []byte
+	// Viewers are the members who have the permission container.clusters.get.
+	Viewers []string
+	// Body, if it is set, is answered instead of all this.
+	Body string
+}
+
+// SetCluster creates a cluster, projects/<project>/locations/<location>/clusters/<cluster>, or replaces it.
+func (g *GCP) SetCluster(name string, cluster GKECluster) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.clusters[name] = cluster
+}
+
+// serveContainer is the method projects.locations.clusters.get of the Kubernetes Engine API, v1.
+func (g *GCP) serveContainer(w http.ResponseWriter, r *http.Request, host string) {
+	name := strings.TrimPrefix(r.URL.Path, "/v1/")
+	call := Call{Service: "container", Action: "clusters.get", Host: host, Parameters: map[string]string{"name": name}}
+	g.serveAPI(w, r, call, func() (any, *googleError) {
+		caller, err := g.bearer(r)
+		if err != nil {
+			return nil, err
+		}
+		g.mu.Lock()
+		cluster, ok := g.clusters[name]
+		g.mu.Unlock()
+		switch {
+		case r.Method != http.MethodGet || !ok && strings.Count(name, "/") != 5:
+			return nil, googleNotFound("Method not found.")
+		case !ok:
+			return nil, googleNotFound("Not found: " + name + ".")
+		case !caller.isOneOf(cluster.Viewers):
+			return nil, &googleError{status: http.StatusForbidden,
+				message: fmt.Sprintf("Required \"container.clusters.get\" permission(s) for %q.", name)}
+		case cluster.Body != "":
+			return []byte(cluster.Body), nil
+		}
+		return cluster.document(name), nil
+	})
+}
+
+func (c GKECluster) document(name string) map[string]any {
+	parts := strings.Split(name, "/")
+	d := map[string]any{"name": parts[5], "location": parts[3], "status": "RUNNING",
+		"selfLink": "https://container.googleapis.com/v1/" + name}
+	if c.Status != "" {
+		d["status"] = c.Status
+	}
+	endpoint := c.PublicEndpoint
+	if endpoint == "" {
+		endpoint = c.PrivateEndpoint
+	}
+	if endpoint != "" {
+		d["endpoint"] = endpoint
+	}
+	if c.PrivateEndpoint != "" {
+		d["privateClusterConfig"] = map[string]any{"privateEndpoint": c.PrivateEndpoint, "publicEndpoint": c.PublicEndpoint}
+	}
+	if !c.Legacy {
+		config := map[string]any{"ipEndpointsConfig": map[string]any{"enabled": endpoint != "",
+			"publicEndpoint": c.PublicEndpoint, "privateEndpoint": c.PrivateEndpoint}}
+		if c.DNSEndpoint != "" {
+			config["dnsEndpointConfig"] = map[string]any{"endpoint": c.DNSEndpoint, "allowExternalTraffic": true}
+		}
+		d["controlPlaneEndpointsConfig"] = config
+	}
+	if len(c.CA) > 0 {
+		d["masterAuth"] = map[string]any{"clusterCaCertificate": base64.StdEncoding.EncodeToString(c.CA)}
+	}
+	return d
+}

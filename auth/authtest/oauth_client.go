@@ -1,0 +1,165 @@
+package authtest
+
+import (
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+const jwtBearerAssertion = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+func invalidClient(description string) *oauthError {
+	return &oauthError{http.StatusUnauthorized, "invalid_client", description}
+}
+
+// authenticate returns the ID of the client, "" if it did not tell and need not.
+func (s *oauthCall) authenticate() (string, *oauthError) {
+	s.basic = s.r.Header.Get("Authorization") != ""
+	assertion := s.form.Get("client_assertion")
+	methods := 0
+	for _, used := range []bool{s.basic, s.form.Get("client_secret") != "", assertion != ""} {
+		if used {
+			methods++
+		}
+	}
+	switch {
+	case methods > 1:
+		return "", refuseOAuth("invalid_request", "the client authenticates in more than one way")
+	case s.basic:
+		return s.authenticateBasic()
+	case assertion != "":
+		return s.authenticateAssertion(assertion)
+	case s.form.Get("client_secret") != "":
+		return s.checkSecret("client_secret_post", s.form.Get("client_id"), s.form.Get("client_secret"))
+	}
+	return s.authenticateNone()
+}
+
+func (s *oauthCall) authenticateNone() (string, *oauthError) {
+	id := s.form.Get("client_id")
+	if id == "" {
+		if s.oauth.settings().RequireClient {
+			return "", invalidClient("client authentication is missing")
+		}
+		return "", nil
+	}
+	if c, ok := s.oauth.client(id); !ok || c.Method != "none" {
+		return "", invalidClient("client authentication failed")
+	}
+	return id, nil
+}
+
+// authenticateBasic decodes both parts, which RFC 6749, section 2.3.1, has form-encoded.
+func (s *oauthCall) authenticateBasic() (string, *oauthError) {
+	encoded, ok := strings.CutPrefix(s.r.Header.Get("Authorization"), "Basic ")
+	decoded, err := base64.StdEncoding.DecodeString(encoded)
+	user, password, found := strings.Cut(string(decoded), ":")
+	if !ok || err != nil || !found {
+		return "", invalidClient("the Authorization header is malformed")
+	}
+	id, err := url.QueryUnescape(user)
+	if err != nil {
+		return "", invalidClient("the client ID is not form-encoded")
+	}
+	secret, err := url.QueryUnescape(password)
+	if err != nil {
+		return "", invalidClient("the secret is not form-encoded")
+	}
+	return s.checkSecret("client_secret_basic", id, secret)
+}
+
+func (s *oauthCall) checkSecret(method, id, secret string) (string, *oauthError) {
+	c, ok := s.oauth.client(id)
+	if !ok || c.Method != method || c.Secret == "" || subtle.ConstantTimeCompare([]byte(secret), []byte(c.Secret)) != 1 {
+		return "", invalidClient("client authentication failed")
+	}
+	return id, nil
+}
+
+// authenticateAssertion tells by the issuer whether the client or a cluster made the assertion.
+func (s *oauthCall) authenticateAssertion(assertion string) (string, *oauthError) {
+	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
+		return "", refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
+	}
+	parsed, err := jwt.ParseSigned(assertion, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA})
+	if err != nil {
+		return "", invalidClient("the client assertion is not a JWT")
+	}
+	var claims tokenClaims
+	if err := parsed.UnsafeClaimsWithoutVerification(&claims); err != nil {
+		return "", invalidClient("the client assertion has no claims")
+	}
+	c, problem := s.assertingClient(parsed, claims)
+	if problem != nil {
+		return "", problem
+	}
+	if told := s.form.Get("client_id"); told != "" && told != c.ID {
+		return "", invalidClient("client_id is not that of the client assertion")
+	}
+	return c.ID, s.checkAssertion(claims, c)
+}
+
+func (s *oauthCall) assertingClient(parsed *jwt.JSONWebToken, claims tokenClaims) (OAuthClient, *oauthError) {
+	if provider := s.oauth.issuer(claims.Issuer); provider != nil {
+		c, ok := s.oauth.clientOf(claims.Issuer, claims.Subject)
+		if !ok || provider.verify(s.r.Context(), parsed) != nil {
+			return c, invalidClient("client authentication failed")
+		}
+		return c, nil
+	}
+	c, ok := s.oauth.client(claims.Issuer)
+	if !ok || c.Method != "private_key_jwt" || claims.Subject != c.ID || c.Key == nil ||
+		parsed.Claims(c.Key, &jwt.Claims{}) != nil {
+		return c, invalidClient("client authentication failed")
+	}
+	return c, nil
+}
+
+func (o *OAuth) clientOf(issuer, subject string) (OAuthClient, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.clients {
+		if c.Method == "client_assertion" && c.Issuer == issuer && c.Subject == subject {
+			return c, true
+		}
+	}
+	return OAuthClient{}, false
+}
+
+// checkAssertion is RFC 7523, section 3. Assertions of the client's own are good for once; a ServiceAccount's token is used
+// until it is replaced.
+func (s *oauthCall) checkAssertion(claims tokenClaims, c OAuthClient) *oauthError {
+	now := s.oauth.cloud.time()
+	own := []string{s.oauth.URL(), s.oauth.TokenEndpoint()}
+	if c.Method == "client_assertion" {
+		own = append(own, s.oauth.issuer(claims.Issuer).clientIDs...)
+	}
+	const leeway, longest = time.Minute, time.Hour
+	switch {
+	case !slices.ContainsFunc(claims.Audience, func(a string) bool { return slices.Contains(own, a) }):
+		return invalidClient("the client assertion is not for this server")
+	case claims.Expiry == nil || !now.Before(claims.Expiry.Time()):
+		return invalidClient("the client assertion has expired")
+	case claims.IssuedAt != nil && claims.IssuedAt.Time().After(now.Add(leeway)):
+		return invalidClient("the client assertion is of the future")
+	}
+	if c.Method == "client_assertion" {
+		return nil
+	}
+	switch {
+	case claims.Expiry.Time().After(now.Add(longest)):
+		return invalidClient("the client assertion is valid for too long")
+	case claims.ID == "":
+		return invalidClient("the client assertion has no jti")
+	case !s.oauth.use(c.ID + " " + claims.ID):
+		return invalidClient("the client assertion was used before")
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package authtest_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+)
+
+const (
+	exchangeGrant = "urn:ietf:params:oauth:grant-type:token-exchange"
+	jwtType       = "urn:ietf:params:oauth:token-type:jwt"
+	bearerType    = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+	oauthIssuer   = "https://oauth.example"
+)
+
+// oauthWorld has a server that lets the ServiceAccount of a world have some things.
+func oauthWorld(t *testing.T) (world, *authtest.OAuth) {
+	t.Helper()
+	w := newWorld(t)
+	o := w.cloud.OAuth()
+	o.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), audience)
+	o.AddGrant(authtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{subject}, Audiences: []string{"api"},
+		Resources: []string{"https://api.example/"}, Scopes: []string{"read"}})
+	return w, o
+}
+
+func (w world) form(t *testing.T) url.Values {
+	t.Helper()
+	return url.Values{"grant_type": {exchangeGrant}, "subject_token": {w.token(t, nil)}, "subject_token_type": {jwtType}}
+}
+
+// post sends a form to the token endpoint and returns the answer.
+func (w world) post(t *testing.T, form url.Values, change ...func(*http.Request)) (int, map[string]any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, oauthIssuer+"/token", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for _, c := range change {
+		c(req)
+	}
+	resp, err := w.cloud.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := map[string]any{}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	if resp.Header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		t.Errorf("headers: %v", resp.Header)
+	}
+	return resp.StatusCode, answer
+}
+
+// The token is a JWT that verifies with the published keys, and the server knows what it is good for.
+func TestOAuthExchange(t *testing.T) {
+	w, o := oauthWorld(t)
+	form := w.form(t)
+	maps.Copy(form, url.Values{"audience": {"api"}, "resource": {"https://api.example/"}, "scope": {"read"},
+		"actor_token": {w.token(t, nil)}, "actor_token_type": {jwtType}})
+	status, answer := w.post(t, form)
+	token, _ := answer["access_token"].(string)
+	if status != http.StatusOK || answer["token_type"] != "Bearer" || answer["expires_in"] != 3600.0 || answer["scope"] != "read" ||
+		answer["issued_token_type"] != "urn:ietf:params:oauth:token-type:access_token" || answer["refresh_token"] != nil {
+		t.Fatalf("%d %v", status, answer)
+	}
+	id, ok := o.Identity(token)
+	if !ok || id.Issuer != w.issuer.URL() || id.Subject != subject || id.Actor != subject || id.Audience != "api" ||
+		id.Resource != "https://api.example/" || len(id.Scopes) != 1 || time.Until(id.Expiration) > time.Hour {
+		t.Errorf("%+v", id)
+	}
+	resp, err := w.cloud.Client().Get(oauthIssuer + "/jwks") //nolint:noctx // ends with the cloud
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var keys jose.JSONWebKeySet
+	if err := json.NewDecoder(resp.Body).Decode(&keys); err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims struct {
+		jwt.Claims
+		Act struct {
+			Sub string `json:"sub"`
+		} `json:"act"`
+	}
+	if err := parsed.Claims(keys.Key(parsed.Headers[0].KeyID)[0], &claims); err != nil || claims.Subject != subject ||
+		claims.Issuer != o.URL() || claims.Audience[0] != "api" || claims.Act.Sub != subject {
+		t.Errorf("%+v, %v", claims, err)
+	}
+	for name := range w.cloud.Log()[0].Parameters {
+		if strings.HasSuffix(name, "_token") {
+			t.Errorf("the log holds %s", name)
+		}
+	}
+	w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
+	if _, ok := o.Identity(token); ok {
+		t.Error("an expired token is known still")
+	}
+}
+
+func TestOAuthRefusals(t *testing.T) {
+	w, o := oauthWorld(t)
+	o.AddGrant(authtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}, Clients: []string{"b"}})
+	other, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://stranger.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(i *authtest.Issuer) string {
+		token, err := i.Sign(i.Claims(w.sa, []string{audience}, time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	claim := func(name string, value any) url.Values {
+		return url.Values{"subject_token": {w.token(t, func(claims map[string]any) { claims[name] = value })}}
+	}
+	for name, tc := range map[string]struct {
+		change url.Values
+		status int
+		code   string
+	}{
+		"nothing wrong":       {nil, 200, ""},
+		"grant type":          {url.Values{"grant_type": {"client_credentials"}}, 400, "unsupported_grant_type"},
+		"no token":            {url.Values{"subject_token": nil}, 400, "invalid_request"},
+		"no type":             {url.Values{"subject_token_type": nil}, 400, "invalid_request"},
+		"unknown type":        {url.Values{"subject_token_type": {"jwt"}}, 400, "invalid_request"},
+		"requested type":      {url.Values{"requested_token_type": {"jwt"}}, 400, "invalid_request"},
+		"not a JWT":           {url.Values{"subject_token": {"opaque"}}, 400, "invalid_request"},
+		"another issuer":      {url.Values{"subject_token": {sign(stranger)}}, 400, "invalid_request"},
+		"another key":         {url.Values{"subject_token": {sign(other)}}, 400, "invalid_request"},
+		"another audience":    {claim("aud", "vault"), 400, "invalid_request"},
+		"no audience":         {claim("aud", nil), 400, "invalid_request"},
+		"expired":             {claim("exp", time.Now().Add(-time.Minute).Unix()), 400, "invalid_request"},
+		"no expiry":           {claim("exp", nil), 400, "invalid_request"},
+		"not yet":             {claim("nbf", time.Now().Add(time.Hour).Unix()), 400, "invalid_request"},
+		"another subject":     {claim("sub", "system:serviceaccount:tenant-c:app"), 400, "invalid_request"},
+		"not for this client": {claim("sub", "system:serviceaccount:tenant-b:app"), 400, "unauthorized_client"},
+		"audience":            {url.Values{"audience": {"bank"}}, 400, "invalid_target"},
+		"resource":            {url.Values{"resource": {"https://bank.example/"}}, 400, "invalid_target"},
+		"resource, part":      {url.Values{"resource": {"https://api.example/#x"}}, 400, "invalid_target"},
+		"scope":               {url.Values{"scope": {"read write"}}, 400, "invalid_scope"},
+		"twice":               {url.Values{"scope": {"read", "read"}}, 400, "invalid_request"},
+		"actor, no type":      {url.Values{"actor_token": {sign(other)}}, 400, "invalid_request"},
+		"actor type, none":    {url.Values{"actor_token_type": {jwtType}}, 400, "invalid_request"},
+		"actor of a stranger": {url.Values{"actor_token": {sign(stranger)}, "actor_token_type": {jwtType}}, 400, "invalid_request"},
+		"unknown client":      {url.Values{"client_id": {"nobody"}}, 401, "invalid_client"},
+		"two ways":            {url.Values{"client_secret": {"x"}, "client_assertion": {"y"}}, 400, "invalid_request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			form := w.form(t)
+			maps.Copy(form, tc.change)
+			maps.DeleteFunc(form, func(_ string, v []string) bool { return v == nil })
+			status, answer := w.post(t, form)
+			if code, _ := answer["error"].(string); status != tc.status || code != tc.code || (answer["access_token"] == nil) != (code != "") {
+				t.Errorf("%d %v", status, answer)
+			}
+		})
+	}
+	if status, answer := w.post(t, w.form(t), func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }); status != 400 || answer["error"] != "invalid_request" {
+		t.Errorf("JSON: %d %v", status, answer)
+	}
+	if status, answer := w.post(t, nil, func(r *http.Request) { r.Method = http.MethodGet }); status != 405 {
+		t.Errorf("GET: %d %v", status, answer)
+	}
+	o.RemoveGrants()
+	if status, answer := w.post(t, w.form(t)); status != 400 || answer["error"] != "invalid_request" {
+		t.Errorf("without grants: %d %v", status, answer)
+	}
+}
+
+func TestOAuthClients(t *testing.T) {
+	w, o := oauthWorld(t)
+	o.Configure(authtest.OAuthConfig{RequireClient: true})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.SetClient(authtest.OAuthClient{ID: "basic", Method: "client_secret_basic", Secret: "p:w"})
+	o.SetClient(authtest.OAuthClient{ID: "post", Method: "client_secret_post", Secret: "p:w"})
+	o.SetClient(authtest.OAuthClient{ID: "key", Method: "private_key_jwt", Key: &key.PublicKey})
+	o.SetClient(authtest.OAuthClient{ID: "sa", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject})
+	assertion := func(key *ecdsa.PrivateKey, change map[string]any) url.Values {
+		claims := map[string]any{"iss": "key", "sub": "key", "aud": o.TokenEndpoint(), "jti": rand.Text(),
+			"iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix()}
+		maps.Copy(claims, change)
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := jwt.Signed(signer).Claims(claims).Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return url.Values{"client_assertion": {signed}, "client_assertion_type": {bearerType}}
+	}
+	federated := func(change func(map[string]any)) url.Values {
+		return url.Values{"client_assertion": {w.token(t, change)}, "client_assertion_type": {bearerType}}
+	}
+	basic := func(user, password string) func(*http.Request) {
+		return func(r *http.Request) { r.SetBasicAuth(user, password) }
+	}
+	used := assertion(key, nil)
+	if status, answer := w.post(t, merge(w.form(t), used)); status != http.StatusOK {
+		t.Fatalf("%d %v", status, answer)
+	}
+	for name, tc := range map[string]struct {
+		form  url.Values
+		basic func(*http.Request)
+		ok    bool
+	}{
+		"none":                     {nil, nil, false},
+		"basic":                    {nil, basic("basic", "p%3Aw"), true},
+		"basic, wrong":             {nil, basic("basic", "p%3Ax"), false},
+		"basic, not encoded":       {nil, basic("basic", "%zz"), false},
+		"basic for post":           {nil, basic("post", "p%3Aw"), false},
+		"bearer":                   {nil, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, false},
+		"post":                     {url.Values{"client_id": {"post"}, "client_secret": {"p:w"}}, nil, true},
+		"post, wrong":              {url.Values{"client_id": {"post"}, "client_secret": {"p"}}, nil, false},
+		"post without its secret":  {url.Values{"client_id": {"post"}}, nil, false},
+		"key":                      {assertion(key, nil), nil, true},
+		"key, issuer as audience":  {assertion(key, map[string]any{"aud": o.URL()}), nil, true},
+		"key, used":                {used, nil, false},
+		"key of another":           {assertion(stolen, nil), nil, false},
+		"key, other audience":      {assertion(key, map[string]any{"aud": "https://other.example"}), nil, false},
+		"key, other subject":       {assertion(key, map[string]any{"sub": "basic"}), nil, false},
+		"key, expired":             {assertion(key, map[string]any{"exp": time.Now().Add(-time.Second).Unix()}), nil, false},
+		"key, no expiry":           {assertion(key, map[string]any{"exp": nil}), nil, false},
+		"key, valid for a day":     {assertion(key, map[string]any{"exp": time.Now().Add(24 * time.Hour).Unix()}), nil, false},
+		"key, of the future":       {assertion(key, map[string]any{"iat": time.Now().Add(time.Hour).Unix()}), nil, false},
+		"key, no jti":              {assertion(key, map[string]any{"jti": nil}), nil, false},
+		"key, other ID":            {merge(assertion(key, nil), url.Values{"client_id": {"basic"}}), nil, false},
+		"key, not a JWT":           {url.Values{"client_assertion": {"x"}, "client_assertion_type": {bearerType}}, nil, false},
+		"ServiceAccount":           {federated(nil), nil, true},
+		"ServiceAccount, its ID":   {merge(federated(nil), url.Values{"client_id": {"sa"}}), nil, true},
+		"another ServiceAccount":   {federated(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-b:app" }), nil, false},
+		"ServiceAccount, audience": {federated(func(c map[string]any) { c["aud"] = "vault" }), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var change []func(*http.Request)
+			if tc.basic != nil {
+				change = append(change, tc.basic)
+			}
+			status, answer := w.post(t, merge(w.form(t), tc.form), change...)
+			if (status == http.StatusOK) != tc.ok || !tc.ok && (status != http.StatusUnauthorized || answer["error"] != "invalid_client") {
+				t.Errorf("%d %v", status, answer)
+			}
+		})
+	}
+}
+
+func merge(a, b url.Values) url.Values {
+	merged := maps.Clone(a)
+	maps.Copy(merged, b)
+	return merged
+}
+
+func TestOAuthMetadata(t *testing.T) {
+	w, o := oauthWorld(t)
+	o.Configure(authtest.OAuthConfig{Host: "Login.example", Path: "/realms/one", OpaqueTokens: true})
+	for path, want := range map[string]int{
+		"/.well-known/oauth-authorization-server/realms/one": 200,
+		"/realms/one/.well-known/openid-configuration":       200,
+		"/.well-known/oauth-authorization-server":            404,
+		"/realms/one/userinfo":                               401,
+	} {
+		resp, err := w.cloud.Client().Get("https://login.example" + path) //nolint:noctx // ends with the cloud
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document map[string]any
+		err = json.NewDecoder(resp.Body).Decode(&document)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != want || want == 200 && (document["issuer"] != o.URL() || document["token_endpoint"] != "https://login.example/realms/one/token") {
+			t.Errorf("%s: %d %v, %v", path, resp.StatusCode, document, err)
+		}
+	}
+	if resp, err := w.cloud.Client().Get(oauthIssuer + "/jwks"); err == nil { //nolint:noctx // fails at once
+		_ = resp.Body.Close()
+		t.Error("the server answers at its old host still")
+	}
+}

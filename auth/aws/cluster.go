@@ -1,0 +1,201 @@
+package aws
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/eks"
+	"github.com/aws/aws-sdk-go-v2/service/eks/types"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+const (
+	opCluster = "get access to the EKS cluster"
+
+	bearerPrefix = "k8s-aws-v1."
+	// maxBearer is what the API server accepts, in bytes.
+	maxBearer = 4096
+	// emptySHA256 is the hash of a request without a body.
+	emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	// bearerQuery is all that a bearer may ask for. The server looks at the date of the signature, not at X-Amz-Expires, and
+	// refuses more than 900 seconds there.
+	bearerQuery = "Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=900"
+)
+
+var _ auth.RESTConfigProvider = (*Provider)(nil)
+
+// clusterOf returns the region and the name of the cluster that the options name: with its ARN, or with its name if address
+// and certificate authority are known.
+func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
+	name := clusterName(opts)
+	if opts.ClusterResource == "" {
+		if name == "" {
+			return ClusterARN{}, misconfigured(
+				"pass auth.WithClusterResource with its ARN, or aws.WithClusterName and auth.WithSTSRegion",
+				"the name of the EKS cluster is not known")
+		}
+		region := p.stsRegion(opts)
+		partition, ok := awsname.PartitionOf(region)
+		if !ok {
+			return ClusterARN{}, misconfigured("pass WithSTSRegion with the cluster's region",
+				"%.100q is not a region of a known partition of AWS", region)
+		}
+		return ClusterARN{Partition: partition.Name, Region: region, Name: name}, nil
+	}
+	arn, err := ParseClusterARN(opts.ClusterResource)
+	if err != nil {
+		return ClusterARN{}, misconfigured("use arn:aws:eks:<region>:<account>:cluster/<name>",
+			"%.300q is not the ARN of an EKS cluster: %v", opts.ClusterResource, err)
+	}
+	if name != "" && name != arn.Name {
+		return ClusterARN{}, misconfigured("leave WithClusterName out",
+			"the cluster's ARN names %q, WithClusterName %q", arn.Name, name)
+	}
+	return arn, nil
+}
+
+// GetAccessTokenOptionsForCluster asks for one token, for EKS and for the cluster, of STS in the cluster's region unless the
+// caller chose one.
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+	cluster, err := p.clusterOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return [][]auth.Option{inRegion(cluster.Region, opts)}, nil
+}
+
+// NewRESTConfig returns access to an EKS cluster. EKS is asked (eks:DescribeCluster) only if the address or the certificate
+// authority is not given. The role needs an access entry in the cluster.
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
+) (*auth.RESTConfig, error) {
+	if len(accessTokens) != 1 {
+		return nil, misconfigured("pass what GetAccessTokenOptionsForCluster asks for",
+			"there are %d access tokens, not one", len(accessTokens))
+	}
+	token, err := FromToken(accessTokens[0])
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := p.clusterOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	address, ca := opts.ClusterAddress, []byte(opts.CAData)
+	if address == "" || len(ca) == 0 {
+		if address, ca, err = p.describeCluster(ctx, cluster, token, opts); err != nil {
+			return nil, err
+		}
+	}
+	bearer, expiry, err := clusterBearer(ctx, cluster, token, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewRESTConfig(address, bearer, ca, expiry), nil
+}
+
+// describeCluster asks EKS for what the options leave open.
+func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *auth.Options,
+) (address string, ca []byte, err error) {
+	if opts.ClusterResource == "" {
+		return "", nil, misconfigured(
+			"pass auth.WithClusterResource with the cluster's ARN, or address and certificate authority both",
+			"the cluster %q cannot be looked up by its name alone", cluster.Name)
+	}
+	httpClient, err := p.httpClient(opts)
+	if err != nil {
+		return "", nil, err
+	}
+	o := eks.Options{Region: cluster.Region, HTTPClient: httpClient, Credentials: token.provider(), Retryer: newRetryer()}
+	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
+	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
+	out, err := eks.New(o).DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &cluster.Name})
+	if err != nil {
+		return "", nil, clusterError(err, cluster, token)
+	}
+	if out.Cluster == nil {
+		return "", nil, strange("it holds no cluster")
+	}
+	return readCluster(out.Cluster, cluster, opts)
+}
+
+// readCluster takes over address and certificate authority, if the cluster has them. Those that were given win; the address
+// has to be the cluster's own then (RFC 0010, "API Changes").
+func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (address string, ca []byte, err error) {
+	endpoint, encoded := aws.ToString(c.Endpoint), ""
+	if c.CertificateAuthority != nil {
+		encoded = aws.ToString(c.CertificateAuthority.Data)
+	}
+	if c.Status == types.ClusterStatusCreating || endpoint == "" || opts.CAData == "" && encoded == "" {
+		return "", nil, unusable(opCluster, "wait until the cluster is active",
+			"the cluster %q has no address or no certificate authority yet; its status is %.50q", cluster.String(), c.Status)
+	}
+	if name := aws.ToString(c.Name); name != "" && name != cluster.Name {
+		return "", nil, strange("it holds the cluster %.100q instead of %q", name, cluster.Name)
+	}
+	if arn := aws.ToString(c.Arn); arn != "" && arn != cluster.String() {
+		return "", nil, misconfigured("correct the ARN of the cluster, or use a role of its account",
+			"EKS finds the cluster %.300q instead of %q with this role", arn, cluster.String())
+	}
+	if address, err = auth.ParseClusterAddress(endpoint); err != nil {
+		return "", nil, strange("its endpoint %.300q is not an address", redact.URL(endpoint))
+	}
+	if opts.ClusterAddress != "" && opts.ClusterAddress != address {
+		return "", nil, misconfigured("correct the address, or leave it out",
+			"the address %.300q is not that of the cluster %q, which is %q", opts.ClusterAddress, cluster.String(), address)
+	}
+	if opts.CAData != "" {
+		return address, []byte(opts.CAData), nil
+	}
+	ca, err = base64.StdEncoding.DecodeString(encoded)
+	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		return "", nil, strange("its certificate authority is not PEM in base64")
+	}
+	return address, ca, nil
+}
+
+func strange(format string, args ...any) error {
+	return unusable(opCluster, "check that no proxy answers for EKS", "the answer of EKS cannot be used: "+format, args...)
+}
+
+func clusterError(err error, cluster ClusterARN, token *Token) error {
+	e := serviceError(err, opCluster, token)
+	e.Message = fmt.Sprintf("cluster %q: %s", cluster.String(), e.Message)
+	switch e.Code {
+	case "ResourceNotFoundException":
+		e.Remedy = "correct account, region and name in the cluster's ARN, and use a role of that account"
+	case "AccessDeniedException":
+		e.Remedy = "allow the role eks:DescribeCluster on the cluster, or give address and certificate authority"
+	}
+	return e
+}
+
+// clusterBearer makes a token for the cluster: a signed request to STS, good for this cluster only, which the API server
+// sends to learn who signed it (aws-iam-authenticator, pkg/token). It ends with the credentials that signed it.
+func clusterBearer(ctx context.Context, cluster ClusterARN, token *Token, now time.Time) (string, time.Time, error) {
+	partition, _ := awsname.PartitionOf(cluster.Region) // every ClusterARN has a region with a partition
+	url := "https://sts." + cluster.Region + "." + partition.Suffix + "/?" + bearerQuery
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	req.Header.Set("x-k8s-aws-id", cluster.Name)
+	signed, _, err := v4.NewSigner().PresignHTTP(ctx, token.Credentials(), req, emptySHA256, "sts", cluster.Region, now)
+	if err != nil {
+		return "", time.Time{}, unusable(opCluster, "", "the request for the cluster's token cannot be signed: %T", err)
+	}
+	bearer := bearerPrefix + base64.RawURLEncoding.EncodeToString([]byte(signed))
+	if len(bearer) > maxBearer {
+		return "", time.Time{}, misconfigured("use fewer session tags and no session policy",
+			"the cluster's token has %d bytes, and EKS accepts %d: the session token is too long", len(bearer), maxBearer)
+	}
+	return bearer, token.endsBy(now.Add(signatureLife)), nil
+}

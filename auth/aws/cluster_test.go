@@ -1,0 +1,291 @@
+package aws_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/awsname"
+)
+
+const (
+	clusterARN      = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
+	clusterEndpoint = "https://ABCDEF0123456789.gr7.eu-central-1.eks.amazonaws.com"
+	clusterAddress  = "https://abcdef0123456789.gr7.eu-central-1.eks.amazonaws.com:443"
+)
+
+// clusters adds an EKS cluster to the world. The cloud's own authority serves as the cluster's.
+func (w *world) clusters() *world {
+	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
+	return w
+}
+
+func (w *world) cluster(t testing.TB, p *aws.Provider, more ...auth.Option) (*auth.RESTConfig, error) {
+	t.Helper()
+	opts := w.options("tenant-a", "app", more...)
+	return auth.GetRESTConfig(t.Context(), p, opts...)
+}
+
+func TestCluster(t *testing.T) {
+	w := newWorld(t).clusters()
+	ca := string(w.cloud.CA())
+	for name, tc := range map[string]struct {
+		opts  []auth.Option
+		calls string
+	}{
+		"by its ARN":          {[]auth.Option{auth.WithClusterResource(clusterARN)}, "sts eks"},
+		"with its address":    {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint)}, "sts eks"},
+		"with its authority":  {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithCAData(ca)}, "sts eks"},
+		"by address and name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca), aws.WithClusterName("prod")}, "sts"},
+	} {
+		before := len(w.cloud.Log())
+		c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c.Host() != clusterAddress || string(c.CAData()) != ca {
+			t.Errorf("%s: %q with %d bytes of CA", name, c.Host(), len(c.CAData()))
+		}
+		if id, err := w.cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil || id.SessionName != "tenant-a.app" {
+			t.Errorf("%s: the cluster finds %+v, %v", name, id, err)
+		}
+		if _, err := w.cloud.AWS().VerifyEKSToken(strings.Replace(clusterARN, "prod", "other", 1), c.BearerToken()); err == nil {
+			t.Errorf("%s: another cluster accepts the bearer", name)
+		}
+		if d := c.GetDuration(); d > 15*time.Minute || d < 13*time.Minute {
+			t.Errorf("%s: lives for %s", name, d)
+		}
+		var calls []string
+		for _, call := range w.cloud.Log()[before:] {
+			calls = append(calls, call.Service)
+		}
+		if got := strings.Join(calls, " "); got != tc.calls {
+			t.Errorf("%s: called %s, want %s", name, got, tc.calls)
+		}
+	}
+}
+
+// The bearer has the form that the webhook of EKS demands, and its host is that of the cluster's partition and region.
+func TestClusterBearer(t *testing.T) {
+	w := newWorld(t).clusters()
+	c, err := w.cluster(t, &aws.Provider{UseFIPSEndpoint: true, UseDualStackEndpoint: true}, auth.WithClusterResource(clusterARN), auth.WithSTSRegion("us-west-2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, ok := strings.CutPrefix(c.BearerToken(), "k8s-aws-v1.")
+	decoded, err := base64.RawURLEncoding.DecodeString(encoded)
+	if !ok || err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(string(decoded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	if u.Scheme != "https" || u.Host != "sts.eu-central-1.amazonaws.com" || u.Path != "/" || len(q) != 9 ||
+		q.Get("X-Amz-SignedHeaders") != "host;x-k8s-aws-id" || q.Get("X-Amz-Expires") != "900" || q.Get("Action") != "GetCallerIdentity" {
+		t.Errorf("the URL is %s%s with %v", u.Host, u.Path, q)
+	}
+	for _, call := range w.cloud.Log() {
+		if want := map[string]string{"sts": "sts-fips.us-west-2.api.aws", "eks": "eks-fips.eu-central-1.api.aws"}[call.Service]; call.Host != want {
+			t.Errorf("asked %s of %s, want %s", call.Service, call.Host, want)
+		}
+	}
+}
+
+// A bearer is worth nothing without the credentials that signed it.
+func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
+	w := newWorld(t).clusters()
+	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) }) // so that five minutes of the hour are left
+	token, err := w.get(t, "tenant-a", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := &auth.Options{STSRegion: "eu-central-1", CAData: string(w.cloud.CA()), ClusterAddress: clusterAddress}
+	aws.WithClusterName("prod")(opts)
+	c, err := (&aws.Provider{}).NewRESTConfig(t.Context(), []auth.Token{token}, opts)
+	if err != nil || !c.ExpiresAt().Equal(token.ExpiresAt()) || c.GetDuration() > 5*time.Minute {
+		t.Errorf("ends at %v, %v", c, err)
+	}
+}
+
+func TestClusterIsMintedOnce(t *testing.T) {
+	w := newWorld(t).clusters()
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example", CA: w.cloud.CA()})
+	p, cached := &aws.Provider{}, auth.WithCache(tokens, object("tenant-a"))
+	for range 3 {
+		for arn, want := range map[string]string{clusterARN: clusterAddress, clusterARN + "-2": "https://two.example:443"} {
+			c, err := w.cluster(t, p, cached, auth.WithClusterResource(arn))
+			if err != nil || c.Host() != want {
+				t.Errorf("got %v, %v", c, err)
+			}
+		}
+	}
+	if sts, eks := w.cloud.Calls("sts", ""), w.cloud.Calls("eks", ""); sts != 1 || eks != 2 {
+		t.Errorf("%d calls of STS, %d of EKS", sts, eks)
+	}
+	// Two names at one address are two bearers.
+	for _, name := range []string{"prod", "other"} {
+		c, err := w.cluster(t, p, cached, auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())), aws.WithClusterName(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.cloud.AWS().VerifyEKSToken("arn:aws:eks:eu-central-1:"+account+":cluster/"+name, c.BearerToken()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestClustersThatAreRefused(t *testing.T) {
+	w := newWorld(t).clusters()
+	other := "arn:aws:eks:eu-central-1:999999999999:cluster/prod"
+	for name, tc := range map[string]struct {
+		opts   []auth.Option
+		reason auth.Reason
+		want   string
+	}{
+		"another address":     {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://evil.example")}, auth.ErrMisconfigured, `"https://evil.example:443" is not that of the cluster`},
+		"another port":        {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint + ":8443")}, auth.ErrMisconfigured, "is not that of the cluster"},
+		"unknown":             {[]auth.Option{auth.WithClusterResource(clusterARN + "-x")}, auth.ErrMisconfigured, "No cluster found for name: prod-x."},
+		"of another account":  {[]auth.Option{auth.WithClusterResource(other)}, auth.ErrMisconfigured, "instead of"},
+		"nothing":             {[]auth.Option{auth.WithClusterAddress(clusterEndpoint)}, auth.ErrMisconfigured, "WithClusterName"},
+		"name without CA":     {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), aws.WithClusterName("prod")}, auth.ErrMisconfigured, "cannot be looked up by its name"},
+		"bad name":            {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())), aws.WithClusterName("a\r\nb")}, auth.ErrMisconfigured, "cannot be the name"},
+		"empty name":          {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("")}, auth.ErrMisconfigured, "cannot be the name"},
+		"two names":           {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("other")}, auth.ErrMisconfigured, `"other"`},
+		"no ARN":              {[]auth.Option{auth.WithClusterResource("prod")}, auth.ErrMisconfigured, `"prod" is not the ARN of an EKS cluster`},
+		"another cloud's":     {[]auth.Option{auth.WithClusterResource("projects/p/locations/l/clusters/c")}, auth.ErrMisconfigured, "is not the ARN"},
+		"a node group":        {[]auth.Option{auth.WithClusterResource("arn:aws:eks:eu-central-1:" + account + ":nodegroup/prod")}, auth.ErrMisconfigured, "cluster/<name>"},
+		"partition of region": {[]auth.Option{auth.WithClusterResource("arn:aws-cn:eks:eu-central-1:" + account + ":cluster/prod")}, auth.ErrMisconfigured, "partition"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
+			checkError(t, err, tc.reason, tc.want)
+			if c != nil {
+				t.Errorf("got %v", c)
+			}
+		})
+	}
+}
+
+func TestAnswersOfEKS(t *testing.T) {
+	describe := func(s string) authtest.Fault { return authtest.Fault{Service: "eks", Body: `{"cluster":` + s + `}`} }
+	const ca = `"certificateAuthority":{"data":"LS0t"}`
+	for name, tc := range map[string]struct {
+		fault  authtest.Fault
+		reason auth.Reason
+		want   string
+	}{
+		"throttled":         {authtest.Fault{Service: "eks", Status: 429, Code: "ThrottlingException", Message: "slow"}, auth.ErrThrottled, "slow"},
+		"server":            {authtest.Fault{Service: "eks", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
+		"unavailable":       {authtest.Fault{Service: "eks", Status: 503, Code: "ServiceUnavailableException", Message: "later"}, auth.ErrUnavailable, "later"},
+		"client":            {authtest.Fault{Service: "eks", Status: 400, Code: "ClientException", Message: "no"}, auth.ErrDenied, "no"},
+		"HTML":              {authtest.Fault{Service: "eks", Body: "<html>secret of the proxy"}, auth.ErrUnavailable, "cannot be read"},
+		"10 MB":             {describe(`{"name":"` + strings.Repeat("a", 10<<20) + `"}`), auth.ErrUnavailable, "larger than"},
+		"redirect":          {authtest.Fault{Service: "eks", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"cut":               {authtest.Fault{Service: "eks", Cut: true}, auth.ErrUnavailable, "eks.eu-central-1.amazonaws.com"},
+		"no cluster":        {authtest.Fault{Service: "eks", Body: "{}"}, auth.ErrUnavailable, "no cluster"},
+		"null":              {describe("null"), auth.ErrUnavailable, "no cluster"},
+		"empty":             {describe("{}"), auth.ErrUnavailable, "no address or no certificate authority"},
+		"being created":     {describe(`{"status":"CREATING","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, "CREATING"},
+		"no endpoint":       {describe(`{"status":"ACTIVE",` + ca + `}`), auth.ErrUnavailable, "no address"},
+		"no authority":      {describe(`{"status":"ACTIVE","endpoint":"https://h"}`), auth.ErrUnavailable, "no certificate authority"},
+		"no data":           {describe(`{"status":"ACTIVE","endpoint":"https://h","certificateAuthority":{}}`), auth.ErrUnavailable, "no certificate authority"},
+		"http":              {describe(`{"status":"ACTIVE","endpoint":"http://h",` + ca + `}`), auth.ErrUnavailable, `endpoint "http://h"`},
+		"user":              {describe(`{"status":"ACTIVE","endpoint":"https://u:p@h",` + ca + `}`), auth.ErrUnavailable, "not an address"},
+		"not base64":        {describe(`{"status":"ACTIVE","endpoint":"https://h","certificateAuthority":{"data":"%"}}`), auth.ErrUnavailable, "not PEM in base64"},
+		"not PEM":           {describe(`{"status":"ACTIVE","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, "not PEM in base64"},
+		"another name":      {describe(`{"name":"other","status":"ACTIVE","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, `"other"`},
+		"region not active": {authtest.Fault{Service: "eks", Status: 403, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid"}, auth.ErrDenied, "activated the region"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t).clusters()
+			w.cloud.AddFault(tc.fault)
+			c, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
+			checkError(t, err, tc.reason, tc.want)
+			if c != nil || strings.Contains(err.Error(), "secret of the proxy") {
+				t.Errorf("got %v, %v", c, err)
+			}
+		})
+	}
+}
+
+func TestClusterBeingCreated(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Status: "CREATING"})
+	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
+	checkError(t, err, auth.ErrUnavailable, clusterARN, "CREATING", "wait")
+	if _, err := w.clusters().cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN)); err != nil {
+		t.Error(err)
+	}
+	w.cloud.AWS().Deny(role("tenant-a"), "eks:DescribeCluster")
+	_, err = w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
+	checkError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
+}
+
+func TestClusterHonoursTheContext(t *testing.T) {
+	w := newWorld(t).clusters()
+	w.cloud.AddFault(authtest.Fault{Service: "eks", Hang: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	var cancelled time.Time
+	time.AfterFunc(50*time.Millisecond, func() { cancelled = time.Now(); cancel() })
+	_, err := auth.GetRESTConfig(ctx, &aws.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterARN))...)
+	if !errors.Is(err, context.Canceled) || time.Since(cancelled) > time.Second {
+		t.Errorf("after %s: %v", time.Since(cancelled), err)
+	}
+	for _, tokens := range [][]auth.Token{nil, {otherToken{}}, {nil}} {
+		if _, err := (&aws.Provider{}).NewRESTConfig(t.Context(), tokens, &auth.Options{ClusterResource: clusterARN}); !errors.Is(err, auth.ErrMisconfigured) {
+			t.Errorf("with tokens %v: %v", tokens, err)
+		}
+	}
+}
+
+func TestParseClusterARN(t *testing.T) {
+	for arn, want := range map[string]aws.ClusterARN{
+		clusterARN: {Partition: "aws", Region: "eu-central-1", Account: account, Name: "prod"},
+		"arn:aws-cn:eks:cn-north-1:123456789012:cluster/A_b-1": {Partition: "aws-cn", Region: "cn-north-1", Account: account, Name: "A_b-1"},
+	} {
+		if got, err := aws.ParseClusterARN(arn); err != nil || got != want || got.String() != arn {
+			t.Errorf("%q: %+v, %v", arn, got, err)
+		}
+	}
+	for _, arn := range []string{"", "prod", " " + clusterARN, clusterARN + " ", clusterARN + "/x", clusterARN + "\n", clusterARN + ":x", "arn:aws:eks:eu-central-1:123456789012:cluster/",
+		"arn:aws:eks:eu-central-1:123456789012:cluster/-a", "arn:aws:eks:eu-central-1:123456789012:cluster/ä", "arn:aws:eks:eu-central-1::cluster/prod",
+		"arn:aws:eks::123456789012:cluster/prod", "arn:aws:eks:eu-central-1.evil.example/:123456789012:cluster/prod", "arn:aws:iam::123456789012:role/prod",
+		"arn:evil:eks:eu-central-1:123456789012:cluster/prod", "arn:aws:eks:us-gov-west-1:123456789012:cluster/prod",
+		"arn:aws:eks:eu-central-1:123456789012:cluster/" + strings.Repeat("a", 101)} {
+		if got, err := aws.ParseClusterARN(arn); err == nil {
+			t.Errorf("%q was accepted: %+v", arn, got)
+		}
+	}
+}
+
+func FuzzClusterARN(f *testing.F) {
+	f.Add(clusterARN)
+	f.Add("arn:aws-us-gov:eks:us-gov-west-1:123456789012:cluster/a_b")
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := aws.ParseClusterARN(s)
+		if err != nil {
+			return
+		}
+		partition, ok := awsname.PartitionOf(a.Region)
+		if a.String() != s || !ok || partition.Name != a.Partition || !awsname.ValidAccount(a.Account) || !awsname.ValidClusterName(a.Name) {
+			t.Errorf("%q was accepted as %+v", s, a)
+		}
+	})
+}

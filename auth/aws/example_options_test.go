@@ -1,0 +1,43 @@
+package aws_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/kms"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+)
+
+// A key in a customer's account, through a role that the customer lets ours assume.
+func ExampleWithAssumeRole() {
+	decrypter := func(provider *aws.Provider, opts []auth.Option) *kms.Client {
+		credentials := provider.NewCredentialsProvider(append(opts, aws.WithSessionDuration(15*time.Minute), aws.WithAssumeRole(aws.AssumeRole{
+			RoleARN:    "arn:aws:iam::210987654321:role/gitops-decrypt",
+			ExternalID: "the customer's number with us",
+			Tags:       map[string]string{"cluster": "prod"},
+		}))...)
+		return kms.New(kms.Options{Region: "eu-central-1", Credentials: credentials})
+	}
+	_ = decrypter
+}
+
+// A login at HashiCorp Vault as the role of a ServiceAccount.
+func ExampleProvider_NewSignedCallerIdentity() {
+	login := func(ctx context.Context, provider *aws.Provider, opts []auth.Option) (*http.Request, error) {
+		signed, err := provider.NewSignedCallerIdentity(ctx, "vault.example.com", opts...)
+		if err != nil {
+			return nil, err
+		}
+		body, err := json.Marshal(signed.VaultLogin("tenant-a"))
+		if err != nil {
+			return nil, err
+		}
+		return http.NewRequestWithContext(ctx, http.MethodPost, "https://vault.example.com/v1/auth/aws/login", bytes.NewReader(body))
+	}
+	_ = login
+}

@@ -1,0 +1,104 @@
+package aws
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/awsname"
+)
+
+var _ auth.GitCredentialsProvider = (*Provider)(nil)
+
+const gitPath = "/v1/repos/"
+
+// ParseGitRepository accepts repositories of AWS CodeCommit, of all partitions:
+// https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>.
+func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
+	if _, ok := awsname.ParseGitHost(gitURL.Host); !ok {
+		return "", misconfigured(
+			"use https://git-codecommit.<region>.amazonaws.com/v1/repos/<name>, or choose another provider",
+			"%.300q is not a host of AWS CodeCommit", gitURL.Host)
+	}
+	name, ok := strings.CutPrefix(gitURL.Path, gitPath)
+	if !ok || gitURL.RawPath != "" || !validRepositoryName(name) {
+		return "", misconfigured("use "+gitPath+"<name>",
+			"%.300q is not the path of a repository of AWS CodeCommit", gitURL.Path)
+	}
+	return gitURL.Host + gitURL.Path, nil
+}
+
+// validRepositoryName knows names of CodeCommit: up to 100 letters, digits, ".", "_" and "-", not ending in ".git".
+func validRepositoryName(s string) bool {
+	const maxLength = 100
+	return s != "" && s != "." && s != ".." && len(s) <= maxLength && !strings.HasSuffix(s, ".git") && allOf(s, "._-")
+}
+
+func readGitInput(input string) (host, path, region string) {
+	slash := strings.IndexByte(input, '/')
+	host, path = input[:slash], input[slash:]
+	region, _ = awsname.ParseGitHost(host)
+	return host, path, region
+}
+
+// GetAccessTokenOptionsForGitRepository has STS asked in the repository's region, unless the caller chose one.
+func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string, opts *auth.Options) ([]auth.Option, error) {
+	_, _, region := readGitInput(gitInput)
+	return inRegion(region, opts), nil
+}
+
+// NewGitCredentials signs for the repository, without asking anyone. What the role may do there decides CodeCommit
+// (codecommit:GitPull, codecommit:GitPush).
+func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessToken auth.Token, _ *auth.Options,
+) (*auth.GitCredentials, error) {
+	token, err := FromToken(accessToken)
+	if err != nil {
+		return nil, err
+	}
+	host, path, region := readGitInput(gitInput)
+	user := token.accessKeyID
+	if session := token.sessionToken.Reveal(); session != "" {
+		user += "%" + session
+	}
+	now := time.Now()
+	password := signGit(token.secretAccessKey.Reveal(), host, path, region, now)
+	return auth.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
+}
+
+// signatureLife is how long AWS accepts a signature, 15 minutes, less a minute for clocks that differ.
+const signatureLife = 14 * time.Minute
+
+// endsBy is the earlier of t and the end of the credentials, for what was signed with them.
+func (t *Token) endsBy(end time.Time) time.Time {
+	if !t.expiresAt.IsZero() && t.expiresAt.Before(end) {
+		return t.expiresAt
+	}
+	return end
+}
+
+// signGit returns a password for CodeCommit, "<date>Z<signature>". It is Signature Version 4 in the variant of
+// git-remote-codecommit: the method is GIT, there is no hash of a payload, and the date has no Z in what is signed.
+func signGit(secret, host, path, region string, now time.Time) string {
+	date := now.UTC().Format("20060102T150405")
+	day := date[:len("20060102")]
+	canonical := "GIT\n" + path + "\n\nhost:" + host + "\n\nhost\n"
+	sum := sha256.Sum256([]byte(canonical))
+	scope := day + "/" + region + "/codecommit/aws4_request"
+	toSign := "AWS4-HMAC-SHA256\n" + date + "\n" + scope + "\n" + hex.EncodeToString(sum[:])
+	key := []byte("AWS4" + secret)
+	for _, part := range []string{day, region, "codecommit", "aws4_request"} {
+		key = mac(key, part)
+	}
+	return date + "Z" + hex.EncodeToString(mac(key, toSign))
+}
+
+func mac(key []byte, data string) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(data))
+	return h.Sum(nil)
+}

@@ -1,0 +1,185 @@
+package aws_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/awsname"
+)
+
+const gitURL = "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/my-repo"
+
+func parseURL(t testing.TB, s string) url.URL {
+	t.Helper()
+	u, err := url.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *u
+}
+
+// refs asks for the references of a repository, as git does first.
+func (w *world) refs(t *testing.T, repository string, c *auth.GitCredentials) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, repository+"/info/refs?service=git-upload-pack", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c != nil {
+		req.SetBasicAuth(c.Username(), c.Password())
+	}
+	resp, err := w.cloud.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing to read
+	return resp.StatusCode
+}
+
+func TestGit(t *testing.T) {
+	w := newWorld(t)
+	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for repository, want := range map[string]int{
+		gitURL: 200, gitURL + "2": 403, strings.Replace(gitURL, "eu-central-1", "eu-west-1", 1): 403,
+		strings.Replace(gitURL, "git-codecommit", "git-codecommit-fips", 1): 403,
+	} {
+		if got := w.refs(t, repository, c); got != want {
+			t.Errorf("%s answers %d, want %d", repository, got, want)
+		}
+	}
+	if status := w.refs(t, gitURL, nil); status != 401 {
+		t.Errorf("without credentials %d", status)
+	}
+	if d := c.GetDuration(); d > 15*time.Minute || d < 13*time.Minute || c.BearerToken() != "" {
+		t.Errorf("lives for %s", d)
+	}
+	id, session, found := strings.Cut(c.Username(), "%")
+	if whose, _ := w.cloud.AWS().Identity(id); !found || session == "" || whose.RoleARN != role("tenant-a") {
+		t.Errorf("the user is of %+v", whose)
+	}
+	w.cloud.AWS().Deny(role("tenant-a"), "codecommit:GitPull")
+	if status := w.refs(t, gitURL, c); status != 403 {
+		t.Errorf("without the permission %d", status)
+	}
+}
+
+// STS is that of the repository's region unless the caller chose another, and a hit asks nobody.
+func TestGitRegionAndCache(t *testing.T) {
+	t.Setenv("AWS_REGION", "us-west-2")
+	w := newWorld(t)
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	p := &aws.Provider{}
+	for range 3 {
+		for _, more := range []auth.Option{auth.WithSTSRegion(""), auth.WithSTSRegion("us-east-1")} {
+			opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)), auth.WithCache(tokens, object("tenant-a")), more)
+			if _, err := auth.GetGitCredentials(t.Context(), p, opts...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if calls := w.cloud.Log(); len(calls) != 2 || calls[0].Host != "sts.eu-central-1.amazonaws.com" || calls[1].Host != "sts.us-east-1.amazonaws.com" {
+		t.Errorf("calls: %+v", calls)
+	}
+}
+
+// Keys without a session token, such as a user's, have no % in the user name. CodeCommit goes by its own clock.
+func TestGitWithStaticKeys(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	id, secret := w.cloud.AWS().AddUser(account, "controller")
+	t.Setenv("AWS_ACCESS_KEY_ID", id)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
+	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, auth.WithGitURL(parseURL(t, gitURL)), auth.WithHTTPClient(w.cloud.Client()))
+	if err != nil || c.Username() != id || w.refs(t, gitURL, c) != 200 {
+		t.Fatalf("user %q, %v", c.Username(), err)
+	}
+	w.cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
+	if status := w.refs(t, gitURL, c); status != 403 {
+		t.Errorf("after 16 minutes %d", status)
+	}
+}
+
+func TestGitEndsWithItsCredentials(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
+	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
+	if err != nil || c.GetDuration() > 5*time.Minute {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+func TestGitURLsThatAreRefused(t *testing.T) {
+	w := newWorld(t)
+	for _, s := range []string{
+		"https://github.com/a/b", "https://git-codecommit.eu-central-1.amazonaws.com", "https://git-codecommit.eu-central-1.amazonaws.com/",
+		gitURL + "/", gitURL + "/x", gitURL + ".git", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%2fb",
+		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%20b", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/..",
+		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/%61", "https://git-codecommit.eu-central-1.amazonaws.com//v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/" + strings.Repeat("a", 101),
+		"https://git-codecommit.eu-central-1.amazonaws.com:443/v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com:8443/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com./v1/repos/a", "https://GIT-CODECOMMIT.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://evil.example/git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com@evil.example/v1/repos/a", "https://user@git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.cn-north-1.amazonaws.com/v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com.cn/v1/repos/a",
+		"https://git-codecommit.us-isox-east-1.amazonaws.com/v1/repos/a", "https://xgit-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"http://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a", "ssh://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		gitURL + "?x", gitURL + "#x", "codecommit::eu-central-1://a",
+	} {
+		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)))...)
+		checkError(t, err, auth.ErrMisconfigured)
+		if c != nil {
+			t.Errorf("%q: got %v", s, c)
+		}
+	}
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+func TestGitWithoutAnAccessToken(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AddFault(authtest.Fault{Service: "sts", Status: 403, Code: "AccessDenied", Message: "no"})
+	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-b", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
+	checkError(t, err, auth.ErrDenied, "AccessDenied", "tenant-b/app")
+	if c != nil {
+		t.Errorf("got %v", c)
+	}
+}
+
+func FuzzGitRepository(f *testing.F) {
+	f.Add(gitURL)
+	f.Add("https://git-codecommit-fips.us-gov-west-1.amazonaws.com/v1/repos/a.b_c-d")
+	f.Add("https://git-codecommit.eu-central-1.amazonaws.com@evil.example/v1/repos/a")
+	p := &aws.Provider{}
+	f.Fuzz(func(t *testing.T, s string) {
+		u, err := url.Parse(s)
+		if err != nil {
+			return
+		}
+		input, err := p.ParseGitRepository(u, &auth.Options{})
+		if err != nil {
+			return
+		}
+		host, path, _ := strings.Cut(input, "/")
+		region, ok := awsname.ParseGitHost(host)
+		partition, _ := awsname.PartitionOf(region)
+		if !ok || host != u.Host || !strings.HasSuffix(host, "."+region+"."+partition.Suffix) || !strings.HasPrefix(path, "v1/repos/") ||
+			strings.Count(path, "/") != 2 || strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") != "" {
+			t.Errorf("%q is %q", s, input)
+		}
+	})
+}

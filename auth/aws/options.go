@@ -1,0 +1,274 @@
+package aws
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/awsname"
+)
+
+// The keys of this package's options. All options are part of the cache key.
+
+type (
+	assumeRoleOption      struct{}
+	sessionDurationOption struct{}
+	sessionPrefixOption   struct{}
+	clusterNameOption     struct{}
+)
+
+// AssumeRole is a role to assume with the credentials of the ServiceAccount's own role, or with the controller's.
+type AssumeRole struct {
+	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to the first role, which needs that permission
+	// too. Required.
+	RoleARN string
+	// ExternalID is what the trust policy may demand (sts:ExternalId), 2 to 1224 characters. Optional.
+	ExternalID string
+	// Tags are session tags, at most 50. The trust policy has to allow sts:TagSession. Optional.
+	Tags map[string]string
+	// TransitiveTagKeys are those of the tags that go on to roles assumed from this one. Optional.
+	TransitiveTagKeys []string
+	// SourceIdentity stays with every role that is assumed from this one, and shows in CloudTrail. The trust policy has to
+	// allow sts:SetSourceIdentity. 2 to 64 characters. Optional.
+	SourceIdentity string
+	// Policy is a session policy in JSON, at most 2048 characters: the session may do what both it and the role allow.
+	// Optional.
+	Policy string
+}
+
+// chainedRole is an AssumeRole that was looked at once, when the option was made: options are checked on every call.
+type chainedRole struct {
+	AssumeRole
+	key []string
+	err error
+}
+
+// WithAssumeRole assumes a further role (role chaining), and hands out the credentials of that one. AWS lets such a session
+// live for an hour at most if it is a ServiceAccount's. Of several, the last one counts.
+func WithAssumeRole(role AssumeRole) auth.Option {
+	role.Tags = cloneMap(role.Tags)
+	role.TransitiveTagKeys = slices.Sorted(slices.Values(role.TransitiveTagKeys))
+	c := &chainedRole{AssumeRole: role, err: role.check()}
+	c.key = []string{role.RoleARN, role.ExternalID, role.SourceIdentity, role.Policy, strconv.Itoa(len(role.Tags))}
+	for _, k := range sortedKeys(role.Tags) {
+		c.key = append(c.key, k, role.Tags[k])
+	}
+	c.key = append(c.key, role.TransitiveTagKeys...)
+	return auth.WithProviderOption(assumeRoleOption{}, c)
+}
+
+func chained(opts *auth.Options) *chainedRole {
+	c, _ := opts.ProviderOption(assumeRoleOption{}).(*chainedRole)
+	return c
+}
+
+func cloneMap(m map[string]string) map[string]string {
+	clone := make(map[string]string, len(m))
+	for k, v := range m {
+		clone[k] = v
+	}
+	return clone
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Limits of the API reference of AssumeRole.
+const (
+	minExternalID, maxExternalID = 2, 1224
+	minSessionName               = 2
+	maxSessionPolicy             = 2048
+	maxTags                      = 50
+	maxTagKey, maxTagValue       = 128, 256
+)
+
+func (r *AssumeRole) check() error {
+	const remedy = "correct WithAssumeRole"
+	if _, err := ParseRoleARN(r.RoleARN); err != nil {
+		return misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
+			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
+	}
+	if s := r.ExternalID; s != "" && (len(s) < minExternalID || len(s) > maxExternalID || !allOf(s, "+=,.@:/-_")) {
+		return misconfigured(remedy, "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
+	}
+	if s := r.SourceIdentity; s != "" && (len(s) < minSessionName || !validSessionPart(s) || hasAWSPrefix(s)) {
+		return misconfigured(remedy,
+			"the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
+	}
+	if r.Policy != "" && (len(r.Policy) > maxSessionPolicy || !json.Valid([]byte(r.Policy))) {
+		return misconfigured(remedy, "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
+	}
+	return r.checkTags()
+}
+
+func (r *AssumeRole) checkTags() error {
+	const remedy = "correct the tags of WithAssumeRole"
+	if len(r.Tags) > maxTags {
+		return misconfigured(remedy, "there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
+	}
+	seen := map[string]bool{}
+	for key, value := range r.Tags {
+		folded := strings.ToLower(key)
+		switch {
+		case !validTag(key, maxTagKey) || key == "" || hasAWSPrefix(key):
+			return misconfigured(remedy, "%.200q cannot be the key of a session tag", key)
+		case !validTag(value, maxTagValue):
+			return misconfigured(remedy,
+				"the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
+		case seen[folded]:
+			return misconfigured(remedy, "two session tags differ by case only, %q", key)
+		}
+		seen[folded] = true
+	}
+	for i, key := range r.TransitiveTagKeys {
+		if _, ok := r.Tags[key]; !ok || i > 0 && key == r.TransitiveTagKeys[i-1] {
+			return misconfigured(remedy,
+				"the transitive tag key %.200q is not that of a session tag, or is there twice", key)
+		}
+	}
+	return nil
+}
+
+func hasAWSPrefix(s string) bool { return len(s) >= 4 && strings.EqualFold(s[:4], "aws:") }
+
+// validTag is [\p{L}\p{Z}\p{N}_.:/=+\-@]*.
+func validTag(s string, longest int) bool {
+	if !utf8.ValidString(s) || utf8.RuneCountInString(s) > longest {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.In(r, unicode.L, unicode.Z, unicode.N) && !strings.ContainsRune("_.:/=+-@", r)
+	})
+}
+
+// allOf reports whether s holds letters, digits and the characters of more only, all of them ASCII.
+func allOf(s, more string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case strings.IndexByte(more, c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// sessionDuration keeps the text too, so that the cache key needs no memory.
+type sessionDuration struct {
+	time.Duration
+	text string
+}
+
+const minSessionDuration, maxSessionDuration, maxChainedDuration = 15 * time.Minute, 12 * time.Hour, time.Hour
+
+// WithSessionDuration sets how long the credentials are to live, from 15 minutes to 12 hours in whole seconds, but no longer
+// than the role's MaxSessionDuration, and an hour at most for a ServiceAccount with WithAssumeRole. Default: an hour. The
+// token cache keeps none for more than an hour.
+//
+// It is for sessions that this package makes, so it needs a ServiceAccount or WithAssumeRole.
+func WithSessionDuration(d time.Duration) auth.Option {
+	return auth.WithProviderOption(sessionDurationOption{}, &sessionDuration{d, d.String()})
+}
+
+func durationOf(opts *auth.Options) *sessionDuration {
+	d, _ := opts.ProviderOption(sessionDurationOption{}).(*sessionDuration)
+	return d
+}
+
+// durationSeconds is nil where STS is to choose.
+func durationSeconds(opts *auth.Options) *int32 {
+	d := durationOf(opts)
+	if d == nil {
+		return nil
+	}
+	seconds := int32(d.Duration / time.Second) //nolint:gosec // 12 hours at most
+	return &seconds
+}
+
+func (d *sessionDuration) check(opts *auth.Options) error {
+	const remedy = "correct WithSessionDuration"
+	own := opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil
+	switch {
+	case d.Duration < minSessionDuration || d.Duration > maxSessionDuration || d.Duration%time.Second != 0:
+		return misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration)
+	case !own && chained(opts) != nil && d.Duration > maxChainedDuration:
+		return misconfigured(remedy,
+			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
+	case own && chained(opts) == nil:
+		return misconfigured("leave it out, or name a ServiceAccount",
+			"the life of the controller's own credentials is not for WithSessionDuration")
+	}
+	return nil
+}
+
+// WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that CloudTrail shows which controller acted. The
+// prefix has 2 to 24 letters, digits, "-" or "_". The ServiceAccount stays part of the name: no two share a session name.
+func WithSessionNamePrefix(prefix string) auth.Option {
+	return auth.WithProviderOption(sessionPrefixOption{}, prefix)
+}
+
+const maxSessionPrefix = 24
+
+func sessionPrefix(opts *auth.Options) string {
+	s, _ := opts.ProviderOption(sessionPrefixOption{}).(string)
+	return s
+}
+
+// WithClusterName names the EKS cluster whose address and certificate authority are given with auth.WithClusterAddress and
+// auth.WithCAData. Its region is that of auth.WithSTSRegion.
+//
+// The bearer for the cluster is sent to that address, and whoever gets it can use it at the cluster of that name for a quarter
+// of an hour. So do not let a tenant choose address and name both for the controller's own identity.
+func WithClusterName(name string) auth.Option {
+	return auth.WithProviderOption(clusterNameOption{}, name)
+}
+
+func clusterName(opts *auth.Options) string {
+	s, _ := opts.ProviderOption(clusterNameOption{}).(string)
+	return s
+}
+
+// checkOptions checks what the options of this package say. It runs on every call.
+func checkOptions(opts *auth.Options) error {
+	if c := chained(opts); c != nil && c.err != nil {
+		return c.err
+	}
+	if d := durationOf(opts); d != nil {
+		if err := d.check(opts); err != nil {
+			return err
+		}
+	}
+	if v := opts.ProviderOption(sessionPrefixOption{}); v != nil {
+		if s := sessionPrefix(opts); len(s) < minSessionName || len(s) > maxSessionPrefix || !allOf(s, "-_") {
+			return misconfigured("correct WithSessionNamePrefix",
+				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s)
+		}
+	}
+	if v := opts.ProviderOption(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
+		return misconfigured("correct WithClusterName", "%.200q cannot be the name of an EKS cluster", clusterName(opts))
+	}
+	return nil
+}
+
+func addOptionsToCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
+	if c := chained(opts); c != nil {
+		key.AddList("awsAssumeRole", c.key)
+	}
+	if d := durationOf(opts); d != nil {
+		key.Add("awsSessionDuration", d.text)
+	}
+	key.Add("awsSessionNamePrefix", sessionPrefix(opts))
+	key.Add("awsClusterName", clusterName(opts))
+}

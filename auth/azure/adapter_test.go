@@ -1,0 +1,124 @@
+package azure_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+)
+
+func TestTokenCredential(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	tokens := newCache(t)
+	credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), auth.WithScopes("https://vault.azure.net/.default"))...)
+	ask := func(request policy.TokenRequestOptions) (authtest.AzureIdentity, error) {
+		got, err := credential.GetToken(t.Context(), request)
+		if err != nil {
+			return authtest.AzureIdentity{}, err
+		}
+		id, ok := w.cloud.Azure().Identity(got.Token)
+		if !ok || time.Until(got.ExpiresOn) < 50*time.Minute || time.Until(got.ExpiresOn) > time.Hour {
+			t.Errorf("expires %s", got.ExpiresOn)
+		}
+		return id, nil
+	}
+	storage := []string{"https://storage.azure.com/.default"}
+	for range 2 {
+		if id, err := ask(policy.TokenRequestOptions{Scopes: storage}); err != nil || id.Audience != "https://storage.azure.com" {
+			t.Errorf("the scopes of the call: %+v, %v", id, err)
+		}
+		if id, err := ask(policy.TokenRequestOptions{TenantID: strings.ToUpper(tenantID)}); err != nil || id.Audience != "https://vault.azure.net" {
+			t.Errorf("the scopes of the options: %+v, %v", id, err)
+		}
+		if id, err := ask(policy.TokenRequestOptions{Scopes: storage, EnableCAE: true}); err != nil || id.Claims != `{"access_token":{"xms_cc":{"values":["CP1"]}}}` {
+			t.Errorf("with continuous access evaluation: %+v, %v", id, err)
+		}
+	}
+	if n := w.cloud.Calls("entra", "token"); n != 3 {
+		t.Errorf("%d exchanges", n)
+	}
+	const claims = `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`
+	for range 2 {
+		if id, err := ask(policy.TokenRequestOptions{Scopes: storage, Claims: claims}); err != nil || id.Claims != claims {
+			t.Errorf("with claims: %+v, %v", id, err)
+		}
+	}
+	if n := w.cloud.Calls("entra", "token"); n != 5 {
+		t.Errorf("%d exchanges: claims get a new token each time", n)
+	}
+	if id, err := ask(policy.TokenRequestOptions{Scopes: storage, Claims: claims, EnableCAE: true}); err != nil || !strings.Contains(id.Claims, `"CP1"`) || !strings.Contains(id.Claims, `"1604106651"`) {
+		t.Errorf("with both: %+v, %v", id, err)
+	}
+}
+
+func TestTokenCredentialRefuses(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	credential := (&azure.Provider{}).NewTokenCredential(w.options("tenant-a", "app")...)
+	for name, tc := range map[string]struct {
+		request policy.TokenRequestOptions
+		want    string
+	}{
+		"another tenant": {policy.TokenRequestOptions{TenantID: usTenant}, usTenant},
+		"no JSON":        {policy.TokenRequestOptions{Claims: "claims"}, "JSON object"},
+		"null":           {policy.TokenRequestOptions{Claims: "null"}, "JSON object"},
+		"a list":         {policy.TokenRequestOptions{Claims: "[]"}, "JSON object"},
+		"huge":           {policy.TokenRequestOptions{Claims: `{"a":"` + strings.Repeat("x", 1<<20) + `"}`}, "JSON object"},
+		"an empty scope": {policy.TokenRequestOptions{Scopes: []string{""}}, "scope is empty"},
+	} {
+		_, err := credential.GetToken(t.Context(), tc.request)
+		if checkError(t, err, auth.ErrMisconfigured, tc.want); t.Failed() {
+			t.Fatal(name)
+		}
+	}
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	_, err := azure.NewTokenCredential(auth.WithHTTPClient(w.http)).GetToken(t.Context(), policy.TokenRequestOptions{TenantID: usTenant})
+	checkError(t, err, auth.ErrMisconfigured, usTenant, tenantID)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := credential.GetToken(ctx, policy.TokenRequestOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// The controller's own tokens honour claims too.
+func TestTokenCredentialOfTheController(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().SetClientSecret(tenantID, clientB, "the secret of it")
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_SECRET", "the secret of it")
+	credential := azure.NewTokenCredential(auth.WithHTTPClient(w.http))
+	got, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Claims: `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`,
+		EnableCAE: true, Scopes: []string{"https://storage.azure.com/.default"}, TenantID: tenantID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := w.cloud.Azure().Identity(got.Token)
+	if id.ClientID != clientB || id.Audience != "https://storage.azure.com" || !strings.Contains(id.Claims, `"CP1"`) || !strings.Contains(id.Claims, `"1604106651"`) {
+		t.Errorf("got a token of %+v", id)
+	}
+}
+
+// A service that names a time from which the token should be replaced has it passed on.
+func TestRefreshOn(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.AddFault(body(`{"token_type":"Bearer","expires_in":"86399","refresh_in":43199,"access_token":"opaque"}`))
+	got, err := azure.NewTokenCredential(w.options("tenant-a", "app")...).GetToken(t.Context(), policy.TokenRequestOptions{})
+	if left := time.Until(got.RefreshOn); err != nil || left < 11*time.Hour || left > 12*time.Hour || time.Until(got.ExpiresOn) < 23*time.Hour {
+		t.Errorf("refresh on %s, expires on %s, %v", got.RefreshOn, got.ExpiresOn, err)
+	}
+}

@@ -1,0 +1,46 @@
+package azure_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+)
+
+// What is cached costs next to nothing: no request, and hardly any memory. The rest of what is allocated is the fake
+// Kubernetes client's copy of the ServiceAccount, which is measured for comparison.
+func TestAllocationsOfHits(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	jwt, err := w.issuer.Sign(w.issuer.Claims(account("tenant-a", "app"), []string{azure.DefaultAudience}, 1<<41))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ctx := &azure.Provider{}, context.Background()
+	opts := []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), *identity("tenant-a", "app", tenantID, clientA)),
+		auth.WithHTTPClient(w.http), auth.WithCache(newCache(t), object("tenant-a"))}
+	floor := testing.AllocsPerRun(100, func() {
+		if _, _, err := auth.NewStaticTokenSource(jwt).Token(ctx, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, call := range map[string]func() error{
+		"access token": func() error { _, err := auth.GetAccessToken(ctx, p, opts...); return err },
+		"registry": func() error {
+			_, err := auth.GetArtifactRegistryCredentials(ctx, p, "example.azurecr.io/app", opts...)
+			return err
+		},
+	} {
+		const own = 3 // the identity's text, and what the options bring
+		if n := testing.AllocsPerRun(100, func() {
+			if err := call(); err != nil {
+				t.Error(err)
+			}
+		}); n > floor+own {
+			t.Errorf("%s: %v allocations, %v of them for reading the subject token", name, n, floor)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package azure_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+)
+
+// newClouds is a world in which tenant-a has an identity in each cloud, in ServiceAccounts public, us, cn and own.
+func newClouds(t testing.TB) *world {
+	t.Helper()
+	var objs []client.Object
+	tenants := map[string]string{"public": tenantID, "us": usTenant, "cn": cnTenant, "own": ownTenant}
+	for name, tenant := range tenants {
+		objs = append(objs, identity("tenant-a", name, tenant, clientA))
+	}
+	w := newWorld(t, objs...)
+	w.cloud.Azure().AddCloud(authtest.AzureCloud{AuthorityHost: ownAuthority, ResourceManagerHost: ownManager, RegistrySuffix: ownRegistry})
+	w.cloud.Azure().AddTenant("login.microsoftonline.us", usTenant)
+	w.cloud.Azure().AddTenant("login.chinacloudapi.cn", cnTenant)
+	w.cloud.Azure().AddTenant(ownAuthority, ownTenant)
+	for name, tenant := range tenants {
+		w.cloud.Azure().AddFederatedCredential(tenant, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+			Subject: "system:serviceaccount:tenant-a:" + name, Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+	}
+	return w
+}
+
+func privateCloud() azure.Cloud {
+	return azure.Cloud{AuthorityHost: "https://" + ownAuthority, ResourceManagerEndpoint: "https://" + ownManager + "/", RegistrySuffix: ownRegistry}
+}
+
+// One provider serves four clouds at once, and one cache keeps their tokens apart.
+func TestSeveralClouds(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	p, tokens := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}, newCache(t)
+	for name, tc := range map[string]struct{ authority, host, audience string }{
+		"public": {"", "login.microsoftonline.com", "https://management.azure.com"},
+		"us":     {"https://login.microsoftonline.us/", "login.microsoftonline.us", "https://management.core.usgovcloudapi.net"},
+		"cn":     {"https://login.partner.microsoftonline.cn", "login.partner.microsoftonline.cn", "https://management.core.chinacloudapi.cn"},
+		"own":    {"https://" + ownAuthority + ":443", ownAuthority, "https://" + ownManager},
+	} {
+		opts := w.options("tenant-a", name, auth.WithCache(tokens, object("tenant-a")))
+		if tc.authority != "" {
+			opts = append(opts, azure.WithAuthorityHost(tc.authority))
+		}
+		token, err := get(t, p, opts...)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		calls := w.cloud.Log()
+		if id := w.whose(token); id.Audience != tc.audience || calls[len(calls)-1].Host != tc.host {
+			t.Errorf("%s: got %+v from %s", name, id, calls[len(calls)-1].Host)
+		}
+	}
+	// The same ServiceAccount at another authority is another entry of the cache.
+	_, err := get(t, p, w.options("tenant-a", "public", auth.WithCache(tokens, object("tenant-a")), azure.WithAuthorityHost("https://login.microsoftonline.us"))...)
+	checkError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
+	token, err := get(t, p, w.options("tenant-a", "us", auth.WithSTSEndpoint("https://login.microsoftonline.us"))...)
+	if err != nil || w.whose(token).Tenant != usTenant {
+		t.Errorf("WithSTSEndpoint: %v", err)
+	}
+}
+
+// The setting of the provider comes before the environment's, the object's before both.
+func TestWhereTheAuthorityComesFrom(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	t.Setenv("AZURE_AUTHORITY_HOST", "https://login.chinacloudapi.cn/")
+	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "cn")...); err != nil {
+		t.Error(err)
+	}
+	p := &azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}
+	if _, err := get(t, p, w.options("tenant-a", "us")...); err != nil {
+		t.Error(err)
+	}
+	if _, err := get(t, p, w.options("tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"))...); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("AZURE_AUTHORITY_HOST", "http://login.chinacloudapi.cn/")
+	_, err := get(t, &azure.Provider{}, w.options("tenant-a", "cn")...)
+	checkError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
+	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
+	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
+		t.Errorf("an authority of the controller's that nobody knows: %v", err)
+	}
+	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
+	checkError(t, err, auth.ErrMisconfigured, "WithScopes", "PrivateClouds")
+}
+
+func TestEnvironmentFile(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	file := filepath.Join(t.TempDir(), "azure.json")
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"name":"AzureStackCloud","activeDirectoryEndpoint":"https://` + ownAuthority + `/","resourceManagerEndpoint":"https://` + ownManager +
+		`/","tokenAudience":"https://` + ownManager + `","containerRegistryDNSSuffix":"` + ownRegistry + `"}`)
+	p := &azure.Provider{}
+	token, err := get(t, p, w.options("tenant-a", "own")...)
+	if err != nil || w.whose(token).Audience != "https://"+ownManager {
+		t.Fatalf("%v", err)
+	}
+	write("gone")
+	if _, err := get(t, p, w.options("tenant-a", "own")...); err != nil {
+		t.Errorf("the file was read again: %v", err)
+	}
+	if _, err := p.ParseArtifactRepository("example."+ownRegistry+"/app", &auth.Options{}); err != nil {
+		t.Error(err)
+	}
+	for name, text := range map[string]string{
+		"no JSON":    "gone",
+		"list":       "[]",
+		"empty":      "",
+		"no address": `{"resourceManagerEndpoint":"https://x.example"}`,
+		"http":       `{"activeDirectoryEndpoint":"http://x.example"}`,
+		"ADFS":       `{"activeDirectoryEndpoint":"https://x.example/adfs/"}`,
+		"suffix":     `{"activeDirectoryEndpoint":"https://x.example","containerRegistryDNSSuffix":"com"}`,
+		"manager":    `{"activeDirectoryEndpoint":"https://x.example","resourceManagerEndpoint":"https://u@y.example"}`,
+	} {
+		write(text)
+		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
+		if checkError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
+			t.Fatal(name)
+		}
+	}
+	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
+	write(`{"resourceManagerEndpoint":"https://` + ownManager + `"}`)
+	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...); err != nil {
+		t.Errorf("the authority of the environment: %v", err)
+	}
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", filepath.Join(t.TempDir(), "nothing"))
+	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
+	checkError(t, err, auth.ErrMisconfigured, "nothing")
+}
+
+// The token of a ServiceAccount goes to no host that only looks like an authority.
+func TestAuthoritiesThatAreRefused(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	for _, authority := range []string{
+		"https://evil.example", "https://login.microsoftonline.com.evil.example", "https://evillogin.microsoftonline.com",
+		"https://login.microsoftonline.com@evil.example", "https://evil.example/login.microsoftonline.com", "https://evil.example#login.microsoftonline.com",
+		"https://evil.example?login.microsoftonline.com", "https://login.microsoftonline.com:8443", "https://login.microsoftonline.com:", "http://login.microsoftonline.com",
+		"https:login.microsoftonline.com", "//login.microsoftonline.com", "login.microsoftonline.com", "https://login.microsoftonline.com/tenant",
+		"https://login.microsoftonline.com.", "https://login.microsoftonline.com//", "https://login.microsoftonline.com\\@evil.example", "https://login.microsoftonline.com%2eevil.example",
+		"https://", "https:///", " https://login.microsoftonline.com", "https://login.microsoftonline.com\n", "https://login。microsoftonline.com", "https://[::1]",
+		"https://login.microsoftonline.de", "https://" + ownAuthority,
+	} {
+		_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost(authority))
+		checkError(t, err, auth.ErrMisconfigured, "refused")
+		_, err = w.get(t, "tenant-a", "public", auth.WithSTSEndpoint(authority))
+		checkError(t, err, auth.ErrMisconfigured, "refused")
+	}
+	_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"), auth.WithSTSEndpoint("https://login.microsoftonline.us"))
+	checkError(t, err, auth.ErrMisconfigured, "different authorities")
+	_, err = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}}, w.options("tenant-a", "public")...)
+	checkError(t, err, auth.ErrMisconfigured, "PrivateClouds")
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+	if _, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://LOGIN.Microsoftonline.com/")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Clouds whose federated credentials have another audience.
+func TestAudienceOfTheProvider(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:tenant-a:app", Audience: "api://AzureADTokenExchangeUSGov"})
+	if _, err := get(t, &azure.Provider{Audience: "api://AzureADTokenExchangeUSGov"}, w.options("tenant-a", "app")...); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,109 @@
+package azure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/azurename"
+)
+
+const opCluster = "get access to the cluster"
+
+// GetAccessTokenOptionsForCluster returns the scope of AKS and, if the cluster is named, that of the cloud's Azure Resource
+// Manager. Without its name, address and certificate authority have to be given.
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+	e, _, err := p.environmentOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	if opts.ClusterResource == "" {
+		if opts.ClusterAddress == "" || opts.CAData == "" {
+			return nil, misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
+				"two of the cluster, its address and its certificate authority are needed")
+		}
+		return e.clusterScopes[:1:1], nil
+	}
+	if _, err := parseCluster(opts.ClusterResource); err != nil {
+		return nil, err
+	}
+	if e.management == "" {
+		return nil, misconfigured(
+			"describe the cloud in Provider.PrivateClouds, or give address and CA of the cluster instead of its name",
+			"the address of the Azure Resource Manager of %s is not known", e.name)
+	}
+	return slices.Clip(e.clusterScopes), nil
+}
+
+func parseCluster(id string) (azurename.Cluster, error) {
+	cluster, ok := azurename.ParseCluster(id)
+	if !ok {
+		return cluster, misconfigured(
+			"use /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>",
+			"%.300q is not the resource ID of an AKS cluster", id)
+	}
+	return cluster, nil
+}
+
+// NewRESTConfig returns access to an AKS cluster with Microsoft Entra integration. The bearer token is the access token for
+// AKS.
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
+	tokens := make([]*Token, 0, len(accessTokens))
+	for _, t := range accessTokens {
+		own, err := FromToken(t)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, own)
+	}
+	want := 1
+	if opts.ClusterResource != "" {
+		want++
+	}
+	if len(tokens) != want {
+		return nil, misconfigured("pass one for each list of GetAccessTokenOptionsForCluster",
+			"there are %d access tokens instead of %d", len(tokens), want)
+	}
+	host, ca := opts.ClusterAddress, []byte(opts.CAData)
+	if opts.ClusterResource != "" {
+		found, err := p.findCluster(ctx, tokens[1], opts)
+		if err != nil {
+			return nil, err
+		}
+		if host, err = found.choose(opts.ClusterAddress); err != nil {
+			return nil, err
+		}
+		if len(ca) == 0 {
+			ca = found.ca
+		}
+		if len(ca) == 0 {
+			return nil, notReady(opts.ClusterResource, "it has no certificate authority yet")
+		}
+	}
+	return auth.NewRESTConfig(host, tokens[0].accessToken.Reveal(), ca, tokens[0].expiresAt), nil
+}
+
+// foundCluster is what Azure Resource Manager tells of a cluster.
+type foundCluster struct {
+	id        string
+	addresses []string // canonical, the first one is the one to use
+	ca        []byte
+}
+
+// choose implements the rule of RFC-0010, "API Changes": a given address has to be one of the cluster's.
+func (c *foundCluster) choose(address string) (string, error) {
+	if address == "" {
+		return c.addresses[0], nil
+	}
+	if !slices.Contains(c.addresses, address) {
+		return "", misconfigured("use one of them, or leave the address out",
+			"the address %.300q is not one of those of the cluster %q: %.600q", address, c.id, c.addresses)
+	}
+	return address, nil
+}
+
+func notReady(id, why string) error {
+	return &auth.Error{Provider: ProviderName, Operation: opCluster, Reason: auth.ErrUnavailable,
+		Message: fmt.Sprintf("the cluster %q is not ready: %s", id, why), Remedy: "wait until it has been created"}
+}

@@ -1,0 +1,137 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const opControllerToken = "find the controller's own Azure credentials" //nolint:gosec // not a credential
+
+// NewControllerToken returns an access token of the first of these that is set up: a client secret or certificate in the
+// environment, the workload identity of the pod, the managed identity of the machine and, only with AllowShellOut, the
+// Azure command-line tools. One that is set up and refused ends the search: whoever comes next would be somebody else.
+//
+// The SDK keeps tokens until five minutes before they end, so that whoever asks for a new one gets the old one. Its
+// credentials are therefore made anew each time, which costs no request: the token endpoint's address is kept. Managed
+// identities have a token service that keeps tokens itself, for many hours; what it returns is as new as it can be.
+func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
+	e, authority, err := p.environmentOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	scopes, err := e.scopes(opts)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := p.chains.get(p, authority, opts)
+	if err != nil {
+		return nil, err
+	}
+	request := policy.TokenRequestOptions{Scopes: scopes, Claims: claimsOf(opts)}
+	var missing []error
+	for _, source := range sources(kept, authority, opts) {
+		token, err := source.token(ctx, request)
+		if err == nil {
+			tenant := ""
+			if source.fromEnvironment {
+				tenant = p.learn().tenant
+			}
+			return checkController(token, tenant, source.name, time.Now())
+		}
+		var absent *notSetUp
+		if !errors.As(err, &absent) {
+			return nil, err
+		}
+		missing = append(missing, err)
+	}
+	return nil, nothingFound(missing)
+}
+
+func nothingFound(missing []error) error {
+	all := errors.Join(missing...)
+	text := ""
+	for _, err := range missing {
+		text += "; " + err.Error()
+	}
+	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: all,
+		Message: "the controller has no identity" + text,
+		Remedy: `give its pod one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
+			`or name a ServiceAccount`}
+}
+
+// checkController takes over a token of the SDK, if it is whole.
+func checkController(token sdkToken, tenant, source string, now time.Time) (auth.Token, error) {
+	bad := func(what string) (auth.Token, error) {
+		return nil, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
+			Message: fmt.Sprintf("the token of the %s cannot be used: %s", source, what)}
+	}
+	switch {
+	case !validBearer(token.Token):
+		return bad("it is empty or malformed")
+	case !token.ExpiresOn.After(now):
+		return bad("it has expired")
+	case token.ExpiresOn.After(now.Add(maxLife)):
+		return bad("it ends further away than any lives")
+	}
+	t := &Token{accessToken: redact.New(token.Token), expiresAt: token.ExpiresOn, tenant: tenant}
+	if token.RefreshOn.After(now) && token.RefreshOn.Before(token.ExpiresOn) {
+		t.refreshAt = token.RefreshOn
+	}
+	return t, nil
+}
+
+// maxChains bounds how many configurations are kept: tenants can set proxies.
+const maxChains = 64
+
+// chains keeps what was learned about each way to reach Azure.
+type chains struct {
+	mu     sync.Mutex
+	loaded *simplelru.LRU[chainKey, *chain]
+}
+
+type chainKey struct {
+	client           *http.Client
+	proxy, authority string
+}
+
+// chain is one way to reach Azure. It is safe for concurrent use, and holds no lock while it uses the network.
+type chain struct {
+	client *http.Client
+
+	mu        sync.Mutex
+	documents map[string]transport.Answer // by URL; never more than maxDocuments
+	metadata  bool                        // the machine has a metadata service
+}
+
+func (c *chains) get(p *Provider, authority string, opts *auth.Options) (*chain, error) {
+	key := chainKey{client: opts.HTTPClient, authority: authority}
+	if opts.ProxyURL != nil {
+		key.proxy = opts.ProxyURL.String()
+	}
+	client, err := p.httpClient(opts)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded == nil {
+		c.loaded, _ = simplelru.NewLRU[chainKey, *chain](maxChains, nil) // fails for sizes below 1 only
+	}
+	if kept, ok := c.loaded.Get(key); ok {
+		return kept, nil
+	}
+	kept := &chain{client: client, documents: map[string]transport.Answer{}}
+	c.loaded.Add(key, kept)
+	return kept, nil
+}

@@ -1,0 +1,290 @@
+package azure_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+)
+
+// tokenFile writes the token that the webhook of Entra Workload ID mounts into a pod.
+func (w *world) tokenFile(t *testing.T) string {
+	t.Helper()
+	jwt, err := w.issuer.Sign(w.issuer.Claims(account("tenant-a", "app"), []string{azure.DefaultAudience}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(jwt), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option) (authtest.AzureIdentity, error) {
+	t.Helper()
+	token, err := get(t, p, append([]auth.Option{auth.WithHTTPClient(w.http)}, more...)...)
+	if err != nil {
+		return authtest.AzureIdentity{}, err
+	}
+	return w.whose(token), nil
+}
+
+// In a pod with Entra Workload ID the controller is its own ServiceAccount. Every token is a new one, although the SDK would
+// keep the old one, and only the first costs a look-up of the endpoint.
+func TestControllerWithWorkloadIdentity(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientA)
+	t.Setenv("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com/")
+	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
+	p := &azure.Provider{}
+	for want := 1; want <= 3; want++ {
+		id, err := w.controller(t, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id.ClientID != clientA || id.Subject != "system:serviceaccount:tenant-a:app" || id.Audience != "https://management.azure.com" {
+			t.Errorf("got a token of %+v", id)
+		}
+		if n := w.cloud.Calls("entra", "token"); n != want {
+			t.Errorf("%d exchanges for %d tokens", n, want)
+		}
+	}
+	if n := w.cloud.Calls("entra", "openid-configuration"); n != 1 || w.cloud.Calls("", "") != 4 {
+		t.Errorf("%d look-ups, calls: %+v", n, w.cloud.Log())
+	}
+	if id, err := w.controller(t, p, auth.WithScopes("https://storage.azure.com/.default")); err != nil || id.Audience != "https://storage.azure.com" {
+		t.Errorf("%+v, %v", id, err)
+	}
+	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
+	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	_, err := w.controller(t, p)
+	checkError(t, err, auth.ErrDenied, "workload identity", "AADSTS70025", "HTTP 401")
+	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", filepath.Join(t.TempDir(), "nothing"))
+	_, err = w.controller(t, p)
+	checkError(t, err, auth.ErrMisconfigured, "workload identity", "nothing")
+}
+
+func TestControllerWithSecret(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	const secret = "abc8Q~the-secret-of-the-application"
+	w.cloud.Azure().SetClientSecret(tenantID, clientB, secret)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_SECRET", secret)
+	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
+	p := &azure.Provider{}
+	if id, err := w.controller(t, p); err != nil || id.ClientID != clientB || id.Subject != "" {
+		t.Errorf("the environment comes first: %+v, %v", id, err)
+	}
+	for _, call := range w.cloud.Log() {
+		for _, v := range call.Parameters {
+			if strings.Contains(v, secret) {
+				t.Error("the fake's log holds the secret")
+			}
+		}
+	}
+	w.cloud.Azure().SetClientSecret(tenantID, clientB, "another one")
+	_, err := w.controller(t, p)
+	checkError(t, err, auth.ErrDenied, "environment", "AADSTS7000215", "renew the client secret")
+	if strings.Contains(err.Error(), secret) {
+		t.Errorf("the secret shows: %v", err)
+	}
+	t.Setenv("AZURE_TENANT_ID", "")
+	_, err = w.controller(t, &azure.Provider{})
+	checkError(t, err, auth.ErrMisconfigured, "AZURE_TENANT_ID")
+}
+
+func TestControllerWithCertificate(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "controller"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "certificate.pem")
+	content := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_CERTIFICATE_PATH", file)
+	_, err = w.controller(t, &azure.Provider{})
+	checkError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
+	w.cloud.Azure().SetClientCertificate(tenantID, clientB, certificate)
+	if id, err := w.controller(t, &azure.Provider{}); err != nil || id.ClientID != clientB {
+		t.Errorf("%+v, %v", id, err)
+	}
+	if err := os.WriteFile(file, []byte("gone"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.controller(t, &azure.Provider{})
+	checkError(t, err, auth.ErrMisconfigured, "environment")
+}
+
+func TestControllerWithManagedIdentity(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	p := &azure.Provider{}
+	seen := map[string]bool{}
+	for range 2 {
+		token, err := get(t, p, auth.WithHTTPClient(w.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := w.whose(token); id.ClientID != clientB || id.Audience != "https://management.azure.com" {
+			t.Errorf("got a token of %+v", id)
+		}
+		seen[token.AccessToken().Token] = true
+	}
+	if len(seen) != 2 || w.cloud.Calls("imds", "token") != 2 || w.cloud.Calls("imds", "probe") != 1 {
+		t.Errorf("%d tokens, calls: %+v", len(seen), w.cloud.Log())
+	}
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	if id, err := w.controller(t, p); err != nil || id.ClientID != clientB {
+		t.Errorf("%+v, %v", id, err)
+	}
+	t.Setenv("AZURE_CLIENT_ID", clientA)
+	_, err := w.controller(t, p)
+	checkError(t, err, auth.ErrDenied, "managed identity", "Identity not found", "HTTP 400")
+}
+
+// Cancelling ends the search, whatever it waits for.
+func TestControllerCancel(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	wait := func(name string, fault authtest.Fault) {
+		end := w.cloud.AddFault(fault)
+		defer end()
+		before := w.cloud.Calls("", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		var cancelled time.Time
+		go func() {
+			for w.cloud.Calls("", "") == before && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			cancelled = time.Now()
+			cancel()
+		}()
+		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, auth.WithHTTPClient(w.http))
+		if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > time.Second {
+			t.Errorf("%s: %v after %s", name, err, took)
+		}
+	}
+	wait("probe", authtest.Fault{Service: "imds", Hang: true})
+	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_SECRET", "the secret of it")
+	wait("configuration", authtest.Fault{Action: "openid-configuration", Hang: true})
+	wait("token", authtest.Fault{Action: "token", Hang: true})
+}
+
+func TestControllerWithoutAnIdentity(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	_, err := w.controller(t, &azure.Provider{})
+	checkError(t, err, auth.ErrUnavailable, "azure: find the controller's own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
+		"knows no identity", "name a ServiceAccount", "azure.workload.identity/use")
+	nowhere := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Host != "169.254.169.254" || r.URL.Scheme != "http" {
+			t.Errorf("%s was asked", r.URL)
+		}
+		return nil, os.ErrDeadlineExceeded
+	})}
+	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(nowhere))
+	checkError(t, err, auth.ErrUnavailable, "there is no metadata service")
+}
+
+func TestControllerWhenEntraFails(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientA)
+	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
+	for name, tc := range map[string]struct {
+		fault  authtest.Fault
+		reason auth.Reason
+		want   string
+	}{
+		"throttled":             {authtest.Fault{Action: "token", Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down"}, auth.ErrThrottled, "AADSTS90055"},
+		"down":                  {authtest.Fault{Action: "token", Status: 503, Code: "temporarily_unavailable"}, auth.ErrUnavailable, "HTTP 503"},
+		"redirect":              {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"cut":                   {authtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
+		"HTML as configuration": {authtest.Fault{Action: "openid-configuration", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
+		"HTML as token":         {authtest.Fault{Action: "token", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
+		"10 MB":                 {authtest.Fault{Action: "token", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
+		"no such tenant":        {authtest.Fault{Status: 400, Code: "invalid_request", Message: "AADSTS90002: Tenant 'x' not found."}, auth.ErrMisconfigured, "AADSTS90002"},
+		"refused":               {authtest.Fault{Action: "token", Status: 401, Code: "invalid_client", Message: "AADSTS700213: no"}, auth.ErrDenied, "AADSTS700213"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &azure.Provider{}
+			end := w.cloud.AddFault(tc.fault)
+			_, err := w.controller(t, p)
+			checkError(t, err, tc.reason, tc.want, "azure: ")
+			end()
+			if _, err := w.controller(t, p); err != nil {
+				t.Errorf("the failure is remembered: %v", err)
+			}
+		})
+	}
+	if w.cloud.Calls("imds", "") != 0 {
+		t.Error("the managed identity took the place of an identity that was refused")
+	}
+}
+
+// The command-line tools run with AllowShellOut only.
+func TestCommandLineTools(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	bin := t.TempDir()
+	script := "#!/bin/sh\ntouch " + filepath.Join(bin, "ran") + "\necho '{\"accessToken\":\"from-the-tool\",\"expires_on\":" + time.Now().Add(time.Hour).Format("2006") + "000000}'\n"
+	script = strings.Replace(script, time.Now().Add(time.Hour).Format("2006")+"000000", "4102444800", 1)
+	if err := os.WriteFile(filepath.Join(bin, "az"), []byte(script), 0o700); err != nil { //nolint:gosec // it has to run
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	_, err := w.controller(t, &azure.Provider{})
+	checkError(t, err, auth.ErrUnavailable, "no identity")
+	if _, err := os.Stat(filepath.Join(bin, "ran")); err == nil {
+		t.Error("the tool was run")
+	}
+	_, err = w.controller(t, &azure.Provider{}, auth.WithAllowShellOut())
+	checkError(t, err, auth.ErrUnavailable, "Azure CLI", "further away than any lives")
+	if _, err := os.Stat(filepath.Join(bin, "ran")); err != nil {
+		t.Error("the tool was not run")
+	}
+}

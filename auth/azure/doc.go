@@ -1,0 +1,42 @@
+// Package azure turns ServiceAccounts into credentials of Microsoft Azure: through the federated credentials of an
+// application or a managed identity for a ServiceAccount (Microsoft Entra Workload ID), and through the SDK's own
+// credentials for the controller itself.
+//
+// A tenant names the application or managed identity on a ServiceAccount of his namespace:
+//
+//	metadata:
+//	  annotations:
+//	    azure.workload.identity/client-id: d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08
+//	    azure.workload.identity/tenant-id: 72f988bf-86f1-41af-91ab-2d7cd011db47 # optional, else AZURE_TENANT_ID
+//
+// and adds a federated credential to it, with the cluster's issuer, the subject system:serviceaccount:tenant-a:app and the
+// audience api://AzureADTokenExchange.
+//
+// The controller hands the credentials to any client of the Azure SDK:
+//
+//	provider := &azure.Provider{} // one for the whole controller
+//
+//	credential := provider.NewTokenCredential(
+//		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
+//		auth.WithCache(tokenCache, object))
+//	blobs, err := azblob.NewClient("https://account.blob.core.windows.net", credential, nil)
+//
+// # Clouds
+//
+// The authority, which is the host of the token service, decides which of Microsoft's clouds is meant. It is that of
+// WithAuthorityHost, else that of the Provider, else the environment variable AZURE_AUTHORITY_HOST, else the public one.
+// Azure Resource Manager, the default scope and the container registries are those of the same cloud: one process can
+// use several. Private clouds are described in Provider.PrivateClouds or in the file that AZURE_ENVIRONMENT_FILEPATH names,
+// a JSON object with activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix.
+//
+// # Registries, clusters, Git
+//
+// auth.GetArtifactRegistryCredentials knows <registry>.azurecr.io and those of the other clouds; the identity needs the role
+// AcrPull. auth.GetRESTConfig knows AKS clusters with Microsoft Entra integration by their resource ID; the identity needs
+// the roles Azure Kubernetes Service Cluster User Role and Reader, and rights in the cluster itself. auth.GetGitCredentials
+// knows Azure DevOps, dev.azure.com and <organization>.visualstudio.com, of the public cloud.
+//
+// # Scopes
+//
+// Access tokens are for the scopes of auth.WithScopes, else for Azure Resource Manager. A token is for one resource.
+package azure

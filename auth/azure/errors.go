@@ -1,0 +1,220 @@
+package azure
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// unanswered describes errors that are no answer of a service.
+func unanswered(err error, operation string, secrets ...string) error {
+	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
+		Message: transport.Message(err, secrets...), Err: err}
+}
+
+// answered begins the error for an answer that is no success.
+func answered(answer transport.Answer, operation, requestID string, secrets ...string) *auth.Error {
+	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable, StatusCode: answer.Status,
+		Wait: transport.RetryAfter(answer.Header, time.Now()), RequestID: redact.Text(answer.Header.Get(requestID), secrets...)}
+}
+
+// entraError is an error of the token endpoint (RFC 6749, section 5.2, with additions). It may quote what was sent.
+type entraError struct {
+	Kind        string `json:"error"`
+	Description string `json:"error_description"`
+	Codes       []int  `json:"error_codes"`
+	TraceID     string `json:"trace_id"`
+}
+
+// aadsts is the number in a text that begins with "AADSTS<number>:". The text's separators have changed over the years,
+// and so have the fields beside it.
+func aadsts(description string) (number int, text string) {
+	rest, ok := strings.CutPrefix(description, "AADSTS")
+	if !ok {
+		return 0, description
+	}
+	digits := 0
+	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
+		digits++
+	}
+	const most = 9
+	if digits == 0 || digits > most {
+		return 0, description
+	}
+	number, _ = strconv.Atoi(rest[:digits]) // digits only
+	return number, strings.TrimPrefix(rest[digits:], ":")
+}
+
+// parseEntra returns nil if an answer is not an error of the token endpoint.
+func parseEntra(body []byte) *entraError {
+	e := &entraError{}
+	if json.Unmarshal(body, e) != nil || e.Kind == "" {
+		return nil
+	}
+	return e
+}
+
+func (e *entraError) number() int {
+	if n, _ := aadsts(e.Description); n != 0 || len(e.Codes) == 0 {
+		return n
+	}
+	return e.Codes[0]
+}
+
+// message leaves out what differs at every try, because texts that change keep conditions flapping.
+func (e *entraError) message() string {
+	_, text := aadsts(e.Description)
+	for _, changing := range []string{"Trace ID:", "Correlation ID:", "Timestamp:", "Current time:"} {
+		text, _, _ = strings.Cut(text, changing)
+	}
+	return strings.TrimSpace(text)
+}
+
+// classifyEntra sorts an answer of the token endpoint by status and number first and by its text nowhere.
+func classifyEntra(answer transport.Answer, operation string, secrets ...string) *auth.Error {
+	e := answered(answer, operation, "x-ms-request-id", secrets...)
+	parsed := parseEntra(answer.Body)
+	if parsed == nil {
+		e.Message = "the answer is not one of Microsoft Entra ID"
+		if answer.Status == http.StatusTooManyRequests {
+			e.Reason, e.Message = auth.ErrThrottled, "too many requests"
+		}
+		return e
+	}
+	number := parsed.number()
+	e.Message = redact.Text(parsed.message(), secrets...)
+	if e.Code = redact.Text(parsed.Kind, secrets...); number != 0 {
+		e.Code = "AADSTS" + strconv.Itoa(number)
+	}
+	if e.RequestID == "" {
+		e.RequestID = redact.Text(parsed.TraceID, secrets...)
+	}
+	e.Reason, e.Remedy = reasonOf(answer.Status, number, parsed.Kind)
+	return e
+}
+
+// The AADSTS numbers that mean something to us.
+const (
+	noSuchApplication    = 700016
+	noSuchTenant         = 90002
+	badTenant            = 900023
+	noSuchResource       = 500011
+	resourceDisabled     = 50001
+	badScope             = 70011
+	scopeNotDefault      = 1002012
+	notWithinTime        = 700024
+	keyNotPublished      = 7000272
+	issuerUnreachable    = 90061
+	issuerBroken         = 50166
+	issuerBrokenToo      = 501661
+	noFederation         = 70025
+	wrongFederation      = 70021
+	wrongIssuer          = 700211
+	wrongAudience        = 700212
+	wrongSubject         = 700213
+	wrongCase            = 7002138
+	noRole               = 501051
+	wrongSecret          = 7000215
+	secretExpired        = 7000222
+	requestLoop          = 50196
+	tenantThrottled      = 90055
+	certificateNotKnown  = 700027
+	temporarilyUnable    = 90033
+	temporarilyUnableOld = 90006
+)
+
+func reasonOf(status, number int, kind string) (auth.Reason, string) {
+	const reachable = "make the issuer's discovery document and keys readable for Azure, and publish the current keys"
+	switch number {
+	case requestLoop, tenantThrottled:
+		return auth.ErrThrottled, ""
+	case issuerUnreachable, issuerBroken, issuerBrokenToo, keyNotPublished:
+		return auth.ErrUnavailable, reachable
+	case notWithinTime:
+		return auth.ErrUnavailable, "check the clock of the cluster's control plane: Azure finds a new token expired, or not valid yet"
+	case temporarilyUnable, temporarilyUnableOld:
+		return auth.ErrUnavailable, ""
+	case noSuchApplication:
+		return auth.ErrMisconfigured, "use the client ID (not the object or resource ID) of an identity of that tenant"
+	case noSuchTenant, badTenant:
+		return auth.ErrMisconfigured, "correct the tenant, or use the authority host of its cloud"
+	case noSuchResource, resourceDisabled, badScope, scopeNotDefault:
+		return auth.ErrMisconfigured, "use a scope <resource>/.default of a resource that the tenant and the cloud have"
+	case noRole:
+		return auth.ErrDenied, "assign the identity a role of the resource's application"
+	case wrongSecret, secretExpired:
+		return auth.ErrDenied, "renew the client secret in the environment of the controller"
+	case certificateNotKnown:
+		return auth.ErrDenied, "register the certificate with the application"
+	}
+	switch {
+	case status == http.StatusTooManyRequests:
+		return auth.ErrThrottled, ""
+	case status >= http.StatusInternalServerError, kind == "temporarily_unavailable", kind == "server_error":
+		return auth.ErrUnavailable, ""
+	case kind == "invalid_scope", kind == "invalid_resource", kind == "invalid_target":
+		return auth.ErrMisconfigured, ""
+	case status >= http.StatusBadRequest:
+		return auth.ErrDenied, ""
+	}
+	return auth.ErrUnavailable, ""
+}
+
+// worthAnotherTry tells the refusals that go away by themselves.
+func worthAnotherTry(answer transport.Answer) bool {
+	if answer.Status < http.StatusBadRequest {
+		return false
+	}
+	e := parseEntra(answer.Body)
+	if e == nil {
+		return false
+	}
+	switch e.number() {
+	case issuerUnreachable, issuerBroken, issuerBrokenToo, temporarilyUnable, temporarilyUnableOld:
+		return true
+	}
+	return false
+}
+
+// exchangeError explains why Entra gave no token for a ServiceAccount.
+func exchangeError(answer transport.Answer, tenant, clientID string, sa corev1.ServiceAccount, oidcToken string) error {
+	e := classifyEntra(answer, opExchange, oidcToken)
+	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
+	if remedy := federationRemedy(e, clientID, sa); remedy != "" {
+		e.Remedy = remedy
+	}
+	return e
+}
+
+// federationRemedy says which part of a federated credential does not fit.
+func federationRemedy(e *auth.Error, clientID string, sa corev1.ServiceAccount) string {
+	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+	number, _ := aadsts(e.Code)
+	switch number {
+	case noFederation, wrongFederation:
+		return fmt.Sprintf("add a federated credential with the cluster's issuer (compare the slash at its end) "+
+			"and the subject %q to the identity %q", subject, clientID)
+	case wrongIssuer:
+		return fmt.Sprintf("set the issuer of the federated credential of %q to that of the cluster, "+
+			"with or without a slash at its end as the cluster writes it", clientID)
+	case wrongSubject:
+		return fmt.Sprintf("set the subject of the federated credential of %q to %q; a new one takes minutes to be known everywhere",
+			clientID, subject)
+	case wrongCase:
+		return fmt.Sprintf("write the subject of the federated credential of %q as %q: upper and lower case count",
+			clientID, subject)
+	case wrongAudience:
+		return fmt.Sprintf("set the audience of the federated credential of %q to that of the token; the default is %q",
+			clientID, DefaultAudience)
+	}
+	return ""
+}

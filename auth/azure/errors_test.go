@@ -1,0 +1,178 @@
+package azure_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+)
+
+func body(text string) authtest.Fault {
+	return authtest.Fault{Rewrite: func([]byte) []byte { return []byte(text) }}
+}
+
+func answer(life, token string) authtest.Fault {
+	return body(fmt.Sprintf(`{"token_type":"Bearer","expires_in":%s,"access_token":%q}`, life, token))
+}
+
+// Every way in which Entra can fail has its reason and its remedy.
+func TestErrorsOfEntra(t *testing.T) {
+	w := newWorld(t)
+	refusal := func(status int, kind, message string) authtest.Fault {
+		return authtest.Fault{Status: status, Code: kind, Message: message}
+	}
+	for name, tc := range map[string]struct {
+		fault  authtest.Fault
+		reason auth.Reason
+		want   []string
+	}{
+		"no federation, old":  {refusal(400, "invalid_request", "AADSTS70021: No matching federated identity record found for presented assertion. Assertion Issuer: 'https://x/'."), auth.ErrDenied, []string{"AADSTS70021", "add a federated credential", `"system:serviceaccount:tenant-a:app"`}},
+		"no federation":       {refusal(401, "invalid_client", "AADSTS70025: The client 'x' has no configured federated identity credentials."), auth.ErrDenied, []string{"add a federated credential"}},
+		"issuer":              {refusal(401, "invalid_client", "AADSTS700211: No matching federated identity record found for presented assertion issuer 'https://x/'."), auth.ErrDenied, []string{"issuer of the federated credential", "slash"}},
+		"audience":            {refusal(401, "invalid_client", "AADSTS700212: No matching"), auth.ErrDenied, []string{`"api://AzureADTokenExchange"`}},
+		"subject":             {refusal(401, "invalid_client", "AADSTS700213: No matching"), auth.ErrDenied, []string{`"system:serviceaccount:tenant-a:app"`}},
+		"case":                {refusal(401, "invalid_client", "AADSTS7002138: No matching"), auth.ErrDenied, []string{"upper and lower case"}},
+		"separators of 2022":  {refusal(401, "invalid_client", "AADSTS700213: No matching\r\nTrace ID: f6fa952b\r\nCorrelation ID: 1\r\nTimestamp: 2024-06-04 11:40:28Z"), auth.ErrDenied, []string{"No matching (HTTP 401, AADSTS700213)"}},
+		"no application":      {refusal(400, "unauthorized_client", "AADSTS700016: Application with identifier 'x' was not found in the directory 'Contoso'."), auth.ErrMisconfigured, []string{"client ID", "object or resource ID"}},
+		"no tenant":           {refusal(400, "invalid_request", "AADSTS90002: Tenant 'x' not found."), auth.ErrMisconfigured, []string{"authority host"}},
+		"bad tenant":          {refusal(400, "invalid_request", "AADSTS900023: Specified tenant identifier"), auth.ErrMisconfigured, []string{"correct the tenant"}},
+		"no resource":         {refusal(400, "invalid_resource", "AADSTS500011: The resource principal named x was not found"), auth.ErrMisconfigured, []string{"/.default"}},
+		"time":                {refusal(401, "invalid_client", "AADSTS700024: Client assertion is not within its valid time range. Current time: 2024-06-04T11:40:28.3451933Z, assertion"), auth.ErrUnavailable, []string{"clock", "valid time range. (HTTP"}},
+		"key":                 {refusal(401, "invalid_client", "AADSTS7000272: The certificate with identifier  used to sign"), auth.ErrUnavailable, []string{"publish the current keys"}},
+		"issuer not reached":  {refusal(400, "invalid_request", "AADSTS90061: Request to External OIDC endpoint failed."), auth.ErrUnavailable, []string{"discovery document"}},
+		"issuer not reached2": {refusal(400, "invalid_request", "AADSTS501661: Request to External OIDC endpoint failed."), auth.ErrUnavailable, []string{"discovery document"}},
+		"no role":             {refusal(400, "invalid_grant", "AADSTS501051: Application 'x' is not assigned to a role"), auth.ErrDenied, []string{"role"}},
+		"unknown number":      {refusal(401, "invalid_client", "AADSTS53003: Access has been blocked by Conditional Access policies."), auth.ErrDenied, []string{"AADSTS53003"}},
+		"no number":           {refusal(400, "invalid_client", "nothing that we know"), auth.ErrDenied, []string{"invalid_client", "nothing that we know"}},
+		"scope":               {refusal(400, "invalid_scope", "no"), auth.ErrMisconfigured, []string{"invalid_scope"}},
+		"throttled":           {authtest.Fault{Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down", RetryAfter: "30"}, auth.ErrThrottled, []string{"HTTP 429"}},
+		"loop":                {refusal(400, "invalid_grant", "AADSTS50196: The server terminated an operation because it encountered a client request loop."), auth.ErrThrottled, nil},
+		"down":                {refusal(503, "temporarily_unavailable", "AADSTS90033: A transient error has occurred."), auth.ErrUnavailable, []string{"HTTP 503"}},
+		"cut":                 {authtest.Fault{Cut: true}, auth.ErrUnavailable, []string{"no answer"}},
+		"redirect":            {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, []string{"redirect", "evil.example"}},
+		"HTML":                {authtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"not the JSON"}},
+		"HTML 403":            {authtest.Fault{Status: 403, Code: "", Message: ""}, auth.ErrUnavailable, []string{"not one of Microsoft Entra ID"}},
+		"empty":               {body(""), auth.ErrUnavailable, []string{"not the JSON"}},
+		"null":                {body("null"), auth.ErrUnavailable, []string{"token_type"}},
+		"list":                {body("[]"), auth.ErrUnavailable, []string{"not the JSON"}},
+		"10 MB":               {body(`{"access_token":"` + strings.Repeat("x", 10<<20) + `"}`), auth.ErrUnavailable, []string{"larger than"}},
+		"no token":            {body(`{"token_type":"Bearer","expires_in":3599}`), auth.ErrUnavailable, []string{"access_token is missing"}},
+		"no type":             {body(`{"expires_in":3599,"access_token":"t"}`), auth.ErrUnavailable, []string{"token_type"}},
+		"proof of possession": {body(`{"token_type":"pop","expires_in":3599,"access_token":"t"}`), auth.ErrUnavailable, []string{`"pop"`}},
+		"no expiry":           {body(`{"token_type":"Bearer","access_token":"t"}`), auth.ErrUnavailable, []string{"expires_in"}},
+		"expired":             {answer("-1", "t"), auth.ErrUnavailable, []string{"expires_in"}},
+		"no number of s":      {answer(`"soon"`, "t"), auth.ErrUnavailable, []string{"expires_in"}},
+		"for ever":            {answer("1e300", "t"), auth.ErrUnavailable, []string{"further away"}},
+		"three days":          {answer("259200", "t"), auth.ErrUnavailable, []string{"further away"}},
+		"header injection":    {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"characters"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer w.cloud.AddFault(tc.fault)()
+			token, err := w.get(t, "tenant-a", "app")
+			if token != nil {
+				t.Errorf("got %v", token)
+			}
+			checkError(t, err, tc.reason, tc.want...)
+			for _, changing := range []string{"Trace ID", "Timestamp", "2024-06", "\r", "\n"} {
+				if strings.Contains(err.Error(), changing) {
+					t.Errorf("the message holds %q: %v", changing, err)
+				}
+			}
+			if name == "throttled" && auth.RetryAfter(err) != 30*time.Second {
+				t.Errorf("retry after %s", auth.RetryAfter(err))
+			}
+		})
+	}
+}
+
+// A token service that quotes what it was sent does not bring it into our messages.
+func TestQuotedToken(t *testing.T) {
+	w := newWorld(t)
+	quoting := http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		var sent bytes.Buffer
+		if _, err := sent.ReadFrom(r.Body); err != nil {
+			return nil, err
+		}
+		form := sent.String()
+		assertion := form[strings.Index(form, "client_assertion=")+len("client_assertion="):]
+		assertion, _, _ = strings.Cut(assertion, "&")
+		return respond(r, 401, fmt.Sprintf(`{"error":"invalid_client","error_description":"AADSTS50027: bad %s","trace_id":%q}`, assertion, assertion)), nil
+	})}
+	_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(&quoting))
+	checkError(t, err, auth.ErrDenied, "AADSTS50027")
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func respond(r *http.Request, status int, text string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: nopCloser{strings.NewReader(text)}, ContentLength: int64(len(text))}
+}
+
+type nopCloser struct{ *strings.Reader }
+
+func (nopCloser) Close() error { return nil }
+
+// An issuer that is not reached for a moment is asked for again, a refusal is not.
+func TestRetries(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 400, Code: "invalid_request", Message: "AADSTS50166: Request to External OIDC endpoint failed."})
+	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 503, Code: "temporarily_unavailable"})
+	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("entra", "") != 3 {
+		t.Errorf("%d calls, %v", w.cloud.Calls("entra", ""), err)
+	}
+	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientB)
+	if _, err := w.get(t, "tenant-b", "app"); err == nil || w.cloud.Calls("entra", "") != 4 {
+		t.Errorf("a refusal was asked for again: %d calls, %v", w.cloud.Calls("entra", ""), err)
+	}
+}
+
+// What the fake finds wrong itself, it says as Entra does.
+func TestEntraVerifies(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t,
+		identity("tenant-a", "no-app", tenantID, noClient),
+		identity("tenant-a", "no-tenant", "00000000-86f1-41af-91ab-2d7cd011db47", clientA),
+		identity("Tenant", "x", tenantID, clientA))
+	_, err := w.get(t, "tenant-a", "no-app")
+	checkError(t, err, auth.ErrMisconfigured, "AADSTS700016", noClient)
+	_, err = w.get(t, "tenant-a", "no-tenant")
+	checkError(t, err, auth.ErrMisconfigured, "AADSTS90002")
+	_, err = w.get(t, "tenant-a", "app", auth.WithAudiences("other"), auth.WithPolicy(auth.Policy{Audiences: []string{"other"}}))
+	checkError(t, err, auth.ErrDenied, "AADSTS700212")
+
+	sa := account("tenant-a", "app")
+	forged := func(change func(map[string]any)) error {
+		claims := w.issuer.Claims(sa, []string{azure.DefaultAudience}, time.Hour)
+		change(claims)
+		jwt, err := w.issuer.Sign(claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, *identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
+		return err
+	}
+	checkError(t, forged(func(c map[string]any) { c["iss"] = w.issuer.URL() + "/" }), auth.ErrDenied, "AADSTS700211")
+	checkError(t, forged(func(c map[string]any) { c["sub"] = "system:serviceaccount:Tenant-A:app" }), auth.ErrDenied, "AADSTS7002138")
+	checkError(t, forged(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), auth.ErrUnavailable, "AADSTS700024")
+	if err := w.issuer.Rotate(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := forged(func(map[string]any) {}); err != nil {
+		t.Errorf("after a rotation: %v", err)
+	}
+	jwt, err := w.issuer.SignWithHeader(w.issuer.Claims(sa, []string{azure.DefaultAudience}, time.Hour), map[string]any{"alg": "RS256", "kid": "unknown"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, *identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
+	checkError(t, err, auth.ErrUnavailable, "AADSTS7000272")
+}

@@ -1,0 +1,51 @@
+package azure
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/azurename"
+)
+
+// gitInput is the same for all repositories: the token is.
+const gitInput = "azure-devops"
+
+// ParseGitRepository accepts repositories of Azure DevOps: dev.azure.com and <organization>.visualstudio.com, over HTTPS.
+func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (string, error) {
+	e, _, err := p.environmentOf(opts)
+	if err != nil {
+		return "", err
+	}
+	host := strings.ToLower(gitURL.Hostname())
+	switch port := gitURL.Port(); {
+	case gitURL.Scheme != "https", host == "ssh.dev.azure.com", host == "vs-ssh.visualstudio.com":
+		return "", misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
+			"%.300q is not reached over HTTPS, so no token is sent there", gitURL.Host)
+	case port != "" && port != "443", gitURL.Host != gitURL.Hostname() && port == "", !azurename.IsDevOps(host):
+		return "", misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
+			"%.300q is not a host of Azure DevOps", gitURL.Host)
+	case gitURL.User != nil:
+		return "", misconfigured("leave the user name out", "the URL of the repository at %.300q holds a user name", gitURL.Host)
+	case !e.public:
+		return "", misconfigured("pass WithAuthorityHost(\"https://login.microsoftonline.com\")",
+			"Azure DevOps belongs to the public cloud, the authority to %s", e.name)
+	}
+	return gitInput, nil
+}
+
+// GetAccessTokenOptionsForGitRepository returns the scope of Azure DevOps.
+func (p *Provider) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([]auth.Option, error) {
+	return p.learn().gitScope, nil
+}
+
+// NewGitCredentials returns the access token as bearer token.
+func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
+) (*auth.GitCredentials, error) {
+	token, err := FromToken(accessToken)
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewGitBearerCredentials(token.accessToken.Reveal(), token.expiresAt), nil
+}

@@ -1,0 +1,93 @@
+package azure_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/azure"
+)
+
+func TestGit(t *testing.T) {
+	clearEnvironment(t)
+	w, p := newWorld(t), &azure.Provider{}
+	w.cloud.Azure().SetGitRepository("org/project/_git/app", clientA)
+	for _, address := range []string{"https://dev.azure.com/org/project/_git/app", "https://DEV.azure.com:443/org/project/_git/app", "https://org.visualstudio.com/project/_git/app"} {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "app", auth.WithGitURL(*u))...)
+		if err != nil || c.Username() != "" || c.Password() != "" || c.GetDuration() <= 0 {
+			t.Fatalf("%v, %v", c, err)
+		}
+		for bearer, want := range map[string]int{c.BearerToken(): http.StatusOK, "": http.StatusUnauthorized} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.ToLower(address)+"/info/refs?service=git-upload-pack", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+bearer)
+			resp, err := w.http.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s answers %d, want %d", address, resp.StatusCode, want)
+			}
+		}
+	}
+}
+
+// The token goes to no host that only looks like Azure DevOps.
+func TestGitURLsThatAreRefused(t *testing.T) {
+	clearEnvironment(t)
+	p := &azure.Provider{}
+	for _, address := range []string{
+		"https://evil.example/dev.azure.com", "https://dev.azure.com.evil.example/x", "https://evildev.azure.com/x", "https://a.dev.azure.com/x", "https://azure.com/x",
+		"https://dev.azure.com@evil.example/x", "https://dev.azure.com:8443/x", "https://dev.azure.com:/x", "http://dev.azure.com/x", "ssh://git@ssh.dev.azure.com/v3/o/p/r", "https://ssh.dev.azure.com/x",
+		"https://visualstudio.com/x", "https://.visualstudio.com/x", "https://a.b.visualstudio.com/x", "https://vs-ssh.visualstudio.com/x", "https://org.vs-ssh.visualstudio.com/x", "https://evilvisualstudio.com/x",
+		"https://org.visualstudio.com.evil.example/x", "https://-org.visualstudio.com/x", "https://o_rg.visualstudio.com/x", "https://dev.azure.com./x", "https://user@dev.azure.com/x", "https://user:password-1@dev.azure.com/x",
+		"https://github.com/o/r", "https://dev.azure.us/x",
+	} {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		input, err := p.ParseGitRepository(u, &auth.Options{})
+		if err == nil {
+			t.Errorf("%s is accepted as %q", address, input)
+			continue
+		}
+		checkError(t, err, auth.ErrMisconfigured)
+		if strings.Contains(err.Error(), "password-1") {
+			t.Errorf("the password shows: %v", err)
+		}
+	}
+	u, _ := url.Parse("https://dev.azure.com/org/project/_git/app")
+	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u, &auth.Options{})
+	checkError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
+}
+
+func FuzzGit(f *testing.F) {
+	for _, s := range []string{"https://dev.azure.com/o/p/_git/r", "https://o.visualstudio.com/p", "https://dev.azure.com@evil.example", "ssh://ssh.dev.azure.com"} {
+		f.Add(s)
+	}
+	p := &azure.Provider{}
+	f.Fuzz(func(t *testing.T, address string) {
+		u, err := url.Parse(address)
+		if err != nil {
+			return
+		}
+		if _, err := p.ParseGitRepository(u, &auth.Options{}); err != nil {
+			return
+		}
+		host := strings.TrimSuffix(strings.ToLower(u.Host), ":443")
+		organization, ok := strings.CutSuffix(host, ".visualstudio.com")
+		if u.Scheme != "https" || u.User != nil || host != "dev.azure.com" && (!ok || organization == "" || strings.Contains(organization, ".")) {
+			t.Errorf("%q is accepted", address)
+		}
+	})
+}

@@ -1,0 +1,417 @@
+package azure_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	tenantID  = "72f988bf-86f1-41af-91ab-2d7cd011db47"
+	usTenant  = "11f988bf-86f1-41af-91ab-2d7cd011db47"
+	cnTenant  = "22f988bf-86f1-41af-91ab-2d7cd011db47"
+	ownTenant = "33f988bf-86f1-41af-91ab-2d7cd011db47"
+	clientA   = "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08"
+	clientB   = "4a7272f9-f186-41af-9f84-6a92e32d7cd0"
+	noClient  = "00007272-f186-41af-9f84-6a92e32d7cd0"
+	domain    = "contoso.onmicrosoft.com"
+
+	ownAuthority = "login.azs.contoso.example"
+	ownManager   = "management.azs.contoso.example"
+	ownRegistry  = "azurecr.azs.contoso.example"
+)
+
+// world is a cluster with two tenants, and a cloud with an identity for each.
+type world struct {
+	issuer *authtest.Issuer
+	cloud  *authtest.Cloud
+	client client.Client
+	http   *http.Client
+}
+
+func account(namespace, name string, annotations ...string) *corev1.ServiceAccount {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}}
+	for i := 0; i < len(annotations); i += 2 {
+		sa.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return sa
+}
+
+func identity(namespace, name, tenant, clientID string) *corev1.ServiceAccount {
+	return account(namespace, name, azure.ClientIDAnnotation, clientID, azure.TenantIDAnnotation, tenant)
+}
+
+func (w *world) trust(tenant, clientID, namespace string) {
+	w.cloud.Azure().AddFederatedCredential(tenant, clientID, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+}
+
+func newWorld(t testing.TB, more ...client.Object) *world {
+	t.Helper()
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	objs := append([]client.Object{identity("tenant-a", "app", tenantID, clientA), identity("tenant-b", "app", tenantID, clientB)}, more...)
+	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...), http: cloud.Client()}
+	cloud.Azure().AddTenant("login.microsoftonline.com", tenantID, domain)
+	w.trust(tenantID, clientA, "tenant-a")
+	w.trust(tenantID, clientB, "tenant-b")
+	return w
+}
+
+func object(namespace string) cache.InvolvedObject {
+	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
+}
+
+func (w *world) options(namespace, name string, more ...auth.Option) []auth.Option {
+	return append([]auth.Option{
+		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
+		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.http),
+	}, more...)
+}
+
+func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*azure.Token, error) {
+	t.Helper()
+	return get(t, &azure.Provider{}, w.options(namespace, name, more...)...)
+}
+
+func get(t testing.TB, p *azure.Provider, opts ...auth.Option) (*azure.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), p, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return azure.FromToken(token)
+}
+
+func (w *world) whose(token *azure.Token) authtest.AzureIdentity {
+	id, _ := w.cloud.Azure().Identity(token.AccessToken().Token)
+	return id
+}
+
+func newCache(t testing.TB) *cache.TokenCache {
+	t.Helper()
+	tokens, err := cache.NewTokenCache(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tokens.Close)
+	return tokens
+}
+
+func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
+	t.Helper()
+	if !errors.Is(err, reason) {
+		t.Fatalf("got %v, want reason %q", err, reason)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the message lacks %s: %v", w, err)
+		}
+	}
+	if strings.Contains(err.Error(), "eyJ") || strings.Contains(err.Error(), "azure-") || len(err.Error()) > 2000 {
+		t.Errorf("the message holds a token, or is huge: %v", err)
+	}
+}
+
+// clearEnvironment leaves nothing for the controller's own identity.
+func clearEnvironment(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH",
+		"AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST", "AZURE_ENVIRONMENT_FILEPATH",
+		"AZURE_USERNAME", "AZURE_PASSWORD", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "MSI_ENDPOINT", "MSI_SECRET", "IMDS_ENDPOINT",
+		"AZURE_REGIONAL_AUTHORITY_NAME", "AZURE_ADDITIONALLY_ALLOWED_TENANTS"} {
+		t.Setenv(name, "")
+	}
+}
+
+func TestServiceAccountGetsItsIdentity(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	token, err := w.get(t, "tenant-a", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := w.whose(token)
+	if id.Tenant != tenantID || id.ClientID != clientA || id.Subject != "system:serviceaccount:tenant-a:app" || id.Audience != "https://management.azure.com" {
+		t.Errorf("got a token of %+v", id)
+	}
+	if token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || token.Tenant() != tenantID || !token.RefreshAt().IsZero() {
+		t.Errorf("token: %v, tenant %q", token, token.Tenant())
+	}
+	calls := w.cloud.Log()
+	if len(calls) != 1 || calls[0].Host != "login.microsoftonline.com" || calls[0].Parameters["grant_type"] != "client_credentials" {
+		t.Errorf("calls: %+v", calls)
+	}
+}
+
+// The tenant is the controller's where the ServiceAccount names none; a domain will do.
+func TestTenant(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	w := newWorld(t, account("tenant-a", "domain", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, domain))
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:tenant-a:domain", Audience: azure.DefaultAudience})
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:tenant-a:default", Audience: azure.DefaultAudience})
+	if _, err := w.get(t, "tenant-a", "domain"); err != nil {
+		t.Error(err)
+	}
+	sa := account("tenant-a", "default", azure.ClientIDAnnotation, clientA)
+	if err := w.client.Create(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	token, err := w.get(t, "tenant-a", "default")
+	if err != nil || token.Tenant() != tenantID {
+		t.Errorf("got %v, %v", token, err)
+	}
+	got, err := (&azure.Provider{}).GetIdentity(*sa, &auth.Options{})
+	if err != nil || got != tenantID+"/"+clientA {
+		t.Errorf("identity %q, %v", got, err)
+	}
+}
+
+// What tenant B writes on his ServiceAccount gets him nothing of A's: Entra goes by the subject.
+func TestTenantCopiesAnnotations(t *testing.T) {
+	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA))
+	tokens := newCache(t)
+	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
+	checkError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213", "HTTP 401",
+		`"system:serviceaccount:tenant-b:thief"`, "federated credential")
+	var known *auth.Error
+	if !errors.As(err, &known) || known.RequestID == "" || known.Code != "AADSTS700213" {
+		t.Errorf("the request ID is lost: %+v", known)
+	}
+	if strings.Contains(err.Error(), "Trace ID") || strings.Contains(err.Error(), "Timestamp") {
+		t.Errorf("the text changes from try to try: %v", err)
+	}
+}
+
+func TestAnnotationsThatAreMalformed(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t,
+		account("tenant-a", "none"),
+		account("tenant-a", "spelling", "azure.workload.identity/client_id", clientA),
+		account("tenant-a", "empty", azure.ClientIDAnnotation, "", azure.TenantIDAnnotation, tenantID),
+		identity("tenant-a", "resource", tenantID, "/subscriptions/x/resourceGroups/y"),
+		identity("tenant-a", "braces", tenantID, "{"+clientA+"}"),
+		identity("tenant-a", "huge", tenantID, strings.Repeat("x", 200_000)),
+		identity("tenant-a", "escape", tenantID, "\x1b[31m\n"),
+		account("tenant-a", "no-tenant", azure.ClientIDAnnotation, clientA),
+		identity("tenant-a", "path", "x.example/../"+tenantID, clientA),
+		identity("tenant-a", "common", "common", clientA),
+		identity("tenant-a", "query", tenantID+"?a=b", clientA),
+		identity("tenant-a", "empty-tenant", "", clientA),
+		account("tenant-a", "soon", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1"),
+		account("tenant-a", "word", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1h"),
+		account("tenant-a", "never", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "99999999999999999999"),
+	)
+	for name, want := range map[string][]string{
+		"none":         {azure.ClientIDAnnotation, "missing"},
+		"spelling":     {azure.ClientIDAnnotation, "missing"},
+		"empty":        {"not a GUID", `""`},
+		"resource":     {"not a GUID", `"/subscriptions/x/resourceGroups/y"`, "resource ID"},
+		"braces":       {"not a GUID"},
+		"huge":         {"xxx"},
+		"escape":       {`\x1b`, `\n`},
+		"no-tenant":    {azure.TenantIDAnnotation, "AZURE_TENANT_ID"},
+		"path":         {"x.example/../"},
+		"common":       {`"common"`},
+		"query":        {"?a=b"},
+		"empty-tenant": {`""`},
+		"soon":         {azure.TokenExpirationAnnotation, `"1"`, "600"},
+		"word":         {`"1h"`},
+		"never":        {`"99999999999999999999"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.get(t, "tenant-a", name)
+			checkError(t, err, auth.ErrMisconfigured, want...)
+		})
+	}
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+func TestLifetimeOfTheToken(t *testing.T) {
+	w := newWorld(t)
+	var got []time.Duration
+	w.issuer.Refuse(func(_ corev1.ServiceAccount, r authtest.TokenRequestInfo) error {
+		got = append(got, r.Lifetime)
+		return nil
+	})
+	sa := account("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "7200")
+	if err := w.client.Create(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:tenant-a:long", Audience: azure.DefaultAudience})
+	if _, err := w.get(t, "tenant-a", "long"); err != nil || !slices.Equal(got, []time.Duration{2 * time.Hour}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// Scopes and authority split the cache, and so do claims.
+func TestScopes(t *testing.T) {
+	w := newWorld(t)
+	tokens, p := newCache(t), &azure.Provider{}
+	cached := auth.WithCache(tokens, object("tenant-a"))
+	for range 2 {
+		for scope, audience := range map[string]string{
+			"https://storage.azure.com/.default": "https://storage.azure.com",
+			"https://vault.azure.net/.default":   "https://vault.azure.net",
+		} {
+			token, err := get(t, p, w.options("tenant-a", "app", cached, auth.WithScopes(scope))...)
+			if err != nil || w.whose(token).Audience != audience {
+				t.Errorf("%s: %v", scope, err)
+			}
+		}
+	}
+	if n := w.cloud.Calls("entra", "token"); n != 2 {
+		t.Errorf("%d exchanges", n)
+	}
+	_, err := w.get(t, "tenant-a", "app", auth.WithScopes("https://nobody.example/.default"))
+	checkError(t, err, auth.ErrMisconfigured, "AADSTS500011", "/.default")
+	_, err = w.get(t, "tenant-a", "app", auth.WithScopes("https://vault.azure.net"))
+	checkError(t, err, auth.ErrMisconfigured, "AADSTS1002012")
+}
+
+func TestNothingFallsBack(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
+	w.cloud.Azure().SetClientSecret(tenantID, clientB, "controller's secret")
+	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_SECRET", "controller's secret")
+	defaultTransport, defaultClient := http.DefaultTransport, http.DefaultClient
+	http.DefaultTransport, http.DefaultClient = trap{t}, &http.Client{Transport: trap{t}}
+	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()
+	token, err := w.get(t, "tenant-a", "app")
+	checkError(t, err, auth.ErrDenied, "AADSTS70025", clientA)
+	if token != nil || w.cloud.Calls("", "") != 1 {
+		t.Errorf("got %v after %+v", token, w.cloud.Log())
+	}
+}
+
+type trap struct{ t *testing.T }
+
+func (b trap) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.t.Errorf("http.DefaultTransport was used for %s", r.URL.Host)
+	return nil, errors.New("trapped")
+}
+
+func TestWrongTypeOfToken(t *testing.T) {
+	for _, token := range []auth.Token{nil, (*azure.Token)(nil), otherToken{}} {
+		_, err := azure.FromToken(token)
+		checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+	}
+	p := &azure.Provider{}
+	_, err := p.NewArtifactRegistryCredentials(t.Context(), "example.azurecr.io", otherToken{}, &auth.Options{})
+	checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+	_, err = p.NewGitCredentials(t.Context(), "", otherToken{}, &auth.Options{})
+	checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+	_, err = p.NewRESTConfig(t.Context(), []auth.Token{otherToken{}}, &auth.Options{})
+	checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+	_, err = p.NewRESTConfig(t.Context(), nil, &auth.Options{})
+	checkError(t, err, auth.ErrMisconfigured, "0 access tokens")
+}
+
+type otherToken struct{}
+
+func (otherToken) GetDuration() time.Duration { return time.Hour }
+
+func TestTokenIsWhatItSays(t *testing.T) {
+	w := newWorld(t)
+	token, err := w.get(t, "tenant-a", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(token)
+	if err != nil || string(encoded) != fmt.Sprintf("%q", token.String()) || !strings.Contains(token.String(), "redacted") {
+		t.Errorf("%s, %v", encoded, err)
+	}
+	_ = token.AccessToken()
+}
+
+func TestConformance(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	w.cloud.Azure().SetCluster(clusterID, cluster())
+	authtest.RunConformance(t, authtest.Harness{
+		New:                 func(*testing.T) auth.Provider { return &azure.Provider{} },
+		Options:             []auth.Option{auth.WithHTTPClient(w.http)},
+		Client:              w.client,
+		Repository:          "example.azurecr.io/team/app",
+		Cluster:             []auth.Option{auth.WithClusterResource(clusterID)},
+		GitURL:              "https://dev.azure.com/org/project/_git/app",
+		ForeignRepositories: []string{"example.azurecr.io.evil.example/app", "ghcr.io/app", "example.azurecr.us/app"},
+		ForeignGitURLs:      []string{"https://dev.azure.com.evil.example/o/p/_git/r", "https://ssh.dev.azure.com/v3/o/p/r", "https://github.com/o/r"},
+		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
+		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
+		Break: func(t *testing.T, how auth.Reason) {
+			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
+				auth.ErrThrottled:   {Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: throttled", RetryAfter: "7"},
+				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
+				authtest.Hang:       {Hang: true},
+			}[how]))
+		},
+		Calls: func() int { return w.cloud.Calls("", "") },
+		Secrets: func(t *testing.T, token auth.Token) []string {
+			own, err := azure.FromToken(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{own.AccessToken().Token}
+		},
+	})
+}
+
+// Cancelling returns at once.
+func TestCancel(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AddFault(authtest.Fault{Hang: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	var cancelled time.Time
+	go func() {
+		for w.cloud.Calls("", "") == 0 && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		cancelled = time.Now()
+		cancel()
+	}()
+	_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app")...)
+	if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > time.Second {
+		t.Errorf("%v after %s", err, took)
+	}
+}

@@ -1,0 +1,143 @@
+package azure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/azurename"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const opRegistry = "get credentials of the container registry"
+
+// registryUser is the user name that goes with a refresh token.
+const registryUser = "00000000-0000-0000-0000-000000000000"
+
+// germany is the domain of registries of Azure Germany, whose token service is gone. It belongs to no cloud.
+const germany = "azurecr.de"
+
+// ParseArtifactRepository accepts repositories of Azure Container Registry and returns the registry's host. A registry of
+// another cloud than that of the authority is refused: a token of one is no good in the other.
+func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth.Options) (string, error) {
+	e, _, err := p.environmentOf(opts)
+	if err != nil {
+		return "", err
+	}
+	host, err := auth.RegistryHost(artifactRepository)
+	if err != nil {
+		return "", err
+	}
+	if azurename.IsRegistry(host, e.registry) || azurename.IsRegistry(host, germany) {
+		return host, nil
+	}
+	for _, other := range p.learn().environments {
+		if azurename.IsRegistry(host, other.registry) {
+			return "", misconfigured(fmt.Sprintf("pass WithAuthorityHost(%q)", "https://"+other.authorities[0]),
+				"the registry %q belongs to %s, the authority to %s", host, other.name, e.name)
+		}
+	}
+	return "", misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
+}
+
+// GetAccessTokenOptionsForArtifactRepository returns the scope of container registries.
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(_ string, opts *auth.Options) ([]auth.Option, error) {
+	e, _, err := p.environmentOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return e.registryScope, nil
+}
+
+// NewArtifactRegistryCredentials exchanges an access token for a refresh token of the registry.
+func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host string, accessToken auth.Token,
+	opts *auth.Options) (*auth.ArtifactRegistryCredentials, error) {
+	token, err := FromToken(accessToken)
+	if err != nil {
+		return nil, err
+	}
+	client, err := p.httpClient(opts)
+	if err != nil {
+		return nil, err
+	}
+	secret := token.accessToken.Reveal()
+	form := url.Values{"grant_type": {"access_token"}, "service": {host}, "access_token": {secret}}
+	if token.tenant != "" {
+		form.Set("tenant", token.tenant)
+	}
+	answer, err := transport.Send(ctx, client, postForm("https://"+host+"/oauth2/exchange", form), nil)
+	if err != nil {
+		return nil, unanswered(err, opRegistry, secret)
+	}
+	if answer.Status != http.StatusOK {
+		return nil, registryError(answer, host, secret)
+	}
+	password, expiry, err := readRefreshToken(answer.Body, time.Now())
+	if err != nil {
+		return nil, &auth.Error{Provider: ProviderName, Operation: opRegistry, Reason: auth.ErrUnavailable, Err: err,
+			Message: fmt.Sprintf("the answer of the registry %q cannot be used: %v", host, err)}
+	}
+	return auth.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
+}
+
+// readRefreshToken takes over a refresh token that says when it ends. Nothing else of the answer does.
+func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Time, err error) {
+	var answer struct {
+		RefreshToken string `json:"refresh_token"`
+	}
+	if json.Unmarshal(body, &answer) != nil {
+		return "", expiry, errors.New("it is not the JSON object that was expected")
+	}
+	if !validBearer(answer.RefreshToken) {
+		return "", expiry, errors.New("refresh_token is missing or malformed")
+	}
+	claims, err := jwt.Parse(answer.RefreshToken)
+	if err != nil {
+		return "", expiry, fmt.Errorf("refresh_token: %w", err)
+	}
+	switch expiry = claims.Expiry.Time; {
+	case expiry.IsZero():
+		return "", expiry, errors.New("refresh_token has no exp")
+	case !expiry.After(now):
+		return "", expiry, fmt.Errorf("refresh_token has expired at %s", expiry.UTC().Format(time.RFC3339))
+	case expiry.After(now.Add(maxLife)):
+		return "", expiry, fmt.Errorf("refresh_token ends at %s, further away than any lives", expiry.UTC().Format(time.RFC3339))
+	}
+	return answer.RefreshToken, expiry, nil
+}
+
+// registryError explains why a registry gave no credentials.
+func registryError(answer transport.Answer, host, secret string) error {
+	e := answered(answer, opRegistry, "X-Ms-Correlation-Request-Id", secret)
+	e.Message = fmt.Sprintf("registry %q: the answer is not one of a registry", host)
+	var body struct {
+		Errors []struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"errors"`
+	}
+	parsed := json.Unmarshal(answer.Body, &body) == nil && len(body.Errors) > 0
+	if parsed {
+		e.Code = redact.Text(body.Errors[0].Code, secret)
+		e.Message = fmt.Sprintf("registry %q: %s", host, redact.Text(strings.TrimSpace(body.Errors[0].Message), secret))
+	}
+	switch {
+	case answer.Status == http.StatusTooManyRequests:
+		e.Reason = auth.ErrThrottled
+	case !parsed || answer.Status < http.StatusBadRequest || answer.Status >= http.StatusInternalServerError:
+	case answer.Status == http.StatusNotFound:
+		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct the name of the registry"
+	default:
+		e.Reason = auth.ErrDenied
+		e.Remedy = "assign the identity the role AcrPull on the registry, wait some minutes, and check that both are of one tenant"
+	}
+	return e
+}

@@ -1,0 +1,218 @@
+package azure_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/azurename"
+)
+
+func (w *world) registryCredentials(t testing.TB, p *azure.Provider, name, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
+	t.Helper()
+	return auth.GetArtifactRegistryCredentials(t.Context(), p, repository, w.options("tenant-a", name, more...)...)
+}
+
+func TestRegistry(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: domain, Pull: []string{clientA}})
+	c, err := w.registryCredentials(t, &azure.Provider{}, "app", "Example.azurecr.io/team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := c.Authorization()
+	if err != nil || config.Username != "00000000-0000-0000-0000-000000000000" {
+		t.Errorf("user %q, %v", config.Username, err)
+	}
+	id, ok := w.cloud.Azure().Identity(config.Password)
+	if !ok || id.ClientID != clientA || id.Audience != "example.azurecr.io" || c.ExpiresAt() != id.Expiration.Truncate(time.Second) {
+		t.Errorf("got the credentials of %+v until %s", id, c.ExpiresAt())
+	}
+	last := w.cloud.Log()[len(w.cloud.Log())-1]
+	if last.Service != "acr" || last.Parameters["grant_type"] != "access_token" || last.Parameters["service"] != "example.azurecr.io" || last.Parameters["tenant"] != tenantID {
+		t.Errorf("the exchange: %+v", last)
+	}
+	w.pull(t, "example.azurecr.io", config.Username, config.Password)
+}
+
+// pull does what a client does with the credentials: it follows the challenge of the registry.
+func (w *world) pull(t *testing.T, host, user, password string) {
+	t.Helper()
+	do := func(url string, prepare func(*http.Request)) (*http.Response, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prepare(r)
+		resp, err := w.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // read below
+		var text strings.Builder
+		if _, err := fmt.Fprint(&text, readAll(t, resp)); err != nil {
+			t.Fatal(err)
+		}
+		return resp, text.String()
+	}
+	resp, _ := do("https://"+host+"/v2/", func(*http.Request) {})
+	if challenge := resp.Header.Get("Www-Authenticate"); resp.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(challenge, `Bearer realm="https://`+host) {
+		t.Fatalf("%d, %q", resp.StatusCode, challenge)
+	}
+	resp, text := do("https://"+host+"/oauth2/token?service="+host, func(r *http.Request) { r.SetBasicAuth(user, password) })
+	token := strings.TrimSuffix(strings.TrimPrefix(text, `{"access_token":"`), `"}`)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d, %s", resp.StatusCode, text)
+	}
+	resp, _ = do("https://"+host+"/v2/", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the registry answers %d", resp.StatusCode)
+	}
+}
+
+func TestRegistriesOfOtherClouds(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
+	for name, tc := range map[string]struct{ host, authority, tenant string }{
+		"us":  {"example-abc123.azurecr.us", "https://login.microsoftonline.us", usTenant},
+		"cn":  {"example.azurecr.cn", "https://login.chinacloudapi.cn", cnTenant},
+		"own": {"example." + ownRegistry, "https://" + ownAuthority, ownTenant},
+	} {
+		w.cloud.Azure().SetRegistry(tc.host, authtest.AzureRegistry{Tenant: tc.tenant, Pull: []string{clientA}})
+		if _, err := w.registryCredentials(t, p, name, tc.host+"/app", azure.WithAuthorityHost(tc.authority)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, err := w.registryCredentials(t, p, "public", tc.host+"/app")
+		checkError(t, err, auth.ErrMisconfigured, tc.host, "authority to Azure", "WithAuthorityHost", strings.TrimSuffix(tc.authority, "/"))
+	}
+}
+
+func TestRegistryThatRefuses(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientB}})
+	w.cloud.Azure().SetRegistry("foreign.azurecr.io", authtest.AzureRegistry{Tenant: usTenant, Pull: []string{clientA}})
+	for _, host := range []string{"example.azurecr.io", "foreign.azurecr.io"} {
+		_, err := w.registryCredentials(t, &azure.Provider{}, "app", host+"/app")
+		checkError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED")
+	}
+	_, err := w.registryCredentials(t, &azure.Provider{}, "app", "absent.azurecr.io/app")
+	checkError(t, err, auth.ErrMisconfigured, "absent.azurecr.io", "HTTP 404")
+}
+
+func jwtWith(claims string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + ".signature-of-it"
+}
+
+// Whatever a registry answers, there is a credential with an end or an error.
+func TestAnswersOfTheRegistry(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	refresh := func(claims string) authtest.Fault {
+		return authtest.Fault{Service: "acr", Body: fmt.Sprintf(`{"refresh_token":%q}`, jwtWith(claims))}
+	}
+	for name, tc := range map[string]struct {
+		fault  authtest.Fault
+		reason auth.Reason
+		want   string
+	}{
+		"no exp":      {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "has no exp"},
+		"exp null":    {refresh(`{"exp":null}`), auth.ErrUnavailable, "has no exp"},
+		"exp text":    {refresh(`{"exp":"soon"}`), auth.ErrUnavailable, "refresh_token"},
+		"expired":     {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "has expired at 2001-09-09"},
+		"for ever":    {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "further away"},
+		"no JWT":      {authtest.Fault{Service: "acr", Body: `{"refresh_token":"opaque"}`}, auth.ErrUnavailable, "not a JWT"},
+		"no token":    {authtest.Fault{Service: "acr", Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "missing"},
+		"injection":   {authtest.Fault{Service: "acr", Body: `{"refresh_token":"a.b\r\n.c"}`}, auth.ErrUnavailable, "malformed"},
+		"HTML":        {authtest.Fault{Service: "acr", Body: "<html>"}, auth.ErrUnavailable, "not the JSON"},
+		"empty":       {authtest.Fault{Service: "acr", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "not the JSON"},
+		"10 MB":       {authtest.Fault{Service: "acr", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
+		"redirect":    {authtest.Fault{Service: "acr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"throttled":   {authtest.Fault{Service: "acr", Status: 429, Code: "TOOMANYREQUESTS", Message: "slow down", RetryAfter: "60"}, auth.ErrThrottled, "slow down"},
+		"down":        {authtest.Fault{Service: "acr", Status: 503, Code: "UNAVAILABLE", Message: "down"}, auth.ErrUnavailable, "HTTP 503"},
+		"HTML of 403": {authtest.Fault{Service: "acr", Status: 403, Rewrite: nil}, auth.ErrDenied, "HTTP 403"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer w.cloud.AddFault(tc.fault)()
+			c, err := w.registryCredentials(t, &azure.Provider{}, "app", "example.azurecr.io/app")
+			if c != nil {
+				t.Errorf("got %v", c)
+			}
+			checkError(t, err, tc.reason, tc.want)
+		})
+	}
+}
+
+// The password goes to no host that only looks like a registry.
+func TestRegistriesThatAreRefused(t *testing.T) {
+	clearEnvironment(t)
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
+	for _, repository := range []string{
+		"", "example", "azurecr.io", ".azurecr.io", "example.azurecr.io.evil.example/app", "example.azurecr.ioevil.example", "example-azurecr.io", "exampleazurecr.io",
+		"evil.example/example.azurecr.io", "a.b.azurecr.io", "example.westeurope.data.azurecr.io", "shrt.azurecr.io", strings.Repeat("a", 51) + ".azurecr.io",
+		"exam_ple.azurecr.io", "exa-mple.azurecr.io", "example-.azurecr.io", "-example.azurecr.io", "example.azurecr.io:8443/app", "example.azurecr.io:443/app", "example.azurecr.io:/app", "example.azurecr.io./app",
+		"https://example.azurecr.io/app", "oci://example.azurecr.io/app", "user@example.azurecr.io/app", "example.azurecr.io@evil.example/app", "example.azurecr.io?x", "example.azurecr.io#x",
+		"example.azurecr.io\n", " example.azurecr.io", "example。azurecr.io", "ex%61mple.azurecr.io", "example.azurecr.com", "example.azurecr.uk", "mcr.microsoft.com/app",
+		"exampleazurecr.azs.contoso.example", "example.evilazurecr.azs.contoso.example", "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ghcr.io/app",
+	} {
+		if input, err := p.ParseArtifactRepository(repository, &auth.Options{}); err == nil && repository != "exa-mple.azurecr.io" {
+			t.Errorf("%q is accepted as %q", repository, input)
+		}
+	}
+	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", "example.azurecr.de/app", strings.Repeat("a", 50) + ".azurecr.io"} {
+		if _, err := p.ParseArtifactRepository(repository, &auth.Options{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzRegistry(f *testing.F) {
+	for _, s := range []string{"example.azurecr.io/app", "example.azurecr.io@evil.example", "example-abc.azurecr.us", "a.b.azurecr.cn", "example." + ownRegistry} {
+		f.Add(s)
+	}
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
+	f.Fuzz(func(t *testing.T, repository string) {
+		for _, authority := range []string{"https://login.microsoftonline.com", "https://login.chinacloudapi.cn", "https://login.microsoftonline.us", "https://" + ownAuthority} {
+			opts := &auth.Options{}
+			azure.WithAuthorityHost(authority)(opts)
+			host, err := p.ParseArtifactRepository(repository, opts)
+			if err != nil {
+				continue
+			}
+			name, suffix, _ := strings.Cut(host, ".")
+			if suffix != "azurecr.io" && suffix != "azurecr.cn" && suffix != "azurecr.us" && suffix != "azurecr.de" && suffix != ownRegistry {
+				t.Errorf("%q is accepted as a registry at %q", repository, host)
+			}
+			if len(name) < 5 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+				t.Errorf("%q is accepted with the name %q", repository, name)
+			}
+			if !strings.EqualFold(host, repository[:len(host)]) {
+				t.Errorf("%q became %q", repository, host)
+			}
+		}
+	})
+}
+
+func FuzzCluster(f *testing.F) {
+	f.Add(clusterID)
+	f.Add(strings.ToUpper(clusterID))
+	f.Add(clusterID + "/../x")
+	f.Fuzz(func(t *testing.T, id string) {
+		c, ok := azurename.ParseCluster(id)
+		if !ok {
+			return
+		}
+		if path := c.Path(); !strings.EqualFold(path, id) || strings.Count(path, "/") != 8 || strings.ContainsAny(path, "?#%\\ \n:@") || strings.Contains(path, "/../") || strings.Contains(path, "/./") {
+			t.Errorf("%q became %q", id, path)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package azure
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// Token is an access token of Microsoft Entra ID. It is immutable and prints as a redacted summary.
+type Token struct {
+	accessToken redact.Secret
+	expiresAt   time.Time
+	refreshAt   time.Time // zero: the service did not say
+	tenant      string    // "" if it is not known
+}
+
+// GetDuration implements auth.Token.
+func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
+
+// AccessToken returns the token in the SDK's type. Unlike the Token it does not redact itself.
+func (t *Token) AccessToken() azcore.AccessToken {
+	return azcore.AccessToken{Token: t.accessToken.Reveal(), ExpiresOn: t.expiresAt, RefreshOn: t.refreshAt}
+}
+
+// ExpiresAt returns the time at which the token expires.
+func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
+
+// RefreshAt returns the time from which the service wants the token to be replaced. It is zero if it did not say.
+func (t *Token) RefreshAt() time.Time { return t.refreshAt }
+
+// Tenant returns the tenant of the identity. It is "" for the controller's own where the environment does not tell.
+func (t *Token) Tenant() string { return t.tenant }
+
+// FromToken returns the access token in a token that auth.GetAccessToken returned for this provider.
+func FromToken(t auth.Token) (*Token, error) {
+	own, ok := t.(*Token)
+	if !ok || own == nil {
+		return nil, misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not an *azure.Token", t)
+	}
+	return own, nil
+}
+
+func (t Token) summary() string {
+	return fmt.Sprintf("Azure access token, redacted, expires %s", t.expiresAt.UTC().Format(time.RFC3339))
+}
+
+// String returns the redacted summary.
+func (t Token) String() string { return t.summary() }
+
+// Format prints the redacted summary under every verb.
+func (t Token) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
+
+// LogValue is the redacted summary for slog.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.summary()) }
+
+// MarshalLog is the redacted summary for logr.
+func (t Token) MarshalLog() any { return t.summary() }
+
+// MarshalJSON encodes the redacted summary.
+func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.summary()) }

@@ -1,0 +1,150 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// apiServer is a remote cluster that accepts some bearer tokens.
+type apiServer struct {
+	mu      sync.Mutex
+	accepts func(bearer string) bool
+	bearers []string
+}
+
+func (a *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	bearer := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	a.bearers = append(a.bearers, bearer)
+	status := http.StatusOK
+	if a.accepts != nil && !a.accepts(bearer) {
+		status = http.StatusUnauthorized
+	}
+	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+}
+
+// clusterClient returns what client-go sends requests with, above the remote cluster.
+func clusterClient(t *testing.T, config *rest.Config, server http.RoundTripper) http.RoundTripper {
+	t.Helper()
+	rt, err := rest.HTTPWrappersForConfig(config, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rt
+}
+
+func request(ctx context.Context, t *testing.T, url string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The credential of a config is renewed while the config is in use: before it expires, and after the cluster has refused it.
+func TestClusterConfigRenewsItself(t *testing.T) {
+	for name, capacity := range map[string]int{"with a cache": 10, "without a cache": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+				key := k8s.create("tenant-a", "app", nil)
+				tokens, err := cache.NewTokenCache(capacity)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tokens.Close()
+				config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+					auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c"))
+				if err != nil || config.Host != "https://cluster.example.com:443" || config.BearerToken != "" {
+					t.Fatalf("%+v, %v", config, err)
+				}
+				client := clusterClient(t, config, server)
+				do := func() (int, string) {
+					r := request(t.Context(), t, config.Host+"/api")
+					resp, err := client.RoundTrip(r) //nolint:bodyclose // it is empty
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r.Header.Get("Authorization") != "" {
+						t.Error("the caller's request was changed")
+					}
+					return resp.StatusCode, server.bearers[len(server.bearers)-1]
+				}
+				_, first := do()
+				if _, again := do(); again != first || !strings.HasPrefix(first, "cluster c[tenant-a/app#1]") {
+					t.Errorf("the first requests brought %q and %q", first, again)
+				}
+				time.Sleep(59 * time.Minute)
+				do()
+				synctest.Wait()
+				_, second := do()
+				if second == first {
+					t.Error("the credential was not renewed")
+				}
+				// The access token below is renewed too, since the cluster may have refused just that.
+				time.Sleep(11 * time.Second)
+				server.accepts = func(bearer string) bool { return bearer != second }
+				if status, _ := do(); status != http.StatusUnauthorized {
+					t.Errorf("status %d", status)
+				}
+				status, third := do()
+				if status != http.StatusOK || third == second {
+					t.Errorf("after a refusal: status %d with %q", status, third)
+				}
+				// A cluster that refuses everything does not cause an exchange for each request.
+				server.accepts = func(string) bool { return false }
+				before := provider.mints.Load()
+				if capacity > 0 {
+					for range 50 {
+						do()
+					}
+					if n := provider.mints.Load() - before; n > 1 {
+						t.Errorf("%d exchanges for 50 refusals in a moment", n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The credential goes to the cluster's address and nowhere else, and a request ends with its own context.
+func TestClusterConfigOnlyServesItsCluster(t *testing.T) {
+	k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+	key := k8s.create("tenant-a", "app", nil)
+	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
+		auth.WithClusterAddress("https://1.2.3.4:6443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := clusterClient(t, config, server)
+	for _, url := range []string{"https://1.2.3.4/api", "https://1.2.3.4:6444/api", "http://1.2.3.4:6443/api", "https://evil.example:6443/api"} {
+		if _, err := client.RoundTrip(request(t.Context(), t, url)); !errors.Is(err, auth.ErrDenied) || //nolint:bodyclose // there is none
+			!strings.Contains(err.Error(), "1.2.3.4:6443") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	if len(server.bearers) != 0 {
+		t.Errorf("requests went out: %q", server.bearers)
+	}
+	k8s.remove(key)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	gone, err := auth.GetClusterConfig(ctx, provider, auth.WithClusterAddress("https://1.2.3.4:6443"), auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+	if gone != nil || err == nil {
+		t.Errorf("got %v, %v", gone, err)
+	}
+}

@@ -1,0 +1,156 @@
+package auth_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+)
+
+func TestParseClusterReference(t *testing.T) {
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	ca := string(cloud.CA())
+	for name, tc := range map[string]struct {
+		data map[string]string
+		want string // "" if it is accepted
+	}{
+		"cluster":                 {map[string]string{"provider": "aws", "cluster": "c"}, ""},
+		"cluster and address":     {map[string]string{"provider": "aws", "cluster": "c", "address": "https://h"}, ""},
+		"cluster and CA":          {map[string]string{"provider": "aws", "cluster": "c", "ca.crt": ca}, ""},
+		"address and CA":          {map[string]string{"provider": "aws", "address": "https://h", "ca.crt": ca}, ""},
+		"generic":                 {map[string]string{"provider": "generic", "address": "https://h"}, ""},
+		"generic with CA":         {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": ca + ca}, ""},
+		"unknown keys":            {map[string]string{"provider": "aws", "cluster": "c", "note": "x"}, ""},
+		"all three":               {map[string]string{"provider": "aws", "cluster": "c", "address": "https://h", "ca.crt": ca}, "all set"},
+		"nothing":                 {nil, `"provider" is missing`},
+		"no provider":             {map[string]string{"cluster": "c"}, `"provider" is missing`},
+		"only a provider":         {map[string]string{"provider": "aws"}, `"cluster"`},
+		"only an address":         {map[string]string{"provider": "aws", "address": "https://h"}, `"ca.crt"`},
+		"only a CA":               {map[string]string{"provider": "aws", "ca.crt": ca}, `"address"`},
+		"generic without address": {map[string]string{"provider": "generic", "ca.crt": ca}, `"address" is missing`},
+		"generic with cluster":    {map[string]string{"provider": "generic", "address": "https://h", "cluster": "c"}, `"cluster" is set`},
+		"empty cluster":           {map[string]string{"provider": "aws", "cluster": " ", "address": "https://h", "ca.crt": ca}, `"cluster" is empty`},
+		"empty ServiceAccount":    {map[string]string{"provider": "aws", "cluster": "c", "serviceAccountName": ""}, `"serviceAccountName" is empty`},
+		"bad ServiceAccount":      {map[string]string{"provider": "aws", "cluster": "c", "serviceAccountName": "other/app"}, `"other/app"`},
+		"http":                    {map[string]string{"provider": "generic", "address": "http://h"}, "https"},
+		"bad PEM":                 {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN"}, "no PEM certificate"},
+		"a key":                   {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----"}, `"PRIVATE KEY"`},
+		"CA of garbage":           {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----"}, "malformed"},
+		"audiences of a map":      {map[string]string{"provider": "aws", "cluster": "c", "audiences": "- a: b"}, "YAML list"},
+		"audiences unclosed":      {map[string]string{"provider": "aws", "cluster": "c", "audiences": "[a"}, "YAML list"},
+		"audiences of nothing":    {map[string]string{"provider": "aws", "cluster": "c", "audiences": "[]"}, "0 entries"},
+		"audience that is empty":  {map[string]string{"provider": "aws", "cluster": "c", "audiences": "- ''"}, `""`},
+		"audiences with blanks":   {map[string]string{"provider": "aws", "cluster": "c", "audiences": "a b"}, `"a b"`},
+		"audiences without end":   {map[string]string{"provider": "aws", "cluster": "c", "audiences": strings.Repeat("a\n", 1000)}, "entries"},
+		"alias bomb":              {map[string]string{"provider": "aws", "cluster": "c", "audiences": "- &a x\n- *a"}, "YAML list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := auth.ParseClusterReference(tc.data)
+			if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	for text, want := range map[string][]string{
+		"- a\n- b\n": {"a", "b"}, "[a, b]": {"a", "b"}, "a\n\n  b \n": {"a", "b"}, "# which\n- a": {"a"}, "- https://x:6443/y": {"https://x:6443/y"},
+	} {
+		r, err := auth.ParseClusterReference(map[string]string{"provider": "aws", "cluster": "c", "audiences": text})
+		if err != nil || !slices.Equal(r.Audiences, want) {
+			t.Errorf("%q: %+v, %v", text, r, err)
+		}
+	}
+}
+
+func FuzzParseClusterReference(f *testing.F) {
+	f.Add("generic", "", "https://h", "app", "- a", "")
+	f.Add("aws", "c", "", "", "a\nb", "-----BEGIN CERTIFICATE-----")
+	f.Fuzz(func(t *testing.T, provider, cluster, address, name, audiences, ca string) {
+		data := map[string]string{"provider": provider, "cluster": cluster, "address": address, "serviceAccountName": name, "audiences": audiences, "ca.crt": ca}
+		for key, value := range data {
+			if value == "" {
+				delete(data, key)
+			}
+		}
+		r, err := auth.ParseClusterReference(data)
+		if err != nil {
+			return
+		}
+		if r.Provider == "" || r.Cluster == "" && r.Address == "" || r.Cluster != "" && r.Address != "" && r.CAData != "" ||
+			slices.Contains(r.Audiences, "") || strings.ContainsAny(r.ServiceAccountName, "/ \n") {
+			t.Errorf("accepted %+v", r)
+		}
+	})
+}
+
+func TestClusterConfigFromConfigMap(t *testing.T) {
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	configMap := func(namespace, name string, data map[string]string) client.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
+	}
+	c := issuer.Client(
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-b", Name: "app"}},
+		configMap("tenant-a", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
+		configMap("tenant-a", "own", map[string]string{"provider": "exchange", "cluster": "c1"}),
+		configMap("tenant-a", "unknown", map[string]string{"provider": "nobody", "cluster": "c1"}),
+		configMap("tenant-a", "relay", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "audiences": "vault"}),
+		configMap("tenant-b", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
+	)
+	provider := newClouds()
+	providers, err := auth.NewProviderSet(provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(namespace, name string, opts ...auth.Option) (string, error) {
+		config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: namespace, Name: name}, c,
+			append([]auth.Option{auth.WithCache(newCache(t), object("tenant-a"))}, opts...)...)
+		if err != nil {
+			return "", err
+		}
+		server := &apiServer{}
+		if _, err := clusterClient(t, config, server).RoundTrip(request(t.Context(), t, config.Host)); err != nil { //nolint:bodyclose // it is empty
+			return "", err
+		}
+		return server.bearers[0], nil
+	}
+	if got, err := get("tenant-a", "good"); err != nil || got != "cluster c1[tenant-a/app#1](cluster)" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := get("tenant-a", "own"); err != nil || !strings.Contains(got, "[controller#") {
+		t.Errorf("without a ServiceAccount: %q, %v", got, err)
+	}
+	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultKubeConfigServiceAccount: "app"})
+	if got, err := get("tenant-a", "own", settings); err != nil || !strings.Contains(got, "[tenant-a/app#") {
+		t.Errorf("with a default: %q, %v", got, err)
+	}
+	for _, tc := range []struct {
+		namespace, name string
+		reason          auth.Reason
+		want            string
+		opts            []auth.Option
+	}{
+		{"tenant-a", "missing", auth.ErrMisconfigured, `"tenant-a/missing"`, nil},
+		{"tenant-a", "unknown", auth.ErrMisconfigured, `"nobody"`, nil},
+		{"tenant-a", "relay", auth.ErrDenied, `"vault"`, nil},
+		{"tenant-b", "good", auth.ErrDenied, `"tenant-b"`, nil},
+		{"tenant-a", "own", auth.ErrDenied, "own identity", []auth.Option{auth.WithPolicy(auth.Policy{RequireServiceAccount: true})}},
+	} {
+		if _, err := get(tc.namespace, tc.name, tc.opts...); !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s/%s: %v", tc.namespace, tc.name, err)
+		}
+	}
+}

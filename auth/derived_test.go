@@ -1,0 +1,379 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// clouds is a provider with registries, clusters and Git repositories below example.com.
+type clouds struct {
+	*exchange
+	derived  atomic.Int64
+	lists    [][]auth.Option // for clusters
+	newToken func(kind string, from []auth.Token) error
+}
+
+func newClouds() *clouds {
+	return &clouds{exchange: &exchange{}, lists: [][]auth.Option{{auth.WithScopes("cluster")}}}
+}
+
+func below(host string) error {
+	if host == "example.com" || strings.HasSuffix(host, ".example.com") {
+		return nil
+	}
+	return &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not below example.com", host)}
+}
+
+func (c *clouds) ParseArtifactRepository(repository string, _ *auth.Options) (string, error) {
+	host, err := auth.RegistryHost(repository)
+	if err != nil {
+		return "", err
+	}
+	return host, below(host)
+}
+
+func (c *clouds) GetAccessTokenOptionsForArtifactRepository(string, *auth.Options) ([]auth.Option, error) {
+	return []auth.Option{auth.WithScopes("registry")}, nil
+}
+
+// make names what the credential is made of, so that tests see a mix-up.
+func (c *clouds) make(kind string, tokens []auth.Token, opts *auth.Options) (string, time.Time, error) {
+	c.derived.Add(1)
+	if c.newToken != nil {
+		if err := c.newToken(kind, tokens); err != nil {
+			return "", time.Time{}, err
+		}
+	}
+	var from []string
+	for _, t := range tokens {
+		tag, ok := t.(*tagged)
+		if !ok {
+			return "", time.Time{}, fmt.Errorf("got a %T", t)
+		}
+		from = append(from, fmt.Sprintf("%s#%d", tag.subject, tag.serial))
+	}
+	return fmt.Sprintf("%s[%s](%s)", kind, strings.Join(from, " "), strings.Join(opts.Scopes, " ")), time.Now().Add(time.Hour), nil
+}
+
+func (c *clouds) NewArtifactRegistryCredentials(_ context.Context, input string, token auth.Token, opts *auth.Options,
+) (*auth.ArtifactRegistryCredentials, error) {
+	made, end, err := c.make("registry "+input, []auth.Token{token}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewArtifactRegistryCredentials("user", made, end), nil
+}
+
+func (c *clouds) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+	if strings.ContainsAny(opts.ClusterResource, " ") {
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not a cluster", opts.ClusterResource)}
+	}
+	return c.lists, nil
+}
+
+func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
+	made, end, err := c.make("cluster "+opts.ClusterResource, tokens, opts)
+	if err != nil {
+		return nil, err
+	}
+	host := opts.ClusterAddress
+	if host == "" {
+		host = "https://Cluster.example.com"
+	}
+	return auth.NewRESTConfig(host, made, []byte(opts.CAData), end), nil
+}
+
+func (c *clouds) ParseGitRepository(u *url.URL, _ *auth.Options) (string, error) {
+	return u.Host, below(u.Host)
+}
+
+func (c *clouds) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([]auth.Option, error) {
+	return nil, nil
+}
+
+func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.Token, opts *auth.Options) (*auth.GitCredentials, error) {
+	made, end, err := c.make("git "+input, []auth.Token{token}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewGitBearerCredentials(made, end), nil
+}
+
+// password returns what the credential is made of.
+func password(t *testing.T, c *auth.ArtifactRegistryCredentials, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := c.Authorization()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.Password
+}
+
+// A derived credential that is cached costs a look-up and a read of the ServiceAccount; the access token that it was made of
+// is cached too and shared.
+func TestDerivedCredentialsAreCached(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	key := k8s.create("tenant-a", "app", nil)
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+	gitURL, _ := url.Parse("https://git.example.com/repo")
+	for range 3 {
+		creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a/b", opts...)
+		if got := password(t, creds, err); got != "registry r.example.com[tenant-a/app#1](registry)" {
+			t.Errorf("registry: %s", got)
+		}
+		// The same registry, whatever the repository.
+		again, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "R.example.com", opts...)
+		if err != nil || again != creds {
+			t.Errorf("other repository: %v, %v", again, err)
+		}
+		git, err := auth.GetGitCredentials(t.Context(), provider, append(opts, auth.WithGitURL(*gitURL))...)
+		if err != nil || git.BearerToken() != "git git.example.com[tenant-a/app#2]()" {
+			t.Errorf("git: %v, %v", git, err)
+		}
+		config, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource("c1"))...)
+		if err != nil || config.BearerToken() != "cluster c1[tenant-a/app#3](cluster)" || config.Host() != "https://cluster.example.com:443" {
+			t.Errorf("cluster: %v, %v", config, err)
+		}
+		token := mustGet(t, provider, append(opts, auth.WithScopes("cluster"))...)
+		if token.serial != 3 {
+			t.Errorf("the access token was minted again: %d", token.serial)
+		}
+	}
+	if n, m, r := provider.mints.Load(), provider.derived.Load(), k8s.requests.Load(); n != 3 || m != 3 || r != 3 {
+		t.Errorf("%d access tokens, %d credentials, %d TokenRequests", n, m, r)
+	}
+	// Each call read the ServiceAccount once; each of the three first ones once more for nothing.
+	if reads := k8s.reads.Load(); reads != 15 {
+		t.Errorf("%d reads in 15 calls", reads)
+	}
+	k8s.remove(key)
+	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a/b", opts...); !errors.Is(err, auth.ErrMisconfigured) {
+		t.Errorf("without the ServiceAccount: %v", err)
+	}
+}
+
+// Whatever differs in the question differs in the answer.
+func TestDerivedKeys(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	a, b := k8s.create("tenant-a", "app", nil), k8s.create("tenant-b", "app", nil)
+	tokens := newCache(t)
+	seen := map[string]string{}
+	note := func(name, got string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if other, dup := seen[got]; dup {
+			t.Errorf("%s got the credential of %s: %s", name, other, got)
+		}
+		seen[got] = name
+	}
+	for name, opts := range map[string][]auth.Option{
+		"a": {auth.WithServiceAccount(a, k8s), auth.WithCache(tokens, object("tenant-a"))},
+		"b": {auth.WithServiceAccount(b, k8s), auth.WithCache(tokens, object("tenant-b"))},
+		"-": {auth.WithCache(tokens, object("tenant-a"))},
+	} {
+		for _, host := range []string{"example.com", "x.example.com"} {
+			creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, host, opts...)
+			note(name+" registry "+host, password(t, creds, err), err)
+			git, err := auth.GetGitCredentials(t.Context(), provider, append(opts, auth.WithGitURL(url.URL{Scheme: "https", Host: host}))...)
+			note(name+" git "+host, git.BearerToken(), err)
+			config, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource(host))...)
+			note(name+" cluster "+host, config.BearerToken()+config.Host(), err)
+			config, err = auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource(host), auth.WithClusterAddress("https://x"))...)
+			note(name+" cluster at x "+host, config.BearerToken()+config.Host(), err)
+		}
+	}
+}
+
+func TestDerivedRefusals(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	key := k8s.create("tenant-a", "app", nil)
+	with := func(more ...auth.Option) []auth.Option {
+		return append([]auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a"))}, more...)
+	}
+	registry := func(repository string) func() error {
+		return func() error {
+			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, repository, with()...)
+			return err
+		}
+	}
+	git := func(address string) func() error {
+		return func() error {
+			u, err := url.Parse(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = auth.GetGitCredentials(t.Context(), provider, with(auth.WithGitURL(*u))...)
+			return err
+		}
+	}
+	clusterOf := func(opts ...auth.Option) func() error {
+		return func() error {
+			_, err := auth.GetRESTConfig(t.Context(), provider, with(opts...)...)
+			return err
+		}
+	}
+	for name, tc := range map[string]struct {
+		call func() error
+		want string
+	}{
+		"other registry":    {registry("docker.io/x"), `"docker.io"`},
+		"look-alike":        {registry("evil-example.com/x"), `"evil-example.com"`},
+		"scheme":            {registry("oci://r.example.com/x"), "without a scheme"},
+		"user":              {registry("u@r.example.com/x"), "artifact repository"},
+		"empty":             {registry(""), "artifact repository"},
+		"backslash":         {registry(`r.example.com\@evil.com/x`), "artifact repository"},
+		"trailing dot":      {registry("r.example.com./x"), "artifact repository"},
+		"no port":           {registry("r.example.com:/x"), "artifact repository"},
+		"no Git URL":        {func() error { _, err := auth.GetGitCredentials(t.Context(), provider, with()...); return err }, "WithGitURL"},
+		"ssh":               {git("ssh://git@example.com/x"), `"ssh"`},
+		"http":              {git("http://example.com/x"), `"http"`},
+		"Git user":          {git("https://u:p4ssword@example.com/x"), "user name"},
+		"Git query":         {git("https://example.com/x?y"), "query"},
+		"Git host":          {git("https://evil.com/x"), `"evil.com"`},
+		"no cluster":        {clusterOf(), "neither"},
+		"all three":         {clusterOf(auth.WithClusterResource("c"), auth.WithClusterAddress("h"), auth.WithCAData("x")), "all set"},
+		"only a CA":         {clusterOf(auth.WithCAData("x")), "neither"},
+		"not a cluster":     {clusterOf(auth.WithClusterResource("c c")), `"c c"`},
+		"CA is not PEM":     {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("x")), "no PEM certificate"},
+		"CA is a key":       {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----")), "malformed"},
+		"address of http":   {clusterOf(auth.WithClusterAddress("http://h")), "https"},
+		"address with user": {clusterOf(auth.WithClusterAddress("https://u:p4ssword@h")), "user name"},
+		"registries unknown": {func() error {
+			_, err := auth.GetArtifactRegistryCredentials(t.Context(), &exchange{}, "r", with()...)
+			return err
+		}, "no artifact registries"},
+		"clusters unknown": {func() error { _, err := auth.GetRESTConfig(t.Context(), &exchange{}, with()...); return err }, "no access to clusters"},
+		"git unknown":      {func() error { _, err := auth.GetGitCredentials(t.Context(), &exchange{}, with()...); return err }, "no Git repositories"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.call()
+			if !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "tenant-a/app") {
+				t.Errorf("got %v", err)
+			}
+			if strings.Contains(err.Error(), "p4ssword") {
+				t.Error("the error holds the password")
+			}
+		})
+	}
+	if provider.mints.Load() != 0 || k8s.requests.Load() != 0 {
+		t.Error("tokens were requested")
+	}
+}
+
+// Flights that wait for other flights hold no place: with one place for all, everything still ends.
+func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	key := k8s.create("tenant-a", "app", nil)
+	tokens, err := cache.NewTokenCache(100, cache.WithMaxFlights(1), cache.WithMaxFlightsPerTenant(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	var wg sync.WaitGroup
+	for n := range 40 {
+		wg.Go(func() {
+			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, fmt.Sprintf("r%d.example.com", n),
+				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := provider.mints.Load(); n != 1 {
+		t.Errorf("%d access tokens", n)
+	}
+}
+
+// Errors of either step name everything, and none makes a nil credential look like one.
+func TestDerivedErrors(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	key := k8s.create("tenant-a", "app", nil)
+	for _, tokens := range []*cache.TokenCache{nil, newCache(t)} {
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		provider.newToken = func(string, []auth.Token) error {
+			return &auth.Error{Reason: auth.ErrDenied, Message: "no pull rights"}
+		}
+		creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com", opts...)
+		if creds != nil || !errors.Is(err, auth.ErrDenied) || err.Error() != `exchange: ServiceAccount "tenant-a/app": get artifact registry credentials: denied: no pull rights` {
+			t.Errorf("got %v, %v", creds, err)
+		}
+		provider.newToken = nil
+		k8s.requestErr = errors.New("boom")
+		if creds, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource("c"))...); creds != nil || !errors.Is(err, auth.ErrUnavailable) || !strings.Contains(err.Error(), "boom") {
+			t.Errorf("got %v, %v", creds, err)
+		}
+		k8s.requestErr = nil
+	}
+}
+
+// The credential of a refresh is made of a fresh access token too.
+func TestDerivedRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), newClouds()
+		key := k8s.create("tenant-a", "app", nil)
+		tokens := newCache(t)
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		last := ""
+		for range 30 {
+			creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com", opts...)
+			last = password(t, creds, err)
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+		}
+		if n := provider.derived.Load(); n < 5 || n > 8 || last == "registry r.example.com[tenant-a/app#1](registry)" {
+			t.Errorf("%d credentials in five hours, the last one %s", n, last)
+		}
+		tokens.Close()
+	})
+}
+
+// An object that writes an address into its reference does not get the controller's own credential sent there.
+func TestControllerIdentityAndAddresses(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	key := k8s.create("tenant-a", "app", nil)
+	address := auth.WithClusterAddress("https://evil.example")
+	get := func(opts ...auth.Option) error {
+		_, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithOwner(object("tenant-a")))...)
+		return err
+	}
+	if err := get(address); !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), `"https://evil.example:443"`) || !strings.Contains(err.Error(), "AllowClusterAddress") {
+		t.Errorf("got %v", err)
+	}
+	if provider.controller.Load() != 0 {
+		t.Error("an access token was made")
+	}
+	allow := func(address string) auth.Option {
+		return auth.WithPolicy(auth.Policy{AllowClusterAddress: func(owner cache.InvolvedObject, a string) bool {
+			return owner.Namespace == "tenant-a" && a == address
+		}})
+	}
+	for name, opts := range map[string][]auth.Option{
+		"allowed":            {address, allow("https://evil.example:443")},
+		"of the cluster":     {address, auth.WithClusterResource("c")},
+		"his own credential": {address, auth.WithServiceAccount(key, k8s)},
+	} {
+		if err := get(opts...); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := get(address, allow("https://other.example:443")); !errors.Is(err, auth.ErrDenied) {
+		t.Errorf("another address: %v", err)
+	}
+}

@@ -1,0 +1,263 @@
+package exchange_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/exchange"
+)
+
+// secret needs form-encoding, in the header and in the body.
+const secret = "p:ä%+ &=secret"
+
+func secretOf(s string) exchange.SecretFunc {
+	return func(context.Context) (string, error) { return s, nil }
+}
+
+// writeToken mounts a token of the controller's own ServiceAccount.
+func (w *world) writeToken(t *testing.T, audiences ...string) (file string) {
+	t.Helper()
+	jwt, err := w.issuer.Sign(w.issuer.Claims(serviceAccount("controller"), audiences, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(jwt), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func keys(t *testing.T) map[string]crypto.Signer {
+	t.Helper()
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]crypto.Signer{"RSA": rsaKey, "ECDSA": ecKey, "Ed25519": edKey}
+}
+
+func signWith(key crypto.Signer) exchange.SignFunc {
+	return exchange.SignWithKey(func(context.Context) (crypto.Signer, string, error) { return key, "key-1", nil })
+}
+
+func TestClientAuthentication(t *testing.T) {
+	w := newWorld(t)
+	w.oauth.Configure(authtest.OAuthConfig{RequireClient: true})
+	clients := map[string]exchange.ClientAuthentication{
+		"none": exchange.PublicClient("none"),
+		// The colon would end the ID if it were not encoded.
+		"client:basic": exchange.ClientSecretBasic("client:basic", secretOf(secret)),
+		"post":         exchange.ClientSecretPost("post", secretOf(secret)),
+		"assertion":    exchange.ServiceAccountAssertion("assertion", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
+	}
+	w.oauth.SetClient(authtest.OAuthClient{ID: "none", Method: "none"})
+	w.oauth.SetClient(authtest.OAuthClient{ID: "client:basic", Method: "client_secret_basic", Secret: secret})
+	w.oauth.SetClient(authtest.OAuthClient{ID: "post", Method: "client_secret_post", Secret: secret})
+	w.oauth.SetClient(authtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
+	for name, key := range keys(t) {
+		clients[name] = exchange.PrivateKeyJWT(name, signWith(key))
+		w.oauth.SetClient(authtest.OAuthClient{ID: name, Method: "private_key_jwt", Key: key.Public()})
+	}
+	for id, c := range clients {
+		t.Run(id, func(t *testing.T) {
+			p := w.provider()
+			p.Client = c
+			for range 2 { // an assertion is good for once
+				token, err := w.get(t, p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := w.identity(t, token).ClientID; got != id {
+					t.Errorf("got a token for client %q", got)
+				}
+			}
+			w.oauth.SetClient(authtest.OAuthClient{ID: id, Method: "client_secret_basic", Secret: "changed"})
+			_, err := w.get(t, p)
+			checkError(t, err, auth.ErrMisconfigured, "invalid_client", "HTTP 401", "Provider.Client")
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("the secret shows: %v", err)
+			}
+		})
+	}
+	_, err := w.get(t, w.provider())
+	checkError(t, err, auth.ErrMisconfigured, "invalid_client")
+}
+
+// The server finds the client by the ServiceAccount alone.
+func TestServiceAccountAsClientWithoutAnID(t *testing.T) {
+	w := newWorld(t)
+	w.oauth.SetClient(authtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
+	p := w.provider()
+	p.ClientAudience = "our-audience"
+	p.Client = exchange.ServiceAccountAssertion("", auth.NewFileTokenSource(w.writeToken(t, "our-audience")))
+	token, err := w.get(t, p)
+	if err != nil || w.identity(t, token).ClientID != "controller" {
+		t.Errorf("got %v, %v", token, err)
+	}
+}
+
+// Each try is signed anew: the server refuses an assertion that it has seen.
+func TestRetriesAreSignedAnew(t *testing.T) {
+	w := newWorld(t)
+	key := keys(t)["ECDSA"]
+	w.oauth.SetClient(authtest.OAuthClient{ID: "c", Method: "private_key_jwt", Key: key.Public()})
+	p := &exchange.Provider{IssuerURL: w.oauth.URL(), Client: exchange.PrivateKeyJWT("c", signWith(key))}
+	var cuts int
+	client := w.cloud.Client()
+	next := client.Transport
+	client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && strings.HasSuffix(r.URL.Path, "/token") && cuts < 2 {
+			cuts++ // the server has seen the assertion, but its answer gets lost
+			_ = resp.Body.Close()
+			return nil, errors.New("connection reset")
+		}
+		return resp, err
+	})
+	if _, err := w.get(t, p, auth.WithHTTPClient(client)); err != nil || w.cloud.Calls("oauth", "token") != 3 {
+		t.Errorf("%d calls, %v", w.cloud.Calls("oauth", "token"), err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A secret that is replaced counts from the next exchange on.
+func TestSecretsAreReadAgain(t *testing.T) {
+	w := newWorld(t)
+	current := "first-secret"
+	p := w.provider()
+	p.Client = exchange.ClientSecretBasic("c", func(context.Context) (string, error) { return current, nil })
+	for _, current = range []string{"first-secret", "second-secret"} {
+		w.oauth.SetClient(authtest.OAuthClient{ID: "c", Method: "client_secret_basic", Secret: current})
+		if _, err := w.get(t, p); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestClientsThatCannotWork(t *testing.T) {
+	w := newWorld(t)
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("vault is sealed")
+	signBroken := exchange.SignWithKey(func(context.Context) (crypto.Signer, string, error) { return nil, "", broken })
+	for name, tc := range map[string]struct {
+		client exchange.ClientAuthentication
+		reason auth.Reason
+		want   string
+		before bool // anything is asked of the network
+	}{
+		"no ID":           {exchange.PublicClient(""), auth.ErrMisconfigured, "client ID is empty", true},
+		"ID with a break": {exchange.PublicClient("a\nb"), auth.ErrMisconfigured, `"a\nb"`, true},
+		"no function":     {exchange.ClientSecretBasic("c", nil), auth.ErrMisconfigured, "no secret", true},
+		"no signer":       {exchange.PrivateKeyJWT("c", nil), auth.ErrMisconfigured, "no key", true},
+		"no source":       {exchange.ServiceAccountAssertion("c", nil), auth.ErrMisconfigured, "no source", true},
+		"empty secret":    {exchange.ClientSecretPost("c", secretOf("")), auth.ErrMisconfigured, "is empty", false},
+		"secret fails": {exchange.ClientSecretPost("c", func(context.Context) (string, error) { return "", broken }),
+			auth.ErrUnavailable, "vault is sealed", false},
+		"secret cancelled": {exchange.ClientSecretPost("c", func(context.Context) (string, error) { return "", context.Canceled }),
+			auth.ErrUnavailable, "cancelled", false},
+		"signing fails": {exchange.PrivateKeyJWT("c", signBroken), auth.ErrUnavailable, "vault is sealed", false},
+		"another curve": {exchange.PrivateKeyJWT("c", signWith(p384)), auth.ErrUnavailable, "P-256", false},
+		"no JWT": {exchange.PrivateKeyJWT("c", func(context.Context, []byte) (string, error) { return "signed", nil }),
+			auth.ErrMisconfigured, "no JWT", false},
+		"no file":        {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource("/nonexistent/token")), auth.ErrMisconfigured, "/nonexistent/token", false},
+		"other audience": {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource(w.writeToken(t, "vault"))), auth.ErrDenied, `"vault"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := w.issuer.TokenRequests()
+			p := w.provider()
+			p.Client = tc.client
+			_, err := w.get(t, p)
+			checkError(t, err, tc.reason, tc.want)
+			if tc.before && w.issuer.TokenRequests() != before {
+				t.Error("a token was requested")
+			}
+		})
+	}
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+func TestActor(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))
+	token, err := w.get(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := w.identity(t, token); id.Actor != subject("controller") || id.Subject != subject("tenant-a") {
+		t.Errorf("got a token for %+v", id)
+	}
+	if got := w.cloud.Log()[0].Parameters["actor_token_type"]; got != exchange.TokenTypeJWT {
+		t.Errorf("actor_token_type is %q", got)
+	}
+	p = w.provider()
+	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.issuer.URL()))
+	_, err = w.get(t, p)
+	checkError(t, err, auth.ErrDenied, "the actor token is not sent out", w.issuer.URL())
+}
+
+func TestControllerToken(t *testing.T) {
+	w := newWorld(t)
+	client := auth.WithHTTPClient(w.cloud.Client())
+	get := func(p *exchange.Provider, opts ...auth.Option) (auth.Token, error) {
+		return auth.GetAccessToken(t.Context(), p, append(opts, client)...)
+	}
+	_, err := get(w.provider())
+	checkError(t, err, auth.ErrMisconfigured, "Provider.TokenFile")
+	p := w.provider()
+	p.TokenFile = w.writeToken(t, w.oauth.TokenEndpoint())
+	token, err := get(p, auth.WithScopes("read"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := exchange.FromToken(token)
+	if err != nil || w.identity(t, own).Subject != subject("controller") {
+		t.Errorf("got %v, %v", own, err)
+	}
+	p.TokenFile = w.writeToken(t, "our-audience")
+	_, err = get(p)
+	checkError(t, err, auth.ErrDenied, `"our-audience"`, "not sent out")
+	if _, err = get(p, auth.WithAudiences("our-audience"), auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
+		t.Error(err)
+	}
+	// A token for the API server stays here, whatever the configuration says.
+	p = w.provider()
+	p.KubernetesAudience, p.TokenFile = w.issuer.URL(), w.writeToken(t, w.issuer.URL())
+	_, err = get(p)
+	checkError(t, err, auth.ErrDenied, "the API server")
+	p = w.provider()
+	p.TokenFile = filepath.Join(t.TempDir(), "nothing")
+	_, err = get(p)
+	checkError(t, err, auth.ErrMisconfigured, p.TokenFile)
+}

@@ -1,0 +1,128 @@
+package exchange
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// config is what follows from a Provider's fields. It is made once, because it is needed on every hit of the cache.
+type config struct {
+	err       error
+	audiences [1]string // of the ServiceAccount's token
+	hosts     []string  // canonical, that the token endpoint may be at
+	key       string
+}
+
+func (p *Provider) learn() *config {
+	p.once.Do(func() {
+		c := &p.config
+		c.audiences[0] = firstNonEmpty(p.KubernetesAudience, p.server())
+		c.key = p.fingerprint()
+		if c.err = p.check(); c.err == nil {
+			c.hosts, c.err = p.endpointHosts()
+		}
+	})
+	return &p.config
+}
+
+// server is how the server calls itself as far as the controller knows.
+func (p *Provider) server() string { return firstNonEmpty(p.Endpoint, p.IssuerURL) }
+
+func (p *Provider) check() error {
+	switch {
+	case p.Endpoint == "" && p.IssuerURL == "":
+		return misconfigured("set Provider.Endpoint or Provider.IssuerURL", "the provider knows no authorization server")
+	case p.Endpoint != "" && p.IssuerURL != "":
+		return misconfigured("leave one out", "Provider.Endpoint and Provider.IssuerURL exclude each other")
+	case p.RequestedTokenType == tokenTypeRefreshToken:
+		return misconfigured("ask for TokenTypeAccessToken", "refresh tokens cannot be asked for: they outlive the ServiceAccount")
+	case p.AssumedLifetime < 0 || p.AssumedLifetime > maxLifetime:
+		return misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
+	}
+	if err := p.checkAddress(); err != nil {
+		return err
+	}
+	return p.checkTokenRequest()
+}
+
+func (p *Provider) checkAddress() error {
+	if p.IssuerURL != "" {
+		if err := checkIssuer(p.IssuerURL); err != nil {
+			return misconfigured("use https://<host>[/<path>]", "the issuer %q is refused: %v", redact.URL(p.IssuerURL), err)
+		}
+		return nil
+	}
+	if err := checkEndpoint(p.Endpoint); err != nil {
+		return misconfigured("use https://<host>/<path>", "the token endpoint %q is refused: %v", redact.URL(p.Endpoint), err)
+	}
+	return nil
+}
+
+func (p *Provider) checkTokenRequest() error {
+	for field, value := range map[string]string{"RequestedTokenType": p.RequestedTokenType,
+		"SubjectTokenType": p.SubjectTokenType, "ActorTokenType": p.ActorTokenType, "Resource": p.Resource} {
+		if value != "" && !absoluteURI(value) {
+			return misconfigured("use an absolute URI without a fragment", "Provider.%s is %.300q", field, value)
+		}
+	}
+	for _, resource := range p.AllowedResources {
+		if !absoluteURI(resource) {
+			return misconfigured("use absolute URIs without a fragment", "Provider.AllowedResources has %.300q", resource)
+		}
+	}
+	if slices.Contains(p.AllowedAudiences, "") {
+		return misconfigured("leave it out", "an audience of Provider.AllowedAudiences is empty")
+	}
+	if p.Client != nil {
+		return p.Client.check()
+	}
+	return nil
+}
+
+func (p *Provider) endpointHosts() ([]string, error) {
+	if p.IssuerURL == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(p.IssuerURL)
+	if err != nil {
+		return nil, err // checkIssuer has parsed it before
+	}
+	own, _ := canonicalHost(u.Host)
+	allowed, err := canonicalHosts(p.AllowedEndpointHosts)
+	return append(allowed, own), err
+}
+
+// fingerprint tells Provider values apart that share a cache. Whoever acts for the ServiceAccount shapes the token too, but
+// a source of tokens cannot be compared: then the Provider shares with none.
+func (p *Provider) fingerprint() string {
+	var b strings.Builder
+	add := func(values ...string) {
+		b.WriteString(strconv.Itoa(len(values)))
+		for _, v := range values {
+			b.WriteString(";" + strconv.Itoa(len(v)) + ":" + v)
+		}
+	}
+	add(p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile, p.KubernetesAudience,
+		p.AssumedLifetime.String())
+	if p.Client != nil {
+		add(p.Client.method(), p.Client.id())
+	}
+	if p.ActorToken != nil || p.Client != nil && p.Client.id() == "" {
+		add(rand.Text())
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return string(sum[:])
+}
+
+func firstNonEmpty(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,124 @@
+package exchange_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// A controller calls a service as the ServiceAccount that an object names.
+func ExampleProvider_NewTransport() {
+	ctx := context.Background()
+	// The cluster and the authorization server of this example.
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	kubeClient := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
+	server := cloud.OAuth()
+	server.AddIssuer(issuer.URL(), issuer.HTTPClient(), server.URL())
+	server.SetClient(authtest.OAuthClient{ID: "controller", Method: "client_secret_basic", Secret: "correct-horse"})
+	server.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}, Scopes: []string{"profile"}})
+
+	// One for the whole controller. The secret is read whenever it is needed, in real life from a file.
+	provider := &exchange.Provider{
+		IssuerURL: server.URL(),
+		Client: exchange.ClientSecretBasic("controller", func(context.Context) (string, error) {
+			return "correct-horse", nil
+		}),
+	}
+	tokens, err := cache.NewTokenCache(100)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer tokens.Close()
+
+	object := cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly", Operation: "reconcile"}
+	transport, err := provider.NewTransport(cloud.Client().Transport, []string{"oauth.example"},
+		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
+		auth.WithCache(tokens, object),
+		auth.WithScopes("profile"),
+		auth.WithHTTPClient(cloud.Client()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://oauth.example/userinfo", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(resp.StatusCode, string(body))
+	// Output: 200 {"scope":"profile","sub":"system:serviceaccount:tenant-a:app"}
+}
+
+// The controller's key signs an assertion for each request; here it comes from a file that may be replaced.
+func ExamplePrivateKeyJWT() {
+	provider := &exchange.Provider{
+		Endpoint: "https://login.example.com/oauth2/token",
+		Client:   exchange.PrivateKeyJWT("controller", exchange.SignWithKey(readKey)),
+	}
+	fmt.Println(provider.GetName())
+	// Output: exchange
+}
+
+// The controller's own ServiceAccount is the client: there is no secret to store.
+func ExampleServiceAccountAssertion() {
+	const file = "/var/run/secrets/login.example.com/token" // a projected volume with the audience of the server
+	provider := &exchange.Provider{
+		Name:      "login",
+		IssuerURL: "https://login.example.com",
+		Audience:  "https://api.example.com",
+		Client:    exchange.ServiceAccountAssertion("controller", auth.NewFileTokenSource(file)),
+		TokenFile: file,
+	}
+	fmt.Println(provider.GetName())
+	// Output: login
+}
+
+func readKey(context.Context) (crypto.Signer, string, error) {
+	const file = "/etc/controller/client.key"
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, "", err
+	}
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return nil, "", fmt.Errorf("there is no PEM in %s", file)
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	return key, "key-1", err
+}

@@ -1,0 +1,401 @@
+package exchange_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	api   = "https://api.example/v1"
+	store = "https://store.example/"
+)
+
+// world is a cluster with two tenants, and an authorization server that lets the first have what it wants.
+type world struct {
+	issuer *authtest.Issuer
+	cloud  *authtest.Cloud
+	oauth  *authtest.OAuth
+	client client.Client
+	before int // tokens that were requested of the issuer
+}
+
+// requests returns how many requests were made to the server and to the cluster.
+func (w *world) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() - w.before }
+
+func serviceAccount(namespace string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
+}
+
+func subject(namespace string) string { return "system:serviceaccount:" + namespace + ":app" }
+
+// sharedIssuer has one key for all tests: making one takes longer than most of them.
+var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	issuer, err := sharedIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(), before: issuer.TokenRequests(),
+		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"))}
+	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
+	w.oauth.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},
+		Audiences: []string{"api", "store"}, Resources: []string{api, store}, Scopes: []string{"read", "write"}})
+	return w
+}
+
+func (w *world) provider() *exchange.Provider {
+	return &exchange.Provider{Endpoint: w.oauth.TokenEndpoint()}
+}
+
+func object(namespace string) cache.InvolvedObject {
+	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
+}
+
+func (w *world) options(namespace string, more ...auth.Option) []auth.Option {
+	return append([]auth.Option{
+		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
+		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.cloud.Client()),
+	}, more...)
+}
+
+func (w *world) get(t testing.TB, p *exchange.Provider, more ...auth.Option) (*exchange.Token, error) {
+	t.Helper()
+	return w.getFor(t.Context(), p, "tenant-a", more...)
+}
+
+func (w *world) getFor(ctx context.Context, p *exchange.Provider, namespace string, more ...auth.Option) (*exchange.Token, error) {
+	token, err := auth.GetAccessToken(ctx, p, w.options(namespace, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	return exchange.FromToken(token)
+}
+
+// identity is what the server knows of a token.
+func (w *world) identity(t testing.TB, token *exchange.Token) authtest.OAuthIdentity {
+	t.Helper()
+	id, ok := w.oauth.Identity(token.Reveal())
+	if !ok {
+		t.Fatalf("the server does not know %v", token)
+	}
+	return id
+}
+
+func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
+	t.Helper()
+	if !errors.Is(err, reason) {
+		t.Fatalf("got %v, want reason %q", err, reason)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the message lacks %s: %v", w, err)
+		}
+	}
+	if strings.Contains(err.Error(), "eyJ") || len(err.Error()) > 2500 {
+		t.Errorf("the message holds a token or is too long: %v", err)
+	}
+}
+
+func newCache(t *testing.T) *cache.TokenCache {
+	t.Helper()
+	tokens, err := cache.NewTokenCache(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tokens.Close() })
+	return tokens
+}
+
+func TestServiceAccountGetsAToken(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	p.Audience, p.Resource, p.RequestedTokenType = "api", api, exchange.TokenTypeAccessToken
+	token, err := w.get(t, p, auth.WithScopes("read", "write"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := w.identity(t, token)
+	if id.Issuer != w.issuer.URL() || id.Subject != subject("tenant-a") || id.Audience != "api" || id.Resource != api ||
+		strings.Join(id.Scopes, " ") != "read write" || id.Actor != "" || id.ClientID != "" {
+		t.Errorf("got a token for %+v", id)
+	}
+	if token.Type() != "Bearer" || token.IssuedTokenType() != exchange.TokenTypeAccessToken || strings.Join(token.Scopes(), " ") != "read write" ||
+		token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || time.Until(token.ExpiresAt()) > time.Hour {
+		t.Errorf("%v: %s, %q, %q", token, token.Type(), token.IssuedTokenType(), token.Scopes())
+	}
+	want := map[string]string{"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "subject_token_type": exchange.TokenTypeJWT,
+		"audience": "api", "resource": api, "scope": "read write", "requested_token_type": exchange.TokenTypeAccessToken}
+	if calls := w.cloud.Log(); len(calls) != 1 || calls[0].Host != "oauth.example" || fmt.Sprint(calls[0].Parameters) != fmt.Sprint(want) {
+		t.Errorf("asked %+v", calls)
+	}
+}
+
+// What is not set is not sent: servers refuse empty parameters.
+func TestWithoutAnything(t *testing.T) {
+	w := newWorld(t)
+	w.oauth.Configure(authtest.OAuthConfig{OpaqueTokens: true, Lifetime: 5 * time.Minute})
+	token, err := w.get(t, w.provider())
+	if err != nil || len(w.cloud.Log()[0].Parameters) != 2 || len(token.Scopes()) != 0 || token.GetDuration() > 5*time.Minute {
+		t.Errorf("%v with %q, %v", token, w.cloud.Log()[0].Parameters, err)
+	}
+}
+
+func TestTokenTypes(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	p.RequestedTokenType, p.SubjectTokenType = exchange.TokenTypeIDToken, exchange.TokenTypeIDToken
+	token, err := w.get(t, p)
+	if err != nil || token.Type() != "N_A" || token.IssuedTokenType() != exchange.TokenTypeIDToken || w.cloud.Log()[0].Parameters["subject_token_type"] != exchange.TokenTypeIDToken {
+		t.Fatalf("got %v, %v", token, err)
+	}
+	_, err = token.OAuth2Token()
+	checkError(t, err, auth.ErrMisconfigured, "N_A", "Reveal")
+	p = w.provider()
+	p.SubjectTokenType = "urn:ietf:params:oauth:token-type:saml2"
+	_, err = w.get(t, p)
+	checkError(t, err, auth.ErrDenied, "subject_token_type")
+}
+
+func TestAudienceOfTheKubernetesToken(t *testing.T) {
+	w := newWorld(t)
+	for want, p := range map[string]*exchange.Provider{
+		w.oauth.TokenEndpoint(): w.provider(),
+		w.oauth.URL():           {IssuerURL: w.oauth.URL()},
+		"our-audience":          {Endpoint: w.oauth.TokenEndpoint(), KubernetesAudience: "our-audience"},
+	} {
+		got, err := p.GetAudiences(t.Context(), corev1.ServiceAccount{}, &auth.Options{})
+		if err != nil || len(got) != 1 || got[0] != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+		if _, err := w.get(t, p); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := w.get(t, &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(), KubernetesAudience: "https://kubernetes.default.svc"})
+	checkError(t, err, auth.ErrDenied, "API server")
+}
+
+func TestTenantsAreKeptApart(t *testing.T) {
+	w := newWorld(t)
+	p, tokens := w.provider(), newCache(t)
+	p.Audience = "api"
+	if _, err := w.get(t, p, auth.WithCache(tokens, object("tenant-a"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.getFor(t.Context(), p, "tenant-b", auth.WithCache(tokens, object("tenant-b")))
+	checkError(t, err, auth.ErrDenied, `exchange: ServiceAccount "tenant-b/app": exchange token`, "invalid_request", "HTTP 400",
+		`issuer "https://issuer.example"`, `"system:serviceaccount:tenant-b:app"`, `["https://oauth.example/token"]`)
+}
+
+// Whoever may call is not free to choose what the token is good for.
+func TestTargetsOfACall(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	p.Audience, p.Resource, p.AllowedAudiences, p.AllowedResources = "api", api, []string{"store"}, []string{store}
+	for name, tc := range map[string]struct {
+		opts               []auth.Option
+		audience, resource string
+		refused            string
+	}{
+		"none":                 {nil, "api", api, ""},
+		"the provider's own":   {[]auth.Option{exchange.WithAudience("api"), exchange.WithResource(api)}, "api", api, ""},
+		"allowed":              {[]auth.Option{exchange.WithAudience("store"), exchange.WithResource(store)}, "store", store, ""},
+		"the last one counts":  {[]auth.Option{exchange.WithAudience("bank"), exchange.WithAudience("store")}, "store", api, ""},
+		"another audience":     {[]auth.Option{exchange.WithAudience("bank")}, "", "", `"bank"`},
+		"an empty audience":    {[]auth.Option{exchange.WithAudience("")}, "", "", "AllowedAudiences"},
+		"almost the audience":  {[]auth.Option{exchange.WithAudience("store ")}, "", "", `"store "`},
+		"another resource":     {[]auth.Option{exchange.WithResource("https://bank.example/")}, "", "", "AllowedResources"},
+		"part of the resource": {[]auth.Option{exchange.WithResource(store + "x")}, "", "", store + "x"},
+		"other capitals":       {[]auth.Option{exchange.WithAudience("STORE")}, "", "", "STORE"},
+		"both in one":          {[]auth.Option{exchange.WithAudience("store&audience=bank")}, "", "", "AllowedAudiences"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := w.requests()
+			token, err := w.get(t, p, tc.opts...)
+			if tc.refused != "" {
+				checkError(t, err, auth.ErrDenied, tc.refused)
+				if n := w.requests() - before; n != 0 {
+					t.Errorf("%d requests were made", n)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id := w.identity(t, token); id.Audience != tc.audience || id.Resource != tc.resource {
+				t.Errorf("got a token for %+v", id)
+			}
+		})
+	}
+}
+
+// Everything that shapes a token tells it apart in a cache that is shared.
+func TestCacheKey(t *testing.T) {
+	w := newWorld(t)
+	tokens := newCache(t)
+	allow := func(change func(*exchange.Provider)) *exchange.Provider {
+		p := w.provider()
+		p.AllowedAudiences, p.AllowedResources = []string{"api", "store"}, []string{api, store}
+		if change != nil {
+			change(p)
+		}
+		return p
+	}
+	file := w.writeToken(t, "our-audience")
+	source := auth.NewFileTokenSource(file)
+	w.oauth.SetClient(authtest.OAuthClient{ID: "one", Method: "none"})
+	w.oauth.SetClient(authtest.OAuthClient{ID: "two", Method: "none"})
+	plain := allow(nil)
+	seen := map[string]string{}
+	for name, call := range map[string]func() (*exchange.Token, error){
+		"plain": func() (*exchange.Token, error) { return w.get(t, plain, auth.WithCache(tokens, object("tenant-a"))) },
+		"audience": func() (*exchange.Token, error) {
+			return w.get(t, plain, auth.WithCache(tokens, object("tenant-a")), exchange.WithAudience("api"))
+		},
+		"other audience": func() (*exchange.Token, error) {
+			return w.get(t, plain, auth.WithCache(tokens, object("tenant-a")), exchange.WithAudience("store"))
+		},
+		"resource": func() (*exchange.Token, error) {
+			return w.get(t, plain, auth.WithCache(tokens, object("tenant-a")), exchange.WithResource(api))
+		},
+		"scope": func() (*exchange.Token, error) {
+			return w.get(t, plain, auth.WithCache(tokens, object("tenant-a")), auth.WithScopes("read"))
+		},
+		"issuer":    w.cached(t, tokens, &exchange.Provider{IssuerURL: w.oauth.URL()}),
+		"type":      w.cached(t, tokens, allow(func(p *exchange.Provider) { p.RequestedTokenType = exchange.TokenTypeJWT })),
+		"client":    w.cached(t, tokens, allow(func(p *exchange.Provider) { p.Client = exchange.PublicClient("one") })),
+		"client 2":  w.cached(t, tokens, allow(func(p *exchange.Provider) { p.Client = exchange.PublicClient("two") })),
+		"actor":     w.cached(t, tokens, allow(func(p *exchange.Provider) { p.ActorToken, p.KubernetesAudience = source, "our-audience" })),
+		"own actor": w.cached(t, tokens, allow(func(p *exchange.Provider) { p.ActorToken, p.KubernetesAudience = source, "our-audience" })),
+	} {
+		token, err := call()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if other, ok := seen[token.Reveal()]; ok {
+			t.Errorf("%s got the token of %s", name, other)
+		}
+		seen[token.Reveal()] = name
+		before := w.cloud.Calls("oauth", "token")
+		if again, err := call(); err != nil || again.Reveal() != token.Reveal() || w.cloud.Calls("oauth", "token") != before {
+			t.Errorf("%s is not cached: %v", name, err)
+		}
+	}
+	same, err := w.cached(t, tokens, allow(nil))()
+	if err != nil || seen[same.Reveal()] != "plain" {
+		t.Errorf("providers that are alike do not share: %v", err)
+	}
+}
+
+func (w *world) cached(t *testing.T, tokens *cache.TokenCache, p *exchange.Provider) func() (*exchange.Token, error) {
+	return func() (*exchange.Token, error) { return w.get(t, p, auth.WithCache(tokens, object("tenant-a"))) }
+}
+
+func TestNames(t *testing.T) {
+	if got := (&exchange.Provider{}).GetName(); got != exchange.ProviderName {
+		t.Errorf("got %q", got)
+	}
+	w := newWorld(t)
+	p := w.provider()
+	p.Name = "login"
+	if _, err := auth.NewProviderSet(p, &exchange.Provider{}); err != nil {
+		t.Error(err)
+	}
+	_, err := w.getFor(t.Context(), p, "tenant-b")
+	checkError(t, err, auth.ErrDenied, "login: ServiceAccount")
+}
+
+func TestWrongTypeOfToken(t *testing.T) {
+	for _, token := range []auth.Token{nil, (*exchange.Token)(nil), otherToken{}} {
+		_, err := exchange.FromToken(token)
+		checkError(t, err, auth.ErrMisconfigured, "*exchange.Token")
+	}
+}
+
+type otherToken struct{}
+
+func (otherToken) GetDuration() time.Duration { return time.Hour }
+
+func TestTokenIsWhatItSays(t *testing.T) {
+	w := newWorld(t)
+	token, err := w.get(t, w.provider(), auth.WithScopes("read"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(token)
+	if err != nil || string(encoded) != fmt.Sprintf("%q", token.String()) || !strings.Contains(token.String(), "redacted") {
+		t.Errorf("%s, %v", encoded, err)
+	}
+	token.Scopes()[0] = "overwritten"
+	first, err := token.OAuth2Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := first.AccessToken
+	first.AccessToken = "overwritten"
+	if second, err := token.OAuth2Token(); err != nil || second.AccessToken != value || token.Scopes()[0] != "read" {
+		t.Errorf("a caller changed the token: %v", err)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	w := newWorld(t)
+	t.Run("issuer", func(t *testing.T) {
+		w.runConformance(t, func(*testing.T) auth.Provider {
+			return &exchange.Provider{IssuerURL: w.oauth.URL(), Audience: "api"}
+		})
+	})
+	t.Run("endpoint", func(t *testing.T) {
+		w.runConformance(t, func(*testing.T) auth.Provider { return w.provider() })
+	})
+}
+
+func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.Provider) {
+	authtest.RunConformance(t, authtest.Harness{
+		New:     newProvider,
+		Options: []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.cloud.Client())},
+		Client:  w.client,
+		Good:    client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Refused: client.ObjectKey{Namespace: "tenant-b", Name: "app"},
+		Break: func(t *testing.T, how auth.Reason) {
+			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
+				auth.ErrThrottled:   {Status: 429, Code: "slow_down"},
+				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
+				authtest.Hang:       {Hang: true},
+			}[how]))
+		},
+		Calls: func() int { return w.cloud.Calls("", "") },
+		Secrets: func(t *testing.T, token auth.Token) []string {
+			own, err := exchange.FromToken(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return append(strings.Split(own.Reveal(), "."), own.Reveal())
+		},
+	})
+}

@@ -1,0 +1,120 @@
+package gcp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	cloudauth "cloud.google.com/go/auth"
+	"golang.org/x/oauth2"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+const bucketURL = "https://storage.googleapis.com/storage/v1/b/bucket/o/secret?alt=media"
+
+func (w *world) setBucket() {
+	w.cloud.GCP().SetBucket("bucket", authtest.GCSBucket{Objects: map[string]string{"secret": "of tenant A"},
+		Viewers: []string{"serviceAccount:" + email("tenant-a")}})
+}
+
+func read(t *testing.T, client *http.Client) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, bucketURL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(content)
+}
+
+// A client of golang.org/x/oauth2 reads a tenant's bucket.
+func TestTokenSource(t *testing.T) {
+	w := newWorld(t)
+	w.setBucket()
+	tokens := newCache(t)
+	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
+	source := gcp.NewTokenSource(t.Context(), w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
+	client := &http.Client{Transport: &oauth2.Transport{Source: source, Base: w.cloud.Client().Transport}}
+	for range 3 {
+		if status, body := read(t, client); status != http.StatusOK || body != "of tenant A" {
+			t.Errorf("status %d, %q", status, body)
+		}
+	}
+	if n := w.cloud.Calls("iamcredentials", ""); n != 1 {
+		t.Errorf("%d tokens for three requests", n)
+	}
+	other := oauth2.NewClient(ctx, (&gcp.Provider{}).NewTokenSource(t.Context(), w.options("tenant-b", "app")...))
+	if status, _ := read(t, other); status != http.StatusForbidden {
+		t.Errorf("tenant B gets status %d", status)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := gcp.NewTokenSource(ctx, w.options("tenant-a", "app")...).Token(); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// The credentials honour the context of each call, not one that they were made with.
+func TestCredentials(t *testing.T) {
+	w := newWorld(t)
+	w.setBucket()
+	tokens := newCache(t)
+	creds := gcp.NewCredentials(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
+	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		token, err := creds.Token(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", token.Type+" "+token.Value)
+		return w.cloud.Client().Transport.RoundTrip(r)
+	})}
+	for range 2 {
+		if status, body := read(t, client); status != http.StatusOK || body != "of tenant A" {
+			t.Errorf("status %d, %q", status, body)
+		}
+	}
+	token, err := creds.Token(t.Context())
+	if err != nil || !token.IsValid() || token.Expiry.IsZero() || w.cloud.Calls("iamcredentials", "") != 1 {
+		t.Errorf("valid %t, %d calls, %v", token.IsValid(), w.cloud.Calls("iamcredentials", ""), err)
+	}
+	if domain, err := creds.UniverseDomain(t.Context()); err != nil || domain != "googleapis.com" {
+		t.Errorf("universe %q, %v", domain, err)
+	}
+	defer w.cloud.AddFault(authtest.Fault{Hang: true})()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	var slow cloudauth.TokenProvider = (&gcp.Provider{}).NewCredentials(w.options("tenant-b", "app")...)
+	before := w.cloud.Calls("", "")
+	go func() {
+		_, err := slow.Token(ctx)
+		done <- err
+	}()
+	waitFor(t, func() bool { return w.cloud.Calls("", "") > before })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that ends: %v", err)
+	}
+}
+
+func TestAdaptersWantAccessTokens(t *testing.T) {
+	w := newWorld(t)
+	opts := w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
+	_, err := gcp.NewTokenSource(t.Context(), opts...).Token()
+	checkError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
+	_, err = gcp.NewCredentials(opts...).Token(t.Context())
+	checkError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
+}

@@ -1,0 +1,205 @@
+package gcp_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+const (
+	clusterName = "projects/project/locations/europe-west1/clusters/prod"
+	dnsEndpoint = "gke-0123456789abcdef-" + number + ".europe-west1.gke.goog"
+)
+
+func (w *world) setCluster(c authtest.GKECluster) {
+	if c.Viewers == nil {
+		c.Viewers = []string{"serviceAccount:" + email("tenant-a")}
+	}
+	w.cloud.GCP().SetCluster(clusterName, c)
+}
+
+// config asks the provider for access as auth.GetRESTConfig does.
+func (w *world) config(t *testing.T, tenant, cluster, address, ca string) (*auth.RESTConfig, error) {
+	t.Helper()
+	p := &gcp.Provider{}
+	opts := &auth.Options{HTTPClient: w.cloud.Client(), ClusterResource: cluster, CAData: ca}
+	if address != "" {
+		canonical, err := auth.ParseClusterAddress(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.ClusterAddress = canonical
+	}
+	lists, err := p.GetAccessTokenOptionsForCluster(opts)
+	if err != nil {
+		return nil, err
+	}
+	if len(lists) != 1 {
+		t.Fatalf("%d access tokens are wanted", len(lists))
+	}
+	token, err := w.getFrom(t, p, tenant, "app", lists[0]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := p.NewRESTConfig(t.Context(), []auth.Token{token}, opts)
+	if err == nil && (config.BearerToken() != token.AccessToken() || !config.ExpiresAt().Equal(token.ExpiresAt())) {
+		t.Error("the bearer is not the access token, or does not end with it")
+	}
+	return config, err
+}
+
+func TestClusterEndpoints(t *testing.T) {
+	w := newWorld(t)
+	ca := w.cloud.CA()
+	const given = "-----BEGIN CERTIFICATE-----\ngiven\n-----END CERTIFICATE-----\n"
+	all := authtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}
+	for name, tc := range map[string]struct {
+		cluster       authtest.GKECluster
+		address, ca   string
+		host, trusted string
+	}{
+		"public first":         {all, "", "", "https://34.1.2.3:443", string(ca)},
+		"private next":         {authtest.GKECluster{PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://10.0.0.2:443", string(ca)},
+		"DNS last":             {authtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://" + dnsEndpoint + ":443", ""},
+		"DNS without auth":     {authtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", "", "https://" + dnsEndpoint + ":443", ""},
+		"private by address":   {all, "https://10.0.0.2", "", "https://10.0.0.2:443", string(ca)},
+		"DNS by address":       {all, "https://" + strings.ToUpper(dnsEndpoint) + "/", "", "https://" + dnsEndpoint + ":443", ""},
+		"given CA wins":        {all, "", given, "https://34.1.2.3:443", given},
+		"given CA alone":       {authtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", given, "https://34.1.2.3:443", given},
+		"given CA for DNS":     {authtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", given, "https://" + dnsEndpoint + ":443", given},
+		"of before 2024":       {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
+		"private, before 2024": {authtest.GKECluster{PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://10.0.0.2:443", string(ca)},
+		"both, before 2024":    {authtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
+		"IPv6":                 {authtest.GKECluster{PublicEndpoint: "[2600:1900::1]", CA: ca}, "https://2600:1900:0::1", "", "https://[2600:1900::1]:443", string(ca)},
+		"legacy endpoint only": {authtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"` + base64.StdEncoding.EncodeToString(ca) + `"}}`},
+			"", "", "https://34.1.2.3:443", string(ca)},
+		"IP switched off": {authtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","controlPlaneEndpointsConfig":{"ipEndpointsConfig":{"enabled":false,"publicEndpoint":"34.1.2.3"},` +
+			`"dnsEndpointConfig":{"endpoint":"` + dnsEndpoint + `"}}}`}, "", "", "https://" + dnsEndpoint + ":443", ""},
+		"degraded": {authtest.GKECluster{Status: "DEGRADED", PublicEndpoint: "34.1.2.3", CA: ca}, "", "", "https://34.1.2.3:443", string(ca)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.setCluster(tc.cluster)
+			config, err := w.config(t, "tenant-a", clusterName, tc.address, tc.ca)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config.Host() != tc.host || !bytes.Equal(config.CAData(), []byte(tc.trusted)) {
+				t.Errorf("host %q, CA %.60q", config.Host(), config.CAData())
+			}
+		})
+	}
+}
+
+func TestClusterByAddressAndCA(t *testing.T) {
+	w := newWorld(t)
+	config, err := w.config(t, "tenant-a", "", "https://10.0.0.2", "pem")
+	if err != nil || config.Host() != "https://10.0.0.2:443" || string(config.CAData()) != "pem" {
+		t.Errorf("got %v, %v", config, err)
+	}
+	if n := w.cloud.Calls("container", ""); n != 0 {
+		t.Errorf("GKE was asked %d times", n)
+	}
+}
+
+func TestClusterErrors(t *testing.T) {
+	w := newWorld(t)
+	ca := w.cloud.CA()
+	_, err := w.config(t, "tenant-a", clusterName, "", "")
+	checkError(t, err, auth.ErrMisconfigured, "NOT_FOUND", "correct the name", clusterName)
+	for name, tc := range map[string]struct {
+		cluster authtest.GKECluster
+		address string
+		reason  auth.Reason
+		want    string
+	}{
+		"being created":        {authtest.GKECluster{Status: "PROVISIONING"}, "", auth.ErrUnavailable, "still being created"},
+		"created with address": {authtest.GKECluster{Status: "PROVISIONING", PublicEndpoint: "34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "still being created"},
+		"no endpoint":          {authtest.GKECluster{Status: "ERROR"}, "", auth.ErrUnavailable, `"ERROR"`},
+		"no CA":                {authtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", auth.ErrUnavailable, "certificate authority"},
+		"CA that is no PEM":    {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: []byte("x")}, "", auth.ErrUnavailable, "not in PEM"},
+		"CA that is no base64": {authtest.GKECluster{Body: `{"endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"%"}}`}, "", auth.ErrUnavailable, "not in PEM"},
+		"another's address":    {authtest.GKECluster{PublicEndpoint: "34.1.2.3", DNSEndpoint: dnsEndpoint, CA: ca}, "https://34.1.2.4", auth.ErrMisconfigured, "https://34.1.2.3:443"},
+		"another port":         {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca}, "https://34.1.2.3:6443", auth.ErrMisconfigured, "not one of its addresses"},
+		"DNS look-alike":       {authtest.GKECluster{DNSEndpoint: dnsEndpoint + ".evil.example"}, "", auth.ErrUnavailable, "which is none"},
+		"DNS of others":        {authtest.GKECluster{DNSEndpoint: "evilgke.goog"}, "", auth.ErrUnavailable, "which is none"},
+		"DNS with a port":      {authtest.GKECluster{DNSEndpoint: dnsEndpoint + ":8443"}, "", auth.ErrUnavailable, "which is none"},
+		"path in an endpoint":  {authtest.GKECluster{PublicEndpoint: "34.1.2.3/x", CA: ca}, "", auth.ErrUnavailable, "which is none"},
+		"user in an endpoint":  {authtest.GKECluster{PublicEndpoint: "a@34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "which is none"},
+		"no right to see it":   {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Viewers: []string{"serviceAccount:x"}}, "", auth.ErrDenied, "roles/container.clusterViewer"},
+		"HTML":                 {authtest.GKECluster{Body: "<html>"}, "", auth.ErrUnavailable, "not the JSON"},
+		"empty":                {authtest.GKECluster{Body: "{}"}, "", auth.ErrUnavailable, "no endpoint"},
+		"null":                 {authtest.GKECluster{Body: "null"}, "", auth.ErrUnavailable, "no endpoint"},
+		"10 MB":                {authtest.GKECluster{Body: strings.Repeat(" ", 10<<20)}, "", auth.ErrUnavailable, "larger than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.setCluster(tc.cluster)
+			_, err := w.config(t, "tenant-a", clusterName, tc.address, "")
+			checkError(t, err, tc.reason, tc.want, "gcp: ")
+		})
+	}
+	defer w.cloud.AddFault(authtest.Fault{Service: "container", Redirect: "https://evil.example/"})()
+	_, err = w.config(t, "tenant-a", clusterName, "", "")
+	checkError(t, err, auth.ErrUnavailable, "redirect")
+}
+
+func TestClusterNames(t *testing.T) {
+	p := &gcp.Provider{}
+	for name, ok := range map[string]bool{
+		clusterName: true,
+		"projects/example.com:project/locations/europe-west1-b/clusters/c": true,
+		"projects/123/locations/us-central1/clusters/c-1":                  true,
+		"projects/project/zones/europe-west1-b/clusters/prod":              false,
+		"projects/project/locations/europe-west1/clusters/":                false,
+		"projects//locations/europe-west1/clusters/prod":                   false,
+		"/" + clusterName:    false,
+		clusterName + "/":    false,
+		clusterName + "/x":   false,
+		clusterName + "?a=b": false,
+		clusterName + ":x":   false,
+		"projects/project/locations/europe-west1/clusters/../../../x":       false,
+		"projects/project/locations/europe-west1/clusters/..":               false,
+		"projects/a%2fb/locations/europe-west1/clusters/prod":               false,
+		"projects/project/locations/EUROPE/clusters/prod":                   false,
+		"//container.googleapis.com/" + clusterName:                         false,
+		"arn:aws:eks:eu-west-1:123456789012:cluster/prod":                   false,
+		"projects/project/locations/europe-west1/clusters/" + longName("a"): false,
+	} {
+		lists, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: name})
+		if ok && (err != nil || len(lists) != 1) {
+			t.Errorf("%q: %v", name, err)
+		}
+		if !ok {
+			checkError(t, err, auth.ErrMisconfigured, "projects/<project>/locations/<location>/clusters/<cluster>")
+		}
+	}
+	_, err := p.NewRESTConfig(t.Context(), nil, &auth.Options{ClusterResource: clusterName})
+	checkError(t, err, auth.ErrMisconfigured, "0 access tokens")
+	_, err = p.NewRESTConfig(t.Context(), []auth.Token{&gcp.IDToken{}}, &auth.Options{ClusterResource: clusterName})
+	checkError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+}
+
+func longName(s string) string { return strings.Repeat(s, 100) }
+
+// Whatever name is accepted cannot lead to another resource of the API.
+func FuzzClusterName(f *testing.F) {
+	f.Add(clusterName)
+	f.Add(clusterName + "/../x")
+	f.Add("projects/a.b:c/locations/l/clusters/c")
+	f.Fuzz(func(t *testing.T, name string) {
+		if name == "" {
+			return
+		}
+		if _, err := (&gcp.Provider{}).GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: name}); err != nil {
+			return
+		}
+		if parts := strings.Split(name, "/"); len(parts) != 6 || strings.ContainsAny(name, "?#%\\@ \n") || strings.Contains(name, "..") ||
+			parts[0] != "projects" || parts[2] != "locations" || parts[4] != "clusters" {
+			t.Fatalf("%q is accepted", name)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package gcp_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+// clearEnvironment leaves no credentials for the library to find.
+func clearEnvironment(t *testing.T) {
+	t.Helper()
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
+	t.Setenv("GCE_METADATA_HOST", "")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("APPDATA", t.TempDir())
+}
+
+func (w *world) controller(t *testing.T, more ...auth.Option) (*gcp.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	return gcp.FromToken(token)
+}
+
+func TestControllerFromMetadata(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.inGKE()
+	token, err := w.controller(t, auth.WithScopes("https://a.example", "https://b.example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := w.cloud.GCP().Identity(token.AccessToken())
+	if id.Email != email("controller") || strings.Join(id.Scopes, " ") != "https://a.example https://b.example" || token.GetDuration() < 50*time.Minute {
+		t.Errorf("got the token of %+v", id)
+	}
+	if _, err = w.controller(t); err != nil || w.cloud.Calls("gcp-metadata", "") != 2 {
+		t.Errorf("%d calls, %v", w.cloud.Calls("gcp-metadata", ""), err)
+	}
+}
+
+func TestControllerWithoutAnIdentity(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	_, err := w.controller(t)
+	checkError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "name a ServiceAccount")
+	end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: 403, Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
+		"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
+	_, err = w.controller(t)
+	checkError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
+	end()
+	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}", "expired": `{"access_token":"x","expires_in":0}`} {
+		end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Body: body})
+		if _, err := w.controller(t); err == nil {
+			t.Errorf("%s was taken for a token", name)
+		}
+		end()
+	}
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func (w *world) externalAccount(t *testing.T) string {
+	t.Helper()
+	jwt, err := w.issuer.Sign(w.issuer.Claims(account("system", "controller"), []string{"https://iam.googleapis.com/" + provider}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return `{"type":"external_account","audience":"//iam.googleapis.com/` + provider + `","subject_token_type":"urn:ietf:params:oauth:token-type:jwt",` +
+		`"token_url":"https://sts.googleapis.com/v1/token","credential_source":{"file":"` + writeFile(t, jwt) + `"}}`
+}
+
+// The file that the environment names wins over the metadata server, as in Google's libraries.
+func TestControllerFromFile(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.inGKE()
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, w.externalAccount(t)))
+	for want := 1; want <= 2; want++ {
+		token, err := w.controller(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, _ := w.cloud.GCP().Identity(token.AccessToken()); id.Subject != "system:serviceaccount:system:controller" || w.cloud.Calls("gcp-sts", "") != want {
+			t.Errorf("got the token of %+v, %d exchanges", id, w.cloud.Calls("gcp-sts", ""))
+		}
+	}
+	w.cloud.GCP().RemoveWorkloadIdentityProvider(provider)
+	_, err := w.controller(t)
+	checkError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "invalid_target", "HTTP 400")
+	defer w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Hang: true})()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a context that ends: %v", err)
+	}
+}
+
+// The library makes the requests for keys of service accounts without a context.
+func TestControllerFromKey(t *testing.T) {
+	clearEnvironment(t)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	content, err := json.Marshal(map[string]string{"type": "service_account", "client_email": email("key"), "private_key": string(block),
+		"private_key_id": "1", "token_uri": "https://oauth2.googleapis.com/token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, string(content)))
+	reply := func(*http.Request) (*http.Response, error) {
+		return answer(http.StatusOK, `{"access_token":"key-token","expires_in":3600}`), nil
+	}
+	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) { return reply(r) })}
+	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(client))
+	if err != nil || token.GetDuration() < 50*time.Minute {
+		t.Fatalf("got %v, %v", token, err)
+	}
+	reply = func(*http.Request) (*http.Response, error) {
+		return answer(http.StatusBadRequest, `{"error":"invalid_grant","error_description":"Invalid JWT Signature."}`), nil
+	}
+	_, err = auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(client))
+	checkError(t, err, auth.ErrDenied, "Invalid JWT Signature")
+	reply = func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(client)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a context that ends: %v", err)
+	}
+}
+
+func TestControllerFromWellKnownFile(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	dir := filepath.Join(os.Getenv("HOME"), ".config", "gcloud")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "application_default_credentials.json"), []byte(w.externalAccount(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.controller(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestControllerFilesThatAreMalformed(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	for name, tc := range map[string]struct{ content, want string }{
+		"empty":       {"", "not JSON"},
+		"no JSON":     {"-----BEGIN PRIVATE KEY-----", "not JSON"},
+		"no type":     {`{"secret":"do-not-print"}`, "kind"},
+		"a program":   {`{"type":"external_account","credential_source":{"executable":{"command":"/bin/false"}}}`, "program"},
+		"a list":      {`[]`, "not JSON"},
+		"very large":  {strings.Repeat(" ", 2<<20), "larger than"},
+		"bad sources": {`{"type":"external_account","audience":"a","credential_source":{}}`, "kind"},
+	} {
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, tc.content))
+		_, err := w.controller(t)
+		checkError(t, err, auth.ErrMisconfigured, tc.want, "GOOGLE_APPLICATION_CREDENTIALS")
+		if strings.Contains(err.Error(), "do-not-print") {
+			t.Errorf("%s: the error quotes the file: %v", name, err)
+		}
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "missing"))
+	_, err := w.controller(t)
+	checkError(t, err, auth.ErrMisconfigured, "missing")
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+}

@@ -1,0 +1,188 @@
+package gcp_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+// Images are really pushed to and pulled from a registry that demands the token, with one exchange for all of it.
+func TestPushAndPull(t *testing.T) {
+	w := newWorld(t)
+	const repository = "europe-docker.pkg.dev/project/repo"
+	w.cloud.GCP().SetRepository(repository, "serviceAccount:"+email("tenant-a"))
+	w.cloud.GCP().SetRegistryHandler(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	providers, err := auth.NewProviderSet(&gcp.Provider{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keychain := func(tenant string) remote.Option {
+		return remote.WithAuthFromKeychain(auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(newCache(t), object(tenant)))...))
+	}
+	ref, err := name.ParseReference(repository + "/app:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := random.Image(1024, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, ctx := remote.WithTransport(w.cloud.Client().Transport), remote.WithContext(t.Context())
+	mine := keychain("tenant-a")
+	if err := remote.Write(ref, image, mine, transport, ctx); err != nil {
+		t.Fatal(err)
+	}
+	pulled, err := remote.Image(ref, mine, transport, ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := image.Digest()
+	if got, err := pulled.Digest(); err != nil || got != want {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if n := w.cloud.Calls("iamcredentials", ""); n != 1 {
+		t.Errorf("%d tokens for a push and a pull", n)
+	}
+	for who, option := range map[string]remote.Option{"tenant B": keychain("tenant-b"), "nobody": remote.WithAuth(authn.Anonymous)} {
+		if _, err := remote.Image(ref, option, transport, ctx); err == nil {
+			t.Errorf("%s pulls the image", who)
+		}
+	}
+}
+
+func TestGitThroughTheCache(t *testing.T) {
+	w := newWorld(t)
+	u, err := url.Parse("https://" + gitHost + "/project/repo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := w.options("tenant-a", "app", auth.WithGitURL(*u), auth.WithCache(newCache(t), object("tenant-a")))
+	p := &gcp.Provider{}
+	for range 3 {
+		if creds, err := auth.GetGitCredentials(t.Context(), p, opts...); err != nil || creds.Username() == "" {
+			t.Fatalf("got %v, %v", creds, err)
+		}
+	}
+	if n := w.cloud.Calls("gcp-sts", ""); n != 1 {
+		t.Errorf("%d exchanges", n)
+	}
+}
+
+// gkeServer is the API server of a cluster at an IP address, with a certificate of the cluster's own.
+func (w *world) gkeServer(t *testing.T) (address string, ca []byte) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		id, ok := w.cloud.GCP().Identity(token)
+		if !ok {
+			rw.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = fmt.Fprint(rw, id.Email)
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+func ask(t *testing.T, config *rest.Config, path string) string {
+	t.Helper()
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer httpClient.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(resp.StatusCode, " ", string(body))
+}
+
+// The config of a ConfigMap reaches the cluster.
+func TestClusterOfAConfigMap(t *testing.T) {
+	w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "cluster"},
+		Data: map[string]string{"provider": "gcp", "cluster": clusterName, "serviceAccountName": "app"}})
+	address, ca := w.gkeServer(t)
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.setCluster(authtest.GKECluster{PublicEndpoint: net.JoinHostPort(host, port), CA: ca})
+	providers, err := auth.NewProviderSet(&gcp.Provider{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: "tenant-a", Name: "cluster"}, w.client,
+		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()), auth.WithCache(newCache(t), object("tenant-a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got := ask(t, config, "/version"); got != "200 "+email("tenant-a") {
+			t.Errorf("got %s", got)
+		}
+	}
+	if n := w.cloud.Calls("container", "") + w.cloud.Calls("iamcredentials", ""); n != 2 {
+		t.Errorf("%d calls for three requests", n)
+	}
+}
+
+// A DNS endpoint is trusted by the system's roots: the config has no certificate authority of its own.
+func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
+	w := newWorld(t)
+	w.setCluster(authtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: w.cloud.CA()})
+	config, err := auth.GetClusterConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Host != "https://"+dnsEndpoint+":443" || len(config.CAData) != 0 || config.Insecure {
+		t.Errorf("host %q, CA %.60q, insecure %t", config.Host, config.CAData, config.Insecure)
+	}
+	// With roots that know the cloud's authority, the connection is made.
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.cloud.CA())
+	dial := func(ctx context.Context, _, addr string) (net.Conn, error) {
+		if addr != dnsEndpoint+":443" {
+			t.Errorf("dialled %q", addr)
+		}
+		return w.cloud.DialContext(ctx, "tcp", "sts.googleapis.com:443")
+	}
+	config.TLSClientConfig = rest.TLSClientConfig{}
+	config.Transport = &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	if got := ask(t, config, "/version"); !strings.HasPrefix(got, "421 ") {
+		t.Errorf("got %s", got) // the cloud has no service of that name
+	}
+}

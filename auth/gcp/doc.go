@@ -1,0 +1,35 @@
+// Package gcp turns ServiceAccounts into access tokens of Google Cloud: through Workload Identity Federation for a
+// ServiceAccount, in GKE and anywhere else, and through application default credentials for the controller itself.
+//
+// In GKE a ServiceAccount needs no annotation: its access is what IAM grants to
+//
+//	principal://iam.googleapis.com/projects/<number>/locations/global/workloadIdentityPools/<project>.svc.id.goog/subject/ns/tenant-a/sa/app
+//
+// In any other cluster it names the workload identity provider that trusts the cluster's issuer:
+//
+//	metadata:
+//	  annotations:
+//	    gcp.auth.fluxcd.io/workload-identity-provider: projects/123456789012/locations/global/workloadIdentityPools/clusters/providers/east
+//
+// and its access is what IAM grants to
+//
+//	principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/clusters/subject/system:serviceaccount:tenant-a:app
+//
+// In both it can impersonate a service account, which has to grant that principal the role roles/iam.workloadIdentityUser:
+//
+//	iam.gke.io/gcp-service-account: app@project.iam.gserviceaccount.com
+//
+// The controller hands the credentials to any client of Google's SDKs:
+//
+//	provider := &gcp.Provider{} // one for the whole controller
+//
+//	credentials := provider.NewCredentials(
+//		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
+//		auth.WithCache(tokenCache, object))
+//	bucket, err := storage.NewClient(ctx, option.WithAuthCredentials(credentials))
+//
+// The scopes are those of auth.WithScopes, else cloud-platform and userinfo.email. The ServiceAccount's token has the full
+// resource name of the provider as its audience, //iam.googleapis.com/projects/..., which a provider without allowed
+// audiences of its own accepts; list it where there are some. For a ServiceAccount nothing of the environment counts but
+// GCE_METADATA_HOST.
+package gcp

@@ -1,0 +1,176 @@
+package gcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// unreachable is an error that is no answer.
+func unreachable(operation string, err error, secrets ...string) *auth.Error {
+	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
+		Message: transport.Message(err, secrets...), Err: err}
+}
+
+// serviceError is what Google's services answer: OAuth 2.0 (RFC 6749, section 5.2) at the token service, AIP-193 at others.
+type serviceError struct {
+	code, message string
+	reason        string // of google.rpc.ErrorInfo
+	known         bool   // it is one of the two
+}
+
+func parseError(body []byte) serviceError {
+	var outer struct {
+		Error       json.RawMessage `json:"error"`
+		Description string          `json:"error_description"`
+	}
+	if json.Unmarshal(body, &outer) != nil || len(outer.Error) == 0 {
+		return serviceError{}
+	}
+	var code string
+	if json.Unmarshal(outer.Error, &code) == nil {
+		return serviceError{code: code, message: outer.Description, known: code != ""}
+	}
+	var inner struct {
+		Message string `json:"message"`
+		Status  string `json:"status"`
+		Details []struct {
+			Type   string `json:"@type"`
+			Reason string `json:"reason"`
+		} `json:"details"`
+	}
+	if json.Unmarshal(outer.Error, &inner) != nil {
+		return serviceError{}
+	}
+	e := serviceError{code: inner.Status, message: inner.Message, known: true}
+	for _, d := range inner.Details {
+		if d.Type == "type.googleapis.com/google.rpc.ErrorInfo" {
+			e.reason = d.Reason
+		}
+	}
+	return e
+}
+
+// classify sorts an answer by status and code first and by its text only where these say nothing.
+func classify(operation string, answer transport.Answer, secrets ...string) (*auth.Error, serviceError) {
+	s := parseError(answer.Body)
+	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status,
+		Code:    redact.Text(s.code, secrets...),
+		Message: redact.Text(s.message, secrets...),
+		Reason:  reasonOf(answer.Status, s),
+		Wait:    transport.RetryAfter(answer.Header, time.Now())}
+	switch {
+	case answer.Status/100 == 3:
+		e.Message = "it answers with a redirect, which is not followed"
+	case !s.known:
+		e.Message = "the answer is none of the service"
+	case e.Message == "":
+		e.Message = "it gives no reason"
+	}
+	if s.reason == "SERVICE_DISABLED" {
+		e.Remedy = "enable the API in the project that the message names: gcloud services enable <service>"
+	}
+	return e, s
+}
+
+func reasonOf(status int, s serviceError) auth.Reason {
+	switch {
+	case status == http.StatusTooManyRequests, s.code == "RESOURCE_EXHAUSTED":
+		return auth.ErrThrottled
+	case status >= http.StatusInternalServerError, status < http.StatusBadRequest:
+		return auth.ErrUnavailable
+	case !s.known:
+		// A proxy perhaps, or not the service at all: nobody has judged the request.
+		return auth.ErrUnavailable
+	case s.reason == "SERVICE_DISABLED", s.code == "invalid_target", s.code == "invalid_request", s.code == "invalid_scope",
+		s.code == "INVALID_ARGUMENT", s.code == "NOT_FOUND", s.code == "FAILED_PRECONDITION", status == http.StatusNotFound,
+		strings.Contains(s.message, "mapped attribute exceeds"):
+		return auth.ErrMisconfigured
+	case s.code == "invalid_grant" && (isStale(s) || cannotGetKeys(s)):
+		return auth.ErrUnavailable
+	}
+	return auth.ErrDenied
+}
+
+// isStale finds the clocks apart: a token that was just issued has not expired.
+func isStale(s serviceError) bool { return strings.Contains(s.message, "is stale to sign-in") }
+
+// cannotGetKeys is the token service's trouble with the issuer's keys: it has not judged the token.
+func cannotGetKeys(s serviceError) bool {
+	return strings.Contains(s.message, "connecting to the given credential's issuer")
+}
+
+// takesAMoment tells answers that go away by themselves when a cluster or its keys are new.
+func takesAMoment(answer transport.Answer) bool {
+	return answer.Status == http.StatusBadRequest && cannotGetKeys(parseError(answer.Body))
+}
+
+// exchangeError explains why the token service gave no token.
+func (e *exchange) exchangeError(answer transport.Answer) *auth.Error {
+	err, s := classify(opExchange, answer, e.oidcToken)
+	err.Message = fmt.Sprintf("audience %q: %s", e.audience, err.Message)
+	if err.Remedy == "" {
+		err.Remedy = e.exchangeRemedy(s)
+	}
+	return err
+}
+
+// exchangeRemedy names the most frequent cause of each error.
+func (e *exchange) exchangeRemedy(s serviceError) string {
+	switch {
+	case s.code == "invalid_target":
+		return "check that pool and provider exist and are enabled, and that the project is given by its number; " +
+			"new ones take minutes"
+	case s.code == "invalid_request":
+		return fmt.Sprintf("check the annotation %q and the universe domain", WorkloadIdentityProviderAnnotation)
+	case s.code == "unauthorized_client":
+		return "change the provider's attribute condition so that it admits the ServiceAccount"
+	case s.code == "invalid_scope":
+		return "check WithScopes"
+	case strings.Contains(s.message, "audience in ID Token"):
+		return fmt.Sprintf("add %q to the allowed audiences of the workload identity provider", e.audience)
+	case strings.Contains(s.message, "issuer in ID Token"):
+		return "set the provider's issuer URI to that of the cluster, letter by letter"
+	case cannotGetKeys(s):
+		return "make the issuer's discovery document and keys public, or upload the cluster's current JWKS to the provider"
+	case strings.Contains(s.message, "verify the ID Token signature"):
+		return "upload the cluster's current JWKS to the provider"
+	case isStale(s):
+		return "check the clock of the cluster's control plane: Google finds a new token stale"
+	case strings.Contains(s.message, "mapped attribute exceeds"):
+		return "map a shorter attribute to google.subject, or shorten the names"
+	}
+	return ""
+}
+
+// impersonationError explains why a service account cannot be impersonated.
+func (e *exchange) impersonationError(operation string, answer transport.Answer, federated string) *auth.Error {
+	err, s := classify(operation, answer, e.oidcToken, federated)
+	err.Message = fmt.Sprintf("service account %q: %s", e.email, err.Message)
+	if err.Remedy == "" {
+		err.Remedy = e.impersonationRemedy(answer.Status, s)
+	}
+	return err
+}
+
+func (e *exchange) impersonationRemedy(status int, s serviceError) string {
+	switch {
+	case status == http.StatusForbidden && len(delegates(e.opts)) > 0:
+		return fmt.Sprintf("grant roles/iam.serviceAccountTokenCreator along the chain of delegates, and to %q on its first",
+			e.member)
+	case status == http.StatusForbidden:
+		return fmt.Sprintf("grant roles/iam.workloadIdentityUser on the service account to %q; new grants take minutes", e.member)
+	case status == http.StatusNotFound:
+		return fmt.Sprintf("create the service account, or correct the annotation %q", ServiceAccountAnnotation)
+	case strings.Contains(s.message, "lifetime"):
+		return "ask for at most an hour, or list the service account in " +
+			"constraints/iam.allowServiceAccountCredentialLifetimeExtension"
+	}
+	return ""
+}

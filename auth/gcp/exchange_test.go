@@ -1,0 +1,400 @@
+package gcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+func TestAnnotationsThatAreMalformed(t *testing.T) {
+	const id = gcp.WorkloadIdentityProviderAnnotation
+	w := newWorld(t)
+	for name, tc := range map[string]struct {
+		annotation, value, want string
+	}{
+		"empty":               {id, "", "empty"},
+		"project ID":          {id, strings.Replace(provider, number, "my-project", 1), `"my-project" is the project's ID; give its number`},
+		"no project":          {id, strings.Replace(provider, number, "", 1), "has to be a number"},
+		"leading zero":        {id, strings.Replace(provider, number, "0123", 1), "number"},
+		"pool only":           {id, pool, "names a pool; add /providers/<provider>"},
+		"a subject":           {id, pool + "/subject/x", "names a subject"},
+		"unexpanded":          {id, strings.Replace(provider, number, "${NUMBER}", 1), "${NUMBER}"},
+		"GKE's pool":          {id, "project.svc.id.goog", "pool of a GKE cluster"},
+		"provider of GKE's":   {id, strings.Replace(provider, "clusters", "project.svc.id.goog", 1), "pool of a GKE cluster"},
+		"a principal":         {id, principal("a", "b"), "IAM policy"},
+		"a location":          {id, strings.Replace(provider, "global", "europe-west1", 1), "global"},
+		"another universe":    {id, "//iam.s3nsapis.fr/" + provider, "iam.googleapis.com"},
+		"another host":        {id, "https://evil.example/" + provider, "evil.example"},
+		"look-alike host":     {id, "//iam.googleapis.com.evil.example/" + provider, "evil.example"},
+		"http":                {id, "http://iam.googleapis.com/" + provider, "scheme"},
+		"more after it":       {id, provider + "/x", "after the provider's ID"},
+		"final slash":         {id, provider + "/", "after the provider's ID"},
+		"upper case":          {id, strings.Replace(provider, "east", "East", 1), "lower-case"},
+		"dots":                {id, strings.Replace(provider, "east", "../..", 1), "after the provider's ID"},
+		"query":               {id, provider + "?x=y", "lower-case"},
+		"huge":                {id, strings.Repeat("x", 200_000), "xxx"},
+		"escape":              {id, "projects/\x1b[31m\n", `\x1b`},
+		"short pool":          {id, strings.Replace(provider, "clusters", "abc", 1), "4 to 32"},
+		"no e-mail":           {gcp.ServiceAccountAnnotation, "", "empty"},
+		"e-mail of a user":    {gcp.ServiceAccountAnnotation, "jane@example.com", "not to a service account"},
+		"member":              {gcp.ServiceAccountAnnotation, "serviceAccount:" + email("a"), "member of an IAM policy"},
+		"resource name":       {gcp.ServiceAccountAnnotation, "projects/p/serviceAccounts/" + email("a"), "resource name"},
+		"look-alike e-mail":   {gcp.ServiceAccountAnnotation, email("a") + ".evil.example", "not to a service account"},
+		"two at signs":        {gcp.ServiceAccountAnnotation, "a@" + email("b"), `"b@project"`},
+		"path":                {gcp.ServiceAccountAnnotation, "a/../../b@project.iam.gserviceaccount.com", "not an e-mail address"},
+		"method":              {gcp.ServiceAccountAnnotation, email("a") + ":signJwt", "not an e-mail address"},
+		"no project there":    {gcp.ServiceAccountAnnotation, "a@iam.gserviceaccount.com", "project is missing"},
+		"upper-case e-mail":   {gcp.ServiceAccountAnnotation, "App@project.iam.gserviceaccount.com", "lower-case"},
+		"upper-case domain":   {gcp.ServiceAccountAnnotation, "app@project.IAM.gserviceaccount.com", "lower case"},
+		"compute without no.": {gcp.ServiceAccountAnnotation, "project-compute@developer.gserviceaccount.com", "<project number>-compute"},
+		"percent":             {gcp.ServiceAccountAnnotation, "a%2fb@project.iam.gserviceaccount.com", "lower-case"},
+	} {
+		annotations := []string{tc.annotation, tc.value}
+		if tc.annotation == gcp.ServiceAccountAnnotation {
+			annotations = append(annotations, id, provider)
+		}
+		if err := w.client.Create(t.Context(), account("malformed", "app", annotations...)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.get(t, "malformed", "app")
+		t.Run(name, func(t *testing.T) {
+			checkError(t, err, auth.ErrMisconfigured, tc.annotation, tc.want, `"malformed/app"`)
+			if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 || len(err.Error()) > 1200 {
+				t.Errorf("%d calls, %d bytes of error", n, len(err.Error()))
+			}
+		})
+		if err := w.client.Delete(t.Context(), account("malformed", "app")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Prefixes that people copy along are no mistake.
+func TestProviderWithAPrefix(t *testing.T) {
+	for _, prefix := range []string{"//iam.googleapis.com/", "https://iam.googleapis.com/"} {
+		w := newWorld(t, account("tenant-a", "prefixed", gcp.WorkloadIdentityProviderAnnotation, prefix+provider))
+		if _, err := w.get(t, "tenant-a", "prefixed"); err != nil {
+			t.Errorf("%q: %v", prefix, err)
+		}
+	}
+}
+
+// Each refusal of the token service has a reason and says what to do (facts G1 to G9).
+func TestExchangeErrors(t *testing.T) {
+	other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://other.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		change func(*authtest.WorkloadIdentityProvider)
+		reason auth.Reason
+		want   []string
+	}{
+		"disabled": {func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true }, auth.ErrMisconfigured,
+			[]string{"invalid_target", "given by its number"}},
+		"other audiences": {func(p *authtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"x"} }, auth.ErrDenied,
+			[]string{"invalid_grant", `add "//iam.googleapis.com/` + provider}},
+		"other issuer": {func(p *authtest.WorkloadIdentityProvider) { p.Issuer = "https://issuer.example/" }, auth.ErrDenied,
+			[]string{"https://issuer.example/", "letter by letter"}},
+		"issuer not reachable": {func(p *authtest.WorkloadIdentityProvider) { p.Fetch = other.HTTPClient() }, auth.ErrUnavailable,
+			[]string{"connecting to the given credential's issuer", "JWKS"}},
+		"keys of another": {func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }, auth.ErrUnavailable,
+			[]string{"connecting to the given credential's issuer"}},
+		"condition": {func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }, auth.ErrDenied,
+			[]string{"unauthorized_client", "attribute condition"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			config := authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
+			tc.change(&config)
+			w.cloud.GCP().SetWorkloadIdentityProvider(provider, config)
+			_, err := w.get(t, "tenant-a", "app")
+			checkError(t, err, tc.reason, append(tc.want, "gcp: ", "exchange the ServiceAccount token", "HTTP 400")...)
+		})
+	}
+}
+
+func TestExchangeErrorsOfFaults(t *testing.T) {
+	w := newWorld(t)
+	for name, tc := range map[string]struct {
+		fault  authtest.Fault
+		reason auth.Reason
+		want   string
+	}{
+		"bad audience":    {authtest.Fault{Status: 400, Code: "invalid_request", Message: `Invalid value for "audience".`}, auth.ErrMisconfigured, "universe"},
+		"signature":       {authtest.Fault{Status: 400, Code: "invalid_grant", Message: "Unable to verify the ID Token signature."}, auth.ErrDenied, "current JWKS"},
+		"stale":           {authtest.Fault{Status: 400, Code: "invalid_grant", Message: "ID Token issued at 1 is stale to sign-in."}, auth.ErrUnavailable, "clock"},
+		"long subject":    {authtest.Fault{Status: 400, Code: "invalid_grant", Message: "The size of mapped attribute exceeds the 127 bytes limit."}, auth.ErrMisconfigured, "shorten"},
+		"new in 2030":     {authtest.Fault{Status: 400, Code: "invalid_moon", Message: "waning"}, auth.ErrDenied, "waning"},
+		"scope":           {authtest.Fault{Status: 400, Code: "invalid_scope", Message: "no"}, auth.ErrMisconfigured, "WithScopes"},
+		"internal":        {authtest.Fault{Status: 500, Message: "Internal error encountered."}, auth.ErrUnavailable, "HTTP 500"},
+		"throttled":       {authtest.Fault{Status: 429, Message: "Quota exceeded", RetryAfter: "42"}, auth.ErrThrottled, "HTTP 429"},
+		"HTML":            {authtest.Fault{Body: "<!DOCTYPE html><html>proxy login</html>"}, auth.ErrUnavailable, "not the JSON"},
+		"empty object":    {authtest.Fault{Body: "{}"}, auth.ErrUnavailable, "holds no token"},
+		"no expiry":       {authtest.Fault{Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "does not say when"},
+		"expired":         {authtest.Fault{Body: `{"access_token":"x","expires_in":-1}`}, auth.ErrUnavailable, "expired at"},
+		"for ever":        {authtest.Fault{Body: `{"access_token":"x","expires_in":99999999}`}, auth.ErrUnavailable, "later than any"},
+		"beyond time":     {authtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`}, auth.ErrUnavailable, "does not say when"},
+		"fraction":        {authtest.Fault{Body: `{"access_token":"x","expires_in":1e400}`}, auth.ErrUnavailable, ""},
+		"wrong type":      {authtest.Fault{Body: `{"access_token":"x","expires_in":3600,"token_type":"MAC"}`}, auth.ErrUnavailable, "MAC"},
+		"header in token": {authtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable, "no place"},
+		"redirect":        {authtest.Fault{Redirect: "https://evil.example/token"}, auth.ErrUnavailable, "redirect"},
+		"cut":             {authtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
+		"10 MB":           {authtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable, "larger than"},
+		"quotes token": {authtest.Fault{Rewrite: func(b []byte) []byte {
+			return []byte(strings.Replace(string(b), "ya29", "\\u000aya29", 1))
+		}}, auth.ErrUnavailable, "no place"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.fault.Service = "gcp-sts"
+			defer w.cloud.AddFault(tc.fault)()
+			_, err := w.get(t, "tenant-a", "direct")
+			checkError(t, err, tc.reason, tc.want)
+			if tc.fault.RetryAfter != "" && auth.RetryAfter(err) != 42*time.Second {
+				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
+			}
+			for _, call := range w.cloud.Log() {
+				if call.Host != "sts.googleapis.com" {
+					t.Errorf("asked %q", call.Host)
+				}
+			}
+		})
+	}
+}
+
+// A server that repeats the token in its error does not get it into ours.
+func TestErrorsHoldNoToken(t *testing.T) {
+	w := newWorld(t)
+	var sent string
+	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		if err := r.ParseForm(); err != nil {
+			return nil, err
+		}
+		sent = r.PostForm.Get("subject_token")
+		body, err := json.Marshal(map[string]string{"error": "e" + sent, "error_description": "bad token " + sent})
+		return answer(http.StatusBadRequest, string(body)), err
+	})}
+	_, err := w.get(t, "tenant-a", "direct", auth.WithHTTPClient(client))
+	checkError(t, err, auth.ErrDenied, "[redacted]")
+	if sent == "" || strings.Contains(err.Error(), sent) {
+		t.Errorf("the error holds the token: %v", err)
+	}
+}
+
+func TestTransientErrorsAreTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Status: 503, Times: 1})
+	w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Status: 400, Code: "invalid_grant", Message: "Error connecting to the given credential's issuer.", Times: 1})
+	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Status: 500, Times: 1})
+	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Cut: true, Times: 1})
+	if _, err := w.get(t, "tenant-a", "app"); err != nil {
+		t.Error(err)
+	}
+	if sts, iam := w.cloud.Calls("gcp-sts", ""), w.cloud.Calls("iamcredentials", ""); sts != 3 || iam != 3 {
+		t.Errorf("%d and %d calls", sts, iam)
+	}
+}
+
+// The token service answers with an internal error to a token that ends at once, so it is not sent (facts G13).
+func TestSubjectTokenThatEnds(t *testing.T) {
+	w := newWorld(t)
+	sa := account("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, provider)
+	for lifetime, ok := range map[time.Duration]bool{50 * time.Second: false, 70 * time.Second: true} {
+		token, err := w.issuer.Sign(w.issuer.Claims(sa, []string{"//iam.googleapis.com/" + provider}, lifetime))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.cloud.Calls("", "")
+		_, err = auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()),
+			auth.WithSubjectToken(auth.NewStaticTokenSource(token), *sa))
+		if ok != (err == nil) || ok != (w.cloud.Calls("", "") > before) {
+			t.Errorf("with %s left: %v, %d calls", lifetime, err, w.cloud.Calls("", "")-before)
+		}
+		if !ok {
+			checkError(t, err, auth.ErrUnavailable, "less than 1m0s left")
+		}
+	}
+	for name, token := range map[string]string{"nothing": "", "no JWT": "ya29.opaque", "no exp": "eyJhbGciOiJub25lIn0.e30.x"} {
+		if _, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), token, *sa, &auth.Options{HTTPClient: w.cloud.Client()}); err == nil {
+			t.Errorf("%s was exchanged", name)
+		}
+	}
+}
+
+func TestImpersonationErrors(t *testing.T) {
+	w := newWorld(t, account("tenant-a", "gone", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("gone")))
+	_, err := w.get(t, "tenant-a", "gone")
+	checkError(t, err, auth.ErrMisconfigured, "Gaia id not found", gcp.ServiceAccountAnnotation, "NOT_FOUND")
+	for name, tc := range map[string]struct {
+		body   string
+		status int
+		reason auth.Reason
+		want   string
+	}{
+		"API off": {`{"error":{"code":403,"message":"IAM Service Account Credentials API has not been used in project 1 before or it is disabled.","status":"PERMISSION_DENIED",` +
+			`"details":[{"@type":"type.googleapis.com/google.rpc.Help"},{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"SERVICE_DISABLED","domain":"googleapis.com"}]}}`,
+			403, auth.ErrMisconfigured, "gcloud services enable"},
+		"lifetime":         {`{"error":{"code":400,"message":"can not have lifetimes of more than 1 hour.","status":"INVALID_ARGUMENT"}}`, 400, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension"},
+		"quota":            {`{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED"}}`, 429, auth.ErrThrottled, ""},
+		"HTML of a proxy":  {"<html>403</html>", 403, auth.ErrUnavailable, "none of the service"},
+		"nothing":          {"", 404, auth.ErrUnavailable, ""},
+		"error of a list":  {`{"error":[1]}`, 400, auth.ErrUnavailable, ""},
+		"no reason":        {`{"error":{"code":403,"status":"PERMISSION_DENIED"}}`, 403, auth.ErrDenied, "no reason"},
+		"token that ended": {`{"accessToken":"x","expireTime":"2001-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "expired at"},
+		"bad time":         {`{"accessToken":"x","expireTime":"tomorrow"}`, 200, auth.ErrUnavailable, "not the JSON"},
+		"no time":          {`{"accessToken":"x"}`, 200, auth.ErrUnavailable, "does not say when"},
+		"no token":         {`{"expireTime":"2099-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "holds no token"},
+		"far away":         {`{"accessToken":"x","expireTime":"2999-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "later than any"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := w.cloud.Client().Transport
+			client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Host != "iamcredentials.googleapis.com" {
+					return cloud.RoundTrip(r)
+				}
+				return answer(tc.status, tc.body), nil
+			})}
+			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
+			checkError(t, err, tc.reason, tc.want)
+		})
+	}
+}
+
+// Whatever hangs, the caller leaves at once when its context ends.
+func TestCancel(t *testing.T) {
+	for _, service := range []string{"gcp-sts", "iamcredentials", "gcp-metadata"} {
+		w := newWorld(t)
+		w.inGKE()
+		w.cloud.AddFault(authtest.Fault{Service: service, Hang: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		done, name := make(chan time.Time, 1), "app"
+		if service == "gcp-metadata" {
+			name = "gke"
+		}
+		go func() {
+			_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, w.options("tenant-a", name)...)
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
+				t.Errorf("%s: %v", service, err)
+			}
+			done <- time.Now()
+		}()
+		waitFor(t, func() bool { return w.cloud.Calls(service, "") > 0 })
+		start := time.Now()
+		cancel()
+		if took := (<-done).Sub(start); took > 100*time.Millisecond {
+			t.Errorf("%s: left after %s", service, took)
+		}
+	}
+}
+
+func waitFor(t *testing.T, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal("the test has ended")
+		}
+	}
+}
+
+func TestUniverse(t *testing.T) {
+	const universe = "s3nsapis.fr"
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	cloud.GCP().SetUniverseDomain(universe)
+	cloud.GCP().SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	cloud.GCP().SetServiceAccount("app@project.s3ns.iam.gserviceaccount.com", authtest.GCPServiceAccount{
+		WorkloadIdentityUsers: []string{strings.Replace(principal("tenant-a", "app"), "googleapis.com", universe, 1)}})
+	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(account("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
+		"//iam.s3nsapis.fr/"+provider, gcp.ServiceAccountAnnotation, "app@project.s3ns.iam.gserviceaccount.com"))}
+	p := &gcp.Provider{UniverseDomain: universe}
+	if _, err := w.getFrom(t, p, "tenant-a", "app"); err != nil {
+		t.Fatal(err)
+	}
+	for i, host := range []string{"sts." + universe, "iamcredentials." + universe} {
+		if got := cloud.Log()[i].Host; got != host {
+			t.Errorf("call %d goes to %q", i, got)
+		}
+	}
+	for _, bad := range []string{"com", "evil.example/", "evil.example:443", "user@evil.example", "evil.example#", "10.0.0.1", "Googleapis.com", "a..b", ".a.b", "a.b.", " a.b", "a.b?", strings.Repeat("a.", 200) + "b"} {
+		_, err := w.getFrom(t, &gcp.Provider{UniverseDomain: bad}, "tenant-a", "app")
+		checkError(t, err, auth.ErrMisconfigured, "universe domain")
+	}
+}
+
+func TestSTSEndpoint(t *testing.T) {
+	w := newWorld(t)
+	for endpoint, host := range map[string]string{
+		"https://sts.googleapis.com":                       "sts.googleapis.com",
+		"https://sts.googleapis.com/":                      "sts.googleapis.com",
+		"https://sts.googleapis.com/v1/token":              "sts.googleapis.com",
+		"https://sts.googleapis.com:443":                   "sts.googleapis.com",
+		"https://sts.europe-west1.rep.googleapis.com":      "sts.europe-west1.rep.googleapis.com",
+		"https://sts-mine.p.googleapis.com":                "sts-mine.p.googleapis.com",
+		"http://sts.googleapis.com":                        "",
+		"https://sts.googleapis.com.evil.example":          "",
+		"https://evilsts.googleapis.com":                   "",
+		"https://sts.googleapis.com@evil.example":          "",
+		"https://sts.googleapis.com:8443":                  "",
+		"https://sts.googleapis.com/v2/token":              "",
+		"https://sts.googleapis.com?x=y":                   "",
+		"https://sts.googleapis.com#x":                     "",
+		"https://sts.googleapis.com\\.evil.example":        "",
+		"https://sts.evil.example.rep.googleapis.com":      "",
+		"https://storage.googleapis.com":                   "",
+		"https://sts.p.googleapis.com":                     "",
+		"https://evil.example/https://sts.googleapis.com/": "",
+		"//sts.googleapis.com":                             "",
+	} {
+		before := len(w.cloud.Log())
+		_, err := w.get(t, "tenant-a", "direct", auth.WithSTSEndpoint(endpoint))
+		if host == "" {
+			checkError(t, err, auth.ErrMisconfigured, "STS endpoint")
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", endpoint, err)
+		} else if calls := w.cloud.Log()[before:]; len(calls) != 1 || calls[0].Host != host {
+			t.Errorf("%q: %+v", endpoint, calls)
+		}
+	}
+	p := &gcp.Provider{AllowedSTSHosts: []string{"sts.corp.example:8443"}}
+	if err := p.ValidateOptions(&auth.Options{STSEndpoint: "https://sts.corp.example:8443"}); err != nil {
+		t.Error(err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answer(status int, body string) *http.Response {
+	w := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	w.Body = http.NoBody
+	if body != "" {
+		w.Body = readCloser{strings.NewReader(body)}
+	}
+	return w
+}
+
+type readCloser struct{ *strings.Reader }
+
+func (readCloser) Close() error { return nil }

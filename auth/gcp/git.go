@@ -1,0 +1,41 @@
+package gcp
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/gcpname"
+)
+
+var _ auth.GitCredentialsProvider = (*Provider)(nil)
+
+// gitUser is the user name that goes with an access token: the server takes the identity from the token.
+const gitUser = "oauth2accesstoken"
+
+// ParseGitRepository makes sure that the URL is that of a repository of Secure Source Manager,
+// https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>.
+func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
+	host := strings.ToLower(gitURL.Hostname())
+	if port := gitURL.Port(); gitURL.Scheme != "https" || port != "" && port != "443" || !gcpname.IsGitHost(host) {
+		return "", misconfigured("use https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>",
+			"%.300q is not a Git host of Secure Source Manager", gitURL.Host)
+	}
+	return ProviderName, nil
+}
+
+// GetAccessTokenOptionsForGitRepository adds nothing: the default scopes suffice.
+func (*Provider) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([]auth.Option, error) {
+	return nil, nil
+}
+
+// NewGitCredentials makes a password of the access token. It ends with that.
+func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
+) (*auth.GitCredentials, error) {
+	token, err := FromToken(accessToken)
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewGitBasicCredentials(gitUser, token.AccessToken(), token.ExpiresAt()), nil
+}

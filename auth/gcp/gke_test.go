@@ -1,0 +1,202 @@
+package gcp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+const stsAudience = "identitynamespace:project.svc.id.goog:https://container.googleapis.com/v1/projects/project/locations/europe-west1/clusters/prod"
+
+func TestInGKE(t *testing.T) {
+	w := newWorld(t, account("tenant-a", "member", gcp.ServiceAccountAnnotation, email("tenant-c")))
+	w.inGKE()
+	w.cloud.GCP().SetServiceAccount(email("tenant-c"), authtest.GCPServiceAccount{
+		WorkloadIdentityUsers: []string{"serviceAccount:project.svc.id.goog[tenant-a/member]"}})
+	p := &gcp.Provider{}
+	for range 2 {
+		token, err := w.getFrom(t, p, "tenant-a", "gke")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := w.cloud.GCP().Identity(token.AccessToken())
+		want := "principal://iam.googleapis.com/projects/" + number + "/locations/global/workloadIdentityPools/project.svc.id.goog/subject/ns/tenant-a/sa/gke"
+		if !slices.Contains(id.Members, want) {
+			t.Errorf("got the token of %+v", id)
+		}
+	}
+	token, err := w.getFrom(t, p, "tenant-a", "member")
+	if err != nil || token.ServiceAccountEmail() != email("tenant-c") {
+		t.Errorf("got %v, %v", token, err)
+	}
+	if n := w.cloud.Calls("gcp-metadata", ""); n != 3 {
+		t.Errorf("the metadata server was asked %d times for three values", n)
+	}
+	for _, call := range w.cloud.Log() {
+		if call.Service == "gcp-sts" && call.Parameters["audience"] != stsAudience {
+			t.Errorf("audience %q", call.Parameters["audience"])
+		}
+	}
+	w.cloud.GCP().SetServiceAccount(email("tenant-c"), authtest.GCPServiceAccount{})
+	_, err = w.getFrom(t, p, "tenant-a", "member")
+	checkError(t, err, auth.ErrDenied, `"serviceAccount:project.svc.id.goog[tenant-a/member]"`)
+}
+
+func TestOutsideGKE(t *testing.T) {
+	w := newWorld(t)
+	p := &gcp.Provider{}
+	_, err := w.getFrom(t, p, "tenant-a", "gke")
+	checkError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
+	// A virtual machine that is no node.
+	w.cloud.GCP().SetMetadata(&authtest.GCPMetadata{ProjectID: "project"})
+	_, err = w.getFrom(t, p, "tenant-a", "gke")
+	checkError(t, err, auth.ErrMisconfigured, "cluster-location")
+	// What has failed is not remembered.
+	w.inGKE()
+	if _, err := w.getFrom(t, p, "tenant-a", "gke"); err != nil {
+		t.Error(err)
+	}
+	if n := w.issuer.TokenRequests(); n != 1 {
+		t.Errorf("%d tokens were requested", n)
+	}
+}
+
+func TestMetadataThatCannotBeUsed(t *testing.T) {
+	w := newWorld(t)
+	w.inGKE()
+	for name, tc := range map[string]struct {
+		fault  authtest.Fault
+		reason auth.Reason
+	}{
+		"throttled":      {authtest.Fault{Status: 429, RetryAfter: "30"}, auth.ErrThrottled},
+		"down":           {authtest.Fault{Status: 500, Message: "GKE Metadata Server: Internal Server Error"}, auth.ErrUnavailable},
+		"cut":            {authtest.Fault{Cut: true}, auth.ErrUnavailable},
+		"empty":          {authtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable},
+		"HTML":           {authtest.Fault{Body: "<html>hotspot login</html>"}, auth.ErrUnavailable},
+		"path in it":     {authtest.Fault{Rewrite: func([]byte) []byte { return []byte("a/../b") }}, auth.ErrUnavailable},
+		"another origin": {authtest.Fault{Rewrite: func([]byte) []byte { return []byte("x:https://evil.example") }}, auth.ErrUnavailable},
+		"10 MB":          {authtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable},
+		"redirect":       {authtest.Fault{Redirect: "http://evil.example/"}, auth.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.fault.Service = "gcp-metadata"
+			defer w.cloud.AddFault(tc.fault)()
+			_, err := w.get(t, "tenant-a", "gke")
+			checkError(t, err, tc.reason)
+			if n := w.cloud.Calls("gcp-sts", ""); n != 0 {
+				t.Errorf("%d exchanges", n)
+			}
+		})
+	}
+}
+
+// Whoever waits for what another has asked for leaves with his own context, and takes over if the other gives up.
+func TestMetadataIsAskedForOnce(t *testing.T) {
+	w := newWorld(t)
+	w.inGKE()
+	end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Hang: true})
+	p := &gcp.Provider{}
+	first, leaveFirst := context.WithCancel(t.Context())
+	second, leaveSecond := context.WithCancel(t.Context())
+	third := t.Context()
+	ask := func(ctx context.Context) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.GetAudiences(ctx, *account("tenant-a", "gke"), &auth.Options{HTTPClient: w.cloud.Client()})
+			done <- err
+		}()
+		return done
+	}
+	one := ask(first)
+	waitFor(t, func() bool { return w.cloud.Calls("gcp-metadata", "") == 1 })
+	two, three := ask(second), ask(third)
+	leaveSecond()
+	if err := <-two; !errors.Is(err, context.Canceled) {
+		t.Errorf("the second got %v", err)
+	}
+	if n := w.cloud.Calls("gcp-metadata", ""); n != 1 {
+		t.Errorf("%d calls while one is under way", n)
+	}
+	end()
+	leaveFirst()
+	if err := <-one; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first got %v", err)
+	}
+	if err := <-three; err != nil {
+		t.Errorf("the third got %v", err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := <-ask(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.cloud.Calls("gcp-metadata", ""); n != 4 {
+		t.Errorf("%d calls: one that hung and three that did not are wanted", n)
+	}
+}
+
+// Outside GKE those who ask at the same time get the same answer, not one after the other.
+func TestMetadataFailureIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		release := make(chan struct{})
+		opts := &auth.Options{HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			calls.Add(1)
+			<-release
+			return answer(http.StatusForbidden, "no"), nil
+		})}}
+		p := &gcp.Provider{}
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				_, err := p.GetAudiences(t.Context(), *account("tenant-a", "gke"), opts)
+				if !errors.Is(err, auth.ErrDenied) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(release)
+		wg.Wait()
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// No proxy ever stands between the program and the metadata server, and GCE_METADATA_HOST names another one.
+func TestMetadataWithoutAProxy(t *testing.T) {
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
+		t.Setenv(name, "http://127.0.0.1:1")
+	}
+	t.Setenv("NO_PROXY", "")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Metadata-Flavor", "Google")
+		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+		_, _ = w.Write([]byte(map[string]string{"project-id": "p1", "cluster-location": "us-central1", "cluster-name": "c1"}[name]))
+	}))
+	defer server.Close()
+	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
+	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), *account("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
+		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
+			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
+		}
+	}
+}

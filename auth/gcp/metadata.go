@@ -1,0 +1,225 @@
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const (
+	opMetadata = "ask the metadata server about the GKE cluster"
+
+	metadataHost = "metadata.google.internal"
+	metadataPath = "/computeMetadata/v1/"
+	// metadataHostVariable names another host, as in Google's libraries.
+	metadataHostVariable = "GCE_METADATA_HOST"
+	metadataDialTimeout  = 2 * time.Second
+	metadataTimeout      = 5 * time.Second
+)
+
+// metadataClient asks the metadata server. No proxy applies to it: it would answer for the proxy's machine.
+type metadataClient struct {
+	once   sync.Once
+	client *http.Client
+}
+
+func (m *metadataClient) httpClient(p *Provider, opts *auth.Options) (*http.Client, error) {
+	if opts.HTTPClient != nil {
+		return p.transports.For(opts.HTTPClient, nil)
+	}
+	m.once.Do(func() {
+		direct := &http.Transport{
+			DialContext:     (&net.Dialer{Timeout: metadataDialTimeout}).DialContext,
+			IdleConnTimeout: metadataTimeout, // it is asked once an hour
+		}
+		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.Bounded(direct)}
+	})
+	return m.client, nil
+}
+
+// get returns what the metadata server has at a path. An answer that is not from a metadata server is not taken for one.
+func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Options, operation, path string,
+) (transport.Answer, error) {
+	client, err := m.httpClient(p, opts)
+	if err != nil {
+		return transport.Answer{}, err
+	}
+	host := os.Getenv(metadataHostVariable)
+	if host == "" {
+		host = metadataHost
+	}
+	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // whoever runs the controller names the host
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Metadata-Flavor", "Google")
+		return req, nil
+	}, isNotFound)
+	switch {
+	case err != nil:
+		return answer, unreachable(operation, err)
+	case answer.Status != http.StatusOK:
+		return answer, metadataError(operation, path, answer)
+	case answer.Header.Get("Metadata-Flavor") != "Google":
+		return answer, unavailable(operation, "", "what answers at %q is not a metadata server", host)
+	}
+	return answer, nil
+}
+
+// isNotFound is what the metadata server of GKE answers in the first seconds of a pod, too.
+func isNotFound(answer transport.Answer) bool { return answer.Status == http.StatusNotFound }
+
+// metadataError takes the reason from the text, which is all there is.
+func metadataError(operation, path string, answer transport.Answer) *auth.Error {
+	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
+		Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+	text := string(answer.Body)
+	switch {
+	case answer.Status == http.StatusTooManyRequests:
+		e.Reason, e.Message = auth.ErrThrottled, "the metadata server asks to slow down"
+	case answer.Status == http.StatusForbidden, strings.Contains(text, "IAM returned 4"):
+		e.Reason = auth.ErrDenied
+	case answer.Status == http.StatusNotFound:
+		e.Reason = auth.ErrMisconfigured
+	}
+	if strings.HasPrefix(text, "Unable to generate access token") {
+		e.Message = redact.Text(text)
+		e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or remove " +
+			"its annotation"
+	}
+	return e
+}
+
+// gkeCluster is the GKE cluster that the program runs in.
+type gkeCluster struct {
+	project     string
+	audiences   [1]string // of ServiceAccount tokens: the workload identity pool
+	stsAudience string
+}
+
+func (c *gkeCluster) pool() string { return c.audiences[0] }
+
+// clusterLoader learns the cluster on first need. A failure is not remembered, and nobody waits longer than his own context
+// for what somebody else has asked for.
+type clusterLoader struct {
+	loaded atomic.Pointer[gkeCluster]
+
+	mu     sync.Mutex
+	flight *clusterFlight
+}
+
+// clusterFlight is one try. Its result is set before done is closed: neither error nor given up means that it went well.
+type clusterFlight struct {
+	done    chan struct{}
+	err     error
+	givenUp bool // the context of whoever asked has ended
+}
+
+func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
+	l := &p.cluster
+	for {
+		if c := l.loaded.Load(); c != nil {
+			return c, nil
+		}
+		flight, mine := l.join()
+		if mine {
+			return p.learnCluster(ctx, opts, flight)
+		}
+		select {
+		case <-flight.done:
+		case <-ctx.Done():
+			return nil, unreachable(opMetadata, ctx.Err())
+		}
+		// If whoever has asked has given up, it is the next one's turn. What went wrong otherwise is for all who waited.
+		if flight.err != nil && !flight.givenUp {
+			return nil, flight.err
+		}
+	}
+}
+
+// join returns the try that is under way, or a new one for the caller to make.
+func (l *clusterLoader) join() (flight *clusterFlight, mine bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flight != nil {
+		return l.flight, false
+	}
+	l.flight = &clusterFlight{done: make(chan struct{})}
+	return l.flight, true
+}
+
+func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight *clusterFlight) (*gkeCluster, error) {
+	l := &p.cluster
+	defer func() {
+		flight.givenUp = ctx.Err() != nil
+		l.mu.Lock()
+		l.flight = nil
+		l.mu.Unlock()
+		close(flight.done)
+	}()
+	c, err := p.loadCluster(ctx, opts)
+	flight.err = outsideGKE(err)
+	if err == nil {
+		l.loaded.Store(c)
+	}
+	return c, flight.err
+}
+
+func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
+	var values [3]string
+	paths := [...]string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"}
+	for i, path := range paths {
+		answer, err := p.metadata.get(ctx, p, opts, opMetadata, path)
+		if err != nil {
+			return nil, err
+		}
+		values[i] = strings.TrimSpace(string(answer.Body))
+	}
+	project, location, name := values[0], values[1], values[2]
+	switch {
+	case !gcpname.ValidProject(project):
+		return nil, unavailable(opMetadata, "", "the metadata server gives %.100q as the project's ID", project)
+	case !gcpname.ValidLocation(location):
+		return nil, unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's location", location)
+	case !gcpname.ValidClusterName(name):
+		return nil, unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's name", name)
+	}
+	c := &gkeCluster{project: project, audiences: [1]string{project + ".svc.id.goog"}}
+	c.stsAudience = "identitynamespace:" + c.pool() + ":https://container." + p.universe() + "/v1/projects/" + project +
+		"/locations/" + location + "/clusters/" + name
+	return c, nil
+}
+
+// outsideGKE says what to do where there is no cluster to ask about. A name that does not exist tells that for sure;
+// anything else may pass.
+func outsideGKE(err error) error {
+	var known *auth.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) && dns.IsNotFound {
+		known.Reason = auth.ErrMisconfigured
+	}
+	if known.Remedy == "" {
+		known.Remedy = fmt.Sprintf("outside GKE set the annotation %q on the ServiceAccount", WorkloadIdentityProviderAnnotation)
+	}
+	return known
+}
+
+// query appends parameters to a path of the metadata server.
+func query(path string, values url.Values) string { return path + "?" + values.Encode() }

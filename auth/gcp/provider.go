@@ -1,0 +1,149 @@
+package gcp
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// ProviderName is the name by which users pick this provider.
+const ProviderName = "gcp"
+
+// Annotations of the ServiceAccount.
+const (
+	// ServiceAccountAnnotation is the e-mail address of the service account to impersonate. It is GKE's. Without it, access
+	// is that of the Kubernetes ServiceAccount itself, as a principal of the workload identity pool.
+	ServiceAccountAnnotation = "iam.gke.io/gcp-service-account"
+	// WorkloadIdentityProviderAnnotation is the provider in a workload identity pool that trusts the cluster,
+	// projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>. Required outside GKE.
+	WorkloadIdentityProviderAnnotation = "gcp.auth.fluxcd.io/workload-identity-provider"
+)
+
+// Provider implements auth.Provider for Google Cloud. The zero value is ready for use. It keeps connections and what it has
+// learned about its surroundings, so share one in the whole controller. It is safe for concurrent use if its fields are not
+// changed any more.
+type Provider struct {
+	// UniverseDomain is the domain of the cloud's services. Empty: googleapis.com, Google's own cloud.
+	UniverseDomain string
+	// AllowExtendedLifetime lets WithLifetime ask for up to twelve hours. The organization policy
+	// constraints/iam.allowServiceAccountCredentialLifetimeExtension has to list the service accounts.
+	AllowExtendedLifetime bool
+	// AllowedSTSHosts are hosts, with the port if it is not 443, that auth.WithSTSEndpoint may name besides those of the
+	// universe. They get to see the tokens of ServiceAccounts.
+	AllowedSTSHosts []string
+
+	transports transport.Pool
+	metadata   metadataClient
+	cluster    clusterLoader
+}
+
+var (
+	_ auth.Provider            = (*Provider)(nil)
+	_ auth.OptionsValidator    = (*Provider)(nil)
+	_ auth.CacheKeyContributor = (*Provider)(nil)
+)
+
+// GetName returns ProviderName.
+func (*Provider) GetName() string { return ProviderName }
+
+func (p *Provider) universe() string {
+	if p.UniverseDomain == "" {
+		return gcpname.DefaultUniverse
+	}
+	return p.UniverseDomain
+}
+
+// ValidateOptions refuses a universe and an STS endpoint that are none, and options that contradict each other.
+func (p *Provider) ValidateOptions(opts *auth.Options) error {
+	if p.UniverseDomain != "" && !gcpname.ValidUniverse(p.UniverseDomain) {
+		return misconfigured("set Provider.UniverseDomain to one such as googleapis.com",
+			"%.100q is not a universe domain", p.UniverseDomain)
+	}
+	if opts.STSEndpoint != "" {
+		if _, err := p.stsURL(opts); err != nil {
+			return err
+		}
+	}
+	for _, scope := range opts.Scopes {
+		if !validScope(scope) {
+			return misconfigured("use one such as https://www.googleapis.com/auth/cloud-platform", "%.100q is not a scope", scope)
+		}
+	}
+	return p.validateOwnOptions(opts)
+}
+
+// AddToCacheKey implements auth.CacheKeyContributor.
+func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, opts *auth.Options) {
+	key.Add("gcpUniverse", p.UniverseDomain)
+	if sa != nil {
+		// The audience of the exchange follows from it, even if the caller chose that of the ServiceAccount's token.
+		key.Add("gcpProvider", sa.Annotations[WorkloadIdentityProviderAnnotation])
+	}
+	addOptionsToKey(key, opts)
+}
+
+// GetAudiences returns the full resource name of the provider that WorkloadIdentityProviderAnnotation names, or without that
+// the workload identity pool of the GKE cluster, which it asks the metadata server for once.
+func (p *Provider) GetAudiences(ctx context.Context, sa corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
+		w, err := p.workloadIdentityProvider(&sa)
+		if err != nil {
+			return nil, err
+		}
+		return []string{p.resourceName(w)}, nil
+	}
+	cluster, err := p.gkeCluster(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.audiences[:], nil
+}
+
+// resourceName is the audience by which the security token service knows a provider.
+func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
+	return "//iam." + p.universe() + "/" + w.Name
+}
+
+// GetIdentity returns the e-mail address of the service account to impersonate, "" if there is none.
+func (p *Provider) GetIdentity(sa corev1.ServiceAccount, opts *auth.Options) (string, error) {
+	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
+		if _, err := p.workloadIdentityProvider(&sa); err != nil {
+			return "", err
+		}
+	}
+	email, ok := sa.Annotations[ServiceAccountAnnotation]
+	if !ok {
+		return "", needsImpersonation(opts)
+	}
+	if err := gcpname.CheckServiceAccountEmail(email); err != nil {
+		return "", misconfigured("set it to <name>@<project>.iam.gserviceaccount.com",
+			"the annotation %q is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation, err, email)
+	}
+	return email, nil
+}
+
+func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount) (gcpname.WorkloadIdentityProvider, error) {
+	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
+	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
+	if err != nil {
+		return w, misconfigured("set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
+			"the annotation %q is not the name of a workload identity provider: %v: %.300q",
+			WorkloadIdentityProviderAnnotation, err, name)
+	}
+	return w, nil
+}
+
+func misconfigured(remedy, format string, args ...any) *auth.Error {
+	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+		Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+func unavailable(operation, remedy, format string, args ...any) *auth.Error {
+	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
+		Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}

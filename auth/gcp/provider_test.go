@@ -1,0 +1,314 @@
+package gcp_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	number   = "123456789012"
+	pool     = "projects/" + number + "/locations/global/workloadIdentityPools/clusters"
+	provider = pool + "/providers/east"
+)
+
+func principal(namespace, name string) string {
+	return "principal://iam.googleapis.com/" + pool + "/subject/system:serviceaccount:" + namespace + ":" + name
+}
+
+func email(tenant string) string { return tenant + "@project.iam.gserviceaccount.com" }
+
+// world is a cluster with two tenants, and a cloud whose pool trusts it. In each tenant, the ServiceAccount app impersonates
+// a service account, and the ServiceAccount direct does not.
+type world struct {
+	issuer *authtest.Issuer
+	cloud  *authtest.Cloud
+	client client.Client
+}
+
+func account(namespace, name string, annotations ...string) *corev1.ServiceAccount {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}}
+	for i := 0; i < len(annotations); i += 2 {
+		sa.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return sa
+}
+
+func newWorld(t testing.TB, more ...client.Object) *world {
+	t.Helper()
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	cloud.GCP().SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	objs := append([]client.Object{}, more...)
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		cloud.GCP().SetServiceAccount(email(tenant), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
+		objs = append(objs,
+			account(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email(tenant)),
+			account(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, provider),
+			account(tenant, "gke"))
+	}
+	return &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
+}
+
+// inGKE has the metadata server answer, and the project's own pool trust the cluster.
+func (w *world) inGKE() {
+	w.cloud.GCP().SetMetadata(&authtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1", ClusterName: "prod", Email: email("controller")})
+	w.cloud.GCP().SetGKEIdentityNamespace("project", number, "europe-west1", "prod", w.issuer.URL(), w.issuer.HTTPClient())
+}
+
+func object(namespace string) cache.InvolvedObject {
+	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
+}
+
+func (w *world) options(namespace, name string, more ...auth.Option) []auth.Option {
+	return append([]auth.Option{
+		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
+		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.cloud.Client()),
+	}, more...)
+}
+
+func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
+	t.Helper()
+	return w.getFrom(t, &gcp.Provider{}, namespace, name, more...)
+}
+
+func (w *world) getFrom(t testing.TB, p *gcp.Provider, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), p, w.options(namespace, name, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	return gcp.FromToken(token)
+}
+
+func newCache(t testing.TB) *cache.TokenCache {
+	t.Helper()
+	tokens, err := cache.NewTokenCache(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tokens.Close)
+	return tokens
+}
+
+func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
+	t.Helper()
+	if !errors.Is(err, reason) {
+		t.Fatalf("got %v, want reason %q", err, reason)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the message lacks %s: %v", w, err)
+		}
+	}
+	if strings.Contains(err.Error(), "eyJ") || strings.Contains(err.Error(), "ya29") {
+		t.Errorf("the message holds a token: %v", err)
+	}
+}
+
+func TestServiceAccountActsItself(t *testing.T) {
+	w := newWorld(t)
+	token, err := w.get(t, "tenant-a", "direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := w.cloud.GCP().Identity(token.AccessToken())
+	if id.Subject != "system:serviceaccount:tenant-a:direct" || !slices.Contains(id.Members, principal("tenant-a", "direct")) || id.Email != "" {
+		t.Errorf("got the token of %+v", id)
+	}
+	if want := []string{"https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"}; !slices.Equal(id.Scopes, want) {
+		t.Errorf("scopes %q", id.Scopes)
+	}
+	if token.ServiceAccountEmail() != "" || token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute {
+		t.Errorf("token %v of %q lives for %s", token, token.ServiceAccountEmail(), token.GetDuration())
+	}
+	calls := w.cloud.Log()
+	if len(calls) != 1 || calls[0].Host != "sts.googleapis.com" || calls[0].Parameters["audience"] != "//iam.googleapis.com/"+provider {
+		t.Errorf("calls: %+v", calls)
+	}
+}
+
+func TestServiceAccountImpersonates(t *testing.T) {
+	w := newWorld(t)
+	token, err := w.get(t, "tenant-a", "app", auth.WithScopes("https://www.googleapis.com/auth/devstorage.read_only"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := w.cloud.GCP().Identity(token.AccessToken())
+	if id.Email != email("tenant-a") || token.ServiceAccountEmail() != id.Email || !id.Expiration.Equal(token.ExpiresAt()) {
+		t.Errorf("got the token of %+v", id)
+	}
+	if !slices.Equal(id.Scopes, []string{"https://www.googleapis.com/auth/devstorage.read_only"}) {
+		t.Errorf("scopes %q", id.Scopes)
+	}
+	// The token that goes to IAM needs a scope for that.
+	if scope := w.cloud.Log()[0].Parameters["scope"]; scope != "https://www.googleapis.com/auth/cloud-platform" {
+		t.Errorf("the federated token has the scope %q", scope)
+	}
+}
+
+func TestScopesOfTheCaller(t *testing.T) {
+	w := newWorld(t)
+	token, err := w.get(t, "tenant-a", "direct", auth.WithScopes("https://a.example/1", "https://a.example/2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := w.cloud.GCP().Identity(token.AccessToken()); !slices.Equal(id.Scopes, []string{"https://a.example/1", "https://a.example/2"}) {
+		t.Errorf("scopes %q", id.Scopes)
+	}
+	for _, bad := range []string{"a b", "a,b", "a\n", `a"`, "\x00", "ä"} {
+		_, err := w.get(t, "tenant-a", "direct", auth.WithScopes(bad))
+		checkError(t, err, auth.ErrMisconfigured, "is not a scope")
+	}
+}
+
+// What tenant B writes on his ServiceAccount gets him nothing of A's: IAM goes by the principal.
+func TestTenantCopiesAnnotations(t *testing.T) {
+	w := newWorld(t, account("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-a")))
+	tokens := newCache(t)
+	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
+	checkError(t, err, auth.ErrDenied, `gcp: ServiceAccount "tenant-b/thief"`, email("tenant-a"), "PERMISSION_DENIED", "HTTP 403",
+		principal("tenant-b", "thief"), "roles/iam.workloadIdentityUser")
+	_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-b")), auth.WithOwner(object("tenant-b")))
+	checkError(t, err, auth.ErrDenied, `"tenant-b"`)
+}
+
+// A token that is cached costs nothing, and what shapes it splits the cache.
+func TestCache(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.GCP().SetServiceAccount(email("tenant-a"), authtest.GCPServiceAccount{
+		WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, TokenCreators: []string{"serviceAccount:" + email("between")}})
+	w.cloud.GCP().SetServiceAccount(email("between"), authtest.GCPServiceAccount{TokenCreators: []string{principal("tenant-a", "app")}})
+	p, tokens := &gcp.Provider{}, newCache(t)
+	policy := auth.WithPolicy(auth.Policy{Audiences: []string{"https://a.example", "https://b.example"}})
+	get := func(more ...auth.Option) {
+		t.Helper()
+		opts := w.options("tenant-a", "app", append(more, policy, auth.WithCache(tokens, object("tenant-a")))...)
+		if _, err := auth.GetAccessToken(t.Context(), p, opts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	variants := [][]auth.Option{
+		nil,
+		{auth.WithScopes("https://www.googleapis.com/auth/devstorage.read_only")},
+		{gcp.WithLifetime(10 * time.Minute)},
+		{gcp.WithLifetime(20 * time.Minute)},
+		{gcp.WithDelegates(email("between"))},
+		{gcp.WithIDTokenAudience("https://a.example")},
+		{gcp.WithIDTokenAudience("https://b.example")},
+	}
+	for range 3 {
+		for _, v := range variants {
+			get(v...)
+		}
+	}
+	if n := w.cloud.Calls("gcp-sts", ""); n != len(variants) {
+		t.Errorf("%d exchanges for %d different tokens", n, len(variants))
+	}
+}
+
+// With an audience of the caller's, the provider of the annotation still decides where the token is exchanged.
+func TestProviderIsPartOfTheKey(t *testing.T) {
+	w := newWorld(t)
+	other := pool + "/providers/west"
+	for _, name := range []string{provider, other} {
+		w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{
+			Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient(), AllowedAudiences: []string{"shared"}})
+	}
+	tokens := newCache(t)
+	get := func() {
+		t.Helper()
+		if _, err := w.get(t, "tenant-a", "direct", auth.WithCache(tokens, object("tenant-a")), auth.WithAudiences("shared"),
+			auth.WithPolicy(auth.Policy{Audiences: []string{"shared"}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get()
+	sa := &corev1.ServiceAccount{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "direct"}, sa); err != nil {
+		t.Fatal(err)
+	}
+	sa.Annotations[gcp.WorkloadIdentityProviderAnnotation] = other
+	if err := w.client.Update(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	get()
+	if calls := w.cloud.Log(); len(calls) != 2 || calls[1].Parameters["audience"] != "//iam.googleapis.com/"+other {
+		t.Errorf("calls: %+v", calls)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	w := newWorld(t,
+		account("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-b")),
+		account("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"))
+	w.setCluster(authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.cloud.CA()})
+	authtest.RunConformance(t, authtest.Harness{
+		Repository:          "europe-docker.pkg.dev/project/repo/app",
+		ForeignRepositories: []string{"europe-docker.pkg.dev.evil.example/project", "docker.io/library/alpine", "gcr.io:8443/project"},
+		Cluster:             []auth.Option{auth.WithClusterResource(clusterName)},
+		GitURL:              "https://" + gitHost + "/project/repo",
+		ForeignGitURLs:      []string{"https://" + gitHost + ".evil.example/project/repo", "https://github.com/org/repo"},
+		New:                 func(*testing.T) auth.Provider { return &gcp.Provider{} },
+		Options:             []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
+		Client:              w.client,
+		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Refused:             client.ObjectKey{Namespace: "tenant-a", Name: "refused"},
+		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
+		Calls:               func() int { return w.cloud.Calls("", "") },
+		Break: func(t *testing.T, how auth.Reason) {
+			fault := authtest.Fault{Hang: true}
+			switch how {
+			case auth.ErrThrottled:
+				fault = authtest.Fault{Status: http.StatusTooManyRequests, Message: "slow down", RetryAfter: "30"}
+			case auth.ErrUnavailable:
+				fault = authtest.Fault{Status: http.StatusServiceUnavailable, Message: "down"}
+			}
+			t.Cleanup(w.cloud.AddFault(fault))
+		},
+		Secrets: func(t *testing.T, token auth.Token) []string {
+			own, err := gcp.FromToken(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{own.AccessToken()}
+		},
+	})
+}
+
+func TestFromTokenOfAnotherKind(t *testing.T) {
+	for name, token := range map[string]auth.Token{"nothing": nil, "a nil": (*gcp.Token)(nil), "an ID token": &gcp.IDToken{}} {
+		_, err := gcp.FromToken(token)
+		checkError(t, err, auth.ErrMisconfigured, "not a *gcp.Token")
+		if name == "an ID token" {
+			continue
+		}
+		_, err = gcp.FromIDToken(token)
+		checkError(t, err, auth.ErrMisconfigured, "not a *gcp.IDToken")
+	}
+}

@@ -1,0 +1,112 @@
+package auth
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+)
+
+// Keychain is a keychain of go-containerregistry that knows the registries of its providers. It is safe for concurrent use.
+type Keychain struct {
+	providers *ProviderSet
+	opts      []Option
+}
+
+var (
+	_ authn.Keychain        = (*Keychain)(nil)
+	_ authn.ContextKeychain = (*Keychain)(nil)
+)
+
+// NewKeychain returns a keychain that gets the credentials of a registry with GetArtifactRegistryCredentials and the given
+// options, from the provider that knows the registry by its host. For all other registries it is anonymous: they never get
+// to see a credential. Combine it with others by authn.NewMultiKeychain.
+//
+//	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
+//	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
+func NewKeychain(providers *ProviderSet, opts ...Option) *Keychain {
+	return &Keychain{providers: providers, opts: slices.Clone(opts)}
+}
+
+// resolveTimeout bounds what the two methods without a context do.
+const resolveTimeout = time.Minute
+
+// Resolve implements authn.Keychain. It gives up after a minute.
+func (k *Keychain) Resolve(target authn.Resource) (authn.Authenticator, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	return k.ResolveContext(ctx, target)
+}
+
+// ResolveContext implements authn.ContextKeychain. Credentials that cannot be had are an error, never anonymous access. The
+// result asks the cache again whenever it is used, so that a pull may take longer than a credential lives.
+func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (authn.Authenticator, error) {
+	provider := k.providerOf(target.RegistryStr())
+	if provider == nil {
+		return authn.Anonymous, nil
+	}
+	credentials, err := GetArtifactRegistryCredentials(ctx, provider, target.RegistryStr(), k.opts...)
+	if err != nil {
+		return nil, err
+	}
+	a := &registryAuthenticator{keychain: k, provider: provider, registry: target.RegistryStr()}
+	if !a.cached() {
+		return credentials, nil
+	}
+	return a, nil
+}
+
+func (k *Keychain) providerOf(registry string) Provider {
+	var o Options
+	for _, opt := range k.opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	for _, p := range k.providers.providers {
+		r, ok := p.(ArtifactRegistryCredentialsProvider)
+		if !ok {
+			continue
+		}
+		if _, err := r.ParseArtifactRepository(registry, &o); err == nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// registryAuthenticator gets the credentials of one registry whenever they are needed.
+type registryAuthenticator struct {
+	keychain *Keychain
+	provider Provider
+	registry string
+}
+
+var _ authn.ContextAuthenticator = (*registryAuthenticator)(nil)
+
+func (a *registryAuthenticator) cached() bool {
+	var o Options
+	for _, opt := range a.keychain.opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	return o.Cache.Enabled()
+}
+
+// Authorization implements authn.Authenticator.
+func (a *registryAuthenticator) Authorization() (*authn.AuthConfig, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	return a.AuthorizationContext(ctx)
+}
+
+// AuthorizationContext implements authn.ContextAuthenticator.
+func (a *registryAuthenticator) AuthorizationContext(ctx context.Context) (*authn.AuthConfig, error) {
+	credentials, err := GetArtifactRegistryCredentials(ctx, a.provider, a.registry, a.keychain.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return credentials.Authorization()
+}

@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+)
+
+const opCluster = "get access to the cluster"
+
+// GetRESTConfig returns access to a remote Kubernetes cluster: the one that WithClusterResource names in the provider's API,
+// or that is at WithClusterAddress. GetClusterConfig makes a rest.Config of client-go that renews itself.
+//
+//   - WithClusterResource alone: address and certificate authority come from the provider's API.
+//   - With WithClusterAddress: the address has to be one of the cluster's.
+//   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
+//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused. For the
+//     controller's own identity, Policy.AllowClusterAddress has to allow the address.
+//   - The generic provider needs an address and takes no WithClusterResource.
+//
+// The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
+// errors are those of GetAccessToken. Access that is cached costs one look-up. It is safe for concurrent use.
+func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RESTConfig, error) {
+	return getRESTConfig(ctx, provider, nil, opts)
+}
+
+func getRESTConfig(ctx context.Context, provider Provider, rejected *RESTConfig, opts []Option) (*RESTConfig, error) {
+	var old Token
+	if rejected != nil {
+		old = rejected
+	}
+	token, err := getDerived(ctx, provider, opCluster, clusterKind, "", old, opts)
+	return as[*RESTConfig](token, err)
+}
+
+func (c *call) prepareCluster() error {
+	p, ok := c.provider.(RESTConfigProvider)
+	if !ok {
+		return c.incapable("access to clusters")
+	}
+	if err := c.opts.resolveCluster(); err != nil {
+		return err
+	}
+	if err := c.checkClusterAddress(); err != nil {
+		return err
+	}
+	lists, err := p.GetAccessTokenOptionsForCluster(&c.opts)
+	if err == nil && len(lists) == 0 {
+		err = misconfigured("have GetAccessTokenOptionsForCluster return a list for each token", "the provider wants no access token")
+	}
+	c.lists = lists
+	return err
+}
+
+// checkClusterAddress is about the controller's own identity, which objects may be able to use but not to take away.
+func (c *call) checkClusterAddress() error {
+	own := c.opts.ServiceAccount == nil && c.opts.SubjectServiceAccount == nil
+	if !own || c.opts.ClusterResource != "" {
+		return nil
+	}
+	if p, ok := c.provider.(ClusterBoundProvider); ok && p.IsClusterBound(&c.opts) {
+		return nil
+	}
+	return c.opts.Policy.checkClusterAddress(c.opts.owner(), c.opts.ClusterAddress)
+}
+
+// resolveCluster checks what must not be set together.
+func (o *Options) resolveCluster() error {
+	hasCluster, hasAddress, hasCA := o.ClusterResource != "", o.ClusterAddress != "", o.CAData != ""
+	switch {
+	case hasCluster && hasAddress && hasCA:
+		return misconfigured("leave one of them out", "the cluster, its address and its certificate authority are all set")
+	case !hasCluster && !hasAddress:
+		return misconfigured("set the cluster's full name in the provider's API, or its address",
+			"neither the cluster nor its address is set")
+	}
+	if hasCA && !strings.Contains(o.CAData, "-----BEGIN CERTIFICATE-----") {
+		return noCertificate()
+	}
+	return nil
+}
+
+func noCertificate() error {
+	return misconfigured("give the cluster's certificate authority in PEM", "the certificate authority data holds no PEM certificate")
+}
+
+// checkCAData accepts certificates in PEM, as many as there are, and nothing else. Only what is minted is checked: parsing
+// certificates costs more than all else about a hit of the cache.
+func checkCAData(data string) error {
+	if data == "" {
+		return nil
+	}
+	rest, n := []byte(data), 0
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return misconfigured("leave out what is not a certificate", "the certificate authority data holds a PEM block of type %.50q", block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return misconfigured("give the cluster's certificate authority in PEM", "certificate %d of the certificate authority data is malformed: %v", n+1, err)
+		}
+		n++
+	}
+	if n == 0 {
+		return noCertificate()
+	}
+	return nil
+}
+
+func (m *minter) newRESTConfig(ctx context.Context) (Token, error) {
+	p, ok := m.provider.(RESTConfigProvider)
+	if !ok {
+		return nil, m.incapable("access to clusters")
+	}
+	config, err := p.NewRESTConfig(ctx, m.tokens, &m.opts)
+	if err != nil || config == nil {
+		return nil, err
+	}
+	// Whatever a provider's API has answered: what is used is an https address.
+	host, err := ParseClusterAddress(config.host)
+	if err != nil {
+		return nil, &Error{Reason: ErrUnavailable, Message: "the cluster's address cannot be used: " + err.Error(), Err: err}
+	}
+	if config.bearer.Reveal() == "" {
+		return nil, &Error{Reason: ErrUnavailable, Message: "the provider gave no bearer token"}
+	}
+	return &RESTConfig{host: host, bearer: config.bearer, caData: config.caData, expiresAt: config.expiresAt, from: m.tokens}, nil
+}

@@ -1,0 +1,122 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// nested has one credential made of another, with one place for all flights.
+func TestPrepareHoldsNoPlace(t *testing.T) {
+	c := newTestCache(t, WithMaxFlights(1), WithMaxFlightsPerTenant(1))
+	inner := &minter{mint: hourly}
+	outer := &minter{mint: hourly}
+	done := make(chan error)
+	for n := range 20 {
+		go func() {
+			req := outer.request(100+n, "a")
+			req.Prepare = func(ctx context.Context) error {
+				_, _, err := c.GetOrSet(ctx, inner.request(n%3, "a"))
+				return err
+			}
+			_, _, err := c.GetOrSet(t.Context(), req)
+			done <- err
+		}()
+	}
+	for range 20 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if inner.calls.Load() != 3 || outer.calls.Load() != 20 {
+		t.Errorf("%d and %d exchanges", inner.calls.Load(), outer.calls.Load())
+	}
+}
+
+func TestPrepareFails(t *testing.T) {
+	for name, c := range map[string]*TokenCache{"cached": newTestCache(t), "uncached": nil} {
+		m := &minter{mint: hourly}
+		for _, prepare := range []func(context.Context) error{
+			func(context.Context) error { return errors.New("boom") },
+			func(context.Context) error { panic("secret") },
+		} {
+			req := m.request(1, "a")
+			req.Prepare = prepare
+			token, _, err := c.GetOrSet(t.Context(), req)
+			if token != nil || err == nil || m.calls.Load() != 0 {
+				t.Errorf("%s: got %v, %v", name, token, err)
+			}
+			c.Delete(req.Key)
+		}
+	}
+}
+
+// A request for a fresh token waits where others are served what is due for renewal, and takes that if renewal fails.
+func TestFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t)
+		var err error
+		m := &minter{mint: func(context.Context) (Token, error) {
+			time.Sleep(time.Second)
+			return token("t", time.Hour), err
+		}}
+		get := func(fresh bool) Token {
+			t.Helper()
+			req := m.request(1, "a")
+			req.Fresh = fresh
+			got, _, err := c.GetOrSet(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		first := get(true)
+		time.Sleep(55 * time.Minute)
+		if got := get(false); got != first {
+			t.Error("an ordinary request waited")
+		}
+		second := get(true)
+		if second == first || m.calls.Load() != 2 {
+			t.Errorf("got the old token after %d exchanges", m.calls.Load())
+		}
+		time.Sleep(55 * time.Minute)
+		err = errors.New("unavailable")
+		if got := get(true); got != second {
+			t.Error("the old token is still valid and was not served")
+		}
+		c.Close()
+	})
+}
+
+func TestReject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t)
+		m := &minter{mint: hourly}
+		get := func() Token {
+			got, _, err := c.GetOrSet(t.Context(), m.request(1, "a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		first := get()
+		c.Reject(key(1), first)
+		if get() != first {
+			t.Error("a token of this moment was dropped")
+		}
+		time.Sleep(rejectAfter)
+		c.Reject(key(2), first)
+		c.Reject(key(1), token("other", time.Hour))
+		if get() != first {
+			t.Error("another token than the rejected one was dropped")
+		}
+		c.Reject(key(1), first)
+		if get() == first {
+			t.Error("the rejected token is still served")
+		}
+		(*TokenCache)(nil).Reject(key(1), first)
+		c.Close()
+	})
+}

@@ -1,0 +1,212 @@
+// Package azurename knows the names of Microsoft Azure: clouds, tenants, clients, registries, clusters.
+package azurename
+
+import "strings"
+
+// Cloud is what differs between the clouds of Microsoft.
+type Cloud struct {
+	// Name is for messages.
+	Name string
+	// Authorities are the hosts of its token service, the usual one first.
+	Authorities []string
+	// ManagementHost is the host of Azure Resource Manager, ManagementAudience the resource that its tokens are for.
+	ManagementHost, ManagementAudience string
+	// RegistrySuffix is what the login servers of its container registries end in, without a dot before it.
+	RegistrySuffix string
+	// BlobSuffix is the same for its blob storage.
+	BlobSuffix string
+}
+
+// Clouds returns the clouds that everyone can use. Azure Germany is gone.
+func Clouds() []Cloud {
+	return []Cloud{
+		{
+			Name:           "Azure",
+			Authorities:    []string{"login.microsoftonline.com", "login.windows.net", "login.microsoft.com"},
+			ManagementHost: "management.azure.com", ManagementAudience: "https://management.azure.com",
+			RegistrySuffix: "azurecr.io", BlobSuffix: "blob.core.windows.net",
+		},
+		{
+			Name:           "Azure China",
+			Authorities:    []string{"login.chinacloudapi.cn", "login.partner.microsoftonline.cn"},
+			ManagementHost: "management.chinacloudapi.cn", ManagementAudience: "https://management.core.chinacloudapi.cn",
+			RegistrySuffix: "azurecr.cn", BlobSuffix: "blob.core.chinacloudapi.cn",
+		},
+		{
+			Name:           "Azure US Government",
+			Authorities:    []string{"login.microsoftonline.us"},
+			ManagementHost: "management.usgovcloudapi.net", ManagementAudience: "https://management.core.usgovcloudapi.net",
+			RegistrySuffix: "azurecr.us", BlobSuffix: "blob.core.usgovcloudapi.net",
+		},
+	}
+}
+
+// The resources that access tokens are for, alike in all clouds.
+const (
+	RegistryAudience  = "https://containerregistry.azure.net"
+	ClusterAudience   = "6dae42f8-4368-4678-94ff-3960e28e3630" // the server application of AKS
+	DevOpsAudience    = "499b84ac-1321-427f-aa17-267ca6975798"
+	StorageAudience   = "https://storage.azure.com"
+	FederatedAudience = "api://AzureADTokenExchange"
+)
+
+// ValidGUID reports whether s has the form of a GUID: 8-4-4-4-12 hexadecimal digits.
+func ValidGUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch i {
+		case 8, 13, 18, 23:
+			if s[i] != '-' {
+				return false
+			}
+		default:
+			if c := s[i] | 0x20; (s[i] < '0' || s[i] > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ValidTenant reports whether s can name a tenant: a GUID, or a domain. The words that stand for any tenant (common,
+// organizations, consumers) are no domains.
+func ValidTenant(s string) bool { return ValidGUID(s) || validDomain(s) }
+
+// validDomain is a DNS name of two labels or more.
+func validDomain(s string) bool {
+	const maxName, maxLabel = 253, 63
+	if len(s) > maxName {
+		return false
+	}
+	labels, start := 0, 0
+	for i := 0; i <= len(s); i++ {
+		if i < len(s) && s[i] != '.' {
+			if !alphanumeric(s[i]) && s[i] != '-' {
+				return false
+			}
+			continue
+		}
+		label := s[start:i]
+		if label == "" || len(label) > maxLabel || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		labels, start = labels+1, i+1
+	}
+	return labels > 1
+}
+
+// IsRegistry reports whether host, in lower case, is the login server of a container registry below suffix:
+//
+//	<5 to 50 letters and digits>[-<letters and digits>].<suffix>
+//
+// The part after the hyphen is the hash of registries with a domain name label scope. The data endpoints of a registry,
+// <name>.<region>.data.<suffix>, hand out blobs only and are none.
+func IsRegistry(host, suffix string) bool {
+	const minName, maxName, maxLabel = 5, 50, 63
+	if suffix == "" || len(host) <= len(suffix)+1 || !strings.HasSuffix(host, suffix) || host[len(host)-len(suffix)-1] != '.' {
+		return false
+	}
+	label := host[:len(host)-len(suffix)-1]
+	name, hash := label, ""
+	if i := strings.IndexByte(label, '-'); i >= 0 {
+		name, hash = label[:i], label[i+1:]
+		if hash == "" {
+			return false
+		}
+	}
+	return len(name) >= minName && len(name) <= maxName && len(label) <= maxLabel && all(name) && all(hash)
+}
+
+// IsDevOps reports whether host, in lower case, serves Git repositories of Azure DevOps over HTTPS: dev.azure.com and
+// <organization>.visualstudio.com.
+func IsDevOps(host string) bool {
+	if host == "dev.azure.com" {
+		return true
+	}
+	const suffix, maxLabel = ".visualstudio.com", 63
+	organization, ok := strings.CutSuffix(host, suffix)
+	if !ok || organization == "" || len(organization) > maxLabel || isReserved(organization) {
+		return false
+	}
+	for i := range len(organization) {
+		if !alphanumeric(organization[i]) && organization[i] != '-' {
+			return false
+		}
+	}
+	return organization[0] != '-' && organization[len(organization)-1] != '-'
+}
+
+// isReserved knows hosts below visualstudio.com that belong to no organization.
+func isReserved(label string) bool {
+	switch label {
+	case "ssh", "vs-ssh", "www", "app", "marketplace":
+		return true
+	}
+	return false
+}
+
+// Cluster is the name of a managed cluster in Azure Resource Manager.
+type Cluster struct {
+	Subscription, ResourceGroup, Name string
+}
+
+// ParseCluster parses
+//
+//	/subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>
+//
+// whose fixed parts are the same in any case.
+func ParseCluster(id string) (Cluster, bool) {
+	const maxID, parts = 400, 9
+	if len(id) > maxID {
+		return Cluster{}, false
+	}
+	p := strings.Split(id, "/")
+	if len(p) != parts || p[0] != "" || !strings.EqualFold(p[1], "subscriptions") || !strings.EqualFold(p[3], "resourceGroups") ||
+		!strings.EqualFold(p[5], "providers") || !strings.EqualFold(p[6], "Microsoft.ContainerService") ||
+		!strings.EqualFold(p[7], "managedClusters") {
+		return Cluster{}, false
+	}
+	c := Cluster{Subscription: p[2], ResourceGroup: p[4], Name: p[8]}
+	return c, ValidGUID(c.Subscription) && validResourceGroup(c.ResourceGroup) && validClusterName(c.Name)
+}
+
+// Path returns the name as Azure Resource Manager writes it.
+func (c Cluster) Path() string {
+	return "/subscriptions/" + c.Subscription + "/resourceGroups/" + c.ResourceGroup +
+		"/providers/Microsoft.ContainerService/managedClusters/" + c.Name
+}
+
+func validResourceGroup(s string) bool {
+	const maxName = 90
+	for i := range len(s) {
+		if !alphanumeric(s[i]) && !strings.ContainsRune("-_.()", rune(s[i])) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxName && s[len(s)-1] != '.'
+}
+
+func validClusterName(s string) bool {
+	const maxName = 63
+	for i := range len(s) {
+		if !alphanumeric(s[i]) && s[i] != '-' && s[i] != '_' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxName && alphanumeric(s[0]) && alphanumeric(s[len(s)-1])
+}
+
+func all(s string) bool {
+	for i := range len(s) {
+		if !alphanumeric(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func alphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
