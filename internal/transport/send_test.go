@@ -17,50 +17,56 @@ import (
 
 // script answers requests one after the other, without a network.
 type script struct {
-	answers []func() (*http.Response, error)
+	answers []answer
 	asked   int
 }
 
-func (s *script) RoundTrip(*http.Request) (*http.Response, error) {
-	answer := s.answers[min(s.asked, len(s.answers)-1)]
-	s.asked++
-	return answer()
+// answer is a status with headers, or an error.
+type answer struct {
+	code   int
+	header []string
+	err    error
 }
 
-func status(code int, header ...string) func() (*http.Response, error) {
-	return func() (*http.Response, error) {
-		h := http.Header{}
-		for i := 0; i < len(header); i += 2 {
-			h.Set(header[i], header[i+1])
-		}
-		return &http.Response{StatusCode: code, Header: h, Body: io.NopCloser(strings.NewReader("body"))}, nil
+func (s *script) RoundTrip(*http.Request) (*http.Response, error) {
+	a := s.answers[min(s.asked, len(s.answers)-1)]
+	s.asked++
+	if a.err != nil {
+		return nil, a.err
 	}
+	h := http.Header{}
+	for i := 0; i < len(a.header); i += 2 {
+		h.Set(a.header[i], a.header[i+1])
+	}
+	return &http.Response{StatusCode: a.code, Header: h, Body: io.NopCloser(strings.NewReader("body"))}, nil
 }
+
+func status(code int, header ...string) answer { return answer{code: code, header: header} }
 
 func newRequest() (*http.Request, error) {
 	return http.NewRequest(http.MethodPost, "https://service.example/", strings.NewReader("form")) //nolint:noctx // Send sets it
 }
 
 func TestSendTriesAgain(t *testing.T) {
-	cut := func() (*http.Response, error) { return nil, errors.New("connection reset") }
+	cut := answer{err: errors.New("connection reset")}
 	redirect := status(http.StatusTemporaryRedirect, "Location", "https://evil.example/")
 	for name, tc := range map[string]struct {
-		answers     []func() (*http.Response, error)
+		answers     []answer
 		again       func(transport.Answer) bool
 		asked, code int
 		took        time.Duration // at least
 	}{
-		"at once":         {answers: []func() (*http.Response, error){status(200)}, asked: 1, code: 200},
-		"after an outage": {answers: []func() (*http.Response, error){status(503), status(500), status(200)}, asked: 3, code: 200},
-		"after a cut":     {answers: []func() (*http.Response, error){cut, status(200)}, asked: 2, code: 200},
-		"throttled":       {answers: []func() (*http.Response, error){status(429, "Retry-After", "3"), status(200)}, asked: 2, code: 200, took: 3 * time.Second},
-		"throttled long":  {answers: []func() (*http.Response, error){status(429, "Retry-After", "60")}, asked: 1, code: 429},
-		"never":           {answers: []func() (*http.Response, error){status(500)}, asked: 3, code: 500},
-		"refused":         {answers: []func() (*http.Response, error){status(403)}, asked: 1, code: 403},
-		"refused for now": {answers: []func() (*http.Response, error){status(400), status(200)}, asked: 2, code: 200, again: func(a transport.Answer) bool { return a.Status == 400 }},
-		"not implemented": {answers: []func() (*http.Response, error){status(501)}, asked: 1, code: 501},
-		"redirected":      {answers: []func() (*http.Response, error){redirect}, asked: 1},
-		"always cut":      {answers: []func() (*http.Response, error){cut}, asked: 3},
+		"at once":         {answers: []answer{status(200)}, asked: 1, code: 200},
+		"after an outage": {answers: []answer{status(503), status(500), status(200)}, asked: 3, code: 200},
+		"after a cut":     {answers: []answer{cut, status(200)}, asked: 2, code: 200},
+		"throttled":       {answers: []answer{status(429, "Retry-After", "3"), status(200)}, asked: 2, code: 200, took: 3 * time.Second},
+		"throttled long":  {answers: []answer{status(429, "Retry-After", "60")}, asked: 1, code: 429},
+		"never":           {answers: []answer{status(500)}, asked: 3, code: 500},
+		"refused":         {answers: []answer{status(403)}, asked: 1, code: 403},
+		"refused for now": {answers: []answer{status(400), status(200)}, asked: 2, code: 200, again: func(a transport.Answer) bool { return a.Status == 400 }},
+		"not implemented": {answers: []answer{status(501)}, asked: 1, code: 501},
+		"redirected":      {answers: []answer{redirect}, asked: 1},
+		"always cut":      {answers: []answer{cut}, asked: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,7 +87,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err := transport.Send(ctx, &http.Client{Transport: &script{answers: []func() (*http.Response, error){status(503)}}}, newRequest, nil)
+		_, err := transport.Send(ctx, &http.Client{Transport: &script{answers: []answer{status(503)}}}, newRequest, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 50*time.Millisecond {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
