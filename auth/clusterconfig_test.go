@@ -75,7 +75,7 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 				client := clusterClient(t, config, server)
 				do := func() (int, string) {
 					r := request(t.Context(), t, config.Host+"/api")
-					resp, err := client.RoundTrip(r) //nolint:bodyclose // it is empty
+					resp, err := client.RoundTrip(r)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -132,7 +132,7 @@ func TestClusterConfigOnlyServesItsCluster(t *testing.T) {
 	}
 	client := clusterClient(t, config, server)
 	for _, url := range []string{"https://1.2.3.4/api", "https://1.2.3.4:6444/api", "http://1.2.3.4:6443/api", "https://evil.example:6443/api"} {
-		if _, err := client.RoundTrip(request(t.Context(), t, url)); !errors.Is(err, auth.ErrDenied) || //nolint:bodyclose // there is none
+		if _, err := client.RoundTrip(request(t.Context(), t, url)); !errors.Is(err, auth.ErrDenied) ||
 			!strings.Contains(err.Error(), "1.2.3.4:6443") {
 			t.Errorf("%s: %v", url, err)
 		}

@@ -122,7 +122,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 			return "", err
 		}
 		server := &apiServer{}
-		if _, err := clusterClient(t, config, server).RoundTrip(request(t.Context(), t, config.Host)); err != nil { //nolint:bodyclose // it is empty
+		if _, err := clusterClient(t, config, server).RoundTrip(request(t.Context(), t, config.Host)); err != nil {
 			return "", err
 		}
 		return server.bearers[0], nil
