@@ -70,7 +70,9 @@ func (p *places) take(ctx context.Context, name string) (*place, error) {
 		}
 	}
 	held := &place{places: p, tenant: t}
+	p.mu.Lock() // slowDown uses the timer too
 	held.timer = time.AfterFunc(slowAfter, held.slowDown)
+	p.mu.Unlock()
 	return held, nil
 }
 
