@@ -92,6 +92,7 @@ type clusterSource struct {
 
 type keptConfig struct {
 	config *RESTConfig
+	since  time.Time
 	until  time.Time
 }
 
@@ -130,7 +131,8 @@ func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
 	}
 	const share = 0.8
 	life := time.Duration(float64(config.GetDuration()) * share)
-	s.current.Store(&keptConfig{config: config, until: time.Now().Add(life)})
+	now := time.Now()
+	s.current.Store(&keptConfig{config: config, since: now, until: now.Add(life)})
 	return config, nil
 }
 
@@ -149,7 +151,8 @@ func (s *clusterSource) reject(c *RESTConfig) {
 		s.rejected.Store(c)
 		return
 	}
-	if kept := s.current.Load(); kept != nil && kept.config == c {
+	const atLeast = 10 * time.Second // as TokenCache.Reject
+	if kept := s.current.Load(); kept != nil && kept.config == c && time.Since(kept.since) >= atLeast {
 		s.current.CompareAndSwap(kept, nil)
 	}
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -42,7 +43,10 @@ func (k *Keychain) Resolve(target authn.Resource) (authn.Authenticator, error) {
 // ResolveContext implements authn.ContextKeychain. Credentials that cannot be had are an error, never anonymous access. The
 // result asks the cache again whenever it is used, so that a pull may take longer than a credential lives.
 func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (authn.Authenticator, error) {
-	provider := k.providerOf(target.RegistryStr())
+	provider, err := k.providerOf(target.RegistryStr())
+	if err != nil {
+		return nil, err
+	}
 	if provider == nil {
 		return authn.Anonymous, nil
 	}
@@ -57,23 +61,33 @@ func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (a
 	return a, nil
 }
 
-func (k *Keychain) providerOf(registry string) Provider {
-	var o Options
-	for _, opt := range k.opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+// providerOf returns the provider of a registry, nil for a stranger's.
+func (k *Keychain) providerOf(registry string) (Provider, error) {
+	o := k.options()
 	for _, p := range k.providers.providers {
 		r, ok := p.(ArtifactRegistryCredentialsProvider)
 		if !ok {
 			continue
 		}
-		if _, err := r.ParseArtifactRepository(registry, &o); err == nil {
-			return p
+		_, err := r.ParseArtifactRepository(registry, o)
+		if err == nil {
+			return p, nil
+		}
+		if owner, ok := p.(RegistryOwner); ok && owner.OwnsRegistry(strings.ToLower(registry)) {
+			return nil, describe(err, p.GetName(), opRegistry, (&call{opts: *o}).subject())
 		}
 	}
-	return nil
+	return nil, nil
+}
+
+func (k *Keychain) options() *Options {
+	o := &Options{}
+	for _, opt := range k.opts {
+		if opt != nil {
+			opt(o)
+		}
+	}
+	return o
 }
 
 // registryAuthenticator gets the credentials of one registry whenever they are needed.
@@ -85,15 +99,7 @@ type registryAuthenticator struct {
 
 var _ authn.ContextAuthenticator = (*registryAuthenticator)(nil)
 
-func (a *registryAuthenticator) cached() bool {
-	var o Options
-	for _, opt := range a.keychain.opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
-	return o.Cache.Enabled()
-}
+func (a *registryAuthenticator) cached() bool { return a.keychain.options().Cache.Enabled() }
 
 // Authorization implements authn.Authenticator.
 func (a *registryAuthenticator) Authorization() (*authn.AuthConfig, error) {

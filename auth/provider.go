@@ -76,6 +76,13 @@ type ArtifactRegistryCredentialsProvider interface {
 	) (*ArtifactRegistryCredentials, error)
 }
 
+// RegistryOwner is implemented by providers that know registries of theirs that they refuse as the options are, such as
+// those of another of their clouds: a Keychain tells that then, instead of being anonymous.
+type RegistryOwner interface {
+	// OwnsRegistry reports whether host, as RegistryHost returns it, is a registry of the provider's.
+	OwnsRegistry(host string) bool
+}
+
 // RESTConfigProvider is implemented by providers that give access to Kubernetes clusters.
 type RESTConfigProvider interface {
 	Provider

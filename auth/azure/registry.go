@@ -22,7 +22,8 @@ const opRegistry = "get credentials of the container registry"
 // registryUser is the user name that goes with a refresh token.
 const registryUser = "00000000-0000-0000-0000-000000000000"
 
-// germany is the domain of registries of Azure Germany, whose token service is gone. It belongs to no cloud.
+// germany is the domain of registries of Azure Germany, whose token service is gone. What is left of it takes tokens of the
+// public cloud.
 const germany = "azurecr.de"
 
 // ParseArtifactRepository accepts repositories of Azure Container Registry and returns the registry's host. A registry of
@@ -36,7 +37,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	if err != nil {
 		return "", err
 	}
-	if azurename.IsRegistry(host, e.registry) || azurename.IsRegistry(host, germany) {
+	if azurename.IsRegistry(host, e.registry) || e.public && azurename.IsRegistry(host, germany) {
 		return host, nil
 	}
 	for _, other := range p.learn().environments {
@@ -46,6 +47,16 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 		}
 	}
 	return "", misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
+}
+
+// OwnsRegistry implements auth.RegistryOwner: registries of all clouds that the Provider knows.
+func (p *Provider) OwnsRegistry(host string) bool {
+	for _, e := range p.learn().environments {
+		if azurename.IsRegistry(host, e.registry) {
+			return true
+		}
+	}
+	return false
 }
 
 // GetAccessTokenOptionsForArtifactRepository returns the scope of container registries.

@@ -45,7 +45,11 @@ func (*Provider) GetIdentity(corev1.ServiceAccount, *auth.Options) (string, erro
 
 // AddToCacheKey implements auth.CacheKeyContributor: the controller's own token depends on the cluster's address.
 func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, opts *auth.Options) {
-	if sa == nil && len(opts.Audiences) == 0 {
+	if sa != nil {
+		return
+	}
+	key.Add("tokenFile", p.TokenFile)
+	if len(opts.Audiences) == 0 {
 		key.Add("clusterAudience", opts.ClusterAudience())
 	}
 }
