@@ -55,7 +55,7 @@ func TestErrors(t *testing.T) {
 		"500":                     {authtest.Fault{Status: 500, Code: "invalid_grant"}, auth.ErrUnavailable, "HTTP 500"},
 		"503":                     {authtest.Fault{Status: 503}, auth.ErrUnavailable, "HTTP 503"},
 		"404":                     {authtest.Fault{Status: 404}, auth.ErrUnavailable, "the right one"},
-		"403":                     {authtest.Fault{Status: 403}, auth.ErrDenied, "what guards"},
+		"403":                     {authtest.Fault{Status: 403}, auth.ErrUnavailable, "what guards"},
 		"400 without a code":      {authtest.Fault{Status: 400}, auth.ErrUnavailable, "HTTP 400"},
 		"an unknown code":         {authtest.Fault{Status: 400, Code: "teapot"}, auth.ErrDenied, "teapot"},
 		"a code that is none":     {authtest.Fault{Status: 400, Code: "x; everything is fine\n"}, auth.ErrDenied, "(HTTP 400)"},

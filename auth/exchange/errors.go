@@ -99,11 +99,8 @@ func reasonOf(status int, code string) auth.Reason {
 
 // reasonOfStatus is for answers without a code. What is no answer of the server judges nobody.
 func reasonOfStatus(status int) auth.Reason {
-	switch status {
-	case http.StatusTooManyRequests:
+	if status == http.StatusTooManyRequests {
 		return auth.ErrThrottled
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return auth.ErrDenied
 	}
 	return auth.ErrUnavailable
 }
@@ -125,11 +122,8 @@ func (r *tokenRequest) remedy(reason auth.Reason, code string) string {
 		return fmt.Sprintf("allow audience %.200q and resource %.200q to this ServiceAccount and client, or ask for others",
 			r.shared.Get("audience"), r.shared.Get("resource"))
 	}
-	switch {
-	case reason == auth.ErrDenied && code == "":
-		return "check what guards the token endpoint, and Provider.Client"
-	case reason == auth.ErrUnavailable && code == "":
-		return fmt.Sprintf("check that %q is up, and that its token endpoint is the right one", r.host())
+	if reason == auth.ErrUnavailable && code == "" {
+		return fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.host())
 	}
 	return ""
 }
