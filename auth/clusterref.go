@@ -163,13 +163,25 @@ func (r *ClusterReference) Options(namespace string, c client.Client) []Option {
 }
 
 // GetClusterConfigFromConfigMap is GetClusterConfig for the cluster that a ConfigMap names, with the keys above. The
-// ServiceAccount that it names lies in the ConfigMap's namespace, and audiences have to be listed in Policy.Audiences. c
-// reads the ConfigMap (verb get on configmaps) and is used for the ServiceAccount. Options that the ConfigMap sets win over
-// opts. The config does not follow later changes of the ConfigMap: make it anew for each reconciliation.
+// ConfigMap has to lie in the namespace of the owner, if that is known, and the ServiceAccount that it names lies there too;
+// audiences have to be listed in Policy.Audiences. c reads the ConfigMap (verb get on configmaps) and is used for the
+// ServiceAccount. Options that the ConfigMap sets win over opts. The config does not follow later changes of the ConfigMap:
+// make it anew for each reconciliation.
+//
+//	apiVersion: v1
+//	kind: ConfigMap
+//	metadata: {namespace: tenant-a, name: production}
+//	data:
+//	  provider: aws
+//	  cluster: arn:aws:eks:eu-central-1:123456789012:cluster/production
+//	  serviceAccountName: deployer
 func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, configMap client.ObjectKey, c client.Client,
 	opts ...Option) (*rest.Config, error) {
 	if isNil(c) {
 		return nil, misconfigured("pass a client", "the Kubernetes client is nil")
+	}
+	if err := checkConfigMapOwner(configMap, opts); err != nil {
+		return nil, err
 	}
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, configMap, &cm); err != nil {
@@ -184,6 +196,21 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 		return nil, inConfigMap(err, configMap)
 	}
 	return GetClusterConfig(ctx, provider, slices.Concat(opts, r.Options(configMap.Namespace, c))...)
+}
+
+// checkConfigMapOwner has an object use ConfigMaps of its own namespace only.
+func checkConfigMapOwner(key client.ObjectKey, opts []Option) error {
+	var o Options
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if owner := o.owner(); owner.Namespace != "" && owner.Namespace != key.Namespace {
+		return denied("name a ConfigMap of the object's own namespace", "the ConfigMap %q does not lie in namespace %q of %s %q that names it",
+			key.String(), owner.Namespace, firstNonEmpty(owner.Kind, "the object"), owner.Name)
+	}
+	return nil
 }
 
 func configMapError(err error, key client.ObjectKey) error {

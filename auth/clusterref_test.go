@@ -146,7 +146,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		{"tenant-a", "missing", auth.ErrMisconfigured, `"tenant-a/missing"`, nil},
 		{"tenant-a", "unknown", auth.ErrMisconfigured, `"nobody"`, nil},
 		{"tenant-a", "relay", auth.ErrDenied, `"vault"`, nil},
-		{"tenant-b", "good", auth.ErrDenied, `"tenant-b"`, nil},
+		{"tenant-b", "good", auth.ErrDenied, `"tenant-a"`, nil},
 		{"tenant-a", "own", auth.ErrDenied, "own identity", []auth.Option{auth.WithPolicy(auth.Policy{RequireServiceAccount: true})}},
 	} {
 		if _, err := get(tc.namespace, tc.name, tc.opts...); !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.want) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -356,6 +357,15 @@ func TestControllerIdentityAndAddresses(t *testing.T) {
 	if err := get(address); !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), `"https://evil.example:443"`) || !strings.Contains(err.Error(), "AllowClusterAddress") {
 		t.Errorf("got %v", err)
 	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	ca := auth.WithCAData(string(cloud.CA()))
+	if err := get(auth.WithClusterResource("c"), ca); !errors.Is(err, auth.ErrDenied) {
+		t.Errorf("with the object's certificate authority: %v", err)
+	}
 	if provider.controller.Load() != 0 {
 		t.Error("an access token was made")
 	}
@@ -368,6 +378,7 @@ func TestControllerIdentityAndAddresses(t *testing.T) {
 		"allowed":            {address, allow("https://evil.example:443")},
 		"of the cluster":     {address, auth.WithClusterResource("c")},
 		"his own credential": {address, auth.WithServiceAccount(key, k8s)},
+		"his own, his CA":    {auth.WithClusterResource("c"), ca, auth.WithServiceAccount(key, k8s)},
 	} {
 		if err := get(opts...); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -27,10 +27,10 @@ type Policy struct {
 	// for them: nobody gets the controller's own identity.
 	RequireServiceAccount bool
 
-	// AllowClusterAddress allows the controller's own identity to be sent to the address of a cluster that the provider
-	// cannot confirm, because the object gives the address itself and not the cluster's name. Whoever is at that address
-	// could act as the controller. Nil never does. ServiceAccounts of the tenants, and tokens of the generic provider whose
-	// audience is the address, need no permission.
+	// AllowClusterAddress allows the controller's own identity to be sent to a cluster whose address or certificate authority
+	// only the object vouches for: whoever answers there could act as the controller. address is "" if the object names the
+	// cluster and gives a certificate authority of its own. Nil never does. ServiceAccounts of the tenants, and tokens of the
+	// generic provider whose audience is the address and that go where the system's roots prove the host, need no permission.
 	AllowClusterAddress func(owner cache.InvolvedObject, address string) bool
 
 	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. Without
@@ -102,14 +102,13 @@ func (p *Policy) checkAudiences(audiences []string) error {
 	return nil
 }
 
-// checkClusterAddress is the rule for an address that only the caller vouches for. Its audience, if the token has one,
-// differs from it.
+// checkClusterAddress is the rule for a cluster that only the caller vouches for.
 func (p *Policy) checkClusterAddress(owner cache.InvolvedObject, address string) error {
 	if p.AllowClusterAddress != nil && p.AllowClusterAddress(owner, address) {
 		return nil
 	}
-	return denied("name a ServiceAccount, or the cluster instead of its certificate authority, or set Policy.AllowClusterAddress",
-		"the controller's own identity is not sent to %.300q, an address that the provider cannot confirm", address)
+	return denied("name a ServiceAccount, or the cluster without its certificate authority, or set Policy.AllowClusterAddress",
+		"the controller's own identity is not sent where only the object says who answers (address %.300q)", address)
 }
 
 // checkNamespace fails closed: without an owner there is nothing that the ServiceAccount could belong to.

@@ -16,7 +16,7 @@ const opCluster = "get access to the cluster"
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
 //   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused. For the
-//     controller's own identity, Policy.AllowClusterAddress has to allow the address.
+//     controller's own identity, Policy.AllowClusterAddress has to allow an address or a certificate authority of the caller's.
 //   - The generic provider needs an address and takes no WithClusterResource.
 //
 // The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
@@ -56,8 +56,8 @@ func (c *call) prepareCluster() error {
 // checkClusterAddress is about the controller's own identity, which objects may be able to use but not to take away.
 func (c *call) checkClusterAddress() error {
 	own := c.opts.ServiceAccount == nil && c.opts.SubjectServiceAccount == nil
-	if !own || c.opts.ClusterResource != "" {
-		return nil
+	if !own || c.opts.ClusterResource != "" && c.opts.CAData == "" {
+		return nil // who answers is proved by what the provider says of the cluster
 	}
 	if p, ok := c.provider.(ClusterBoundProvider); ok && p.IsClusterBound(&c.opts) {
 		return nil

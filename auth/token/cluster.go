@@ -20,9 +20,10 @@ func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.O
 	return make([][]auth.Option, 1), nil
 }
 
-// IsClusterBound implements auth.ClusterBoundProvider: with its default audience a token is for that address only.
+// IsClusterBound implements auth.ClusterBoundProvider: with its default audience a token is for that address only, and only
+// who the system's roots say is there gets it.
 func (*Provider) IsClusterBound(opts *auth.Options) bool {
-	return len(opts.Audiences) == 0 && opts.ClusterAddress != ""
+	return len(opts.Audiences) == 0 && opts.ClusterAddress != "" && opts.CAData == ""
 }
 
 // NewRESTConfig implements auth.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.

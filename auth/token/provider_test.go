@@ -238,3 +238,37 @@ func TestControllerTokenForClusters(t *testing.T) {
 		}
 	}
 }
+
+// The controller's own token goes where the system's roots prove who is there, not where an object brings the proof itself.
+func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
+	issuer, c := newIssuer(t)
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
+	own, err := issuer.Sign(issuer.Claims(sa, []string{issuer.URL()}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	get := func(opts ...auth.Option) error {
+		_, err := auth.GetRESTConfig(t.Context(), &token.Provider{TokenFile: file},
+			append(opts, auth.WithClient(c), auth.WithClusterAddress("https://iam.example/pool"))...)
+		return err
+	}
+	ca := auth.WithCAData(string(cloud.CA()))
+	if err := get(); err != nil {
+		t.Error(err)
+	}
+	if err := get(ca); !errors.Is(err, auth.ErrDenied) {
+		t.Errorf("got %v", err)
+	}
+	if err := get(ca, auth.WithPolicy(auth.Policy{AllowClusterAddress: func(cache.InvolvedObject, string) bool { return true }})); err != nil {
+		t.Error(err)
+	}
+}

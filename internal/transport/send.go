@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -96,7 +98,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // RetryAfter returns what the header of that name asks for (RFC 9110, section 10.2.3), zero if it is missing or malformed.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
-	const most = 24 * time.Hour
+	const most = time.Hour // whoever says more is believed that much
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.Atoi(text); err == nil && seconds >= 0 {
 		return min(time.Duration(min(seconds, int(most/time.Second)))*time.Second, most)
@@ -119,9 +121,27 @@ func Message(err error, secrets ...string) string {
 	case errors.As(err, &tooLarge):
 		return fmt.Sprintf("the answer is larger than %d bytes", tooLarge.Limit)
 	case errors.As(err, &request):
-		return redact.Text(fmt.Sprintf("no answer from %q: %v", hostOf(request.URL), request.Err), secrets...)
+		return redact.Text(fmt.Sprintf("no answer from %q: %s", hostOf(request.URL), stable(request.Err)), secrets...)
 	}
-	return redact.Text(err.Error(), secrets...)
+	return redact.Text(stable(err), secrets...)
+}
+
+// stable is the text of an error without the addresses of a connection, which differ at every try: conditions hold it.
+func stable(err error) string {
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return fmt.Sprintf("lookup %q: %s", dns.Name, dns.Err)
+	}
+	var op *net.OpError
+	if !errors.As(err, &op) {
+		return err.Error()
+	}
+	cause := op.Err
+	var call *os.SyscallError
+	if errors.As(cause, &call) {
+		cause = call.Err
+	}
+	return op.Op + ": " + cause.Error()
 }
 
 func hostOf(address string) string {

@@ -97,13 +97,36 @@ func TestSendEndsWithItsContext(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "-1": 0, "x": 0, "99999999999": 0, "9999999": 24 * time.Hour,
-		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Wed, 31 Dec 2025 00:00:00 GMT": 0, "Fri, 01 Jan 2027 00:00:00 GMT": 24 * time.Hour,
+		"": 0, "7": 7 * time.Second, "-1": 0, "x": 0, "99999999999": 0, "9999999": time.Hour,
+		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Wed, 31 Dec 2025 00:00:00 GMT": 0, "Fri, 01 Jan 2027 00:00:00 GMT": time.Hour,
 	} {
 		h := http.Header{}
 		h.Set("Retry-After", value)
 		if got := transport.RetryAfter(h, now); got != want && value != "99999999999" || got > 24*time.Hour {
 			t.Errorf("%q: %s", value, got)
+		}
+	}
+}
+
+// The text of an error is the same at each try, so that a condition that holds it does not change.
+func TestMessagesAreStable(t *testing.T) {
+	closing := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer closing.Close()
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for name, address := range map[string]string{"cut": closing.URL, "refused": gone.URL, "unknown": "http://name.invalid/"} {
+		var texts [2]string
+		for i := range texts {
+			c := client(t, &transport.Pool{}, nil, "")
+			_, err := get(t, c, address)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			texts[i] = transport.Message(err)
+			c.CloseIdleConnections()
+		}
+		if texts[0] != texts[1] || strings.Contains(texts[0], "->") {
+			t.Errorf("%s: %q and %q", name, texts[0], texts[1])
 		}
 	}
 }
