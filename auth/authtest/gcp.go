@@ -78,7 +78,7 @@ func (g *GCP) services() []service {
 		{g.at("iamcredentials"), g.serveIAMCredentials},
 		{g.at("container"), g.serveContainer},
 		{g.at("storage"), g.serveStorage},
-		{gcpname.IsRegistryHost, g.serveRegistry},
+		{func(host string) bool { return gcpname.RegistryUniverse(host) != "" }, g.serveRegistry},
 		{gcpname.IsGitHost, g.serveGit},
 		{func(host string) bool { return host == googleAccounts }, g.serveAccounts},
 	}

@@ -20,15 +20,28 @@ var _ auth.RESTConfigProvider = (*Provider)(nil)
 
 const opCluster = "get the GKE cluster"
 
-// GetAccessTokenOptionsForCluster wants one access token: GKE's API and the cluster's own take the same.
-func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
-	if opts.ClusterResource != "" {
-		if err := checkClusterName(opts.ClusterResource); err != nil {
-			return nil, misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
-				"%.300q is not the name of a GKE cluster: %v", opts.ClusterResource, err)
+// GetAccessTokenOptionsForCluster wants one access token: GKE's API and the cluster's own take the same. Without the
+// cluster's name, address and certificate authority have to be given, or its DNS endpoint alone.
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+	if opts.ClusterResource == "" {
+		if opts.ClusterAddress == "" || opts.CAData == "" && !p.isDNSEndpoint(opts.ClusterAddress) {
+			return nil, misconfigured("set the cluster's full name, or both its address and its certificate authority",
+				"the address %.300q alone does not tell that a cluster of GKE is there: anybody gets a public certificate", opts.ClusterAddress)
 		}
+		return [][]auth.Option{nil}, nil
+	}
+	if err := checkClusterName(opts.ClusterResource); err != nil {
+		return nil, misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
+			"%.300q is not the name of a GKE cluster: %v", opts.ClusterResource, err)
 	}
 	return [][]auth.Option{nil}, nil
+}
+
+// isDNSEndpoint knows addresses that are Google's by their name. Those of other universes are not known.
+func (p *Provider) isDNSEndpoint(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Path == "" && (u.Port() == "" || u.Port() == "443") && gcpname.IsDNSEndpoint(u.Hostname()) &&
+		p.universe() == gcpname.DefaultUniverse
 }
 
 // checkClusterName accepts projects/<project>/locations/<location>/clusters/<cluster>.
@@ -68,6 +81,9 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	if err != nil {
 		return nil, err
 	}
+	if _, err := p.GetAccessTokenOptionsForCluster(opts); err != nil {
+		return nil, err
+	}
 	if opts.ClusterResource == "" {
 		return auth.NewRESTConfig(opts.ClusterAddress, token.AccessToken(), []byte(opts.CAData), token.ExpiresAt()), nil
 	}
@@ -90,9 +106,6 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 
 // describeCluster calls projects.locations.clusters.get of the Kubernetes Engine API, v1.
 func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *auth.Options) (*clusterAnswer, error) {
-	if _, err := p.GetAccessTokenOptionsForCluster(opts); err != nil {
-		return nil, err
-	}
 	client, err := p.httpClient(opts)
 	if err != nil {
 		return nil, err

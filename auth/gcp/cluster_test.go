@@ -106,6 +106,22 @@ func TestClusterByAddressAndCA(t *testing.T) {
 	}
 }
 
+// Anybody gets a certificate that the system's roots trust. The names of DNS endpoints are Google's alone.
+func TestClusterByAddressAlone(t *testing.T) {
+	w := newWorld(t)
+	for _, address := range []string{"https://attacker.example", "https://10.0.0.2", "https://gke.goog", "https://" + dnsEndpoint + ".evil.example",
+		"https://evilgke.goog", "https://" + dnsEndpoint + ":8443", "https://" + dnsEndpoint + "/path"} {
+		_, err := w.config(t, "tenant-a", "", address, "")
+		checkError(t, err, auth.ErrMisconfigured, "certificate authority", "anybody")
+	}
+	config, err := w.config(t, "tenant-a", "", "https://"+dnsEndpoint, "")
+	if err != nil || config.Host() != "https://"+dnsEndpoint+":443" || len(config.CAData()) != 0 {
+		t.Errorf("got %v, %v", config, err)
+	}
+	_, err = (&gcp.Provider{UniverseDomain: "s3nsapis.fr"}).GetAccessTokenOptionsForCluster(&auth.Options{ClusterAddress: "https://" + dnsEndpoint + ":443"})
+	checkError(t, err, auth.ErrMisconfigured, dnsEndpoint)
+}
+
 func TestClusterErrors(t *testing.T) {
 	w := newWorld(t)
 	ca := w.cloud.CA()

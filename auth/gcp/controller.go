@@ -226,18 +226,25 @@ func (t *boundTransport) explain(err error) *auth.Error {
 
 var errShellOut = errors.New("they name a program to run, which is not allowed here")
 
-// refuseShellOut knows external accounts whose tokens come from a program.
+// credentialsSource is what is looked at of a file of credentials, before the library of Google reads it.
+type credentialsSource struct {
+	Source struct {
+		Executable json.RawMessage `json:"executable"`
+	} `json:"credential_source"`
+	// Next are the credentials that impersonate a service account. These may be of any kind again.
+	Next *credentialsSource `json:"source_credentials"`
+}
+
+// refuseShellOut knows external accounts whose tokens come from a program, wherever they are in the file.
 func refuseShellOut(content []byte, opts *auth.Options) error {
-	var file struct {
-		Source struct {
-			Executable json.RawMessage `json:"executable"`
-		} `json:"credential_source"`
-	}
+	var file credentialsSource
 	if json.Unmarshal(content, &file) != nil {
 		return errors.New("they are not JSON")
 	}
-	if len(file.Source.Executable) > 0 && string(file.Source.Executable) != "null" && !opts.AllowShellOut {
-		return errShellOut
+	for c := &file; c != nil && !opts.AllowShellOut; c = c.Next {
+		if len(c.Source.Executable) > 0 && string(c.Source.Executable) != "null" {
+			return errShellOut
+		}
 	}
 	return nil
 }

@@ -65,6 +65,19 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	_, err = w.controller(t)
 	checkError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
 	end()
+	for text, reason := range map[string]auth.Reason{"404 Not Found": auth.ErrDenied, "408 Request Timeout": auth.ErrUnavailable,
+		"429 Too Many Requests": auth.ErrThrottled, "503 Service Unavailable": auth.ErrUnavailable, "4": auth.ErrUnavailable} {
+		// The status of IAM counts, not that of the metadata server.
+		for _, status := range []int{http.StatusInternalServerError, http.StatusForbidden} {
+			if text == "4" && status == http.StatusForbidden {
+				continue
+			}
+			end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: status, Message: "Unable to generate access token; IAM returned " + text})
+			_, err = w.controller(t)
+			checkError(t, err, reason, "IAM returned "+text)
+			end()
+		}
+	}
 	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}", "expired": `{"access_token":"x","expires_in":0}`} {
 		end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Body: body})
 		if _, err := w.controller(t); err == nil {
@@ -174,10 +187,14 @@ func TestControllerFilesThatAreMalformed(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ content, want string }{
-		"empty":       {"", "not JSON"},
-		"no JSON":     {"-----BEGIN PRIVATE KEY-----", "not JSON"},
-		"no type":     {`{"secret":"do-not-print"}`, "kind"},
-		"a program":   {`{"type":"external_account","credential_source":{"executable":{"command":"/bin/false"}}}`, "program"},
+		"empty":     {"", "not JSON"},
+		"no JSON":   {"-----BEGIN PRIVATE KEY-----", "not JSON"},
+		"no type":   {`{"secret":"do-not-print"}`, "kind"},
+		"a program": {`{"type":"external_account","credential_source":{"executable":{"command":"/bin/false"}}}`, "program"},
+		"a program to impersonate with": {`{"type":"impersonated_service_account","service_account_impersonation_url":"https://iamcredentials.googleapis.com/v1/x:generateAccessToken",` +
+			`"source_credentials":{"type":"external_account","Credential_Source":{"executable":{"command":"/bin/false"}}}}`, "program"},
+		"a program behind another account": {`{"type":"impersonated_service_account","source_credentials":{"type":"impersonated_service_account",` +
+			`"source_credentials":{"type":"external_account","credential_source":{"executable":{"command":"/bin/false"}}}}}`, "program"},
 		"a list":      {`[]`, "not JSON"},
 		"very large":  {strings.Repeat(" ", 2<<20), "larger than"},
 		"bad sources": {`{"type":"external_account","audience":"a","credential_source":{}}`, "kind"},

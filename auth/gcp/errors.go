@@ -21,7 +21,7 @@ func unreachable(operation string, err error, secrets ...string) *auth.Error {
 // serviceError is what Google's services answer: OAuth 2.0 (RFC 6749, section 5.2) at the token service, AIP-193 at others.
 type serviceError struct {
 	code, message string
-	reason        string // of google.rpc.ErrorInfo
+	reason        string // of google.rpc.ErrorInfo, or what older services have in its place
 	known         bool   // it is one of the two
 }
 
@@ -44,11 +44,17 @@ func parseError(body []byte) serviceError {
 			Type   string `json:"@type"`
 			Reason string `json:"reason"`
 		} `json:"details"`
+		Errors []struct {
+			Reason string `json:"reason"`
+		} `json:"errors"`
 	}
 	if json.Unmarshal(outer.Error, &inner) != nil {
 		return serviceError{}
 	}
 	e := serviceError{code: inner.Status, message: inner.Message, known: true}
+	if len(inner.Errors) > 0 {
+		e.reason = inner.Errors[0].Reason
+	}
 	for _, d := range inner.Details {
 		if d.Type == "type.googleapis.com/google.rpc.ErrorInfo" {
 			e.reason = d.Reason
@@ -81,9 +87,9 @@ func classify(operation string, answer transport.Answer, secrets ...string) (*au
 
 func reasonOf(status int, s serviceError) auth.Reason {
 	switch {
-	case status == http.StatusTooManyRequests, s.code == "RESOURCE_EXHAUSTED":
+	case status == http.StatusTooManyRequests, isThrottled(s):
 		return auth.ErrThrottled
-	case status >= http.StatusInternalServerError, status < http.StatusBadRequest:
+	case status >= http.StatusInternalServerError, status < http.StatusBadRequest, passes(status, s):
 		return auth.ErrUnavailable
 	case !s.known:
 		// A proxy perhaps, or not the service at all: nobody has judged the request.
@@ -96,6 +102,36 @@ func reasonOf(status int, s serviceError) auth.Reason {
 		return auth.ErrUnavailable
 	}
 	return auth.ErrDenied
+}
+
+// isThrottled knows limits that a service tells with other statuses than 429, such as 403.
+func isThrottled(s serviceError) bool {
+	switch s.code {
+	case "RESOURCE_EXHAUSTED", "slow_down":
+		return true
+	}
+	switch s.reason {
+	case "RATE_LIMIT_EXCEEDED", "rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded":
+		return true
+	}
+	return false
+}
+
+// statusCancelled is how google.rpc.Code CANCELLED shows in HTTP.
+const statusCancelled = 499
+
+// passes knows answers below 500 that judge nobody: another try may go well.
+func passes(status int, s serviceError) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, statusCancelled:
+		return true
+	}
+	switch s.code {
+	case "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL", "UNKNOWN", "DATA_LOSS", "temporarily_unavailable",
+		"server_error", "internal_failure":
+		return true
+	}
+	return false
 }
 
 // isStale finds the clocks apart: a token that was just issued has not expired.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
@@ -264,6 +266,35 @@ func TestImpersonationErrors(t *testing.T) {
 			})}
 			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
 			checkError(t, err, tc.reason, tc.want)
+		})
+	}
+}
+
+// Answers that judge nobody drop no credential, whatever their status.
+func TestTransientAnswers(t *testing.T) {
+	w := newWorld(t)
+	for body, tc := range map[string]struct {
+		status int
+		reason auth.Reason
+	}{
+		`{"error":{"code":408,"status":"DEADLINE_EXCEEDED","message":"x"}}`: {408, auth.ErrUnavailable},
+		`{"error":{"code":408,"status":"NEW_IN_2030","message":"x"}}`:       {408, auth.ErrUnavailable},
+		`{"error":"too_early"}`: {425, auth.ErrUnavailable},
+		`{"error":{"code":409,"status":"ABORTED","message":"try again"}}`:                {409, auth.ErrUnavailable},
+		`{"error":{"code":499,"status":"CANCELLED","message":"x"}}`:                      {499, auth.ErrUnavailable},
+		`{"error":"temporarily_unavailable"}`:                                            {400, auth.ErrUnavailable},
+		`{"error":"server_error"}`:                                                       {400, auth.ErrUnavailable},
+		`{"error":{"code":400,"status":"UNAVAILABLE","message":"x"}}`:                    {400, auth.ErrUnavailable},
+		`{"error":{"code":429,"status":"NEW_IN_2030","message":"x"}}`:                    {429, auth.ErrThrottled},
+		`{"error":{"code":403,"status":"RESOURCE_EXHAUSTED","message":"x"}}`:             {403, auth.ErrThrottled},
+		`{"error":{"code":403,"message":"x","errors":[{"reason":"rateLimitExceeded"}]}}`: {403, auth.ErrThrottled},
+		`{"error":{"code":403,"status":"PERMISSION_DENIED","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"RATE_LIMIT_EXCEEDED"}]}}`: {403, auth.ErrThrottled},
+		`{"error":{"code":403,"status":"PERMISSION_DENIED","errors":[{"reason":"forbidden"}]}}`:                                                               {403, auth.ErrDenied},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return answer(tc.status, body), nil })}
+			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
+			checkError(t, err, tc.reason, fmt.Sprintf("HTTP %d", tc.status))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,20 +89,35 @@ func metadataError(operation, path string, answer transport.Answer) *auth.Error 
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
 		Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
-	switch {
-	case answer.Status == http.StatusTooManyRequests:
+	switch status := metadataStatus(answer.Status, text); {
+	case status == http.StatusTooManyRequests:
 		e.Reason, e.Message = auth.ErrThrottled, "the metadata server asks to slow down"
-	case answer.Status == http.StatusForbidden, strings.Contains(text, "IAM returned 4"):
-		e.Reason = auth.ErrDenied
 	case answer.Status == http.StatusNotFound:
 		e.Reason = auth.ErrMisconfigured
+	case status == http.StatusForbidden, status != answer.Status && status/100 == 4 && !passes(status, serviceError{}):
+		e.Reason = auth.ErrDenied
 	}
 	if strings.HasPrefix(text, "Unable to generate access token") {
 		e.Message = redact.Text(text)
-		e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or remove " +
-			"its annotation"
+		if e.Permanent() {
+			e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or " +
+				"remove its annotation"
+		}
 	}
 	return e
+}
+
+// metadataStatus is the status of IAM where a text of the metadata server quotes it, whose own says less.
+func metadataStatus(status int, text string) int {
+	const quote, digits = "IAM returned ", 3
+	_, rest, ok := strings.Cut(text, quote)
+	if !ok || len(rest) < digits {
+		return status
+	}
+	if n, err := strconv.Atoi(rest[:digits]); err == nil {
+		return n
+	}
+	return status
 }
 
 // gkeCluster is the GKE cluster that the program runs in.

@@ -2,29 +2,47 @@ package gcp
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/gcpname"
 )
 
-var _ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+var (
+	_ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+	_ auth.RegistryOwner                       = (*Provider)(nil)
+)
 
 // registryUser is the user name that goes with an access token.
 const registryUser = "oauth2accesstoken"
 
-// ParseArtifactRepository makes sure that a repository lies in Artifact Registry: at gcr.io, <region>.gcr.io,
-// <location>-docker.pkg.dev or docker.s3nsregistry.fr. One credential is good for all of them.
-func (*Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
+// ParseArtifactRepository makes sure that a repository lies in Artifact Registry: at gcr.io, <region>.gcr.io or
+// <location>-docker.pkg.dev, or in the universe s3nsapis.fr at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr.
+// One credential is good for all of a universe. A registry of another universe is refused: that is another company's, and
+// the password is the access token.
+func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
 	host, err := auth.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err
 	}
-	if !gcpname.IsRegistryHost(strings.TrimSuffix(host, ":443")) {
+	switch universe := registryUniverse(host); universe {
+	case p.universe():
+		return ProviderName, nil
+	case "":
 		return "", misconfigured("use gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or the provider of that registry",
 			"%.300q is not a registry of Google Cloud", host)
+	default:
+		return "", misconfigured(fmt.Sprintf("use a registry of %s, or a Provider whose UniverseDomain is %s", p.universe(), universe),
+			"the registry %.300q belongs to the universe %q, the Provider to %.100q", host, universe, p.universe())
 	}
-	return ProviderName, nil
+}
+
+// OwnsRegistry implements auth.RegistryOwner: registries of all universes that are known.
+func (*Provider) OwnsRegistry(host string) bool { return registryUniverse(host) != "" }
+
+func registryUniverse(host string) string {
+	return gcpname.RegistryUniverse(strings.TrimSuffix(host, ":443"))
 }
 
 // GetAccessTokenOptionsForArtifactRepository adds nothing: the default scopes suffice.

@@ -13,16 +13,14 @@ import (
 func TestRegistries(t *testing.T) {
 	p := &gcp.Provider{}
 	for repository, ok := range map[string]bool{
-		"gcr.io/project/app":                                true,
-		"us.gcr.io/project/app":                             true,
-		"eu.gcr.io/project/app":                             true,
-		"asia.gcr.io/project/app":                           true,
-		"GCR.IO/project/app":                                true,
-		"europe-docker.pkg.dev/project/repo/app":            true,
-		"europe-west1-docker.pkg.dev/project/repo/app":      true,
-		"europe-west1-docker.pkg.dev:443/project/repo/app":  true,
-		"docker.s3nsregistry.fr/project/repo/app":           true,
-		"u-france-east1-docker.s3nsregistry.fr/project/app": true,
+		"gcr.io/project/app":                               true,
+		"us.gcr.io/project/app":                            true,
+		"eu.gcr.io/project/app":                            true,
+		"asia.gcr.io/project/app":                          true,
+		"GCR.IO/project/app":                               true,
+		"europe-docker.pkg.dev/project/repo/app":           true,
+		"europe-west1-docker.pkg.dev/project/repo/app":     true,
+		"europe-west1-docker.pkg.dev:443/project/repo/app": true,
 		"":                                           false,
 		"/":                                          false,
 		"https://gcr.io/project":                     false,
@@ -63,6 +61,39 @@ func TestRegistries(t *testing.T) {
 	}
 }
 
+// The password is the access token: no universe's goes to the registries and Git hosts of another one, another company's.
+func TestUniversesKeepTheirTokens(t *testing.T) {
+	google, s3ns := &gcp.Provider{}, &gcp.Provider{UniverseDomain: "s3nsapis.fr"}
+	unknown, none := &gcp.Provider{UniverseDomain: "apis.example"}, &gcp.Provider{UniverseDomain: "not a universe"}
+	for _, tc := range []struct {
+		host  string
+		owner *gcp.Provider
+	}{
+		{"gcr.io", google}, {"eu.gcr.io:443", google}, {"us-docker.pkg.dev", google},
+		{"docker.s3nsregistry.fr", s3ns}, {"u-france-east1-docker.s3nsregistry.fr", s3ns},
+	} {
+		for _, p := range []*gcp.Provider{google, s3ns, unknown, none} {
+			_, err := p.ParseArtifactRepository(tc.host+"/project/repo/app", &auth.Options{})
+			if p == tc.owner {
+				if err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			checkError(t, err, auth.ErrMisconfigured, tc.host, "belongs to the universe", "UniverseDomain")
+			if !p.OwnsRegistry(tc.host) {
+				t.Errorf("a keychain would be anonymous at %q", tc.host)
+			}
+		}
+	}
+	repository := &url.URL{Scheme: "https", Host: gitHost, Path: "/project/repo"}
+	_, err := s3ns.ParseGitRepository(repository, &auth.Options{})
+	checkError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
+	if google.OwnsRegistry("ghcr.io") {
+		t.Error("ghcr.io is none of Google's")
+	}
+}
+
 // Whatever host is accepted is one of Google's.
 func FuzzArtifactRepository(f *testing.F) {
 	for _, s := range []string{"gcr.io/p", "us.gcr.io", "us-docker.pkg.dev/p/r/i", "docker.s3nsregistry.fr", "gcr.io.evil.example", "a@gcr.io", "us-docker.pkg.dev:443"} {
@@ -79,9 +110,8 @@ func FuzzArtifactRepository(f *testing.F) {
 			t.Fatalf("%q is accepted: %v", repository, err)
 		}
 		switch host := strings.ToLower(u.Hostname()); {
-		case host == "gcr.io", host == "us.gcr.io", host == "eu.gcr.io", host == "asia.gcr.io", host == "docker.s3nsregistry.fr":
+		case host == "gcr.io", host == "us.gcr.io", host == "eu.gcr.io", host == "asia.gcr.io":
 		case strings.HasSuffix(host, "-docker.pkg.dev") && strings.Count(host, ".") == 2:
-		case strings.HasSuffix(host, "-docker.s3nsregistry.fr") && strings.Count(host, ".") == 2:
 		default:
 			t.Fatalf("%q is accepted, but its host is %q", repository, host)
 		}

@@ -38,24 +38,32 @@ func IsSTSHost(host, universe string) bool {
 	return false
 }
 
-// IsRegistryHost knows, in lower case,
+// s3nsUniverse is that of S3NS, a company in France.
+const s3nsUniverse = "s3nsapis.fr"
+
+// RegistryUniverse returns the universe whose registries have a host, in lower case, or "" if it is not the host of any:
 //
-//	gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io
-//	<location>-docker.pkg.dev
-//	docker.s3nsregistry.fr, <location>-docker.s3nsregistry.fr
-func IsRegistryHost(host string) bool {
+//	googleapis.com  gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io, <location>-docker.pkg.dev
+//	s3nsapis.fr     docker.s3nsregistry.fr, <location>-docker.s3nsregistry.fr
+//
+// Universes belong to different companies: none gets to see the tokens of another one.
+func RegistryUniverse(host string) string {
 	switch host {
-	case "gcr.io", "us.gcr.io", "eu.gcr.io", "asia.gcr.io", "docker.s3nsregistry.fr":
-		return true
+	case "gcr.io", "us.gcr.io", "eu.gcr.io", "asia.gcr.io":
+		return DefaultUniverse
+	case "docker.s3nsregistry.fr":
+		return s3nsUniverse
 	}
-	location, ok := strings.CutSuffix(host, "-docker.pkg.dev")
-	if !ok {
-		location, ok = strings.CutSuffix(host, "-docker.s3nsregistry.fr")
+	if location, ok := strings.CutSuffix(host, "-docker.pkg.dev"); ok && ValidLocation(location) {
+		return DefaultUniverse
 	}
-	return ok && ValidLocation(location)
+	if location, ok := strings.CutSuffix(host, "-docker.s3nsregistry.fr"); ok && ValidLocation(location) {
+		return s3nsUniverse
+	}
+	return ""
 }
 
-// IsGitHost knows the hosts of Git over HTTPS of Secure Source Manager, in lower case:
+// IsGitHost knows the hosts of Git over HTTPS of Secure Source Manager, which the default universe alone has, in lower case:
 //
 //	<instance>-<project number>-git.<location>.sourcemanager.dev
 //	<instance>-<project number>-git.<location>.p.sourcemanager.dev

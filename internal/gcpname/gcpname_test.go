@@ -13,9 +13,12 @@ func TestHosts(t *testing.T) {
 		knows    func(string) bool
 		yes, not []string
 	}{
-		{"registry", gcpname.IsRegistryHost,
-			[]string{"gcr.io", "asia.gcr.io", "us-docker.pkg.dev", "me-central2-docker.pkg.dev", "docker.s3nsregistry.fr"},
-			[]string{"", "GCR.io", "fr.gcr.io", ".gcr.io", "a.b-docker.pkg.dev", "-docker.pkg.dev", "a--docker.pkg.dev.", "pkg.dev"}},
+		{"registry", func(s string) bool { return gcpname.RegistryUniverse(s) == gcpname.DefaultUniverse },
+			[]string{"gcr.io", "asia.gcr.io", "us-docker.pkg.dev", "me-central2-docker.pkg.dev"},
+			[]string{"", "GCR.io", "fr.gcr.io", ".gcr.io", "a.b-docker.pkg.dev", "-docker.pkg.dev", "a--docker.pkg.dev.", "pkg.dev", "docker.s3nsregistry.fr"}},
+		{"registry of S3NS", func(s string) bool { return gcpname.RegistryUniverse(s) == "s3nsapis.fr" },
+			[]string{"docker.s3nsregistry.fr", "u-france-east1-docker.s3nsregistry.fr"},
+			[]string{"", "gcr.io", "us-docker.pkg.dev", "s3nsregistry.fr", "-docker.s3nsregistry.fr", "a.b-docker.s3nsregistry.fr", "docker.s3nsregistry.fr.evil"}},
 		{"Git", gcpname.IsGitHost,
 			[]string{"i-1-git.us-central1.sourcemanager.dev", "a-b-c-123-git.us-central1.p.sourcemanager.dev"},
 			[]string{"", "i-git.us-central1.sourcemanager.dev", "i-0-git.us.sourcemanager.dev",
