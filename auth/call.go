@@ -60,6 +60,7 @@ func beginCall(provider Provider, operation string, opts []Option) *call {
 			opt(&c.opts)
 		}
 	}
+	c.rejected = c.opts.rejected
 	return c
 }
 
@@ -229,11 +230,11 @@ func (c *call) accessToken(ctx context.Context) (Token, error) {
 // cached asks the cache with the key as it is now. What is missing is minted: the access token, or what c.kind says.
 func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	key := c.key.sum()
+	if c.rejected != nil {
+		c.opts.Cache.Reject(key, c.rejected)
+	}
 	if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
-		if token != c.rejected {
-			return token, nil
-		}
-		c.opts.Cache.Reject(key, token)
+		return token, nil
 	}
 	m := c.detach(jwt)
 	req := cache.Request{

@@ -70,6 +70,7 @@ type Options struct {
 
 	providerOptions []providerOption
 	writtenAddress  string
+	rejected        Token
 }
 
 type providerOption struct{ key, value any }
@@ -244,6 +245,15 @@ func WithGitURL(gitURL url.URL) Option {
 func WithProviderOption(key, value any) Option {
 	set := providerOption{key, value}
 	return func(o *Options) { o.providerOptions = append(o.providerOptions, set) }
+}
+
+// WithRejected tells that a service has refused a credential that GetAccessToken or GetRESTConfig returned before, with the
+// same options, although it should still be valid: the cache does not answer with it again. Whoever else wants the same
+// credential meanwhile shares the exchange for a new one, and the bounds of the cache apply. A credential that is younger
+// than ten seconds is returned all the same: a service that refuses everything must not cause an exchange for every
+// request. Nil means none; without a cache every call brings a new credential anyway.
+func WithRejected(credential Token) Option {
+	return func(o *Options) { o.rejected = credential }
 }
 
 // WithAllowShellOut lets the provider run command-line tools to find the controller's own identity. Only for programs

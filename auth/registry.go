@@ -49,7 +49,10 @@ func getDerived(ctx context.Context, provider Provider, operation string, kind d
 	opts []Option) (token Token, err error) {
 	c := beginCall(provider, operation, opts)
 	defer c.end(&token, &err)
-	c.kind, c.input, c.rejected = kind, input, rejected
+	c.kind, c.input = kind, input
+	if rejected != nil {
+		c.rejected = rejected
+	}
 	if kind == clusterKind && c.opts.Usage == UsageAccess {
 		c.opts.Usage = UsageKubeConfig
 	}

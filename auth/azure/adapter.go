@@ -35,15 +35,19 @@ func (p *Provider) NewTokenCredential(opts ...auth.Option) *TokenCredential {
 // auth.GetAccessToken.
 //
 // The scopes of the call replace those of auth.WithScopes. A tenant has to be that of the identity, or the call is refused
-// with ErrMisconfigured. Claims, which are the answer to a challenge, always get a new token, since the resource has
-// refused the one that is cached; that one stays until it ends or is challenged again. With EnableCAE the resource is told
-// that challenges are understood.
+// with ErrMisconfigured. Claims, which are the answer to a challenge, get a new token with these claims, since the resource
+// has refused the one that is cached: at most every ten seconds, and those who answer the same challenge at the same time
+// share it. With EnableCAE the resource is told that challenges are understood.
 func (c *TokenCredential) GetToken(ctx context.Context, request policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	opts, err := c.options(request)
 	if err != nil {
 		return azcore.AccessToken{}, err
 	}
 	token, err := auth.GetAccessToken(ctx, c.provider, opts...)
+	if err == nil && request.Claims != "" && isCached(opts) {
+		// What the cache holds for these claims may be what was refused, or what somebody else has got for them just now.
+		token, err = auth.GetAccessToken(ctx, c.provider, append(opts, auth.WithRejected(token))...)
+	}
 	if err != nil {
 		return azcore.AccessToken{}, err
 	}
@@ -69,10 +73,16 @@ func (c *TokenCredential) options(request policy.TokenRequestOptions) ([]auth.Op
 	if claims != "" {
 		opts = append(opts, withClaims(claims))
 	}
-	if request.Claims != "" {
-		opts = append(opts, withoutCache)
-	}
 	return opts, nil
 }
 
-func withoutCache(o *auth.Options) { o.Cache = nil }
+// isCached reports whether asking again is not another exchange.
+func isCached(opts []auth.Option) bool {
+	var o auth.Options
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	return o.Cache.Enabled()
+}

@@ -3,8 +3,13 @@ package azure_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -12,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cache"
 )
 
 func TestTokenCredential(t *testing.T) {
@@ -51,12 +57,57 @@ func TestTokenCredential(t *testing.T) {
 			t.Errorf("with claims: %+v, %v", id, err)
 		}
 	}
-	if n := w.cloud.Calls("entra", "token"); n != 5 {
-		t.Errorf("%d exchanges: claims get a new token each time", n)
+	if n := w.cloud.Calls("entra", "token"); n != 4 {
+		t.Errorf("%d exchanges: claims get a new token at most every ten seconds", n)
 	}
 	if id, err := ask(policy.TokenRequestOptions{Scopes: storage, Claims: claims, EnableCAE: true}); err != nil || !strings.Contains(id.Claims, `"CP1"`) || !strings.Contains(id.Claims, `"1604106651"`) {
 		t.Errorf("with both: %+v, %v", id, err)
 	}
+}
+
+// Whoever answers with challenges is the tenant's choice. They cost what other exchanges cost: those at the same time share
+// one, and there is none for ten seconds.
+func TestChallengesShareAnExchange(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		tokens, err := cache.NewTokenCache(10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tokens.Close()
+		var exchanges, running, most atomic.Int64
+		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			time.Sleep(time.Second) // that of the bubble
+			return respond(r, http.StatusOK, fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, exchanges.Add(1))), nil
+		})}
+		credential := (&azure.Provider{}).NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), auth.WithHTTPClient(client))...)
+		challenge := func(claims, want string) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() {
+					got, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Claims: claims, EnableCAE: true})
+					if err != nil || got.Token != want {
+						t.Errorf("got %q instead of %q, %v", got.Token, want, err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		challenge(`{"a":1}`, "t1")
+		challenge(`{"a":1}`, "t1")
+		time.Sleep(11 * time.Second)
+		challenge(`{"a":1}`, "t2")
+		challenge(`{"a":2}`, "t3")
+		time.Sleep(50 * time.Minute) // due for renewal, and refused
+		challenge(`{"a":1}`, "t4")
+		if most.Load() != 1 {
+			t.Errorf("%d exchanges at once for one challenge", most.Load())
+		}
+	})
 }
 
 func TestTokenCredentialRefuses(t *testing.T) {

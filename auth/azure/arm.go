@@ -196,8 +196,7 @@ func (m *manager) failed(answer transport.Answer) error {
 	switch {
 	case answer.Status == http.StatusTooManyRequests:
 		e.Reason = auth.ErrThrottled
-	case !parsed || answer.Status < http.StatusBadRequest || answer.Status >= http.StatusInternalServerError ||
-		answer.Status == http.StatusConflict:
+	case !parsed || passingStatus(answer.Status) || answer.Status == http.StatusConflict:
 	case e.Code == "InvalidAuthenticationTokenTenant":
 		e.Reason = auth.ErrMisconfigured
 		e.Remedy = fmt.Sprintf("use an identity of the subscription's tenant, see the annotation %q", TenantIDAnnotation)
@@ -207,7 +206,7 @@ func (m *manager) failed(answer transport.Answer) error {
 		e.Reason = auth.ErrMisconfigured
 	default:
 		e.Reason = auth.ErrDenied
-		e.Remedy = "assign the identity the roles Azure Kubernetes Service Cluster User Role and Reader on the cluster"
+		e.Remedy = "assign the identity the role Azure Kubernetes Service Cluster User Role on the cluster"
 	}
 	return e
 }

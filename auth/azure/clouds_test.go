@@ -70,6 +70,22 @@ func TestSeveralClouds(t *testing.T) {
 	}
 }
 
+// The two options may name the same authority, however it is written.
+func TestSameAuthorityTwice(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	for endpoint, ok := range map[string]bool{"https://login.microsoftonline.us": true, "https://login.microsoftonline.us/": true, "https://LOGIN.microsoftonline.us:443": true,
+		"https://login.microsoftonline.com": false, "http://login.microsoftonline.us": false, "https://login.microsoftonline.us:8443": false} {
+		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "us", azure.WithAuthorityHost("https://login.microsoftonline.us"), auth.WithSTSEndpoint(endpoint))...)
+		if ok && err != nil {
+			t.Error(err)
+		}
+		if !ok {
+			checkError(t, err, auth.ErrMisconfigured, "different authorities")
+		}
+	}
+}
+
 // The setting of the provider comes before the environment's, the object's before both.
 func TestWhereTheAuthorityComesFrom(t *testing.T) {
 	clearEnvironment(t)

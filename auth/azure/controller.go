@@ -13,7 +13,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 const opControllerToken = "find the controller's own Azure credentials" //nolint:gosec // not a credential
@@ -34,7 +33,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	if err != nil {
 		return nil, err
 	}
-	kept, err := p.chains.get(p, authority, opts)
+	kept, err := p.chains.get(p, e, authority, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -60,11 +59,15 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 
 func nothingFound(missing []error) error {
 	all := errors.Join(missing...)
-	text := ""
+	text, reason := "", auth.ErrUnavailable
 	for _, err := range missing {
 		text += "; " + err.Error()
+		var absent *notSetUp
+		if errors.As(err, &absent) && absent.definite {
+			reason = auth.ErrMisconfigured // nothing changes before somebody gives the machine an identity
+		}
 	}
-	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: all,
+	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: reason, Err: all,
 		Message: "the controller has no identity" + text,
 		Remedy: `give its pod one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
 			`or name a ServiceAccount`}
@@ -107,14 +110,15 @@ type chainKey struct {
 
 // chain is one way to reach Azure. It is safe for concurrent use, and holds no lock while it uses the network.
 type chain struct {
-	client *http.Client
+	client      *http.Client
+	authorities []string // of the cloud
 
 	mu        sync.Mutex
-	documents map[string]transport.Answer // by URL; never more than maxDocuments
-	metadata  bool                        // the machine has a metadata service
+	documents map[string]keptDocument // by URL; never more than maxDocuments
+	metadata  bool                    // the machine has a metadata service
 }
 
-func (c *chains) get(p *Provider, authority string, opts *auth.Options) (*chain, error) {
+func (c *chains) get(p *Provider, e *environment, authority string, opts *auth.Options) (*chain, error) {
 	key := chainKey{client: opts.HTTPClient, authority: authority}
 	if opts.ProxyURL != nil {
 		key.proxy = opts.ProxyURL.String()
@@ -131,7 +135,7 @@ func (c *chains) get(p *Provider, authority string, opts *auth.Options) (*chain,
 	if kept, ok := c.loaded.Get(key); ok {
 		return kept, nil
 	}
-	kept := &chain{client: client, documents: map[string]transport.Answer{}}
+	kept := &chain{client: client, authorities: e.authorities, documents: map[string]keptDocument{}}
 	c.loaded.Add(key, kept)
 	return kept, nil
 }

@@ -216,7 +216,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	_, err := w.controller(t, &azure.Provider{})
-	checkError(t, err, auth.ErrUnavailable, "azure: find the controller's own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
+	checkError(t, err, auth.ErrMisconfigured, "azure: find the controller's own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
 		"knows no identity", "name a ServiceAccount", "azure.workload.identity/use")
 	nowhere := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "169.254.169.254" || r.URL.Scheme != "http" {
@@ -226,6 +226,9 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	})}
 	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(nowhere))
 	checkError(t, err, auth.ErrUnavailable, "there is no metadata service")
+	hotspot := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, 400, "<html>"), nil })}
+	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(hotspot))
+	checkError(t, err, auth.ErrUnavailable, "knows no identity")
 }
 
 func TestControllerWhenEntraFails(t *testing.T) {
@@ -278,7 +281,7 @@ func TestCommandLineTools(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	_, err := w.controller(t, &azure.Provider{})
-	checkError(t, err, auth.ErrUnavailable, "no identity")
+	checkError(t, err, auth.ErrMisconfigured, "no identity")
 	if _, err := os.Stat(filepath.Join(bin, "ran")); err == nil {
 		t.Error("the tool was run")
 	}

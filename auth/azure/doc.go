@@ -33,8 +33,8 @@
 //
 // auth.GetArtifactRegistryCredentials knows <registry>.azurecr.io and those of the other clouds; the identity needs the role
 // AcrPull. auth.GetRESTConfig knows AKS clusters with Microsoft Entra integration by their resource ID; the identity needs
-// the roles Azure Kubernetes Service Cluster User Role and Reader, and rights in the cluster itself. auth.GetGitCredentials
-// knows Azure DevOps, dev.azure.com and <organization>.visualstudio.com, of the public cloud.
+// the role Azure Kubernetes Service Cluster User Role, which can read the cluster too, and rights in the cluster itself.
+// auth.GetGitCredentials knows Azure DevOps, dev.azure.com and <organization>.visualstudio.com, of the public cloud.
 //
 // # Scopes
 //

@@ -215,7 +215,7 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 	authority, _ := opts.ProviderOption(authorityKey{}).(string)
 	if authority == "" {
 		authority = opts.STSEndpoint
-	} else if opts.STSEndpoint != "" && opts.STSEndpoint != authority {
+	} else if opts.STSEndpoint != "" && !sameAuthority(opts.STSEndpoint, authority) {
 		return nil, "", misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
 	}
 	if authority == "" {
@@ -231,6 +231,16 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 	}
 	return nil, "", misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
 		"the authority %.300q is refused: its host is not known", authority)
+}
+
+// sameAuthority compares what is meant: a slash at the end, upper case or the port 443 make no difference.
+func sameAuthority(a, b string) bool {
+	if a == b {
+		return true
+	}
+	hostA, errA := parseAuthority(a)
+	hostB, errB := parseAuthority(b)
+	return errA == nil && errB == nil && hostA == hostB
 }
 
 // parseAuthority returns the host of an address, with the port if it is not 443. Whoever is there gets to see the tokens of

@@ -104,33 +104,60 @@ func classifyEntra(answer transport.Answer, operation string, secrets ...string)
 
 // The AADSTS numbers that mean something to us.
 const (
-	noSuchApplication    = 700016
-	noSuchTenant         = 90002
-	badTenant            = 900023
-	noSuchResource       = 500011
-	resourceDisabled     = 50001
-	badScope             = 70011
-	scopeNotDefault      = 1002012
-	notWithinTime        = 700024
-	keyNotPublished      = 7000272
-	issuerUnreachable    = 90061
-	issuerBroken         = 50166
-	issuerBrokenToo      = 501661
-	noFederation         = 70025
-	wrongFederation      = 70021
-	wrongIssuer          = 700211
-	wrongAudience        = 700212
-	wrongSubject         = 700213
-	wrongCase            = 7002138
-	noRole               = 501051
-	wrongSecret          = 7000215
-	secretExpired        = 7000222
-	requestLoop          = 50196
-	tenantThrottled      = 90055
-	certificateNotKnown  = 700027
-	temporarilyUnable    = 90033
-	temporarilyUnableOld = 90006
+	noSuchApplication   = 700016
+	noSuchTenant        = 90002
+	badTenant           = 900023
+	noSuchResource      = 500011
+	resourceDisabled    = 50001
+	badScope            = 70011
+	scopeNotDefault     = 1002012
+	notWithinTime       = 700024
+	keyNotPublished     = 7000272
+	issuerUnreachable   = 90061
+	issuerBroken        = 50166
+	issuerBrokenToo     = 501661
+	noFederation        = 70025
+	wrongFederation     = 70021
+	wrongIssuer         = 700211
+	wrongAudience       = 700212
+	wrongSubject        = 700213
+	wrongCase           = 7002138
+	noRole              = 501051
+	wrongSecret         = 7000215
+	secretExpired       = 7000222
+	requestLoop         = 50196
+	tenantThrottled     = 90055
+	certificateNotKnown = 700027
 )
+
+// passesByItself knows the numbers that Microsoft documents as temporary, and those of its own services' failures: they
+// judge nobody.
+func passesByItself(number int) bool {
+	switch number {
+	case 50000, // TokenIssuanceError: there is an issue with the sign-in service
+		90006, // ExternalServerRetryableError
+		90012, // RequestTimeout
+		90024, // RequestBudgetExceededError: a transient error has occurred
+		90033, // MsodsServiceUnavailable
+		90036, // MsodsServiceUnretryableFailure
+		90090, // GraphRetryableError
+		90091: // GraphServiceUnreachable
+		return true
+	}
+	return false
+}
+
+// statusCancelled is what some gateways answer when a request was cut short.
+const statusCancelled = 499
+
+// passingStatus knows the statuses that judge nobody. That of throttling has a reason of its own.
+func passingStatus(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, statusCancelled:
+		return true
+	}
+	return status < http.StatusBadRequest || status >= http.StatusInternalServerError
+}
 
 func reasonOf(status, number int, kind string) (auth.Reason, string) {
 	const reachable = "make the issuer's discovery document and keys readable for Azure, and publish the current keys"
@@ -141,8 +168,6 @@ func reasonOf(status, number int, kind string) (auth.Reason, string) {
 		return auth.ErrUnavailable, reachable
 	case notWithinTime:
 		return auth.ErrUnavailable, "check the clock of the cluster's control plane: Azure finds a new token expired, or not valid yet"
-	case temporarilyUnable, temporarilyUnableOld:
-		return auth.ErrUnavailable, ""
 	case noSuchApplication:
 		return auth.ErrMisconfigured, "use the client ID (not the object or resource ID) of an identity of that tenant"
 	case noSuchTenant, badTenant:
@@ -157,16 +182,14 @@ func reasonOf(status, number int, kind string) (auth.Reason, string) {
 		return auth.ErrDenied, "register the certificate with the application"
 	}
 	switch {
-	case status == http.StatusTooManyRequests:
+	case status == http.StatusTooManyRequests, kind == "slow_down":
 		return auth.ErrThrottled, ""
-	case status >= http.StatusInternalServerError, kind == "temporarily_unavailable", kind == "server_error":
+	case passesByItself(number), passingStatus(status), kind == "temporarily_unavailable", kind == "server_error":
 		return auth.ErrUnavailable, ""
 	case kind == "invalid_scope", kind == "invalid_resource", kind == "invalid_target":
 		return auth.ErrMisconfigured, ""
-	case status >= http.StatusBadRequest:
-		return auth.ErrDenied, ""
 	}
-	return auth.ErrUnavailable, ""
+	return auth.ErrDenied, ""
 }
 
 // worthAnotherTry tells the refusals that go away by themselves.
@@ -178,11 +201,12 @@ func worthAnotherTry(answer transport.Answer) bool {
 	if e == nil {
 		return false
 	}
-	switch e.number() {
-	case issuerUnreachable, issuerBroken, issuerBrokenToo, temporarilyUnable, temporarilyUnableOld:
+	switch number := e.number(); number {
+	case issuerUnreachable, issuerBroken, issuerBrokenToo:
 		return true
+	default:
+		return passesByItself(number)
 	}
-	return false
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.

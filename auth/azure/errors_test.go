@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
@@ -88,6 +89,43 @@ func TestErrorsOfEntra(t *testing.T) {
 				t.Errorf("retry after %s", auth.RetryAfter(err))
 			}
 		})
+	}
+}
+
+// Answers that judge nobody drop no credential, whatever their status.
+func TestTransientAnswers(t *testing.T) {
+	w := newWorld(t)
+	check := func(status int, text string, reason auth.Reason, kind func(*testing.T, *http.Client) error) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, "/oauth2/v2.0/token") && !strings.Contains(text, "error_description") {
+					return respond(r, http.StatusOK, goodToken), nil
+				}
+				return respond(r, status, text), nil
+			})}
+			checkError(t, kind(t, client), reason, fmt.Sprintf("HTTP %d", status))
+		})
+	}
+	token := func(t *testing.T, client *http.Client) error {
+		_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
+		return err
+	}
+	for _, number := range []int{50000, 90006, 90012, 90024, 90033, 90036, 90090, 90091} {
+		check(400, fmt.Sprintf(`{"error":"invalid_request","error_description":"AADSTS%d: A transient error has occurred."}`, number), auth.ErrUnavailable, token)
+	}
+	registry := func(t *testing.T, client *http.Client) error {
+		_, err := w.registryCredentials(t, &azure.Provider{}, "app", "example.azurecr.io/app", auth.WithHTTPClient(client))
+		return err
+	}
+	manager := func(t *testing.T, client *http.Client) error {
+		_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithHTTPClient(client))
+		return err
+	}
+	for status, reason := range map[int]auth.Reason{408: auth.ErrUnavailable, 425: auth.ErrUnavailable, 429: auth.ErrThrottled, 499: auth.ErrUnavailable, 502: auth.ErrUnavailable} {
+		check(status, `{"error":"request_timeout","error_description":"x"}`, reason, token)
+		check(status, `{"errors":[{"code":"TIMEOUT","message":"x"}]}`, reason, registry)
+		check(status, `{"error":{"code":"RequestTimeout","message":"x"}}`, reason, manager)
 	}
 }
 

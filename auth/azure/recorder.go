@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +29,7 @@ type recorder struct {
 	mu      sync.Mutex
 	refusal *transport.Answer
 	failure error
+	used    []string // URLs of the discovery documents that were known
 }
 
 // Do implements policy.Transporter. Bodies are bounded by the client.
@@ -33,6 +37,7 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	document := req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/.well-known/openid-configuration")
 	if document {
 		if kept, ok := r.chain.document(req.URL.String()); ok {
+			r.use(req.URL.String())
 			return response(req, kept), nil
 		}
 	}
@@ -51,8 +56,9 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	switch {
 	case answer.Status != http.StatusOK:
 		r.remember(&answer, nil)
-	case document && json.Valid(body):
+	case document && r.chain.isOwn(body):
 		r.chain.keep(req.URL.String(), answer)
+		r.use(req.URL.String())
 		fallthrough
 	default:
 		r.remember(nil, nil)
@@ -77,19 +83,67 @@ func (r *recorder) last() (*transport.Answer, error) {
 	return r.refusal, r.failure
 }
 
-func (c *chain) document(url string) (transport.Answer, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a, ok := c.documents[url]
-	return a, ok
+func (r *recorder) use(address string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.used = append(r.used, address)
 }
 
-func (c *chain) keep(url string, a transport.Answer) {
+// forget drops the discovery documents that a request for a token has used: they may be why it failed.
+func (r *recorder) forget() {
+	r.mu.Lock()
+	used := r.used
+	r.used = nil
+	r.mu.Unlock()
+	r.chain.mu.Lock()
+	defer r.chain.mu.Unlock()
+	for _, address := range used {
+		delete(r.chain.documents, address)
+	}
+}
+
+// keptDocument is a discovery document.
+type keptDocument struct {
+	answer transport.Answer
+	until  time.Time
+}
+
+// documentLife is how long a discovery document counts. Endpoints hardly ever move.
+const documentLife = time.Hour
+
+func (c *chain) document(address string) (transport.Answer, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	kept, ok := c.documents[address]
+	return kept.answer, ok && time.Now().Before(kept.until)
+}
+
+func (c *chain) keep(address string, a transport.Answer) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.documents, func(_ string, kept keptDocument) bool { return !now.Before(kept.until) })
 	if len(c.documents) < maxDocuments {
-		c.documents[url] = a
+		c.documents[address] = keptDocument{a, now.Add(documentLife)}
 	}
+}
+
+// isOwn reports whether a discovery document is one of the cloud that was asked. Whatever else comes with status 200 is for
+// the SDK to judge, and not kept: it would have every later token fail, or go elsewhere.
+func (c *chain) isOwn(document []byte) bool {
+	var d struct {
+		Issuer        string `json:"issuer"`
+		TokenEndpoint string `json:"token_endpoint"`
+	}
+	return json.Unmarshal(document, &d) == nil && c.isAuthority(d.Issuer) && c.isAuthority(d.TokenEndpoint)
+}
+
+func (c *chain) isAuthority(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.User != nil {
+		return false
+	}
+	return slices.Contains(c.authorities, strings.TrimSuffix(strings.ToLower(u.Host), ":443"))
 }
 
 const (

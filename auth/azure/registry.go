@@ -143,7 +143,7 @@ func registryError(answer transport.Answer, host, secret string) error {
 	switch {
 	case answer.Status == http.StatusTooManyRequests:
 		e.Reason = auth.ErrThrottled
-	case !parsed || answer.Status < http.StatusBadRequest || answer.Status >= http.StatusInternalServerError:
+	case !parsed || passingStatus(answer.Status):
 	case answer.Status == http.StatusNotFound:
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct the name of the registry"
 	default:

@@ -175,6 +175,24 @@ func TestRegistriesThatAreRefused(t *testing.T) {
 	}
 }
 
+// What is left of Azure Germany takes tokens of the public cloud. Those of others are none of its business.
+func TestAzureGermany(t *testing.T) {
+	clearEnvironment(t)
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
+	for authority, ok := range map[string]bool{"https://login.microsoftonline.com": true, "https://login.microsoftonline.us": false,
+		"https://login.chinacloudapi.cn": false, "https://" + ownAuthority: false} {
+		opts := &auth.Options{}
+		azure.WithAuthorityHost(authority)(opts)
+		_, err := p.ParseArtifactRepository("example.azurecr.de/app", opts)
+		if ok && err != nil {
+			t.Error(err)
+		}
+		if !ok {
+			checkError(t, err, auth.ErrMisconfigured, "example.azurecr.de")
+		}
+	}
+}
+
 func FuzzRegistry(f *testing.F) {
 	for _, s := range []string{"example.azurecr.io/app", "example.azurecr.io@evil.example", "example-abc.azurecr.us", "a.b.azurecr.cn", "example." + ownRegistry} {
 		f.Add(s)

@@ -22,6 +22,7 @@ type sdkToken = azcore.AccessToken
 // notSetUp means that there is no such identity here, and that the next kind may be tried.
 type notSetUp struct {
 	source, why string
+	definite    bool // a service has said so
 }
 
 func (e *notSetUp) Error() string { return e.source + ": " + e.why }
@@ -115,7 +116,7 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 		if err := ctx.Err(); err != nil {
 			return sdkToken{}, unanswered(err, opControllerToken)
 		}
-		return sdkToken{}, &notSetUp{s.name, why}
+		return sdkToken{}, &notSetUp{source: s.name, why: why}
 	}
 	credential, err := s.make()
 	if err != nil {
@@ -129,6 +130,7 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	}
 	token, err := credential.GetToken(ctx, request)
 	if err != nil {
+		s.record.forget()
 		return sdkToken{}, s.failed(ctx, err)
 	}
 	return token, nil
@@ -142,9 +144,12 @@ func (s source) failed(ctx context.Context, err error) error {
 	refusal, failure := s.record.last()
 	switch {
 	case refusal != nil && s.imds && refusal.Status == http.StatusBadRequest && os.Getenv("AZURE_CLIENT_ID") == "":
-		return &notSetUp{s.name, "the metadata service knows no identity of this machine"}
+		return &notSetUp{source: s.name, why: "the metadata service knows no identity of this machine", definite: parseEntra(refusal.Body) != nil}
 	case refusal != nil:
 		e := classifyEntra(*refusal, opControllerToken, s.secrets...)
+		if s.imds && (refusal.Status == http.StatusNotFound || refusal.Status == http.StatusGone) {
+			e.Reason, e.Remedy = auth.ErrUnavailable, "" // it answers so while it is updated
+		}
 		e.Message, e.Err = fmt.Sprintf("%s: %s", s.name, e.Message), err
 		return e
 	case failure != nil:
@@ -153,7 +158,7 @@ func (s source) failed(ctx context.Context, err error) error {
 	e := &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: err,
 		Message: s.name + ": no usable answer"}
 	if s.tool {
-		return &notSetUp{s.name, "it gives no token; it may not be installed, or nobody has logged in"}
+		return &notSetUp{source: s.name, why: "it gives no token; it may not be installed, or nobody has logged in"}
 	}
 	return e
 }
