@@ -1,0 +1,78 @@
+package auth_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// A credential that a service has refused is replaced once, for all who bring it, and not within ten seconds.
+func TestWithRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), &exchange{}
+		key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
+		tokens, err := cache.NewTokenCache(10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tokens.Close()
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		instead := func(of auth.Token) *tagged { return mustGet(t, provider, append(opts[:2:2], auth.WithRejected(of))...) }
+
+		first := mustGet(t, provider, opts...)
+		if instead(first) != first || instead(nil) != first {
+			t.Error("a credential that is seconds old was replaced")
+		}
+		time.Sleep(11 * time.Second)
+		seen := make([]*tagged, 50)
+		var wg sync.WaitGroup
+		for i := range seen {
+			wg.Go(func() { seen[i] = instead(first) })
+		}
+		wg.Wait()
+		second := mustGet(t, provider, opts...)
+		for _, got := range seen {
+			if got != second || got == first {
+				t.Errorf("got %v instead of %v", got, second)
+			}
+		}
+		time.Sleep(11 * time.Second)
+		if instead(first) != second {
+			t.Error("who holds an old credential replaced the new one")
+		}
+		// Due for renewal, it would be returned once more while the new one is on its way.
+		time.Sleep(50 * time.Minute)
+		if instead(second) == second {
+			t.Error("the refused credential was returned again")
+		}
+		if n := provider.mints.Load(); n != 3 {
+			t.Errorf("%d exchanges", n)
+		}
+	})
+}
+
+func TestWithRejectedCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), newClouds()
+		key := k8s.create("tenant-a", "app", nil)
+		tokens, err := cache.NewTokenCache(10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tokens.Close()
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c")}
+		first, err := auth.GetRESTConfig(t.Context(), provider, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		second, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithRejected(first))...)
+		if err != nil || second.BearerToken() == first.BearerToken() {
+			t.Errorf("the cluster would refuse again, %v", err)
+		}
+	})
+}
