@@ -30,4 +30,3 @@ func hitRESTConfig(w *world, p plan) (result, error) {
 			return fluxauth.GetRESTConfig(ctx, fluxaws.Provider{}, f...)
 		})
 }
-

@@ -26,14 +26,15 @@ func main() {
 	out := flag.String("results", "", "file to write the table to; none if empty")
 	rounds := flag.Int("rounds", 9, "rounds of the quick cases")
 	profile := flag.String("cpuprofile", "", "file to write a CPU profile to, of ours alone")
+	cpu := flag.Bool("cpu", false, "count processor time in the quick cases, for a machine that others use too")
 	flag.Parse()
-	if err := run(*only, *out, *profile, *rounds); err != nil {
+	if err := run(*only, *out, *profile, plan{rounds: *rounds, slice: 100 * time.Millisecond, oursOnly: *profile != "", cpu: *cpu}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only, out, profile string, rounds int) error {
+func run(only, out, profile string, p plan) error {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -50,14 +51,13 @@ func run(only, out, profile string, rounds int) error {
 		}
 		defer stop()
 	}
-	plan := plan{rounds: rounds, slice: 100 * time.Millisecond, oursOnly: profile != ""}
 	var results []result
 	for _, c := range cases() {
 		if !pattern.MatchString(c.name) {
 			continue
 		}
 		start := time.Now()
-		r, err := c.run(w, plan)
+		r, err := c.run(w, p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
