@@ -36,25 +36,21 @@ func badRepository(repository string) error {
 // validHostName is a DNS name of one label or more, in any case.
 func validHostName(s string) bool {
 	const maxName, maxLabel = 253, 63
-	if len(s) > maxName {
+	if s == "" || len(s) > maxName {
 		return false
 	}
-	start := 0
-	for i := 0; i <= len(s); i++ {
-		if i < len(s) && s[i] != '.' {
-			c := s[i] | 0x20
-			if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && s[i] != '-' {
-				return false
-			}
-			continue
-		}
-		label := s[start:i]
-		if label == "" || len(label) > maxLabel || label[0] == '-' || label[len(label)-1] == '-' {
+	label := 0 // the length of the one at hand
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c-'a' < 26, c-'0' < 10, c-'A' < 26, c == '-' && label > 0:
+			label++
+		case c == '.' && label > 0 && label <= maxLabel && s[i-1] != '-':
+			label = 0
+		default:
 			return false
 		}
-		start = i + 1
 	}
-	return true
+	return label > 0 && label <= maxLabel && s[len(s)-1] != '-'
 }
 
 func validPort(s string) bool {

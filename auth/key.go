@@ -45,8 +45,15 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 }
 
 func appendValue(b []byte, v string) []byte {
-	b = strconv.AppendInt(b, int64(len(v)), 10)
-	b = append(b, ':')
+	// Most values are shorter than a hundred bytes, and this runs on every hit of the cache.
+	switch n := len(v); {
+	case n < 10:
+		b = append(b, '0'+byte(n), ':')
+	case n < 100:
+		b = append(b, '0'+byte(n/10), '0'+byte(n%10), ':')
+	default:
+		b = append(strconv.AppendInt(b, int64(n), 10), ':')
+	}
 	return append(b, v...)
 }
 

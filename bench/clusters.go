@@ -1,5 +1,3 @@
-//go:build eks
-
 package main
 
 import (

@@ -109,6 +109,7 @@ func hitRegistry(w *world, p plan) (result, error) {
 		return result{}, err
 	}
 	defer end()
+	defer w.plainPasswords()()
 	t := w.tenant("tenant-a", true)
 	provider, o, f := &aws.Provider{}, w.ours(ours, t), w.theirs(theirs, t)
 	return hit(w, p, t,
