@@ -140,15 +140,25 @@ func hitAdapter(w *world, p plan) (result, error) {
 		})
 }
 
-// each measures n single calls and returns their median.
-func each(ctx context.Context, n int, until time.Time, call func(context.Context) error) (float64, error) {
-	samples := make([]time.Duration, 0, n)
-	for len(samples) < n && (len(samples) == 0 || time.Now().Before(until)) {
+// paced measures one call in a millisecond, as a controller that has other things to do, and returns the median.
+func paced(ctx context.Context, span time.Duration, call func(context.Context) error) (float64, error) {
+	return samples(ctx, span, time.Millisecond, call)
+}
+
+// single measures one call after the other and returns the median.
+func single(ctx context.Context, span time.Duration, call func(context.Context) error) (float64, error) {
+	return samples(ctx, span, 0, call)
+}
+
+func samples(ctx context.Context, span, pause time.Duration, call func(context.Context) error) (float64, error) {
+	var taken []time.Duration
+	for until := time.Now().Add(span); len(taken) == 0 || time.Now().Before(until); {
+		time.Sleep(pause)
 		start := time.Now()
 		if err := call(ctx); err != nil {
 			return 0, err
 		}
-		samples = append(samples, time.Since(start))
+		taken = append(taken, time.Since(start))
 	}
-	return percentile(samples, 50), nil
+	return percentile(taken, 50), nil
 }

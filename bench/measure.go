@@ -14,6 +14,23 @@ type plan struct {
 	slice    time.Duration // for one side in one round
 	oursOnly bool          // for profiles
 	cpu      bool          // count processor time
+	small    bool          // only try whether everything works
+}
+
+// scaled is a number of tenants.
+func (p plan) scaled(n int) int {
+	if p.small {
+		return max(8, n/50)
+	}
+	return n
+}
+
+// span is how long a side is watched in one round.
+func (p plan) span() time.Duration {
+	if p.small {
+		return 50 * time.Millisecond
+	}
+	return 2 * time.Second
 }
 
 // op makes n calls and checks each result.
@@ -111,6 +128,9 @@ func rounds(p plan, n int, ours, theirs, floor func() (float64, error)) (result,
 	}{{ours, &r.ours}, {theirs, &r.theirs}, {floor, &r.floor}}
 	if p.oursOnly {
 		sides = sides[:1]
+	}
+	if p.small {
+		n = 1
 	}
 	for round := range n {
 		for k := range sides {

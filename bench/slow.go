@@ -88,22 +88,22 @@ func all(tenants []*tenant, callers int, call func(*tenant) error) error {
 const stsLatency = 20 * time.Millisecond
 
 func warm(w *world, p plan) (result, error) {
-	tenants := w.tenants("tenant", 200, true)
+	tenants := w.tenants("tenant", p.scaled(200), true)
 	defer w.cloud.AddFault(authtest.Fault{Latency: stsLatency})()
 	measure := func(get getter) (float64, error) {
 		start := time.Now()
 		err := all(tenants, 0, func(t *tenant) error { return get(context.Background(), t) })
 		return float64(time.Since(start)), err
 	}
-	const rounds3 = 3
-	return rounds(p, rounds3, side(w, false, cacheSize, measure), side(w, true, cacheSize, measure), func() (float64, error) {
+	const few = 3
+	return rounds(p, few, side(w, false, cacheSize, measure), side(w, true, cacheSize, measure), func() (float64, error) {
 		w.closeConnections()
 		return measure(func(_ context.Context, t *tenant) error { return post(w, t) })
 	})
 }
 
 func hitWhileMinting(w *world, p plan) (result, error) {
-	hot, others := w.tenant("tenant-a", true), w.tenants("tenant", 200, true)
+	hot, others := w.tenant("tenant-a", true), w.tenants("tenant", p.scaled(1000), true)
 	defer w.cloud.AddFault(authtest.Fault{Latency: stsLatency})()
 	measure := func(get getter) (float64, error) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -112,7 +112,7 @@ func hitWhileMinting(w *world, p plan) (result, error) {
 			return 0, err
 		}
 		var minting sync.WaitGroup
-		const minters, span, enough = 4, 2 * time.Second, 100_000
+		const minters = 4
 		for i := range minters {
 			minting.Go(func() {
 				for n := i; ctx.Err() == nil && n < len(others); n += minters {
@@ -122,25 +122,25 @@ func hitWhileMinting(w *world, p plan) (result, error) {
 		}
 		defer minting.Wait()
 		defer cancel()
-		return each(ctx, enough, time.Now().Add(span), func(ctx context.Context) error { return get(ctx, hot) })
+		return paced(ctx, p.span(), func(ctx context.Context) error { return get(ctx, hot) })
 	}
 	floor, err := floorHit(w, hot)
 	if err != nil {
 		return result{}, err
 	}
-	const rounds5 = 5
-	return rounds(p, rounds5, side(w, false, cacheSize, measure), side(w, true, cacheSize, measure), func() (float64, error) {
-		return each(context.Background(), 100_000, time.Now().Add(time.Second), func(context.Context) error { return floor(1) })
+	const some = 5
+	return rounds(p, some, side(w, false, 2*cacheSize, measure), side(w, true, 2*cacheSize, measure), func() (float64, error) {
+		return paced(context.Background(), p.span(), func(context.Context) error { return floor(1) })
 	})
 }
 
 func mintThroughput(w *world, p plan) (result, error) {
-	const callers, rounds5 = 16, 5
-	tenants := w.tenants("tenant", 1000, true)
+	const callers, some = 16, 5
+	tenants := w.tenants("tenant", p.scaled(1000), true)
 	measure := func(tenants []*tenant) func(getter) (float64, error) {
 		return func(get getter) (float64, error) {
-			// The first hundred bring up the connections that can be kept.
-			const first = 100
+			// The first ones bring up the connections that can be kept.
+			first := len(tenants) / 4
 			each := func(t *tenant) error { return get(context.Background(), t) }
 			if err := all(tenants[:first], callers, each); err != nil {
 				return 0, err
@@ -150,15 +150,14 @@ func mintThroughput(w *world, p plan) (result, error) {
 			return float64(time.Since(start)) / float64(len(tenants)-first), err
 		}
 	}
-	const few = 400
-	return rounds(p, rounds5, side(w, false, len(tenants), measure(tenants)), side(w, true, len(tenants), measure(tenants[:few])), func() (float64, error) {
+	return rounds(p, some, side(w, false, len(tenants), measure(tenants)), side(w, true, len(tenants), measure(tenants[:len(tenants)/2])), func() (float64, error) {
 		w.closeConnections()
 		return measure(tenants)(func(_ context.Context, t *tenant) error { return post(w, t) })
 	})
 }
 
 func memoryPerEntry(w *world, p plan) (result, error) {
-	tenants := w.tenants("tenant", 10_000, true)
+	tenants := w.tenants("tenant", p.scaled(10_000), true)
 	floor := func() (float64, error) {
 		c, err := newFloorCache(len(tenants))
 		if err != nil {
@@ -168,6 +167,7 @@ func memoryPerEntry(w *world, p plan) (result, error) {
 			// As long as those of the fake STS.
 			c.add([]byte(t.key.Namespace), &floorToken{expires: time.Now(), id: text(20), secret: text(40), sessionToken: text(240)})
 		}
+		w.closeConnections()
 		before := heap()
 		runtime.KeepAlive(c)
 		c = nil //nolint:ineffassign,wastedassign // so that it can be collected
@@ -188,6 +188,7 @@ func oursPerEntry(w *world, tenants []*tenant) (float64, error) {
 		_, err := auth.GetAccessToken(context.Background(), provider, w.ours(a, t)...)
 		return err
 	})
+	w.closeConnections()
 	before := heap()
 	if err == nil && a.Len() != len(tenants) {
 		err = fmt.Errorf("%d entries instead of %d", a.Len(), len(tenants))
@@ -207,27 +208,34 @@ func theirsPerEntry(w *world, tenants []*tenant) (float64, error) {
 		_, err := fluxauth.GetAccessToken(context.Background(), provider, w.theirs(b, t)...)
 		return err
 	})
+	w.closeConnections()
 	before := heap()
 	runtime.KeepAlive(b)
 	b = nil //nolint:ineffassign,wastedassign // so that it can be collected
 	return float64(before-heap()) / float64(len(tenants)), err
 }
 
-// heap is what is in use when the collector has nothing left to do.
+// heap is what is in use when the collector has nothing left to do and connections that were closed are gone.
 func heap() int64 {
 	var m runtime.MemStats
-	for range 3 {
+	last := uint64(0)
+	for range 50 {
 		runtime.GC()
+		runtime.ReadMemStats(&m)
+		if diff := int64(m.HeapAlloc) - int64(last); diff < 4096 && diff > -4096 { //nolint:gosec // fits
+			break
+		}
+		last = m.HeapAlloc
+		time.Sleep(50 * time.Millisecond)
 	}
-	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc) //nolint:gosec // fits
 }
 
 func text(n int) string { return string(make([]byte, n)) }
 
 func failingTenants(w *world, p plan) (result, error) {
-	good, bad := w.tenants("tenant", 100, true), w.tenants("broken", 100, false)
-	const latency, span, callers, rounds3 = 5 * time.Millisecond, 2 * time.Second, 8, 3
+	good, bad := w.tenants("tenant", p.scaled(100), true), w.tenants("broken", p.scaled(100), false)
+	const latency, callers, few = 5 * time.Millisecond, 8, 3
 	defer w.cloud.AddFault(authtest.Fault{Latency: latency})()
 	var asked [2]atomic.Int64
 	measure := func(which int) func(getter) (float64, error) {
@@ -236,7 +244,7 @@ func failingTenants(w *world, p plan) (result, error) {
 				return 0, err
 			}
 			calls := w.cloud.Calls("sts", "")
-			samples, err := mixed(get, good, bad, callers, time.Now().Add(span))
+			samples, err := mixed(get, good, bad, callers, time.Now().Add(p.span()))
 			asked[which].Add(int64(w.cloud.Calls("sts", "") - calls))
 			return percentile(samples, 50), err
 		}
@@ -245,8 +253,8 @@ func failingTenants(w *world, p plan) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	r, err := rounds(p, rounds3, side(w, false, cacheSize, measure(0)), side(w, true, cacheSize, measure(1)), func() (float64, error) {
-		return each(context.Background(), 100_000, time.Now().Add(time.Second), func(context.Context) error { return floor(1) })
+	r, err := rounds(p, few, side(w, false, cacheSize, measure(0)), side(w, true, cacheSize, measure(1)), func() (float64, error) {
+		return single(context.Background(), p.span(), func(context.Context) error { return floor(1) })
 	})
 	r.note = fmt.Sprintf("for the broken tenants STS was asked %d times in all rounds by ours, %d times by the reference, which was slowed down by it.",
 		asked[0].Load(), asked[1].Load())
