@@ -15,7 +15,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/redact"
 )
 
 const (
@@ -158,16 +157,16 @@ func sessionToken(operation string, c *types.Credentials, user *types.AssumedRol
 	case c.Expiration.After(now.Add(maxSession)):
 		return nil, incomplete(fmt.Sprintf("Expiration %s is further away than any session lives", c.Expiration.UTC().Format(time.RFC3339)))
 	}
-	t := &Token{
-		accessKeyID:     *c.AccessKeyId,
-		secretAccessKey: redact.New(*c.SecretAccessKey),
-		sessionToken:    redact.New(*c.SessionToken),
-		expiresAt:       *c.Expiration,
-		sessionName:     session,
+	parts := [partCount]string{
+		partKeyID: *c.AccessKeyId, partSecret: *c.SecretAccessKey, partSessionToken: *c.SessionToken, partSessionName: session,
 	}
 	if user != nil {
-		t.assumedRoleARN = aws.ToString(user.Arn)
+		parts[partRoleARN] = aws.ToString(user.Arn)
 	}
-	t.accountID = accountOf(t.assumedRoleARN)
+	parts[partAccount] = accountOf(parts[partRoleARN])
+	t := newToken(*c.Expiration, parts)
+	if t == nil {
+		return nil, incomplete("the credentials are too long")
+	}
 	return t, nil
 }
