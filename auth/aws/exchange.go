@@ -131,6 +131,13 @@ const maxSession = 13 * time.Hour
 // maxAccessKeyID is from the model of IAM, in characters.
 const maxAccessKeyID = 128
 
+func assumedRole(user *types.AssumedRoleUser) string {
+	if user == nil {
+		return ""
+	}
+	return aws.ToString(user.Arn)
+}
+
 // sessionToken takes over what STS answered, if it is whole.
 func sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string, now time.Time,
 ) (*Token, error) {
@@ -160,10 +167,9 @@ func sessionToken(operation string, c *types.Credentials, user *types.AssumedRol
 	parts := [partCount]string{
 		partKeyID: *c.AccessKeyId, partSecret: *c.SecretAccessKey, partSessionToken: *c.SessionToken, partSessionName: session,
 	}
-	if user != nil {
-		parts[partRoleARN] = aws.ToString(user.Arn)
+	if arn := assumedRole(user); strings.HasPrefix(arn, "arn:") {
+		parts[partSession], parts[partAccount] = arn, accountOf(arn)
 	}
-	parts[partAccount] = accountOf(parts[partRoleARN])
 	t := newToken(*c.Expiration, parts)
 	if t == nil {
 		return nil, incomplete("the credentials are too long")

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -27,9 +28,9 @@ const (
 	partKeyID = iota
 	partSecret
 	partSessionToken
-	partRoleARN
-	partAccount     // empty if it is that of the role ARN
-	partSessionName // empty if it is the end of the role ARN
+	partSession     // the ARN of the session, shortened
+	partAccount     // empty if it is that of the ARN
+	partSessionName // empty if it is the end of the ARN
 	partCount
 )
 
@@ -38,7 +39,8 @@ const maxToken = 1<<16 - 1
 
 // newToken returns nil if the parts are too long to be credentials.
 func newToken(expires time.Time, parts [partCount]string) *Token {
-	arn := parts[partRoleARN]
+	arn := parts[partSession]
+	parts[partSession] = shorten(arn)
 	if parts[partAccount] == accountOf(arn) {
 		parts[partAccount] = ""
 	}
@@ -114,19 +116,50 @@ func (t *Token) AccountID() string {
 	if own := t.part(partAccount); own != "" {
 		return own
 	}
-	return accountOf(t.part(partRoleARN))
+	if short := t.part(partSession); isShort(short) {
+		return short[:accountLength]
+	}
+	return accountOf(t.part(partSession))
 }
 
 // AssumedRoleARN returns the ARN of the session, arn:<partition>:sts::<account>:assumed-role/<role>/<session name>. It is
 // "" for the controller's own identity.
-func (t *Token) AssumedRoleARN() string { return t.part(partRoleARN) }
+func (t *Token) AssumedRoleARN() string { return lengthen(t.part(partSession)) }
 
 // SessionName returns the name of the session. It is "" for the controller's own identity.
 func (t *Token) SessionName() string {
 	if own := t.part(partSessionName); own != "" {
 		return own
 	}
-	return sessionOf(t.part(partRoleARN))
+	return sessionOf(t.part(partSession))
+}
+
+const (
+	sessionPrefixARN = "arn:aws:sts::"
+	sessionInfixARN  = ":assumed-role/"
+	accountLength    = 12
+)
+
+// shorten writes the ARN of a session, if it is one of the partition aws, as <account>/<role>/<session name>.
+func shorten(arn string) string {
+	rest, ok := strings.CutPrefix(arn, sessionPrefixARN)
+	account, session, found := strings.Cut(rest, sessionInfixARN)
+	if !ok || !found || !awsname.ValidAccount(account) {
+		return arn
+	}
+	return account + "/" + session
+}
+
+// lengthen undoes shorten.
+func lengthen(arn string) string {
+	if !isShort(arn) {
+		return arn
+	}
+	return sessionPrefixARN + arn[:accountLength] + sessionInfixARN + arn[accountLength+1:]
+}
+
+func isShort(arn string) bool {
+	return len(arn) > accountLength && arn[accountLength] == '/' && awsname.ValidAccount(arn[:accountLength])
 }
 
 // sessionOf returns the name of the session in its ARN, "" if there is none.
