@@ -24,10 +24,17 @@ func (k *KeyBuilder) Add(name, value string) {
 		return
 	}
 	b := append(k.buf, name...)
-	b = append(b, '=')
-	b = appendValue(b, value)
-	k.buf = append(b, '\n')
+	k.buf = appendLine(append(b, '='), value)
 }
+
+// add is Add for names that bring their "=".
+func (k *KeyBuilder) add(name, value string) {
+	if value != "" {
+		k.buf = appendLine(append(k.buf, name...), value)
+	}
+}
+
+func appendLine(b []byte, value string) []byte { return append(appendValue(b, value), '\n') }
 
 // AddList adds an input that has several values, whose order counts.
 func (k *KeyBuilder) AddList(name string, values []string) {
