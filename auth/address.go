@@ -22,8 +22,12 @@ func RegistryHost(artifactRepository string) (string, error) {
 			return "", badRepository(artifactRepository)
 		}
 	}
-	if !validHostName(name) {
+	valid, lower := checkHostName(name)
+	switch {
+	case !valid:
 		return "", badRepository(artifactRepository)
+	case lower:
+		return host, nil
 	}
 	return strings.ToLower(host), nil
 }
@@ -35,22 +39,32 @@ func badRepository(repository string) error {
 
 // validHostName is a DNS name of one label or more, in any case.
 func validHostName(s string) bool {
+	valid, _ := checkHostName(s)
+	return valid
+}
+
+// checkHostName also tells whether the name is in lower case. It runs on every hit of the cache.
+func checkHostName(s string) (valid, lower bool) {
 	const maxName, maxLabel = 253, 63
 	if s == "" || len(s) > maxName {
-		return false
+		return false, false
 	}
+	lower = true
 	label := 0 // the length of the one at hand
 	for i := range len(s) {
 		switch c := s[i]; {
-		case c-'a' < 26, c-'0' < 10, c-'A' < 26, c == '-' && label > 0:
+		case c-'a' < 26, c-'0' < 10, c == '-' && label > 0:
 			label++
+		case c-'A' < 26:
+			label++
+			lower = false
 		case c == '.' && label > 0 && label <= maxLabel && s[i-1] != '-':
 			label = 0
 		default:
-			return false
+			return false, false
 		}
 	}
-	return label > 0 && label <= maxLabel && s[len(s)-1] != '-'
+	return label > 0 && label <= maxLabel && s[len(s)-1] != '-', lower
 }
 
 func validPort(s string) bool {
