@@ -35,7 +35,7 @@ func (r result) text(values []float64) string {
 }
 
 func (r result) line() string {
-	return fmt.Sprintf("ratio %s %.1f floor %.2f", r.name, ratio(r.theirs, r.ours), ratio(r.ours, r.floor))
+	return fmt.Sprintf("ratio %s %.2f floor %.2f", r.name, ratio(r.theirs, r.ours), ratio(r.ours, r.floor))
 }
 
 func (r result) allocsText(i int) string {
@@ -53,7 +53,7 @@ func report(results []result) []byte {
 	b.WriteString("| case | what | ours | reference | floor | reference/ours | ours/floor | allocations ours | reference |\n")
 	b.WriteString("|---|---|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, r := range results {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %.1f | %.2f | %s | %s |\n", r.name, r.what, r.text(r.ours), r.text(r.theirs), r.text(r.floor),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %.2f | %.2f | %s | %s |\n", r.name, r.what, r.text(r.ours), r.text(r.theirs), r.text(r.floor),
 			ratio(r.theirs, r.ours), ratio(r.ours, r.floor), r.allocsText(0), r.allocsText(1))
 	}
 	b.WriteString("\nThe floor is the least that has to be done for the same result: for a hit, reading the ServiceAccount where there is one,\n" +
