@@ -2,9 +2,9 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/clouds auth/exchange/interop
+MODULES := . tools test/kube test/clouds test/monitoring auth/exchange/interop bench
 # Those whose tests run with the main module's.
-TESTED := . test/clouds auth/exchange/interop
+TESTED := . test/clouds test/monitoring auth/exchange/interop bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
@@ -35,8 +35,8 @@ lint: ## formatting, vet, linters, tidy modules
 	$(GOLANGCI_LINT) run ./...
 
 .PHONY: bench
-bench: ## benchmarks of all packages
-	@go test -run '^$$' -bench . -benchmem ./...
+bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
+	@go -C bench run . -results RESULTS.md
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)

@@ -22,8 +22,12 @@ func RegistryHost(artifactRepository string) (string, error) {
 			return "", badRepository(artifactRepository)
 		}
 	}
-	if !validHostName(name) {
+	valid, lower := checkHostName(name)
+	switch {
+	case !valid:
 		return "", badRepository(artifactRepository)
+	case lower:
+		return host, nil
 	}
 	return strings.ToLower(host), nil
 }
@@ -35,26 +39,32 @@ func badRepository(repository string) error {
 
 // validHostName is a DNS name of one label or more, in any case.
 func validHostName(s string) bool {
+	valid, _ := checkHostName(s)
+	return valid
+}
+
+// checkHostName also tells whether the name is in lower case. It runs on every hit of the cache.
+func checkHostName(s string) (valid, lower bool) {
 	const maxName, maxLabel = 253, 63
-	if len(s) > maxName {
-		return false
+	if s == "" || len(s) > maxName {
+		return false, false
 	}
-	start := 0
-	for i := 0; i <= len(s); i++ {
-		if i < len(s) && s[i] != '.' {
-			c := s[i] | 0x20
-			if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && s[i] != '-' {
-				return false
-			}
-			continue
+	lower = true
+	label := 0 // the length of the one at hand
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c-'a' < 26, c-'0' < 10, c == '-' && label > 0:
+			label++
+		case c-'A' < 26:
+			label++
+			lower = false
+		case c == '.' && label > 0 && label <= maxLabel && s[i-1] != '-':
+			label = 0
+		default:
+			return false, false
 		}
-		label := s[start:i]
-		if label == "" || len(label) > maxLabel || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		start = i + 1
 	}
-	return true
+	return label > 0 && label <= maxLabel && s[len(s)-1] != '-', lower
 }
 
 func validPort(s string) bool {

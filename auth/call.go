@@ -257,13 +257,13 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 // same token may share what it was exchanged for.
 func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 	k := &c.key
-	k.Add("provider", c.provider.GetName())
+	k.add("provider=", c.provider.GetName())
 	if sa := c.serviceAccount; sa != nil {
 		// Short names, because hashing is a good part of what a hit costs.
-		k.Add("id", c.identity)
-		k.Add("sa", sa.Name)
-		k.Add("ns", sa.Namespace)
-		k.Add("uid", string(sa.UID))
+		k.add("id=", c.identity)
+		k.add("sa=", sa.Name)
+		k.add("ns=", sa.Namespace)
+		k.add("uid=", string(sa.UID))
 		k.AddList("aud", c.audiences)
 		c.addLifetimeKey()
 	} else {
@@ -281,8 +281,8 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 		k.Add("subjectTokenSHA256", string(sum[:]))
 	}
 	k.AddList("scopes", c.opts.Scopes)
-	k.Add("stsRegion", c.opts.STSRegion)
-	k.Add("stsEndpoint", c.opts.STSEndpoint)
+	k.add("stsRegion=", c.opts.STSRegion)
+	k.add("stsEndpoint=", c.opts.STSEndpoint)
 	if c.opts.ProxyURL != nil {
 		k.Add("proxyURL", c.opts.ProxyURL.String())
 	}

@@ -56,14 +56,14 @@ func (c *call) addDerivedKey() {
 	k := &c.key
 	switch c.kind {
 	case registryKind:
-		k.Add("artifactRegistry", c.input)
+		k.add("artifactRegistry=", c.input)
 	case gitKind:
-		k.Add("git", c.input)
+		k.add("git=", c.input)
 	case clusterKind:
-		k.Add("kind", "cluster")
-		k.Add("cluster", c.opts.ClusterResource)
-		k.Add("address", c.opts.ClusterAddress)
-		k.Add("ca", c.opts.CAData)
+		k.add("kind=", "cluster")
+		k.add("cluster=", c.opts.ClusterResource)
+		k.add("address=", c.opts.ClusterAddress)
+		k.add("ca=", c.opts.CAData)
 	case notDerived:
 	}
 }

@@ -24,10 +24,17 @@ func (k *KeyBuilder) Add(name, value string) {
 		return
 	}
 	b := append(k.buf, name...)
-	b = append(b, '=')
-	b = appendValue(b, value)
-	k.buf = append(b, '\n')
+	k.buf = appendLine(append(b, '='), value)
 }
+
+// add is Add for names that bring their "=".
+func (k *KeyBuilder) add(name, value string) {
+	if value != "" {
+		k.buf = appendLine(append(k.buf, name...), value)
+	}
+}
+
+func appendLine(b []byte, value string) []byte { return append(appendValue(b, value), '\n') }
 
 // AddList adds an input that has several values, whose order counts.
 func (k *KeyBuilder) AddList(name string, values []string) {
@@ -45,8 +52,15 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 }
 
 func appendValue(b []byte, v string) []byte {
-	b = strconv.AppendInt(b, int64(len(v)), 10)
-	b = append(b, ':')
+	// Most values are shorter than a hundred bytes, and this runs on every hit of the cache.
+	switch n := len(v); {
+	case n < 10:
+		b = append(b, '0'+byte(n), ':')
+	case n < 100:
+		b = append(b, '0'+byte(n/10), '0'+byte(n%10), ':')
+	default:
+		b = append(strconv.AppendInt(b, int64(n), 10), ':')
+	}
 	return append(b, v...)
 }
 

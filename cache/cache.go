@@ -74,7 +74,7 @@ type TokenCache struct {
 
 	mu       sync.Mutex // never held over I/O, a mint or an observer's call
 	closed   bool
-	entries  *simplelru.LRU[Key, *entry]
+	entries  *simplelru.LRU[Key, entry]
 	failures *simplelru.LRU[Key, failure]
 	flights  map[Key]*flight // those whose result is still wanted
 	inFlight int             // all of them
@@ -108,7 +108,7 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 		return c, nil
 	}
 	var err error
-	if c.entries, err = simplelru.NewLRU[Key, *entry](capacity, nil); err != nil {
+	if c.entries, err = simplelru.NewLRU[Key, entry](capacity, nil); err != nil {
 		return nil, err
 	}
 	if c.failures, err = simplelru.NewLRU[Key, failure](capacity, nil); err != nil {
@@ -273,7 +273,7 @@ func (c *TokenCache) Reject(key Key, token Token) {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.entries.Peek(key); ok && e.token == token && now.mono-e.minted >= int64(rejectAfter) {
+	if e, ok := c.entries.Peek(key); ok && e.token == token && now.mono-e.minted.mono >= int64(rejectAfter) {
 		c.entries.Remove(key)
 	}
 }

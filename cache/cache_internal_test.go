@@ -113,14 +113,14 @@ func TestHardTime(t *testing.T) {
 		"a long one is cut":                {12 * time.Hour, time.Hour, time.Hour},
 		"the maximum of the configuration": {time.Hour, time.Minute, time.Minute},
 		"for ever":                         {math.MaxInt64, time.Hour, time.Hour},
-		"a nanosecond":                     {1, time.Hour, 1},
+		"less than a millisecond":          {time.Millisecond - 1, time.Hour, 0},
 	} {
 		now := instantAt(time.Now(), time.Now().Add(-time.Second))
 		e := newEntry(nil, tc.life, tc.max, now)
-		if got := time.Duration(e.hard.wall - now.wall); got != tc.want || e.hard.mono-now.mono != int64(tc.want) {
+		if got := millis(e.hard); got != tc.want {
 			t.Errorf("%s: %s", name, got)
 		}
-		if soft := e.soft.wall - now.wall; soft > int64(tc.want)*80/100 || soft < int64(tc.want)*75/100-1 {
+		if soft := millis(e.soft); soft > tc.want*80/100 || soft < tc.want*75/100-time.Millisecond {
 			t.Errorf("%s: soft time %s of %s", name, time.Duration(soft), tc.want)
 		}
 	}

@@ -24,17 +24,20 @@ func (i instant) before(other instant) bool {
 	return i.wall < other.wall && i.mono < other.mono
 }
 
+// entry is small: there may be very many.
 type entry struct {
 	token      Token
-	soft, hard instant
-	minted     int64 // on the monotonic clock
+	minted     instant
+	soft, hard uint32 // milliseconds after that
 }
 
 // fresh entries are served without any I/O.
-func (e *entry) fresh(now instant) bool { return now.before(e.soft) }
+func (e *entry) fresh(now instant) bool { return now.before(e.minted.add(millis(e.soft))) }
 
 // valid entries may be served.
-func (e *entry) valid(now instant) bool { return now.before(e.hard) }
+func (e *entry) valid(now instant) bool { return now.before(e.minted.add(millis(e.hard))) }
+
+func millis(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 
 const (
 	// maxMargin is how long before its expiry a token is no longer handed out, so that it does not expire in the
@@ -46,10 +49,10 @@ const (
 )
 
 // newEntry is for a token with the given remaining life, which must be positive.
-func newEntry(token Token, life, maxDuration time.Duration, now instant) *entry {
+func newEntry(token Token, life, maxDuration time.Duration, now instant) entry {
 	life -= min(maxMargin, life/10)
 	life = min(life, maxDuration)
 	share := softShare - softJitter*rand.Float64() //nolint:gosec // spreads load, keeps no secret
 	soft := time.Duration(float64(life) * share / 100)
-	return &entry{token: token, soft: now.add(soft), hard: now.add(life), minted: now.mono}
+	return entry{token: token, minted: now, soft: uint32(soft / time.Millisecond), hard: uint32(life / time.Millisecond)} //nolint:gosec // at most MaxDuration
 }

@@ -10,8 +10,7 @@ import (
 
 // CredentialsProvider hands the credentials to clients of the AWS SDK. It is safe for concurrent use.
 type CredentialsProvider struct {
-	provider *Provider
-	opts     []auth.Option
+	source *auth.AccessTokenSource
 }
 
 var _ aws.CredentialsProvider = (*CredentialsProvider)(nil)
@@ -28,13 +27,13 @@ func NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
 
 // NewCredentialsProvider returns an aws.CredentialsProvider that uses p.
 func (p *Provider) NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
-	return &CredentialsProvider{provider: p, opts: opts}
+	return &CredentialsProvider{source: auth.NewAccessTokenSource(p, opts...)}
 }
 
 // Retrieve implements aws.CredentialsProvider. It honours the context of each call, and its errors are those of
 // auth.GetAccessToken.
 func (c *CredentialsProvider) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	token, err := auth.GetAccessToken(ctx, c.provider, c.opts...)
+	token, err := c.source.Token(ctx)
 	if err != nil {
 		return aws.Credentials{}, err
 	}

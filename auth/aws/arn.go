@@ -25,6 +25,15 @@ func (a RoleARN) String() string {
 	return "arn:" + a.Partition + ":iam::" + a.Account + ":role" + a.Path + a.Name
 }
 
+// isPlainRole knows the usual form of a role ARN, with the partition aws and no path, without taking it apart: this runs on
+// every hit of the cache.
+func isPlainRole(arn string) bool {
+	const prefix, infix = "arn:aws:iam::", ":role/"
+	const account, name = len(prefix) + accountLength, len(prefix) + accountLength + len(infix)
+	return len(arn) > name && len(arn) <= name+maxRoleName && arn[:len(prefix)] == prefix && arn[account:name] == infix &&
+		awsname.ValidAccount(arn[len(prefix):account]) && validRoleName(arn[name:])
+}
+
 const (
 	maxRolePath = 512
 	maxRoleName = 64

@@ -38,7 +38,7 @@ func (t *Token) provider() aws.CredentialsProvider {
 
 // secrets are what no message may repeat.
 func (t *Token) secrets() []string {
-	return []string{t.secretAccessKey.Reveal(), t.sessionToken.Reveal()}
+	return []string{t.part(partSecret), t.part(partSessionToken)}
 }
 
 func (r *chainedRole) input(session string, opts *auth.Options) *sts.AssumeRoleInput {

@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -38,6 +37,9 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, controllerError(fmt.Errorf("the chain gave no keys"))
 	}
 	t := ownToken(c)
+	if t == nil {
+		return nil, controllerError(fmt.Errorf("the credentials are too long"))
+	}
 	if role := chained(opts); role != nil {
 		if t, err = p.assumeRole(ctx, t, firstNonEmpty(sessionPrefix(opts), controllerSession), role, opts); err != nil {
 			return nil, err
@@ -47,16 +49,13 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 }
 
 func ownToken(c aws.Credentials) *Token {
-	t := &Token{
-		accessKeyID:     c.AccessKeyID,
-		secretAccessKey: redact.New(c.SecretAccessKey),
-		sessionToken:    redact.New(c.SessionToken),
-		accountID:       c.AccountID,
-	}
+	var expires time.Time
 	if c.CanExpire {
-		t.expiresAt = c.Expires
+		expires = c.Expires
 	}
-	return t
+	return newToken(expires, [partCount]string{
+		partKeyID: c.AccessKeyID, partSecret: c.SecretAccessKey, partSessionToken: c.SessionToken, partAccount: c.AccountID,
+	})
 }
 
 func firstNonEmpty(a, b string) string {

@@ -137,9 +137,16 @@ func transportMessage(err error, secrets ...string) string {
 
 // accountOf returns the account of an ARN, "" if it is none.
 func accountOf(arn string) string {
-	parts := strings.SplitN(arn, ":", 6)
-	if len(parts) < 6 || !awsname.ValidAccount(parts[4]) {
+	rest := arn
+	for range 4 {
+		var ok bool
+		if _, rest, ok = cut(rest); !ok {
+			return ""
+		}
+	}
+	account, _, ok := cut(rest)
+	if !ok || !awsname.ValidAccount(account) {
 		return ""
 	}
-	return parts[4]
+	return account
 }

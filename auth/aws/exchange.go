@@ -15,7 +15,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/redact"
 )
 
 const (
@@ -132,6 +131,13 @@ const maxSession = 13 * time.Hour
 // maxAccessKeyID is from the model of IAM, in characters.
 const maxAccessKeyID = 128
 
+func assumedRole(user *types.AssumedRoleUser) string {
+	if user == nil {
+		return ""
+	}
+	return aws.ToString(user.Arn)
+}
+
 // sessionToken takes over what STS answered, if it is whole.
 func sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string, now time.Time,
 ) (*Token, error) {
@@ -158,16 +164,15 @@ func sessionToken(operation string, c *types.Credentials, user *types.AssumedRol
 	case c.Expiration.After(now.Add(maxSession)):
 		return nil, incomplete(fmt.Sprintf("Expiration %s is further away than any session lives", c.Expiration.UTC().Format(time.RFC3339)))
 	}
-	t := &Token{
-		accessKeyID:     *c.AccessKeyId,
-		secretAccessKey: redact.New(*c.SecretAccessKey),
-		sessionToken:    redact.New(*c.SessionToken),
-		expiresAt:       *c.Expiration,
-		sessionName:     session,
+	parts := [partCount]string{
+		partKeyID: *c.AccessKeyId, partSecret: *c.SecretAccessKey, partSessionToken: *c.SessionToken, partSessionName: session,
 	}
-	if user != nil {
-		t.assumedRoleARN = aws.ToString(user.Arn)
+	if arn := assumedRole(user); strings.HasPrefix(arn, "arn:") {
+		parts[partSession], parts[partAccount] = arn, accountOf(arn)
 	}
-	t.accountID = accountOf(t.assumedRoleARN)
+	t := newToken(*c.Expiration, parts)
+	if t == nil {
+		return nil, incomplete("the credentials are too long")
+	}
 	return t, nil
 }

@@ -61,12 +61,12 @@ func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessTok
 		return nil, err
 	}
 	host, path, region := readGitInput(gitInput)
-	user := token.accessKeyID
-	if session := token.sessionToken.Reveal(); session != "" {
+	user := token.AccessKeyID()
+	if session := token.part(partSessionToken); session != "" {
 		user += "%" + session
 	}
 	now := time.Now()
-	password := signGit(token.secretAccessKey.Reveal(), host, path, region, now)
+	password := signGit(token.part(partSecret), host, path, region, now)
 	return auth.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
 }
 
@@ -75,8 +75,8 @@ const signatureLife = 14 * time.Minute
 
 // endsBy is the earlier of t and the end of the credentials, for what was signed with them.
 func (t *Token) endsBy(end time.Time) time.Time {
-	if !t.expiresAt.IsZero() && t.expiresAt.Before(end) {
-		return t.expiresAt
+	if !t.ExpiresAt().IsZero() && t.ExpiresAt().Before(end) {
+		return t.ExpiresAt()
 	}
 	return end
 }

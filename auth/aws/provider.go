@@ -134,6 +134,9 @@ func (*Provider) GetIdentity(sa corev1.ServiceAccount, _ *auth.Options) (string,
 			Message: fmt.Sprintf("the annotation %q is missing", RoleARNAnnotation),
 			Remedy:  "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>"}
 	}
+	if isPlainRole(arn) {
+		return arn, nil
+	}
 	if _, err := ParseRoleARN(arn); err != nil {
 		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
 			Message: fmt.Sprintf("the annotation %q is not the ARN of a role: %v: %.600q", RoleARNAnnotation, err, arn),

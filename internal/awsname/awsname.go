@@ -103,7 +103,17 @@ func ValidRegion(region string) bool {
 }
 
 // ValidAccount reports whether s has the form of an account ID: 12 digits.
-func ValidAccount(s string) bool { return len(s) == 12 && all(s, isDigit) }
+func ValidAccount(s string) bool {
+	if len(s) != 12 {
+		return false
+	}
+	for i := range len(s) { // this runs on every hit of the cache
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return true
+}
 
 // ValidClusterName reports whether s can be the name of an EKS cluster: a letter or digit, then letters, digits, "-" and
 // "_", 100 characters in all.

@@ -1,0 +1,27 @@
+package aws
+
+import "testing"
+
+// The short cut accepts nothing that ParseRoleARN refuses.
+func FuzzPlainRole(f *testing.F) {
+	for _, arn := range []string{
+		"arn:aws:iam::123456789012:role/tenant-a", "arn:aws:iam::123456789012:role/", "arn:aws:iam::12345678901x:role/a",
+		"arn:aws:iam::123456789012:role/path/a", "arn:aws-cn:iam::123456789012:role/a", "arn:aws:sts::123456789012:role/a", "",
+	} {
+		f.Add(arn)
+	}
+	f.Fuzz(func(t *testing.T, arn string) {
+		if !isPlainRole(arn) {
+			return
+		}
+		if parsed, err := ParseRoleARN(arn); err != nil || parsed.String() != arn || parsed.Path != "/" || parsed.Partition != "aws" {
+			t.Errorf("%q: %+v, %v", arn, parsed, err)
+		}
+	})
+}
+
+func TestPlainRole(t *testing.T) {
+	if !isPlainRole("arn:aws:iam::123456789012:role/tenant-a") {
+		t.Error("does not know the usual form")
+	}
+}

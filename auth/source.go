@@ -1,0 +1,57 @@
+package auth
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// AccessTokenSource gets access tokens with the same options over and over, as clients of SDKs do before each of their
+// requests. It does what GetAccessToken does, which it saves from looking at options that cannot have changed: a token of
+// the controller's own that is cached costs little more than the look-up. It is safe for concurrent use.
+type AccessTokenSource struct {
+	provider Provider
+	opts     []Option
+	known    atomic.Pointer[knownKey]
+}
+
+// knownKey is where the token is cached, once a call has found out that its place depends on nothing but the options.
+type knownKey struct {
+	key    cache.Key
+	cache  *cache.TokenCache
+	object cache.InvolvedObject
+}
+
+// NewAccessTokenSource returns a source for the options of GetAccessToken. Neither they nor the fields of the provider may
+// change any more.
+func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource {
+	return &AccessTokenSource{provider: provider, opts: slices.Clone(opts)}
+}
+
+// Token is GetAccessToken: with a ServiceAccount, that is read each time; the Policy's functions are asked each time.
+func (s *AccessTokenSource) Token(ctx context.Context) (token Token, err error) {
+	if k := s.known.Load(); k != nil {
+		if token, ok := k.cache.Get(k.key, k.object); ok {
+			return token, nil
+		}
+	}
+	c := beginCall(s.provider, opAccessToken, s.opts)
+	defer c.end(&token, &err)
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
+	}
+	token, err = c.accessToken(ctx)
+	if err == nil && s.known.Load() == nil && c.dependsOnOptionsOnly() {
+		s.known.Store(&knownKey{key: c.key.sum(), cache: c.opts.Cache, object: c.opts.InvolvedObject})
+	}
+	return token, err
+}
+
+// dependsOnOptionsOnly is false where something has to be looked at on every call: a ServiceAccount, the token that a caller
+// holds, a function of the Policy.
+func (c *call) dependsOnOptionsOnly() bool {
+	p := &c.opts.Policy
+	return c.serviceAccount == nil && c.opts.SubjectToken == nil && p.Authorize == nil && p.AllowCrossNamespace == nil
+}

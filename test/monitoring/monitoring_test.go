@@ -1,0 +1,297 @@
+// Package monitoring_test checks the alert rules and the dashboard of docs/monitoring with Prometheus' own parser and engine.
+package monitoring_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cache/metrics"
+)
+
+const prefix = "gotk_token_"
+
+// known are the metrics of cache/metrics and their labels, as a scrape shows them.
+func known(t *testing.T) map[string][]string {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(prefix, registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Attach(func() cache.Stats { return cache.Stats{} })
+	m.Request(cache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "n", Operation: "o"}, true, true)
+	m.Mint("aws", "success", time.Second)
+	m.Refresh("success")
+	m.Evicted()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	for _, f := range families {
+		var names []string
+		for _, label := range f.GetMetric()[0].GetLabel() {
+			names = append(names, label.GetName())
+		}
+		if f.GetType() != dto.MetricType_HISTOGRAM {
+			all[f.GetName()] = names
+			continue
+		}
+		all[f.GetName()+"_sum"], all[f.GetName()+"_count"], all[f.GetName()+"_bucket"] = names, names, append(names, "le")
+	}
+	return all
+}
+
+func newParser() parser.Parser { return parser.NewParser(parser.Options{}) }
+
+// check makes sure that an expression is valid and asks for nothing that does not exist. It returns the metrics in it.
+func check(t *testing.T, where, text string, metrics map[string][]string) []string {
+	t.Helper()
+	expr, err := newParser().ParseExpr(text)
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+		return nil
+	}
+	var used, allowed, asked []string
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.VectorSelector:
+			own, ok := metrics[n.Name]
+			if !ok {
+				t.Errorf("%s: cache/metrics has no %q", where, n.Name)
+			}
+			used, allowed = append(used, n.Name), append(allowed, own...)
+			for _, m := range n.LabelMatchers {
+				if m.Name != labels.MetricName && m.Name != "job" && !slices.Contains(own, m.Name) {
+					t.Errorf("%s: %q has no label %q", where, n.Name, m.Name)
+				}
+				checkValue(t, where, m)
+			}
+		case *parser.AggregateExpr:
+			asked = append(asked, n.Grouping...)
+		}
+		return nil
+	})
+	for _, label := range asked {
+		if label != "job" && !slices.Contains(allowed, label) {
+			t.Errorf("%s: no metric in it has the label %q", where, label)
+		}
+	}
+	return used
+}
+
+// checkValue knows the values of the labels that have a few only.
+func checkValue(t *testing.T, where string, m *labels.Matcher) {
+	t.Helper()
+	values := map[string][]string{
+		"result":     cache.Results(),
+		"status":     {metrics.StatusSuccess, metrics.StatusFailure},
+		"event_type": {metrics.EventHit, metrics.EventMiss},
+	}[m.Name]
+	if values == nil {
+		return
+	}
+	for value := range strings.SplitSeq(m.Value, "|") {
+		if !slices.Contains(values, value) {
+			t.Errorf("%s: the label %q is never %q", where, m.Name, value)
+		}
+	}
+}
+
+func document(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "monitoring", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func rules(t *testing.T) []rulefmt.Rule {
+	t.Helper()
+	groups, errs := rulefmt.Parse(document(t, "alerts.yaml"), false, model.UTF8Validation, newParser(), nil)
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if t.Failed() || len(groups.Groups) != 1 {
+		t.Fatal("the rules cannot be used")
+	}
+	return groups.Groups[0].Rules
+}
+
+func TestAlertRules(t *testing.T) {
+	metrics, readme := known(t), string(document(t, "README.md"))
+	for _, rule := range rules(t) {
+		check(t, rule.Alert, rule.Expr, metrics)
+		if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+			t.Errorf("%s lacks a severity, a summary or a description", rule.Alert)
+		}
+		if !strings.Contains(readme, "| "+rule.Alert+" |") {
+			t.Errorf("README.md does not say what to do about %s", rule.Alert)
+		}
+	}
+}
+
+// variables are what Grafana puts in.
+var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", ".*")
+
+func TestDashboard(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(document(t, "dashboard.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	metrics := known(t)
+	var shown []string
+	for _, panel := range dashboard.Panels {
+		if len(panel.Targets) == 0 {
+			t.Errorf("the panel %q shows nothing", panel.Title)
+		}
+		for _, target := range panel.Targets {
+			shown = append(shown, check(t, panel.Title, variables.Replace(target.Expr), metrics)...)
+		}
+	}
+	for name := range metrics {
+		if !slices.Contains(shown, name) {
+			t.Errorf("no panel shows %q", name)
+		}
+	}
+	for _, name := range regexp.MustCompile(prefix+`[a-z_]+`).FindAllString(string(document(t, "dashboard.json")), -1) {
+		if _, ok := metrics[name]; !ok {
+			t.Errorf("cache/metrics has no %q", name)
+		}
+	}
+}
+
+// An hour of series, a sample a minute.
+const (
+	healthy = `
+load 1m
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="success"} 0+100x60
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="denied"} 5x60
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="unavailable"} 0+1x60
+  gotk_token_cache_mint_duration_seconds_bucket{job="c",provider="aws",le="0.32"} 0+100x60
+  gotk_token_cache_mint_duration_seconds_bucket{job="c",provider="aws",le="+Inf"} 0+100x60
+  gotk_token_cache_refreshes_total{job="c",result="success"} 0+80x60
+  gotk_token_cache_refreshes_total{job="c",result="unavailable"} 0+1x60
+  gotk_token_cache_requests_total{job="c",status="success"} 0+10000x60
+  gotk_token_cache_requests_total{job="c",status="failure"} 0+10x60
+  gotk_token_cache_waiting_callers{job="c"} 3x60
+  gotk_token_cache_flights{job="c"} 3x60
+  gotk_token_cache_evictions_total{job="c"} 7x60
+  gotk_token_cached_items{job="c"} 1000x60
+`
+	outage = `
+load 1m
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="success"} 5x60
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="unavailable"} 0+100x60
+`
+	throttling = `
+load 1m
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="success"} 0+100x60
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="throttled"} 0+1x60
+`
+	notRenewed = `
+load 1m
+  gotk_token_cache_refreshes_total{job="c",result="success"} 0+10x60
+  gotk_token_cache_refreshes_total{job="c",result="unavailable"} 0+10x60
+`
+	refused = `
+load 1m
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="success"} 0+100x60
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="denied"} 0+1x60
+`
+	failing = `
+load 1m
+  gotk_token_cache_requests_total{job="c",status="success"} 0+100x60
+  gotk_token_cache_requests_total{job="c",status="failure"} 0+10x60
+`
+	slow = `
+load 1m
+  gotk_token_cache_mint_duration_seconds_bucket{job="c",provider="aws",le="5.12"} 0+50x60
+  gotk_token_cache_mint_duration_seconds_bucket{job="c",provider="aws",le="10.24"} 0+100x60
+  gotk_token_cache_mint_duration_seconds_bucket{job="c",provider="aws",le="+Inf"} 0+100x60
+`
+	waiting = `
+load 1m
+  gotk_token_cache_waiting_callers{job="c"} 300x60
+  gotk_token_cache_flights{job="c"} 64x60
+`
+	small = `
+load 1m
+  gotk_token_cache_evictions_total{job="c"} 0+10x60
+  gotk_token_cached_items{job="c"} 1000x60
+`
+	panicking = `
+load 1m
+  gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="panic"} 0+1x60
+`
+)
+
+// Each alert fires in its own trouble, and none while all is well.
+func TestAlertsFire(t *testing.T) {
+	trouble := map[string]string{
+		"WorkloadIdentityServiceFailing":   outage,
+		"WorkloadIdentityThrottled":        throttling,
+		"WorkloadIdentityRefreshesFailing": notRenewed,
+		"WorkloadIdentityRefused":          refused,
+		"WorkloadIdentityRequestsFailing":  failing,
+		"WorkloadIdentityExchangesSlow":    slow,
+		"WorkloadIdentityCallersWaiting":   waiting,
+		"WorkloadIdentityCacheTooSmall":    small,
+		"WorkloadIdentityPanic":            panicking,
+	}
+	for _, rule := range rules(t) {
+		t.Run(rule.Alert, func(t *testing.T) {
+			if trouble[rule.Alert] == "" {
+				t.Fatal("nobody has tried it")
+			}
+			if n := firing(t, rule.Expr, healthy); n != 0 {
+				t.Errorf("fires %d times while all is well", n)
+			}
+			if n := firing(t, rule.Expr, trouble[rule.Alert]); n != 1 {
+				t.Errorf("fires %d times, not once", n)
+			}
+		})
+	}
+}
+
+// firing returns how many alerts an expression raises after an hour.
+func firing(t *testing.T, expr, series string) int {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, series)
+	defer storage.Close() //nolint:errcheck // in memory
+	engine := promqltest.NewTestEngine(t, false, 0, 100_000)
+	query, err := engine.NewInstantQuery(context.Background(), storage, promql.NewPrometheusQueryOpts(false, 0), expr, time.Unix(3600, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer query.Close()
+	result := query.Exec(t.Context())
+	vector, err := result.Vector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(vector)
+}
