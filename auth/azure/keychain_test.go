@@ -62,3 +62,25 @@ func TestPushAndPull(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Access is never anonymous because a setting is wrong.
+func TestKeychainTellsWhatIsMisconfigured(t *testing.T) {
+	clearEnvironment(t)
+	for want, p := range map[string]*azure.Provider{
+		"private cloud 0":     {PrivateClouds: []azure.Cloud{{AuthorityHost: "http://x"}}},
+		"belongs to Azure US": {},
+	} {
+		for _, host := range []string{"example.azurecr.us", "example.azurecr.us:443"} {
+			target, err := name.NewRegistry(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			providers, err := auth.NewProviderSet(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = auth.NewKeychain(providers).ResolveContext(t.Context(), target)
+			checkError(t, err, auth.ErrMisconfigured, want)
+		}
+	}
+}

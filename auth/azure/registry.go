@@ -37,11 +37,12 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	if err != nil {
 		return "", err
 	}
-	if azurename.IsRegistry(host, e.registry) || e.public && azurename.IsRegistry(host, germany) {
+	host = strings.TrimSuffix(host, ":443") // which means the same
+	if e.hasRegistry(host) {
 		return host, nil
 	}
 	for _, other := range p.learn().environments {
-		if azurename.IsRegistry(host, other.registry) {
+		if other.hasRegistry(host) {
 			return "", misconfigured(fmt.Sprintf("pass WithAuthorityHost(%q)", "https://"+other.authorities[0]),
 				"the registry %q belongs to %s, the authority to %s", host, other.name, e.name)
 		}
@@ -49,10 +50,21 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	return "", misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
 }
 
-// OwnsRegistry implements auth.RegistryOwner: registries of all clouds that the Provider knows.
+func (e *environment) hasRegistry(host string) bool {
+	return azurename.IsRegistry(host, e.registry) || e.public && azurename.IsRegistry(host, germany)
+}
+
+// OwnsRegistry implements auth.RegistryOwner: registries of all clouds that the Provider knows. Those of Microsoft's clouds
+// are its own even if its settings are so wrong that it has learned nothing.
 func (p *Provider) OwnsRegistry(host string) bool {
+	host = strings.TrimSuffix(host, ":443")
+	for _, c := range azurename.Clouds() {
+		if azurename.IsRegistry(host, c.RegistrySuffix) {
+			return true
+		}
+	}
 	for _, e := range p.learn().environments {
-		if azurename.IsRegistry(host, e.registry) {
+		if e.hasRegistry(host) {
 			return true
 		}
 	}
