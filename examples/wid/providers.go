@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/token"
+)
+
+// providers are all that the library has; exchange only if the flags say where.
+func (id *identity) providers() (*auth.ProviderSet, error) {
+	list := []auth.Provider{&aws.Provider{}, &azure.Provider{}, &gcp.Provider{}, &token.Provider{}}
+	if id.exchangeEndpoint != "" || id.exchangeIssuer != "" {
+		list = append(list, id.exchangeProvider())
+	} else if id.provider == exchange.ProviderName {
+		return nil, usagef("--provider exchange needs --exchange-endpoint or --exchange-issuer")
+	}
+	return auth.NewProviderSet(list...)
+}
+
+func (id *identity) exchangeProvider() auth.Provider {
+	p := &exchange.Provider{Endpoint: id.exchangeEndpoint, IssuerURL: id.exchangeIssuer, Audience: id.exchangeAudience, Resource: id.exchangeResource}
+	if len(id.audiences) == 1 {
+		p.KubernetesAudience = id.audiences[0]
+	}
+	return p
+}
+
+// named returns the provider of --provider.
+func (id *identity) named() (auth.Provider, error) {
+	set, err := id.providers()
+	if err != nil {
+		return nil, err
+	}
+	if id.provider == "" {
+		return nil, usagef("name the provider with --provider, one of: %s", strings.Join(set.Names(), ", "))
+	}
+	return set.Get(id.provider)
+}
+
+// at returns the provider of --provider, or the one whose host it is.
+func (id *identity) at(what string, host string, knows func(p auth.Provider, o *auth.Options) bool) (auth.Provider, error) {
+	if id.provider != "" {
+		return id.named()
+	}
+	set, err := id.providers()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := id.options()
+	if err != nil {
+		return nil, err
+	}
+	var o auth.Options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	for _, name := range set.Names() {
+		if p, err := set.Get(name); err == nil && knows(p, &o) {
+			return p, nil
+		}
+	}
+	return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: errNotOurs,
+		Message: fmt.Sprintf("%.300q is not %s of any provider, so it gets no credential", host, what),
+		Remedy:  "set wid up for hosts of AWS, Azure and Google Cloud only"}
+}
+
+// errNotOurs is below the error for hosts that belong to nobody here.
+var errNotOurs = errors.New("the host belongs to no provider")
+
+func (id *identity) atRegistry(repository string) (auth.Provider, error) {
+	return id.at("a registry", repository, func(p auth.Provider, o *auth.Options) bool {
+		r, ok := p.(auth.ArtifactRegistryCredentialsProvider)
+		if !ok {
+			return false
+		}
+		_, err := r.ParseArtifactRepository(repository, o)
+		return err == nil
+	})
+}
+
+func (id *identity) atRepository(u *url.URL) (auth.Provider, error) {
+	return id.at("a Git repository", u.Redacted(), func(p auth.Provider, o *auth.Options) bool {
+		g, ok := p.(auth.GitCredentialsProvider)
+		if !ok || u.Scheme != "https" || u.User != nil {
+			return false
+		}
+		_, err := g.ParseGitRepository(u, o)
+		return err == nil
+	})
+}
