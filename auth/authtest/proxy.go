@@ -27,8 +27,8 @@ func (c *Cloud) ProxyURL() (*url.URL, error) {
 	return c.proxy.url, c.proxy.err
 }
 
-// ProxyEnv returns the environment variables with which programs reach the cloud and trust it: those written in Go, curl,
-// git and many others. dir is where the certificate authority is written to, a file of the name cloud-ca.pem.
+// ProxyEnv returns the environment variables with which programs reach the cloud and trust it: those written in Go, the
+// AWS SDKs, curl, git and many others. dir is where the certificate authority is written to, a file of the name cloud-ca.pem.
 func (c *Cloud) ProxyEnv(dir string) ([]string, error) {
 	u, err := c.ProxyURL()
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *Cloud) ProxyEnv(dir string) ([]string, error) {
 	}
 	return []string{
 		"HTTPS_PROXY=" + u.String(), "https_proxy=" + u.String(), "NO_PROXY=", "no_proxy=",
-		"SSL_CERT_FILE=" + ca, "SSL_CERT_DIR=/nonexistent", "CURL_CA_BUNDLE=" + ca, "GIT_SSL_CAINFO=" + ca,
+		"SSL_CERT_FILE=" + ca, "SSL_CERT_DIR=/nonexistent", "AWS_CA_BUNDLE=" + ca, "CURL_CA_BUNDLE=" + ca, "GIT_SSL_CAINFO=" + ca,
 	}, nil
 }
 

@@ -229,5 +229,6 @@ func (s *shown) table() ([]byte, error) {
 		}
 		row(v.name, text)
 	}
-	return b.Bytes(), w.Flush()
+	err := w.Flush()
+	return b.Bytes(), err
 }
