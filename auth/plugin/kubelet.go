@@ -12,6 +12,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
 )
 
 const (
@@ -64,7 +65,7 @@ func KubeletRegistry(r *kubeletv1.CredentialProviderRequest) (repository, host s
 const kubeletShare = 0.8
 
 // EncodeKubeletResponse returns the answer: credentials for the registry of the request's image, which the kubelet keeps
-// for four fifths of what is left of their life.
+// for four fifths of what is left of their life, and an hour at most: that is how long trust that was revoked lives on.
 func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time) ([]byte, error) {
 	_, host, err := KubeletRegistry(r)
 	if err != nil {
@@ -73,7 +74,8 @@ func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, pas
 	if password == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no password to hand out"}
 	}
-	keep := time.Duration(max(0, kubeletShare*float64(time.Until(expires)))).Truncate(time.Second)
+	keep := time.Duration(kubeletShare * float64(time.Until(expires))).Truncate(time.Second)
+	keep = min(max(keep, 0), cache.MaxDuration)
 	return marshal(kubeletv1.CredentialProviderResponse{
 		TypeMeta:      metav1.TypeMeta{APIVersion: r.APIVersion, Kind: kubeletAnswer},
 		CacheKeyType:  kubeletv1.RegistryPluginCacheKeyType,
