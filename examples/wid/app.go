@@ -51,7 +51,7 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"): // cobra has no type for that
 		return exitUsage
 	case errors.Is(err, auth.ErrMisconfigured):
 		return exitMisconfigured

@@ -98,6 +98,10 @@ func (w *world) trust(issuer string, fetch *http.Client) {
 	w.cloud.OAuth().AddGrant(authtest.OAuthGrant{Issuer: issuer, Subjects: []string{subjectOfApp}})
 }
 
+func (w *world) trustOfApp() authtest.Trust {
+	return authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{subjectOfApp}}
+}
+
 // annotations are those of the ServiceAccount app for all clouds.
 func annotations() map[string]string {
 	return map[string]string{
