@@ -28,7 +28,7 @@ type GitRequest struct {
 // ReadGitRequest reads the request of get, store and erase, up to an empty line or the end. Attributes that it does not
 // know are ignored, as the protocol demands; passwords that git sends along are not kept.
 func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
-	content, err := Read(ctx, in)
+	content, err := readLines(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,8 @@ func (r *GitRequest) set(key, value string) error {
 func (r *GitRequest) URL() (url.URL, error) {
 	u, err := url.Parse(r.Protocol + "://" + r.Host + "/" + r.Path)
 	if err != nil || u.Host != r.Host || u.User != nil {
-		return url.URL{}, misconfigured("use the repository's https:// URL", "protocol %.20q and host %.300q are not those of a URL", r.Protocol, r.Host)
+		return url.URL{}, misconfigured("use the repository's https:// URL",
+			"protocol %.20q and host %.300q are not those of a URL", r.Protocol, r.Host)
 	}
 	return *u, nil
 }
@@ -113,7 +114,8 @@ func EncodeGitCredential(r *GitRequest, c GitCredential) ([]byte, error) {
 	for _, line := range lines {
 		// A line more would be an attribute more.
 		if strings.ContainsAny(line[1], "\r\n\x00") {
-			return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: fmt.Sprintf("the %s cannot be passed to git: it holds control characters", line[0])}
+			return nil, &auth.Error{Reason: auth.ErrUnavailable,
+				Message: fmt.Sprintf("the %s cannot be passed to git: it holds control characters", line[0])}
 		}
 		_, _ = fmt.Fprintf(&b, "%s=%s\n", line[0], line[1]) // buffers take everything
 	}

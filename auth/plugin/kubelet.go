@@ -66,7 +66,8 @@ const kubeletShare = 0.8
 
 // EncodeKubeletResponse returns the answer: credentials for the registry of the request's image, which the kubelet keeps
 // for four fifths of what is left of their life, and an hour at most: that is how long trust that was revoked lives on.
-func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time) ([]byte, error) {
+func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time,
+) ([]byte, error) {
 	_, host, err := KubeletRegistry(r)
 	if err != nil {
 		return nil, err

@@ -122,6 +122,19 @@ func TestGitRequest(t *testing.T) {
 	}
 }
 
+// git's request ends with an empty line, whether or not somebody closes the pipe.
+func TestGitRequestEndsWithAnEmptyLine(t *testing.T) {
+	in, out := io.Pipe()
+	defer out.Close() //nolint:errcheck // never fails
+	go func() { _, _ = io.WriteString(out, "protocol=https\nhost=h\n\n") }()
+	if r, err := plugin.ReadGitRequest(t.Context(), in); err != nil || r.Host != "h" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := plugin.ReadGitRequest(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("endless: %v", err)
+	}
+}
+
 func TestGitCredentials(t *testing.T) {
 	for name, tc := range map[string]struct {
 		request    string
@@ -184,10 +197,14 @@ func TestKubelet(t *testing.T) {
 // An empty credential is an error, never an answer.
 func TestNothingToHandOut(t *testing.T) {
 	for name, encode := range map[string]func() ([]byte, error){
-		"exec":    func() ([]byte, error) { return (&plugin.ExecInfo{}).Encode("", end) },
-		"docker":  func() ([]byte, error) { return plugin.EncodeDockerCredentials("h", "u", "") },
-		"git":     func() ([]byte, error) { return plugin.EncodeGitCredential(&plugin.GitRequest{}, plugin.GitCredential{}) },
-		"process": func() ([]byte, error) { return plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i"}) },
+		"exec":   func() ([]byte, error) { return (&plugin.ExecInfo{}).Encode("", end) },
+		"docker": func() ([]byte, error) { return plugin.EncodeDockerCredentials("h", "u", "") },
+		"git": func() ([]byte, error) {
+			return plugin.EncodeGitCredential(&plugin.GitRequest{}, plugin.GitCredential{})
+		},
+		"process": func() ([]byte, error) {
+			return plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i"})
+		},
 		"kubelet": func() ([]byte, error) {
 			return plugin.EncodeKubeletResponse(&kubeletv1.CredentialProviderRequest{Image: "h/a"}, "u", "", end)
 		},

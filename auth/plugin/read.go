@@ -1,7 +1,10 @@
 package plugin
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,13 +28,34 @@ func misconfigured(remedy, format string, args ...any) error {
 // Read reads in to its end, and at most as much as a request can have. It returns when the context ends, even if in never
 // does; the goroutine that reads stays behind then until in ends, so this is for standard input and the like.
 func Read(ctx context.Context, in io.Reader) ([]byte, error) {
+	return read(ctx, in, func(in io.Reader) ([]byte, error) { return io.ReadAll(in) })
+}
+
+// readLines is Read up to an empty line: what comes after it is not waited for.
+func readLines(ctx context.Context, in io.Reader) ([]byte, error) {
+	return read(ctx, in, func(in io.Reader) ([]byte, error) {
+		var content []byte
+		for lines := bufio.NewReader(in); ; {
+			line, err := lines.ReadBytes('\n')
+			content = append(content, line...)
+			switch {
+			case errors.Is(err, io.EOF), err == nil && len(bytes.TrimRight(line, "\r\n")) == 0:
+				return content, nil
+			case err != nil:
+				return nil, err
+			}
+		}
+	})
+}
+
+func read(ctx context.Context, in io.Reader, take func(io.Reader) ([]byte, error)) ([]byte, error) {
 	type result struct {
 		content []byte
 		err     error
 	}
 	done := make(chan result, 1)
 	go func() {
-		content, err := io.ReadAll(io.LimitReader(in, maxRequest+1))
+		content, err := take(io.LimitReader(in, maxRequest+1))
 		done <- result{content, err}
 	}()
 	select {
@@ -61,7 +85,7 @@ func ServiceAccountOf(token string, annotations map[string]string) (corev1.Servi
 	rest, ok := strings.CutPrefix(claims.Subject, "system:serviceaccount:")
 	namespace, name, found := strings.Cut(rest, ":")
 	if !ok || !found || namespace == "" || name == "" || strings.Contains(name, ":") {
-		return corev1.ServiceAccount{}, misconfigured(remedy, "the token's subject is %.300q, which is no ServiceAccount", claims.Subject)
+		return corev1.ServiceAccount{}, misconfigured(remedy, "the token's subject %.300q is no ServiceAccount", claims.Subject)
 	}
 	return corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 		UID: types.UID(claims.Kubernetes.ServiceAccount.UID), Annotations: annotations}}, nil

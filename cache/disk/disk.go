@@ -21,15 +21,10 @@ package disk
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/workloadid/workloadid/cache"
@@ -65,7 +60,8 @@ func Open(dir string) (*Cache, error) {
 		return nil, errors.New("credentials cannot be kept on disk on this system; switch the cache off")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot create the cache directory %q: %w; choose another one, or switch the cache off", dir, cause(err))
+		return nil, fmt.Errorf("cannot create the cache directory %q: %w; choose another one, or switch the cache off",
+			dir, cause(err))
 	}
 	named, err := os.Lstat(dir)
 	if err != nil {
@@ -115,6 +111,11 @@ func check(path string, info fs.FileInfo, dir bool) error {
 
 func unreadable(path string, err error) error {
 	return fmt.Errorf("cannot read %q in the cache: %w; choose another directory, or switch the cache off", path, cause(err))
+}
+
+func (c *Cache) unwritable(err error) error {
+	return fmt.Errorf("cannot write to the cache directory %q: %w; choose another one, or switch the cache off",
+		c.dir, cause(err))
 }
 
 // cause takes the path out of an error that names it already.
@@ -190,195 +191,4 @@ func (c *Cache) Reject(key cache.Key) error {
 		return err
 	}
 	return nil
-}
-
-// record is what a file holds.
-type record struct {
-	Entry
-	Minted time.Time
-	// Sum is the SHA-256 of key, times and data: a damaged file must not become a credential.
-	Sum []byte
-}
-
-func (r record) sum(key cache.Key) []byte {
-	h := sha256.New()
-	h.Write(key[:])
-	_, _ = fmt.Fprintf(h, "%d %d\n", r.Minted.UnixNano(), r.Expires.UnixNano()) // hashes take everything
-	h.Write(r.Data)
-	return h.Sum(nil)
-}
-
-const (
-	softShare = 0.8
-	maxMargin = time.Minute
-)
-
-// end is when the entry may no longer be used: a little before it expires, and an hour after it was minted.
-func (r record) end() (life time.Duration, end time.Time) {
-	life = min(r.Expires.Sub(r.Minted), cache.MaxDuration)
-	return life, r.Minted.Add(life - min(maxMargin, life/10))
-}
-
-func (r record) valid(now time.Time) bool {
-	_, end := r.end()
-	return !r.Minted.IsZero() && now.Before(end) && !now.Add(maxMargin).Before(r.Minted)
-}
-
-func (r record) fresh(now time.Time) bool {
-	life, _ := r.end()
-	return r.valid(now) && now.Before(r.Minted.Add(time.Duration(softShare*float64(life))))
-}
-
-func fileOf(key cache.Key) string { return key.String() + ".json" }
-
-// read returns the zero record if there is none, or none that can be used.
-func (c *Cache) read(key cache.Key) (record, error) {
-	content, err := c.readFile(fileOf(key))
-	if err != nil || content == nil {
-		return record{}, err
-	}
-	var r record
-	if json.Unmarshal(content, &r) != nil || string(r.Sum) != string(r.sum(key)) {
-		return record{}, nil
-	}
-	return r, nil
-}
-
-func (c *Cache) readFile(name string) ([]byte, error) {
-	path := filepath.Join(c.dir, name)
-	named, err := c.root.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, unreadable(path, err)
-	}
-	if err := check(path, named, false); err != nil {
-		return nil, err
-	}
-	file, err := c.root.Open(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, unreadable(path, err)
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	// The name may stand for another file by now: a new one of ours, or not.
-	opened, err := file.Stat()
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	if err := check(path, opened, false); err != nil {
-		return nil, err
-	}
-	content, err := io.ReadAll(io.LimitReader(file, 2*MaxData))
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	return content, nil
-}
-
-const tempPrefix = "new-"
-
-// write replaces the file at once: nobody sees half of it.
-func (c *Cache) write(key cache.Key, e Entry) error {
-	if len(e.Data) > MaxData {
-		return fmt.Errorf("the credential has %d bytes, at most %d can be kept; switch the cache off", len(e.Data), MaxData)
-	}
-	r := record{Entry: e, Minted: c.now().Round(0)}
-	r.Expires = r.Expires.Round(0)
-	r.Sum = r.sum(key)
-	content, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	temp := tempPrefix + fileOf(key) // whoever writes it holds the lock
-	if err := c.writeFile(temp, content); err != nil {
-		_ = c.root.Remove(temp) // the first error counts
-		return fmt.Errorf("cannot write to the cache directory %q: %w; choose another one, or switch the cache off", c.dir, cause(err))
-	}
-	if err := c.root.Rename(temp, fileOf(key)); err != nil {
-		return fmt.Errorf("cannot write to the cache directory %q: %w", c.dir, cause(err))
-	}
-	c.sweep()
-	return nil
-}
-
-func (c *Cache) writeFile(name string, content []byte) error {
-	// What a process that died has left is in the way of O_EXCL.
-	if err := c.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	return err
-}
-
-// sweep removes what is too old to be of use. It runs after an entry was minted, so the directory stays small.
-func (c *Cache) sweep() {
-	dir, err := c.root.Open(".")
-	if err != nil {
-		return
-	}
-	defer dir.Close() //nolint:errcheck // nothing was written
-	names, _ := dir.ReadDir(-1)
-	for _, entry := range names {
-		info, err := entry.Info()
-		if err != nil || !strings.HasSuffix(entry.Name(), ".json") {
-			continue
-		}
-		if c.now().Sub(info.ModTime()) > cache.MaxDuration {
-			_ = c.root.Remove(entry.Name()) // somebody else may have
-		}
-	}
-}
-
-// errLocked means that somebody else holds the lock.
-var errLocked = errors.New("locked")
-
-// lock makes sure that one process at a time mints what has the key. There are 256 locks, so that they need not be removed.
-// If wait is set it waits for its turn, until the context ends.
-func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func(), err error) {
-	name := fmt.Sprintf("lock-%02x", key[0])
-	if info, err := c.root.Lstat(name); err == nil {
-		if err := check(filepath.Join(c.dir, name), info, false); err != nil {
-			return nil, err
-		}
-	}
-	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("cannot write to the cache directory %q: %w; choose another one, or switch the cache off", c.dir, cause(err))
-	}
-	const most = 100 * time.Millisecond
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, most) {
-		if err = tryLock(file); err == nil {
-			return func() { _ = file.Close() }, nil // which unlocks
-		}
-		if !wait || !errors.Is(err, errLocked) {
-			break
-		}
-		if err = sleep(ctx, pause); err != nil {
-			break
-		}
-	}
-	_ = file.Close() // the first error counts
-	return nil, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -49,41 +49,38 @@ type request struct {
 // minter gets the credential from the library.
 type minter func(ctx context.Context, opts []auth.Option) (*credential, error)
 
-// get returns the credential from disk, or has it minted. rejected tells that a service has refused the one on disk.
+// get returns the credential from disk, or has it minted.
 func (id *identity) get(ctx context.Context, s *source, r request, mint minter) (*credential, error) {
-	var minted *credential
-	mintEntry := func(ctx context.Context) (disk.Entry, error) {
-		var err error
-		if minted, err = mint(ctx, s.opts); err != nil {
-			return disk.Entry{}, err
-		}
-		data, err := json.Marshal(minted)
-		return disk.Entry{Data: data, Expires: minted.Expires}, err
-	}
 	store, key, err := id.store(s, r)
 	if err != nil {
 		return nil, err
 	}
 	if store == nil {
-		_, err := mintEntry(ctx)
-		return minted, err
+		return mint(ctx, s.opts)
 	}
 	defer store.Close() //nolint:errcheck // nothing is lost
-	entry, err := store.GetOrMint(ctx, key, mintEntry)
+	var mintErr error
+	entry, err := store.GetOrMint(ctx, key, func(ctx context.Context) (disk.Entry, error) {
+		var c *credential
+		if c, mintErr = mint(ctx, s.opts); mintErr != nil {
+			return disk.Entry{}, mintErr
+		}
+		data, err := json.Marshal(c) //nolint:gosec // the cache is where secrets are kept
+		return disk.Entry{Data: data, Expires: c.Expires}, err
+	})
 	switch {
-	case errors.Is(err, disk.ErrNotKept) && minted != nil:
+	case errors.Is(err, disk.ErrNotKept):
 		id.warn("%v", err)
-		return minted, nil
-	case errors.Is(err, disk.ErrRefused):
-		return nil, refusedCache(err)
+	case err != nil && mintErr == nil:
+		return nil, brokenCache(err)
 	case err != nil:
-		return nil, err
+		return nil, mintErr
 	}
-	kept := &credential{}
-	if err := json.Unmarshal(entry.Data, kept); err != nil {
-		return nil, fmt.Errorf("what the cache holds is of another version; pass --no-cache or another --cache-dir")
+	c := &credential{}
+	if err := json.Unmarshal(entry.Data, c); err != nil {
+		return nil, brokenCache(errors.New("it holds something of another version"))
 	}
-	return kept, nil
+	return c, nil
 }
 
 // reject drops what a service has refused, so that the next call mints.
@@ -94,14 +91,19 @@ func (id *identity) reject(s *source, r request) error {
 	}
 	defer store.Close() //nolint:errcheck // nothing is lost
 	if err := store.Reject(key); err != nil {
-		return refusedCache(err)
+		return brokenCache(err)
 	}
 	return nil
 }
 
-func refusedCache(err error) error {
-	return &auth.Error{Reason: auth.ErrMisconfigured, Operation: "keep the credential", Message: err.Error(), Err: err,
+func brokenCache(err error) error {
+	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "use the cache on disk", Message: oneLine(err.Error()), Err: err,
 		Remedy: "or pass --cache-dir or --no-cache"}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		e.Reason, e.Message, e.Remedy = auth.ErrUnavailable, "another wid has been getting the same credential all the time",
+			"see what that one waits for, or pass --timeout"
+	}
+	return e
 }
 
 // store opens the cache, if there is one for this source.
@@ -123,7 +125,7 @@ func (id *identity) store(s *source, r request) (*disk.Cache, cache.Key, error) 
 	}
 	store, err := disk.Open(dir)
 	if err != nil {
-		return nil, key, refusedCache(err)
+		return nil, key, brokenCache(err)
 	}
 	return store, key, nil
 }

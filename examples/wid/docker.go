@@ -14,8 +14,8 @@ func (a *app) newDockerCredential() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docker-credential get|store|erase|list",
 		Short: "Be a credential helper of docker, for ECR, ACR and Artifact Registry",
-		Long: "Be a credential helper of docker, podman, go-containerregistry and the like, for ECR, ACR and Artifact Registry. They call\n" +
-			"docker-credential-wid, a link to wid, without flags: set the environment variables instead.",
+		Long: "Be a credential helper of docker, podman, go-containerregistry and the like, for ECR, ACR and Artifact\n" +
+			"Registry. They call docker-credential-wid, a link to wid, without flags: set the environment variables instead.",
 		Example: "  ln -s \"$(command -v wid)\" ~/bin/docker-credential-wid\n" +
 			"  export WID_SERVICE_ACCOUNT=tenant-a/app\n" +
 			"  echo '{\"credHelpers\": {\"123456789012.dkr.ecr.eu-central-1.amazonaws.com\": \"wid\"}}' >~/.docker/config.json\n" +
@@ -90,8 +90,9 @@ func registryRequest(provider auth.Provider, repository string) request {
 }
 
 // registry is auth.GetArtifactRegistryCredentials through the cache on disk.
-func (id *identity) registry(ctx context.Context, s *source, provider auth.Provider, repository string) (*credential, error) {
-	return id.get(ctx, s, registryRequest(provider, repository), func(ctx context.Context, opts []auth.Option) (*credential, error) {
+func (id *identity) registry(ctx context.Context, s *source, provider auth.Provider, repository string,
+) (*credential, error) {
+	mint := func(ctx context.Context, opts []auth.Option) (*credential, error) {
 		r, err := auth.GetArtifactRegistryCredentials(ctx, provider, repository, opts...)
 		if err != nil {
 			return nil, err
@@ -100,6 +101,8 @@ func (id *identity) registry(ctx context.Context, s *source, provider auth.Provi
 		if err != nil {
 			return nil, err
 		}
-		return &credential{Provider: provider.GetName(), Username: login.Username, Password: login.Password, Expires: r.ExpiresAt()}, nil
-	})
+		return &credential{Provider: provider.GetName(), Username: login.Username, Password: login.Password,
+			Expires: r.ExpiresAt()}, nil
+	}
+	return id.get(ctx, s, registryRequest(provider, repository), mint)
 }

@@ -47,8 +47,9 @@ func (t *target) ca() ([]byte, error) {
 	}
 	content, err := os.ReadFile(t.caFile)
 	if err != nil {
-		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: "--cluster-ca-file cannot be read: " + oneLine(err.Error()),
-			Remedy: "name a PEM file with the cluster's certificate authority", Err: err}
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
+			Message: "--cluster-ca-file cannot be read: " + oneLine(err.Error()),
+			Remedy:  "name a PEM file with the cluster's certificate authority"}
 	}
 	return content, nil
 }
@@ -58,10 +59,11 @@ func (a *app) newExecCredential() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec-credential",
 		Short: "Be an exec plugin of kubectl and client-go; wid kubeconfig writes a kubeconfig that uses it",
-		Long: "Be an exec plugin of kubectl and client-go (client.authentication.k8s.io, v1 and v1beta1). The cluster is the one that the\n" +
-			"kubeconfig names, if its exec section says provideClusterInfo; wid kubeconfig writes such a one.",
-		Example: "  wid exec-credential --provider aws --service-account tenant-a/app --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod",
-		Args:    exactly(cobra.NoArgs),
+		Long: "Be an exec plugin of kubectl and client-go (client.authentication.k8s.io, v1 and v1beta1). The cluster is the one\n" +
+			"that the kubeconfig names, if its exec section says provideClusterInfo; wid kubeconfig writes such a one.",
+		Example: "  wid exec-credential --provider aws --service-account tenant-a/app \\\n" +
+			"    --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod",
+		Args: exactly(cobra.NoArgs),
 	}
 	id := a.newIdentity(cmd)
 	t.bind(cmd)

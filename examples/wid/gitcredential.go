@@ -67,14 +67,16 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 	if err != nil {
 		return nil, err
 	}
-	return plugin.EncodeGitCredential(r, plugin.GitCredential{Username: c.Username, Password: c.Password, BearerToken: c.Token, Expires: c.Expires})
+	return plugin.EncodeGitCredential(r, plugin.GitCredential{
+		Username: c.Username, Password: c.Password, BearerToken: c.Token, Expires: c.Expires})
 }
 
 // gitProvider explains the setting that is forgotten most.
 func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
 	p, err := id.atRepository(u)
 	if err != nil && u.Path == "/" {
-		id.warn("git did not say which repository; CodeCommit needs that: git config --global credential.https://%s.useHttpPath true", u.Host)
+		id.warn("git did not say which repository, which CodeCommit needs to know: "+
+			"git config --global credential.https://%s.useHttpPath true", u.Host)
 	}
 	return p, err
 }
@@ -90,6 +92,7 @@ func (id *identity) repository(ctx context.Context, s *source, provider auth.Pro
 		if err != nil {
 			return nil, err
 		}
-		return &credential{Provider: provider.GetName(), Username: g.Username(), Password: g.Password(), Token: g.BearerToken(), Expires: g.ExpiresAt()}, nil
+		return &credential{Provider: provider.GetName(), Username: g.Username(), Password: g.Password(), Token: g.BearerToken(),
+			Expires: g.ExpiresAt()}, nil
 	})
 }

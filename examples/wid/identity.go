@@ -18,8 +18,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// identity is who asks and how: the flags that all commands for credentials share. Without a ServiceAccount and a token it is
-// the program's own ("controller level").
+// identity is who asks and how: the flags that all commands for credentials share. Without a ServiceAccount and a token it
+// is the program's own ("controller level").
 type identity struct {
 	*app
 	flags *pflag.FlagSet
@@ -52,22 +52,22 @@ func (a *app) newIdentity(cmd *cobra.Command) *identity {
 	f := id.flags
 	f.StringVar(&id.provider, "provider", "", "aws, azure, gcp, generic or exchange; found by the host where there is one")
 	f.StringVar(&id.serviceAccount, "service-account", "", "ServiceAccount to act as, namespace/name")
-	f.StringVar(&id.kubeconfig, "kubeconfig", "", "kubeconfig of the ServiceAccount's cluster; else KUBECONFIG, ~/.kube/config, the pod's own")
+	f.StringVar(&id.kubeconfig, "kubeconfig", "", "kubeconfig of its cluster; else KUBECONFIG, ~/.kube/config, the pod's own")
 	f.StringVar(&id.kubeContext, "context", "", "context of the kubeconfig")
-	f.BoolVar(&id.inCluster, "in-cluster", false, "reach the ServiceAccount's cluster as the pod that wid runs in, never by a kubeconfig")
+	f.BoolVar(&id.inCluster, "in-cluster", false, "reach its cluster as the pod that wid runs in, never by a kubeconfig")
 	f.StringVar(&id.tokenFile, "token-file", "", "file with a token of the ServiceAccount; no cluster is asked then")
-	f.BoolVar(&id.tokenStdin, "token-stdin", false, "read that token from standard input, for commands that read nothing else there")
-	f.StringArrayVar(&id.annotations, "annotation", nil, "annotation of the ServiceAccount, key=value, if there is only a token; may be repeated")
+	f.BoolVar(&id.tokenStdin, "token-stdin", false, "read that token from standard input, if nothing else is read there")
+	f.StringArrayVar(&id.annotations, "annotation", nil, "its annotation, key=value, if there is only a token; may be repeated")
 	f.StringSliceVar(&id.audiences, "audience", nil, "audience of the ServiceAccount's token instead of the provider's own")
 	f.StringSliceVar(&id.scopes, "scope", nil, "scope of the access token")
-	f.StringVar(&id.region, "region", "", "region of AWS STS; else AWS_REGION, or the region of registry, cluster or repository")
+	f.StringVar(&id.region, "region", "", "region of AWS STS; else AWS_REGION, or that of registry, cluster, repository")
 	f.StringVar(&id.stsEndpoint, "sts-endpoint", "", "address of the provider's token service")
 	f.StringVar(&id.proxyURL, "proxy-url", "", "proxy for the provider's services; else HTTPS_PROXY")
 	f.StringVar(&id.exchangeEndpoint, "exchange-endpoint", "", "token endpoint of the provider exchange (RFC 8693)")
 	f.StringVar(&id.exchangeIssuer, "exchange-issuer", "", "issuer of the provider exchange, instead of its endpoint")
 	f.StringVar(&id.exchangeAudience, "exchange-audience", "", "audience of the token that the provider exchange issues")
 	f.StringVar(&id.exchangeResource, "exchange-resource", "", "resource of the token that the provider exchange issues")
-	f.StringVar(&id.cacheDir, "cache-dir", "", "directory that keeps credentials between calls; else workloadid in the user's cache directory")
+	f.StringVar(&id.cacheDir, "cache-dir", "", "directory that keeps credentials; else workloadid in the user's cache directory")
 	f.BoolVar(&id.noCache, "no-cache", false, "keep nothing on disk")
 	f.DurationVar(&id.timeout, "timeout", defaultTimeout, "time for everything together")
 	f.VisitAll(func(flag *pflag.Flag) { flag.Usage += " (" + variableOf(flag.Name) + ")" })
@@ -235,7 +235,8 @@ func sourceOfToken(token string, annotations map[string]string) (*source, error)
 	return &source{
 		opts:           []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(token), sa)},
 		serviceAccount: &sa,
-		key:            &sourceKey{Namespace: sa.Namespace, Name: sa.Name, UID: string(sa.UID), Annotations: annotations, TokenSHA256: sum(token)},
+		key: &sourceKey{Namespace: sa.Namespace, Name: sa.Name, UID: string(sa.UID),
+			Annotations: annotations, TokenSHA256: sum(token)},
 	}, nil
 }
 

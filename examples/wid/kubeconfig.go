@@ -21,8 +21,8 @@ func (a *app) newKubeconfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Write a kubeconfig for a cluster, whose credentials wid gets whenever kubectl needs one",
-		Long: "Write a kubeconfig for a cluster, whose credentials wid gets whenever kubectl needs one. The file itself holds no secret.\n" +
-			"Access is tried first: address and certificate authority come from the provider, unless they are given.",
+		Long: "Write a kubeconfig for a cluster, whose credentials wid gets whenever kubectl needs one. The file itself holds\n" +
+			"no secret. Access is tried first: address and certificate authority come from the provider, unless they are given.",
 		Example: "  wid kubeconfig --provider aws --service-account tenant-a/app --kubeconfig ~/.kube/config \\\n" +
 			"    --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod -f prod.yaml\n" +
 			"  kubectl --kubeconfig prod.yaml get namespaces",
@@ -139,8 +139,8 @@ func (id *identity) save(file string, content []byte) error {
 		return usagef("--file is the kubeconfig of the ServiceAccount's own cluster; choose another file")
 	}
 	if err := os.WriteFile(file, content, 0o600); err != nil {
-		return &auth.Error{Reason: auth.ErrMisconfigured, Message: "the kubeconfig cannot be written: " + oneLine(err.Error()), Err: err,
-			Remedy: "choose another file with --file"}
+		return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another file with --file",
+			Message: "the kubeconfig cannot be written: " + oneLine(err.Error())}
 	}
 	id.warn("wrote %s; try it with kubectl --kubeconfig %s get namespaces", file, file)
 	return nil

@@ -14,8 +14,8 @@ func (a *app) newKubeletProvider() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubelet-credential-provider",
 		Short: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount",
-		Long: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount. The kubelet sends\n" +
-			"a token of it and its annotations; the API server is not asked. Needs Kubernetes 1.34, or 1.33 with the feature gate\n" +
+		Long: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount. The\n" +
+			"kubelet sends a token of it and its annotations; the API server is not asked. Needs Kubernetes 1.34, or 1.33 with the feature gate\n" +
 			"KubeletServiceAccountTokenForCredentialProviders.",
 		Example: "  # --image-credential-provider-config\n" +
 			"  apiVersion: kubelet.config.k8s.io/v1\n" +
@@ -34,7 +34,7 @@ func (a *app) newKubeletProvider() *cobra.Command {
 		Args: exactly(cobra.NoArgs),
 	}
 	id := a.newIdentity(cmd)
-	cmd.Flags().BoolVar(&node, "node-identity", false, "use the node's own identity for pods whose ServiceAccount's token the kubelet does not send")
+	cmd.Flags().BoolVar(&node, "node-identity", false, "use the node's own identity if the kubelet sends no token of a ServiceAccount")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return id.run(cmd, func(ctx context.Context) ([]byte, error) { return id.kubelet(ctx, cmd, node) })
 	}
@@ -85,7 +85,7 @@ func (id *identity) ofPod(token string, annotations map[string]string, node bool
 		s = id.own()
 	default:
 		err = &auth.Error{Reason: auth.ErrMisconfigured, Message: "the kubelet's request holds no token of a ServiceAccount",
-			Remedy: "set tokenAttributes in the CredentialProviderConfig, or pass --node-identity to pull with the node's own identity"}
+			Remedy: "set tokenAttributes in the CredentialProviderConfig, or pass --node-identity to pull as the node"}
 	}
 	if err != nil {
 		return nil, err

@@ -26,7 +26,8 @@ func (id *identity) providers() (*auth.ProviderSet, error) {
 }
 
 func (id *identity) exchangeProvider() auth.Provider {
-	p := &exchange.Provider{Endpoint: id.exchangeEndpoint, IssuerURL: id.exchangeIssuer, Audience: id.exchangeAudience, Resource: id.exchangeResource}
+	p := &exchange.Provider{Endpoint: id.exchangeEndpoint, IssuerURL: id.exchangeIssuer,
+		Audience: id.exchangeAudience, Resource: id.exchangeResource}
 	if len(id.audiences) == 1 {
 		p.KubernetesAudience = id.audiences[0]
 	}

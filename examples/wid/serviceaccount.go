@@ -96,7 +96,7 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.kubeconfig == "" {
 		// The kubeconfig of the environment may be the very one that has called this program.
-		return nil, usagef("say where the ServiceAccount lives, with --kubeconfig or --in-cluster, in the args of the kubeconfig's exec section")
+		return nil, usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: --kubeconfig or --in-cluster")
 	}
 	config, err := id.loadKubeconfig().ClientConfig()
 	if err != nil {
@@ -108,7 +108,8 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 func (id *identity) loadKubeconfig() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = id.kubeconfig
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: id.kubeContext})
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: id.kubeContext}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 }
 
 // noCluster explains why there is no cluster to ask.

@@ -25,13 +25,13 @@ func (a *app) newToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Get an access token or credentials of a provider",
-		Long: "Get an access token or credentials of a provider: for a ServiceAccount, or without one for the identity that wid itself\n" +
-			"runs as. Secrets are shown with --reveal only.",
+		Long: "Get an access token or credentials of a provider: for a ServiceAccount, or without one for the identity that\n" +
+			"wid itself runs as. Secrets are shown with --reveal only.",
 		Example: "  wid token --provider aws --service-account tenant-a/app --region eu-central-1\n" +
 			"  wid token --provider gcp --service-account tenant-a/app -o json\n" +
 			"  eval \"$(wid token --provider aws --service-account tenant-a/app --region eu-central-1 -o env --reveal)\"\n" +
-			"  wid token --provider generic --service-account tenant-a/app --audience vault -o json --reveal | jq -r .values.WID_TOKEN\n" +
-			"  wid token --provider azure --token-file /var/run/secrets/tokens/azure --annotation azure.workload.identity/client-id=$ID",
+			"  wid token --provider generic --service-account tenant-a/app --audience vault -o json --reveal\n" +
+			"  wid token --provider azure --token-file /run/token --annotation azure.workload.identity/client-id=$ID",
 		Args: exactly(cobra.NoArgs),
 	}
 	id := a.newIdentity(cmd)
@@ -167,7 +167,7 @@ type shown struct {
 }
 
 func newShown(c *credential, s *source) *shown {
-	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, Values: map[string]string{}, all: c.values()}
+	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, all: c.values(), Values: map[string]string{}}
 	if sa := s.serviceAccount; sa != nil {
 		out.ServiceAccount = sa.Namespace + "/" + sa.Name
 	}

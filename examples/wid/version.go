@@ -88,7 +88,8 @@ func newMan(root *cobra.Command) *cobra.Command {
 				return err
 			}
 			root.DisableAutoGenTag = true // the pages do not change from day to day
-			return doc.GenManTree(root, &doc.GenManHeader{Title: "WID", Section: "1", Source: buildVersion().Version, Manual: "workloadid"}, args[0])
+			header := &doc.GenManHeader{Title: "WID", Section: "1", Source: buildVersion().Version, Manual: "workloadid"}
+			return doc.GenManTree(root, header, args[0])
 		},
 	}
 }
