@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,8 +132,8 @@ func (id *identity) store(s *source, r request) (*disk.Cache, cache.Key, error) 
 }
 
 // shaping are the variables of the environment that the providers look at for ServiceAccounts.
-var shaping = []string{"AWS_REGION", "AZURE_TENANT_ID", "AZURE_AUTHORITY_HOST", "AZURE_ENVIRONMENT_FILEPATH", "AZURE_ENVIRONMENT",
-	"GCE_METADATA_HOST", "GOOGLE_CLOUD_UNIVERSE_DOMAIN"}
+var shaping = []string{"AWS_REGION", "AZURE_TENANT_ID", "AZURE_AUTHORITY_HOST", "AZURE_ENVIRONMENT_FILEPATH",
+	"GCE_METADATA_HOST"}
 
 // unshaping are the flags that do not change what a credential is. What they say of the source is in its own key.
 var unshaping = []string{"cache-dir", "no-cache", "timeout", "kubeconfig", "context", "in-cluster", "token-file", "token-stdin",
@@ -154,6 +155,10 @@ func (id *identity) key(s *source, r request) (cache.Key, error) {
 	}
 	for _, name := range shaping {
 		document.Environment[name] = os.Getenv(name)
+	}
+	if file := os.Getenv("AZURE_ENVIRONMENT_FILEPATH"); file != "" {
+		content, _ := os.ReadFile(file) //nolint:gosec // the caller's own environment; the provider tells if it cannot be read
+		document.Environment["AZURE_ENVIRONMENT"] = hex.EncodeToString(sum(string(content)))
 	}
 	content, err := json.Marshal(document)
 	return sha256.Sum256(content), err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -78,6 +79,7 @@ func (id *identity) exec(ctx context.Context, cmd *cobra.Command, t target) ([]b
 	if err != nil {
 		return nil, err
 	}
+	id.clusterAddress = t.address
 	ca, err := t.ca()
 	if err != nil {
 		return nil, err
@@ -125,7 +127,7 @@ func sameCluster(flag, server string) (string, error) {
 
 // access is auth.GetRESTConfig through the cache on disk.
 func (id *identity) access(ctx context.Context, s *source, provider auth.Provider, t target, ca []byte) (*credential, error) {
-	r := request{Kind: "cluster", Provider: provider.GetName(), Target: []string{t.resource, t.address, string(ca), t.name}}
+	r := request{Kind: "cluster", Provider: provider.GetName(), Target: []string{t.resource, t.address, hex.EncodeToString(ca), t.name}}
 	return id.get(ctx, s, r, func(ctx context.Context, opts []auth.Option) (*credential, error) {
 		config, err := auth.GetRESTConfig(ctx, provider, append(opts[:len(opts):len(opts)], t.options(ca)...)...)
 		if err != nil {

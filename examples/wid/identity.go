@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,6 +42,9 @@ type identity struct {
 	cacheDir                string
 	noCache                 bool
 	timeout                 time.Duration
+
+	// clusterAddress is that of --cluster-address, for the commands that have it.
+	clusterAddress string
 }
 
 const defaultTimeout = time.Minute
@@ -93,6 +97,9 @@ func (id *identity) complete() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := id.checkText(); err != nil {
+		return err
+	}
 	token := id.hasToken()
 	cluster := id.kubeconfig != "" || id.kubeContext != "" || id.inCluster
 	switch {
@@ -110,6 +117,21 @@ func (id *identity) complete() (err error) {
 		return usagef("--timeout has to be more than 0, not %s", id.timeout)
 	}
 	return nil
+}
+
+// checkText refuses what is not UTF-8: in the key of the cache, two such texts could look the same.
+func (id *identity) checkText() (err error) {
+	id.flags.VisitAll(func(f *pflag.Flag) {
+		if !utf8.ValidString(f.Value.String()) {
+			err = usagef("--%s is not UTF-8", f.Name)
+		}
+	})
+	for _, name := range shaping {
+		if !utf8.ValidString(os.Getenv(name)) {
+			err = usagef("the environment variable %s is not UTF-8", name)
+		}
+	}
+	return err
 }
 
 func (id *identity) hasToken() bool { return id.tokenFile != "" || id.tokenStdin }
@@ -166,7 +188,7 @@ func (id *identity) resolve(ctx context.Context, in stdin) (*source, error) {
 
 // options are those that do not depend on the identity. Audiences are the caller's own choice here, annotations are not.
 func (id *identity) options() ([]auth.Option, error) {
-	opts := []auth.Option{auth.WithPolicy(auth.Policy{Audiences: id.audiences})}
+	opts := []auth.Option{auth.WithPolicy(auth.Policy{Audiences: id.audiences, AllowClusterAddress: id.allowsAddress})}
 	if len(id.audiences) > 0 {
 		opts = append(opts, auth.WithAudiences(id.audiences...))
 	}
@@ -190,6 +212,12 @@ func (id *identity) options() ([]auth.Option, error) {
 		opts = append(opts, auth.WithHTTPClient(id.httpClient))
 	}
 	return opts, nil
+}
+
+// allowsAddress lets wid's own identity go to the address that the caller has named, not to what a kubeconfig may say.
+func (id *identity) allowsAddress(_ cache.InvolvedObject, address string) bool {
+	own, err := auth.ParseClusterAddress(id.clusterAddress)
+	return err == nil && own == address
 }
 
 // fromToken is for callers that hold a token. Who it speaks for stands in it.

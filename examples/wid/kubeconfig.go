@@ -49,6 +49,7 @@ func (id *identity) writeKubeconfig(ctx context.Context, t target, name, command
 	if id.tokenStdin {
 		return nil, usagef("a token from standard input is gone when kubectl runs; use --token-file or --service-account")
 	}
+	id.clusterAddress = t.address
 	provider, err := id.named()
 	if err != nil {
 		return nil, err
@@ -117,6 +118,9 @@ func (id *identity) execArgs(t target) ([]string, error) {
 	}
 	if t.resource != "" {
 		args = append(args, "--cluster="+t.resource)
+	}
+	if t.address != "" {
+		args = append(args, "--cluster-address="+t.address)
 	}
 	if t.name != "" {
 		args = append(args, "--cluster-name="+t.name)

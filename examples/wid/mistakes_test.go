@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,6 +66,7 @@ func TestMistakes(t *testing.T) {
 		"proxy":              {args: with("token --provider aws --proxy-url ftp://x"), code: exitMisconfigured, want: "proxy"},
 		"exchange nowhere":   {args: with("token --provider exchange"), code: exitUsage, want: "--exchange-endpoint"},
 		"no token file":      {args: []string{"token", "--provider=aws", "--token-file=/nonexistent"}, code: exitMisconfigured, want: "/nonexistent"},
+		"not UTF-8":          {args: with("token --provider aws --audience \xff"), code: exitUsage, want: "--audience is not UTF-8"},
 		"no token":           {args: []string{"token", "--provider=aws", "--token-file=not-a-token"}, code: exitMisconfigured, want: "not-a-token"},
 		"empty stdin":        {args: []string{"token", "--provider=aws", "--token-stdin"}, code: exitMisconfigured, want: "empty"},
 		"endless stdin":      {args: []string{"token", "--provider=aws", "--token-stdin"}, stdin: strings.Repeat("x", 1<<20), code: exitMisconfigured, want: "more than"},
@@ -120,6 +123,28 @@ func TestMistakes(t *testing.T) {
 	}
 	if n := w.cloud.Calls("", ""); n != 0 {
 		t.Errorf("%d requests were made", n)
+	}
+}
+
+// A standard input that stays open and silent ends with the time-out; one that is closed is empty.
+func TestSilentStandardInput(t *testing.T) {
+	w := newWorld(t)
+	for _, args := range []string{"kubelet-credential-provider", "git-credential get", "token --provider=aws --token-stdin"} {
+		silent, open, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), filepath.Join(w.home, "bin", "wid"), append(strings.Fields(args), "--timeout=100ms")...) //nolint:gosec // the test's own
+		cmd.Env, cmd.Stdin = append(os.Environ(), w.env...), silent
+		out, err := cmd.Output()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitMisconfigured || len(out) != 0 || !strings.Contains(string(exit.Stderr), "does not end") {
+			t.Errorf("%s: %v, %q", args, err, out)
+		}
+		_, _ = silent.Close(), open.Close()
+		if r := w.exec(t, "", nil, "bash", "-c", "wid "+args+" <&-"); r.code != exitMisconfigured || r.stdout != "" {
+			t.Errorf("%s, closed: %+v", args, r)
+		}
 	}
 }
 

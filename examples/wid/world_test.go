@@ -83,8 +83,10 @@ func newWorld(t testing.TB) *world {
 	if err := os.Symlink(self, filepath.Join(bin, "wid")); err != nil {
 		t.Fatal(err)
 	}
-	w.env = append(proxy, beWid+"=1", "HOME="+w.home, "XDG_CACHE_HOME=", "XDG_CONFIG_HOME=", "KUBECONFIG=/nonexistent", "AWS_REGION=", "AWS_EC2_METADATA_DISABLED=true",
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "PATH="+bin+":"+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+	w.env = append(proxy, beWid+"=1", "HOME="+w.home, "XDG_CACHE_HOME=", "XDG_CONFIG_HOME=", "KUBECONFIG=/nonexistent",
+		"AWS_REGION=", "AWS_EC2_METADATA_DISABLED=true", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+		"GORACE=atexit_sleep_ms=0", // otherwise each process waits for a second at its end
+		"PATH="+bin+":"+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
 	return w
 }
 
