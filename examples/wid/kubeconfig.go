@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,6 +51,9 @@ func (id *identity) writeKubeconfig(ctx context.Context, t target, name, command
 		return nil, usagef("a token from standard input is gone when kubectl runs; use --token-file or --service-account")
 	}
 	id.clusterAddress = t.address
+	if u, err := url.Parse(id.proxyURL); err == nil && u.User != nil {
+		return nil, usagef("the kubeconfig would hold the password of --proxy-url; set HTTPS_PROXY where kubectl runs instead")
+	}
 	provider, err := id.named()
 	if err != nil {
 		return nil, err

@@ -89,6 +89,7 @@ func TestMistakes(t *testing.T) {
 		"exec, no cluster":   {args: with("exec-credential --provider aws"), code: exitMisconfigured, want: "cluster"},
 		"exec, no CA":        {args: with("exec-credential --provider aws --cluster-ca-file /nonexistent"), code: exitMisconfigured, want: "PEM"},
 		"kubeconfig, stdin":  {args: []string{"kubeconfig", "--provider=aws", "--token-stdin"}, code: exitUsage, want: "--token-file"},
+		"kubeconfig, proxy":  {args: with("kubeconfig --provider=aws --proxy-url=http://u:hunter2@proxy"), code: exitUsage, want: "HTTPS_PROXY"},
 		"kubeconfig, cannot": {args: with("kubeconfig --provider exchange --exchange-endpoint https://x.example"), code: exitMisconfigured, want: "clusters"},
 		"git, nothing":       {args: with("git-credential get"), code: exitMisconfigured, want: "no repository"},
 		"git, not a line":    {args: with("git-credential get"), stdin: "hello\n", code: exitMisconfigured, want: "<key>=<value>"},
