@@ -162,6 +162,7 @@ func TestDockerMistakes(t *testing.T) {
 		"nothing":     {args: []string{"get"}, code: exitMisconfigured, want: "no registry"},
 		"no host":     {args: []string{"get"}, stdin: "oci://x y", code: exitMisconfigured, want: "artifact repository"},
 		"not ours":    {args: []string{"get"}, stdin: "ghcr.io", code: exitMisconfigured, want: "ghcr.io"},
+		"other cloud": {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", code: exitMisconfigured, want: "azurecr.cn"},
 		"user info":   {args: []string{"get"}, stdin: registryHost + "@evil.example", code: exitMisconfigured, want: "artifact repository"},
 		"action":      {args: []string{"login"}, code: exitUsage, want: "get, store, erase and list"},
 		"token-stdin": {args: []string{"get", "--token-stdin"}, stdin: registryHost, code: exitUsage, want: "--token-file"},
@@ -173,7 +174,7 @@ func TestDockerMistakes(t *testing.T) {
 			if r.code != tc.code || !strings.Contains(message, tc.want) {
 				t.Errorf("got %+v", r)
 			}
-			if r.stdout != plugin.DockerNotFound+"\n" && r.stdout != "wid: "+message {
+			if name == "not ours" && r.stdout != plugin.DockerNotFound+"\n" || name != "not ours" && r.stdout != "wid: "+message {
 				t.Errorf("standard output is %q", r.stdout)
 			}
 		})

@@ -46,8 +46,9 @@ func (id *identity) named() (auth.Provider, error) {
 	return set.Get(id.provider)
 }
 
-// at returns the provider of --provider, or the one whose host it is.
-func (id *identity) at(what string, host string, knows func(p auth.Provider, o *auth.Options) bool) (auth.Provider, error) {
+// at returns the provider of --provider, or the one whose host it is. knows returns an error for a host that is a provider's
+// but cannot be used.
+func (id *identity) at(what string, host string, knows func(p auth.Provider, o *auth.Options) (bool, error)) (auth.Provider, error) {
 	if id.provider != "" {
 		return id.named()
 	}
@@ -64,8 +65,12 @@ func (id *identity) at(what string, host string, knows func(p auth.Provider, o *
 		opt(&o)
 	}
 	for _, name := range set.Names() {
-		if p, err := set.Get(name); err == nil && knows(p, &o) {
-			return p, nil
+		p, err := set.Get(name)
+		if err != nil {
+			return nil, err
+		}
+		if ours, err := knows(p, &o); ours || err != nil {
+			return p, err
 		}
 	}
 	return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: errNotOurs,
@@ -77,23 +82,30 @@ func (id *identity) at(what string, host string, knows func(p auth.Provider, o *
 var errNotOurs = errors.New("the host belongs to no provider")
 
 func (id *identity) atRegistry(repository string) (auth.Provider, error) {
-	return id.at("a registry", repository, func(p auth.Provider, o *auth.Options) bool {
+	return id.at("a registry", repository, func(p auth.Provider, o *auth.Options) (bool, error) {
 		r, ok := p.(auth.ArtifactRegistryCredentialsProvider)
 		if !ok {
-			return false
+			return false, nil
 		}
 		_, err := r.ParseArtifactRepository(repository, o)
-		return err == nil
+		if err == nil {
+			return true, nil
+		}
+		host, hostErr := auth.RegistryHost(repository)
+		if owner, ok := p.(auth.RegistryOwner); ok && hostErr == nil && owner.OwnsRegistry(host) {
+			return false, err
+		}
+		return false, nil
 	})
 }
 
 func (id *identity) atRepository(u *url.URL) (auth.Provider, error) {
-	return id.at("a Git repository", u.Redacted(), func(p auth.Provider, o *auth.Options) bool {
+	return id.at("a Git repository", u.Redacted(), func(p auth.Provider, o *auth.Options) (bool, error) {
 		g, ok := p.(auth.GitCredentialsProvider)
 		if !ok || u.Scheme != "https" || u.User != nil {
-			return false
+			return false, nil
 		}
 		_, err := g.ParseGitRepository(u, o)
-		return err == nil
+		return err == nil, nil
 	})
 }
