@@ -161,6 +161,11 @@ func (c *Cluster) configure(port string) error {
 		return err
 	}
 	server := c.env.ControlPlane.GetAPIServer()
+	// A folder of our own, because envtest would throw its own away whenever the API server stops.
+	server.CertDir = filepath.Join(c.dir, "pki")
+	if err := os.Mkdir(server.CertDir, 0o700); err != nil {
+		return err
+	}
 	server.Address, server.Port = "127.0.0.1", port
 	server.Configure().
 		Set("service-account-issuer", c.issuer).
