@@ -174,7 +174,9 @@ func (c *Cluster) configure(port string) error {
 		Set("authorization-mode", "RBAC").
 		Set("audit-log-path", c.auditLog()).
 		Set("audit-policy-file", policy).
-		Set("audit-log-mode", "blocking")
+		Set("audit-log-mode", "blocking").
+		// Otherwise it waits a minute for open watches when it is to end.
+		Set("shutdown-send-retry-after", "true")
 	return nil
 }
 
