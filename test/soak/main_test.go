@@ -1,0 +1,51 @@
+package soak
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+var (
+	soakTime    = flag.Duration("soak.time", 40*time.Second, "how long the load lasts")
+	soakTenants = flag.Int("soak.tenants", 2000, "number of ServiceAccounts")
+	soakCallers = flag.Int("soak.callers", 48, "number of callers")
+	soakSeed    = flag.Uint64("soak.seed", rand.Uint64(), "of what happens to the tenants")
+)
+
+func TestSoak(t *testing.T) {
+	// Watches complain while the API server is down, as they should.
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
+	before := takeStock()
+	var kept any
+	t.Run("load", func(t *testing.T) {
+		w := newWorld(t)
+		kept = w.lasting()
+		w.run(t)
+	})
+	before.compare(t)
+	if kept == nil {
+		t.Error("there was no load")
+	}
+}
+
+// run is the load from its start to its end.
+func (w *world) run(t *testing.T) {
+	end := w.startLoad(t)
+	for _, p := range w.phases {
+		w.enter(p)
+		p.play(t, w, p.length)
+	}
+	end()
+	w.settle(t)
+	fmt.Println(w.report())
+	w.checkBudget(t)
+	w.violations.report(t)
+}
