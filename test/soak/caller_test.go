@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -24,15 +25,12 @@ const (
 	landing = time.Second
 )
 
-// startLoad starts callers and changes. end waits for them.
+// startLoad has tenants ask at a steady rate, however long the answers take, and changes them. end waits for all.
 func (w *world) startLoad(t *testing.T) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	for n := range *soakCallers {
-		running.Go(func() {
-			c := &caller{world: w, random: rand.New(rand.NewPCG(*soakSeed, uint64(n)+2))} //nolint:gosec // chooses tenants
-			c.run(ctx)
-		})
+	for range dispatchers {
+		running.Go(func() { w.dispatch(ctx, &running) })
 	}
 	running.Go(func() { w.churn(ctx, 250*time.Millisecond) })
 	return func() {
@@ -41,46 +39,74 @@ func (w *world) startLoad(t *testing.T) (end func()) {
 	}
 }
 
-// caller is one of a controller's workers.
-type caller struct {
-	world  *world
-	random *rand.Rand
-}
+const (
+	dispatchers = 4
+	// beat is how often a dispatcher sends out callers.
+	beat = 5 * time.Millisecond
+	// maxWaiting is how many callers of a dispatcher there may be at once.
+	maxWaiting = 500
+)
 
-// pace is the mean time between two calls of a caller.
-const pace = 4 * time.Millisecond
-
-func (c *caller) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+// dispatch sends out callers. When too many are under way, those who wait for an exchange, it waits too.
+func (w *world) dispatch(ctx context.Context, running *sync.WaitGroup) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	places := make(chan struct{}, maxWaiting)
+	perBeat := int(float64(*soakRate) * beat.Seconds() / dispatchers)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
-			c.call(ctx)
-			timer.Reset(time.Duration(c.random.Int64N(int64(2 * pace))))
+		case <-tick.C:
+		}
+		for range max(1, perBeat) {
+			select {
+			case places <- struct{}{}:
+			default:
+				w.heldBack.Add(1)
+				continue
+			}
+			running.Go(func() {
+				defer func() { <-places }()
+				w.call(ctx)
+			})
 		}
 	}
+}
+
+// warm asks for everything once, so that no fault meets an empty cache.
+func (w *world) warm(t *testing.T) {
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(64)
+	for _, one := range w.tenants {
+		group.Go(func() error {
+			w.answer(ctx, ctx, &question{tenant: one, phase: w.phase()})
+			if one.usesRegistry() {
+				w.answer(ctx, ctx, &question{tenant: one, phase: w.phase(), registry: true})
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // what is wrong is among the violations
 }
 
 // question is one call and what was known of the tenant before and after it.
 type question struct {
 	*tenant
-	registry, direct, hasty bool
-	phase                   *phase
-	before, after           view
-	start, end              time.Time
+	registry, direct bool
+	phase            *phase
+	before, after    view
+	start, end       time.Time
 }
 
 // view is what the informer shows of a ServiceAccount, nil if there is none.
 type view = *corev1.ServiceAccount
 
-func (c *caller) look(ctx context.Context, t *tenant) view {
+func (w *world) look(ctx context.Context, t *tenant) view {
 	sa := &corev1.ServiceAccount{}
-	if err := c.world.informed.Get(ctx, t.key, sa); err != nil {
+	if err := w.informed.Get(ctx, t.key, sa); err != nil {
 		if !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			c.world.violations.add("informer", "%s: %v", t.key, err)
+			w.violations.add("informer", "%s: %v", t.key, err)
 		}
 		return nil
 	}
@@ -107,25 +133,29 @@ func (q *question) purpose() purpose {
 // hot is how many tenants get a tenth of all calls.
 const hot = 20
 
-func (c *caller) call(ctx context.Context) {
-	w, r := c.world, c.random
-	n := r.IntN(len(w.tenants))
-	if r.IntN(10) == 0 {
+func (w *world) call(ctx context.Context) {
+	n := rand.IntN(len(w.tenants))
+	if rand.IntN(10) == 0 {
 		n %= hot
 	}
-	q := &question{tenant: w.tenants[n], phase: w.phase(), direct: r.IntN(50) == 0, hasty: r.IntN(50) == 0}
-	q.registry = q.usesRegistry() && r.IntN(2) == 0
+	q := &question{tenant: w.tenants[n], phase: w.phase(), direct: rand.IntN(50) == 0}
+	q.registry = q.usesRegistry() && rand.IntN(2) == 0
 	limited := ctx
-	if q.hasty {
+	if rand.IntN(50) == 0 {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, 5*time.Millisecond)
 		defer cancel()
 	}
-	q.before = c.look(ctx, q.tenant)
+	w.answer(ctx, limited, q)
+}
+
+// answer asks and judges the answer. limited is the context of a caller who may give up.
+func (w *world) answer(ctx, limited context.Context, q *question) {
+	q.before = w.look(ctx, q.tenant)
 	q.start = time.Now()
 	token, err := q.ask(limited, w)
 	q.end = time.Now()
-	q.after = c.look(ctx, q.tenant)
+	q.after = w.look(ctx, q.tenant)
 	if ctx.Err() != nil {
 		return // the load has ended
 	}
@@ -133,10 +163,10 @@ func (c *caller) call(ctx context.Context) {
 	stats.calls.Add(1)
 	switch {
 	case err == nil:
-		c.checkToken(ctx, q, token)
+		w.checkToken(ctx, q, token)
 	case limited.Err() != nil:
 		stats.fail("gave up")
-		c.checkHaste(limited, q)
+		w.checkHaste(limited, q)
 	default:
 		stats.fail(reasonOf(err))
 		w.checkFailure(q, err)
@@ -159,8 +189,7 @@ func (q *question) ask(ctx context.Context, w *world) (auth.Token, error) {
 }
 
 // checkToken is what the soak is for.
-func (c *caller) checkToken(ctx context.Context, q *question, token auth.Token) {
-	w := c.world
+func (w *world) checkToken(ctx context.Context, q *question, token auth.Token) {
 	if left := token.GetDuration(); left <= 0 {
 		w.violations.add("expired credential", "%s: %v, for %s", q.key, token, -left)
 	}
@@ -178,16 +207,15 @@ func (c *caller) checkToken(ctx context.Context, q *question, token auth.Token) 
 		q.phase.of(q.side).hit(q.end.Sub(q.start))
 	}
 	if q.stable() && !q.direct {
-		c.checkView(q, name, from)
+		w.checkView(q, name, from)
 	}
-	if q.phase.calm && c.random.IntN(200) == 0 && !w.faulty(q.side, "", q.start, time.Now()) {
-		c.present(ctx, q, token)
+	if q.phase.fault == nil && rand.IntN(200) == 0 && !w.faulty(q.side, "", q.start, time.Now()) {
+		w.present(ctx, q, token)
 	}
 }
 
 // checkView compares a credential with what the ServiceAccount asks for.
-func (c *caller) checkView(q *question, name string, from minted) {
-	w := c.world
+func (w *world) checkView(q *question, name string, from minted) {
 	if q.before == nil {
 		w.violations.add("credential of a deleted ServiceAccount", "%s", q.key)
 		return
@@ -204,28 +232,28 @@ func (c *caller) checkView(q *question, name string, from minted) {
 }
 
 // present uses a credential, in a minute in which nothing is wrong.
-func (c *caller) present(ctx context.Context, q *question, token auth.Token) {
+func (w *world) present(ctx context.Context, q *question, token auth.Token) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err := q.side.present(ctx, token)
-	c.world.presented.Add(1)
-	if err != nil && ctx.Err() == nil && !c.world.faulty(q.side, "", q.start, time.Now()) {
-		c.world.violations.add("credential that is refused", "%s: %v: %v", q.key, token, err)
+	w.presented.Add(1)
+	if err != nil && ctx.Err() == nil && !w.faulty(q.side, "", q.start, time.Now()) {
+		w.violations.add("credential that is refused", "%s: %v: %v", q.key, token, err)
 	}
 }
 
 // checkHaste makes sure that a caller who gives up gets away.
-func (c *caller) checkHaste(limited context.Context, q *question) {
+func (w *world) checkHaste(limited context.Context, q *question) {
 	deadline, _ := limited.Deadline()
 	late := int64(q.end.Sub(deadline))
 	for {
-		most := c.world.leftLate.Load()
-		if late <= most || c.world.leftLate.CompareAndSwap(most, late) {
+		most := w.leftLate.Load()
+		if late <= most || w.leftLate.CompareAndSwap(most, late) {
 			break
 		}
 	}
 	if late > int64(time.Second) {
-		c.world.violations.add("caller who gave up was held", "%s: for %s", q.key, time.Duration(late))
+		w.violations.add("caller who gave up was held", "%s: for %s, direct %t, registry %t, in %q", q.key, time.Duration(late), q.direct, q.registry, q.phase.name)
 	}
 }
 
@@ -253,6 +281,10 @@ func (w *world) checkFailure(q *question, err error) {
 
 // checkGoodFailure is for tenants of which nobody has changed anything.
 func (w *world) checkGoodFailure(q *question, err *auth.Error) {
+	denied := errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrMisconfigured)
+	if denied && q.registry && w.faulty(nil, ahead, q.start.Add(-longestBackoff), q.end) {
+		return
+	}
 	p := q.purpose()
 	q.mu.Lock()
 	r, recent := *q.record(p), false
@@ -265,7 +297,10 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 	switch {
 	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(landing)) && q.end.Before(r.hard()):
 		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s: %v", q.key, p.kind, r.hard().Sub(q.end), err)
-	case err.Permanent():
+	case err.Operation == "create ServiceAccount token" && errors.Is(err, auth.ErrDenied) &&
+		w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
+		// An API server that starts refuses everyone.
+	case denied:
 		w.violations.add("good tenant is refused", "%s: %v", q.key, err)
 	case !recent && !w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
 		w.violations.add("failure without a fault", "%s: %v", q.key, err)

@@ -8,52 +8,64 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 )
 
-// kubernetes stands for the API server among the kinds of what can fail.
-const kubernetes = "kubernetes"
+// What can fail besides the exchanges of some kind.
+const (
+	kubernetes = "kubernetes"
+	// ahead is a time in which the clouds find all access tokens expired. Registries of Azure answer to those as they do to
+	// identities without rights, which the library believes.
+	ahead = "clock ahead"
+)
+
+func surroundings(kind string) bool { return kind == kubernetes || kind == ahead }
 
 // phase is a part of the load, with a fault.
 type phase struct {
-	name   string
-	length time.Duration
-	calm   bool
-	stats  map[*side]*stats
-	play   func(t *testing.T, w *world, length time.Duration)
+	name    string
+	percent int
+	fault   func(w *world, t *testing.T, length time.Duration) // nil: none
+	stats   map[*side]*stats
+
+	length, took time.Duration
+	begun        time.Time
 }
 
 func (p *phase) of(s *side) *stats { return p.stats[s] }
 
+func (p *phase) play(t *testing.T, w *world) {
+	if p.fault == nil {
+		time.Sleep(p.length)
+		return
+	}
+	p.fault(w, t, p.length)
+}
+
+func (p *phase) end() { p.took = time.Since(p.begun) }
+
 func (w *world) phase() *phase { return w.current.Load() }
 
-func (w *world) enter(p *phase) { w.current.Store(p) }
+func (w *world) enter(p *phase) {
+	p.begun = time.Now()
+	w.current.Store(p)
+}
 
-// plan divides the time. Of five minutes, a token service is out for one.
+// plan divides the time. Of five minutes, the token services are out for one. The warm-up takes what it takes.
 func (w *world) plan(total time.Duration) {
-	for _, p := range []struct {
-		name    string
-		percent int
-		play    func(*world, *testing.T, time.Duration)
-	}{
-		{"warm-up", 8, nil},
-		{"STS outage", 20, (*world).playOutage},
-		{"recovery", 8, nil},
-		{"429 storm", 12, (*world).playStorm},
-		{"cut connections", 10, (*world).playCuts},
-		{"API server restart", 12, (*world).playRestart},
-		{"clock jumps", 16, (*world).playClock},
-		{"calm", 14, nil},
-	} {
-		next := &phase{name: p.name, length: total * time.Duration(p.percent) / 100, calm: p.play == nil, stats: map[*side]*stats{}}
+	w.phases = []*phase{
+		{name: "warm-up"},
+		{name: "STS outage", percent: 20, fault: (*world).playOutage},
+		{name: "recovery", percent: 10},
+		{name: "429 storm", percent: 12, fault: (*world).playStorm},
+		{name: "cut connections", percent: 12, fault: (*world).playCuts},
+		{name: "one cloud hangs", percent: 10, fault: (*world).playHang},
+		{name: "API server restart", percent: 12, fault: (*world).playRestart},
+		{name: "clock jumps", percent: 14, fault: (*world).playClock},
+		{name: "calm", percent: 10},
+	}
+	for _, p := range w.phases {
+		p.length, p.stats = total*time.Duration(p.percent)/100, map[*side]*stats{}
 		for _, s := range w.allSides {
-			next.stats[s] = &stats{}
+			p.stats[s] = &stats{}
 		}
-		next.play = func(t *testing.T, w *world, length time.Duration) {
-			if p.play == nil {
-				time.Sleep(length)
-				return
-			}
-			p.play(w, t, length)
-		}
-		w.phases = append(w.phases, next)
 	}
 }
 
@@ -88,7 +100,7 @@ func (w *world) faulty(s *side, kind string, from, to time.Time) bool {
 	return false
 }
 
-func clouds(_ *side, kind string) bool { return kind != kubernetes }
+func clouds(_ *side, kind string) bool { return !surroundings(kind) }
 
 // faults sets one at the services of all clouds.
 func (w *world) faults(of func(s *side) []string, make func(s *side) authtest.Fault) (end func()) {
@@ -155,6 +167,22 @@ func (w *world) playCuts(_ *testing.T, length time.Duration) {
 	closed()
 }
 
+// playHang has one cloud never answer. That is nothing to the tenants of the others.
+func (w *world) playHang(_ *testing.T, length time.Duration) {
+	hanging := w.allSides[len(w.allSides)-1]
+	closed := w.fault(func(s *side, kind string) bool { return !surroundings(kind) && s == hanging })
+	var ends []func()
+	for _, service := range allServices(hanging) {
+		ends = append(ends, w.cloud.AddFault(authtest.Fault{Service: service, Hang: true}))
+	}
+	time.Sleep(length)
+	for _, end := range ends {
+		end()
+	}
+	w.connections.cut() // what hangs would go on hanging
+	closed()
+}
+
 // playRestart takes the API server away for a third of the time.
 func (w *world) playRestart(t *testing.T, length time.Duration) {
 	over := time.Now().Add(length)
@@ -170,14 +198,15 @@ func (w *world) playClock(_ *testing.T, length time.Duration) {
 	set := func(d time.Duration) {
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(d) })
 	}
-	closed := w.fault(clouds)
+	closed, near := w.fault(clouds), w.fault(func(_ *side, kind string) bool { return kind == ahead })
 	set(2 * time.Hour)
 	time.Sleep(length / 4)
 	set(20 * time.Minute)
 	closed()
+	near()
 	time.Sleep(length / 4)
 	closed = w.fault(func(s *side, kind string) bool {
-		return kind != kubernetes && (kind == "" || s.name != "aws" || kind == registryKind)
+		return !surroundings(kind) && (kind == "" || s.name != "aws" || kind == registryKind)
 	})
 	set(-time.Hour + shortLife)
 	time.Sleep(length / 2)

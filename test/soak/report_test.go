@@ -83,19 +83,20 @@ func (h *histogram) percentile(p int64) string {
 // report is the table.
 func (w *world) report() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nsoak: %d tenants, %d callers, %s, credentials kept for %s, seed %d\n\n", len(w.tenants), *soakCallers, *soakTime, w.maxDuration, *soakSeed)
+	fmt.Fprintf(&b, "\nsoak: %d tenants, %d calls a second, %s, credentials kept for %s, seed %d\n\n", len(w.tenants), *soakRate, *soakTime, w.maxDuration, *soakSeed)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "phase\tcloud\tcalls\thits\texchanges\tof them failed\tp50 of hits\tp99\tcalls that failed")
 	for _, p := range w.phases {
 		for _, s := range w.allSides {
 			x := p.of(s)
-			fmt.Fprintf(table, "%s (%s)\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.name, p.length.Round(100*time.Millisecond), s.name, x.calls.Load(), x.hits.Load(),
+			fmt.Fprintf(table, "%s (%s)\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.name, p.took.Round(time.Second), s.name, x.calls.Load(), x.hits.Load(),
 				x.exchanges.Load(), x.failedExchanges.Load(), x.latencies.percentile(50), x.latencies.percentile(99), x.failed())
 		}
 	}
 	_ = table.Flush() // into memory
-	fmt.Fprintf(&b, "\n%s\n%d changes of tenants, %d credentials were used at their service; whoever gave up was let go within %s\n",
-		w.observer.String(), w.changes.Load(), w.presented.Load(), time.Duration(w.leftLate.Load()).Round(time.Microsecond))
+	fmt.Fprintf(&b, "\n%s\n%d changes of tenants, %d credentials were used at their service; whoever gave up was let go within %s; %d calls were left out because %d were waiting\n",
+		w.observer.String(), w.changes.Load(), w.presented.Load(), time.Duration(w.leftLate.Load()).Round(time.Microsecond),
+		w.heldBack.Load(), dispatchers*maxWaiting)
 	for _, s := range w.allSides {
 		fmt.Fprintf(&b, "%s: %d exchanges of a budget of %d, %d requests of a budget of %d\n", s.name,
 			w.exchanges(s), w.budget(s), w.requests(s), w.exchanges(s)*tries*int64(s.requests)+w.presented.Load())
@@ -139,9 +140,9 @@ func (w *world) budget(s *side) int64 {
 		if p.name == "clock jumps" {
 			life = min(life, w.lifeInCache(shortLife))
 		}
-		n += int64(float64(purposes) * float64(p.length) / (0.75 * float64(life)))
-		if !p.calm {
-			n += purposes * attempts(p.length)
+		n += int64(float64(purposes) * float64(p.took) / (0.75 * float64(life)))
+		if p.fault != nil {
+			n += purposes * attempts(p.took)
 		}
 	}
 	return n + int64(s.purposes)*w.changes.Load()

@@ -52,6 +52,7 @@ type world struct {
 	current    atomic.Pointer[phase]
 	changes    atomic.Int64
 	presented  atomic.Int64
+	heldBack   atomic.Int64 // calls that were not made because too many waited
 	leftLate   atomic.Int64 // the longest time that a caller who gave up had to wait for it, in nanoseconds
 	violations violations
 
@@ -72,7 +73,7 @@ func newWorld(t *testing.T) *world {
 	w.httpClient = w.newHTTPClient(t)
 
 	// Long enough for two thousand tenants on two cores, short enough for several renewals in each phase.
-	w.maxDuration = min(30*time.Second, max(15*time.Second, *soakTime/10))
+	w.maxDuration = min(30*time.Second, max(20*time.Second, *soakTime/10))
 	w.tokens, err = cache.NewTokenCache(10**soakTenants, cache.WithMaxDuration(w.maxDuration), cache.WithObserver(w.observer))
 	if err != nil {
 		t.Fatal(err)
