@@ -253,7 +253,8 @@ func (w *world) checkHaste(limited context.Context, q *question) {
 		}
 	}
 	if late > int64(time.Second) {
-		w.violations.add("caller who gave up was held", "%s: for %s, direct %t, registry %t, in %q", q.key, time.Duration(late), q.direct, q.registry, q.phase.name)
+		w.violations.add("caller who gave up was held", "%s: for %s, direct %t, registry %t, in %q", q.key,
+			time.Duration(late), q.direct, q.registry, q.phase.name)
 	}
 }
 
@@ -296,7 +297,8 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 	q.mu.Unlock()
 	switch {
 	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(landing)) && q.end.Before(r.hard()):
-		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s: %v", q.key, p.kind, r.hard().Sub(q.end), err)
+		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s: %v",
+			q.key, p.kind, r.hard().Sub(q.end), err)
 	case err.Operation == "create ServiceAccount token" && errors.Is(err, auth.ErrDenied) &&
 		w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
 		// An API server that starts refuses everyone.

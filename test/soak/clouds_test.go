@@ -137,8 +137,10 @@ func (w *world) azureSide() *side {
 		if !ok {
 			return w.pull(ctx, "https://"+host+"/oauth2/token?service="+host, token)
 		}
-		form := url.Values{"grant_type": {"access_token"}, "service": {host}, "tenant": {entra}, "access_token": {own.AccessToken().Token}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+host+"/oauth2/exchange", strings.NewReader(form.Encode()))
+		form := url.Values{"grant_type": {"access_token"}, "service": {host}, "tenant": {entra},
+			"access_token": {own.AccessToken().Token}}
+		body := strings.NewReader(form.Encode())
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+host+"/oauth2/exchange", body)
 		if err != nil {
 			return err
 		}

@@ -144,7 +144,8 @@ func (w *world) playStorm(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
 	set := func(percent int, after string) func(*side) authtest.Fault {
 		return func(*side) authtest.Fault {
-			return authtest.Fault{Status: 429, Code: "TooManyRequests", Message: "Rate exceeded", RetryAfter: after, Match: sometimes(percent)}
+			return authtest.Fault{Status: 429, Code: "TooManyRequests", Message: "Rate exceeded", RetryAfter: after,
+				Match: sometimes(percent)}
 		}
 	}
 	plain, polite := w.faults(allServices, set(60, "")), w.faults(allServices, set(50, "3"))

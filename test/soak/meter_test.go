@@ -31,7 +31,8 @@ func (w *world) metered(s *side, p provider) *side {
 	return s
 }
 
-func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa corev1.ServiceAccount, opts *auth.Options) (auth.Token, error) {
+func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa corev1.ServiceAccount,
+	opts *auth.Options) (auth.Token, error) {
 	t := m.world.byKey[client.ObjectKeyFromObject(&sa)]
 	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
 	return t.exchange(m.world, p, t.variantOf(sa.Annotations) >= 0, func() (auth.Token, error) {
@@ -85,7 +86,7 @@ type record struct {
 	err       error
 }
 
-// due is when the cache may exchange again, by its documented rules: at 75 % of the life at the earliest, and after a failure
+// due is when the cache may exchange again, by its documented rules: at 75 % of the life at the earliest, after a failure
 // when the back-off, one second doubling to thirty with 10 % of jitter, is over.
 func (r *record) due() time.Time {
 	if r.failures > 0 {
@@ -123,7 +124,8 @@ func (t *tenant) exchange(w *world, p purpose, own bool, mint func() (auth.Token
 	case before.flying:
 		w.violations.add("two exchanges at once", "%s %+v", t.key, p)
 	case before.known() && start.Before(due):
-		w.violations.add("exchange before it is due", "%s %+v: %s early after %d failures, life %s", t.key, p, due.Sub(start), before.failures, before.life)
+		w.violations.add("exchange before it is due", "%s %+v: %s early after %d failures, life %s", t.key, p,
+			due.Sub(start), before.failures, before.life)
 	}
 	token, err := mint()
 	end := time.Now()

@@ -83,18 +83,21 @@ func (h *histogram) percentile(p int64) string {
 // report is the table.
 func (w *world) report() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nsoak: %d tenants, %d calls a second, %s, credentials kept for %s, seed %d\n\n", len(w.tenants), *soakRate, *soakTime, w.maxDuration, *soakSeed)
+	fmt.Fprintf(&b, "\nsoak: %d tenants, %d calls a second, %s, credentials kept for %s, seed %d\n\n",
+		len(w.tenants), *soakRate, *soakTime, w.maxDuration, *soakSeed)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "phase\tcloud\tcalls\thits\texchanges\tof them failed\tp50 of hits\tp99\tcalls that failed")
 	for _, p := range w.phases {
 		for _, s := range w.allSides {
 			x := p.of(s)
-			fmt.Fprintf(table, "%s (%s)\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.name, p.took.Round(time.Second), s.name, x.calls.Load(), x.hits.Load(),
+			fmt.Fprintf(table, "%s (%s)\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.name, p.took.Round(time.Second), s.name,
+				x.calls.Load(), x.hits.Load(),
 				x.exchanges.Load(), x.failedExchanges.Load(), x.latencies.percentile(50), x.latencies.percentile(99), x.failed())
 		}
 	}
 	_ = table.Flush() // into memory
-	fmt.Fprintf(&b, "\n%s\n%d changes of tenants, %d credentials were used at their service; whoever gave up was let go within %s; %d calls were left out because %d were waiting\n",
+	fmt.Fprintf(&b, "\n%s\n%d changes of tenants, %d credentials were used at their service; "+
+		"whoever gave up was let go within %s; %d calls were left out because %d were waiting\n",
 		w.observer.String(), w.changes.Load(), w.presented.Load(), time.Duration(w.leftLate.Load()).Round(time.Microsecond),
 		w.heldBack.Load(), dispatchers*maxWaiting)
 	for _, s := range w.allSides {
@@ -121,8 +124,9 @@ func (w *world) requests(s *side) (n int64) {
 	return n
 }
 
-// budget is how many exchanges a cloud's tenants may make: each purpose one at the start and then one whenever three quarters
-// of its life have passed; while a fault lasts, as many more as the back-off lets through; and some for each change.
+// budget is how many exchanges a cloud's tenants may make: each purpose one at the start and then one whenever three
+// quarters of its life have passed; while a fault lasts, as many more as the back-off lets through; and some for each
+// change of a tenant.
 func (w *world) budget(s *side) int64 {
 	var purposes int64
 	for _, t := range w.tenants {

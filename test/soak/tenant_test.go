@@ -54,7 +54,8 @@ func (t *tenant) object() cache.InvolvedObject {
 }
 
 func (t *tenant) serviceAccount(annotations map[string]string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: t.key.Namespace, Name: t.key.Name, Annotations: annotations}}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: t.key.Namespace, Name: t.key.Name, Annotations: annotations}}
 }
 
 // variantOf returns which of the tenant's identities annotations ask for, -1 if it is none of them.

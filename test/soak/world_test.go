@@ -122,8 +122,7 @@ func (w *world) newHTTPClient(t *testing.T) *http.Client {
 func (w *world) startClients(t *testing.T) {
 	w.admin = newClient(t, w.cluster.Config(), client.Options{})
 	config := w.cluster.User(t, "soak-controller", "",
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get", "list", "watch"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}})
+		rule("serviceaccounts", "get", "list", "watch"), rule("serviceaccounts/token", "create"))
 	w.reading = newClient(t, config, client.Options{})
 	hc := httpClientFor(t, config)
 	informers, err := crcache.New(config, crcache.Options{HTTPClient: hc})
@@ -141,6 +140,10 @@ func (w *world) startClients(t *testing.T) {
 	if _, err := informers.GetInformer(t.Context(), &corev1.ServiceAccount{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func rule(resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: verbs}
 }
 
 func newClient(t *testing.T, config *rest.Config, options client.Options) client.Client {
