@@ -75,7 +75,7 @@ func TestPartIsHeldBack(t *testing.T) {
 			_, err := wait(ctx, part.request(1, "a"))
 			return err
 		}
-		const jitter = 2 * backoffJitter * maxBackoff // of failures that both have seen
+		const jitter = maxBackoff / 5 // of failures that both have seen
 		for range 10 * 60 {
 			_, _ = wait(t.Context(), req)
 			ofPart, _ := wait(t.Context(), part.request(1, "a"))

@@ -74,7 +74,7 @@ func (s *stsCall) read() *awsError {
 	case http.MethodPost:
 		body, err := io.ReadAll(http.MaxBytesReader(s.w, s.r.Body, maxRequest))
 		if err != nil {
-			return refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Request is too large.")
+			return refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Request is too large. %v", err)
 		}
 		s.body = body
 		if s.form, err = url.ParseQuery(string(body)); err != nil {

@@ -29,8 +29,14 @@ const (
 func (w *world) startLoad(t *testing.T) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	for range dispatchers {
-		running.Go(func() { w.dispatch(ctx, &running) })
+	for _, s := range w.allSides {
+		var own []*tenant
+		for _, t := range w.tenants {
+			if t.side == s {
+				own = append(own, t)
+			}
+		}
+		running.Go(func() { w.dispatch(ctx, own, &running) })
 	}
 	running.Go(func() { w.churn(ctx, 250*time.Millisecond) })
 	return func() {
@@ -40,19 +46,18 @@ func (w *world) startLoad(t *testing.T) (end func()) {
 }
 
 const (
-	dispatchers = 4
-	// beat is how often a dispatcher sends out callers.
+	// beat is how often callers are sent out.
 	beat = 5 * time.Millisecond
-	// maxWaiting is how many callers of a dispatcher there may be at once.
-	maxWaiting = 500
+	// maxWaiting is how many callers of a cloud's tenants there may be at once.
+	maxWaiting = 1000
 )
 
-// dispatch sends out callers. When too many are under way, those who wait for an exchange, it waits too.
-func (w *world) dispatch(ctx context.Context, running *sync.WaitGroup) {
+// dispatch sends out callers of some tenants, unless too many wait for an exchange.
+func (w *world) dispatch(ctx context.Context, tenants []*tenant, running *sync.WaitGroup) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	places := make(chan struct{}, maxWaiting)
-	perBeat := int(float64(*soakRate) * beat.Seconds() / dispatchers)
+	perBeat := int(float64(*soakRate)*beat.Seconds()) / len(w.allSides)
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,7 +73,7 @@ func (w *world) dispatch(ctx context.Context, running *sync.WaitGroup) {
 			}
 			running.Go(func() {
 				defer func() { <-places }()
-				w.call(ctx)
+				w.call(ctx, tenants)
 			})
 		}
 	}
@@ -133,12 +138,12 @@ func (q *question) purpose() purpose {
 // hot is how many tenants get a tenth of all calls.
 const hot = 20
 
-func (w *world) call(ctx context.Context) {
-	n := rand.IntN(len(w.tenants))
+func (w *world) call(ctx context.Context, tenants []*tenant) {
+	n := rand.IntN(len(tenants))
 	if rand.IntN(10) == 0 {
 		n %= hot
 	}
-	q := &question{tenant: w.tenants[n], phase: w.phase(), direct: rand.IntN(50) == 0}
+	q := &question{tenant: tenants[n], phase: w.phase(), direct: rand.IntN(50) == 0}
 	q.registry = q.usesRegistry() && rand.IntN(2) == 0
 	limited := ctx
 	if rand.IntN(50) == 0 {

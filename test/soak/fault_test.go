@@ -2,6 +2,7 @@ package soak
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,6 +61,9 @@ func (w *world) plan(total time.Duration) {
 		{name: "API server restart", percent: 12, fault: (*world).playRestart},
 		{name: "clock jumps", percent: 14, fault: (*world).playClock},
 		{name: "calm", percent: 10},
+	}
+	if *soakOnly != "" {
+		w.phases = slices.DeleteFunc(w.phases, func(p *phase) bool { return p.fault != nil && p.name != *soakOnly })
 	}
 	for _, p := range w.phases {
 		p.length, p.stats = total*time.Duration(p.percent)/100, map[*side]*stats{}

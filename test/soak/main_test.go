@@ -18,6 +18,7 @@ var (
 	soakTime    = flag.Duration("soak.time", 40*time.Second, "how long the load lasts")
 	soakTenants = flag.Int("soak.tenants", 2000, "number of ServiceAccounts")
 	soakRate    = flag.Int("soak.rate", 4000, "calls a second")
+	soakOnly    = flag.String("soak.only", "", "of the phases between the warm-up and the calm one, play only that of this name")
 	soakSeed    = flag.Uint64("soak.seed", rand.Uint64(), "of what happens to the tenants")
 )
 

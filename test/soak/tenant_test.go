@@ -115,6 +115,8 @@ func (w *world) victim(t *tenant, r *rand.Rand) *tenant {
 // churn changes tenants until ctx ends: they are deleted, re-created, get their other identity, somebody else's, or none.
 func (w *world) churn(ctx context.Context, every time.Duration) {
 	r := rand.New(rand.NewPCG(*soakSeed, 1)) //nolint:gosec // chooses tenants
+	const maxBroken = 50
+	var changed []*tenant
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -122,39 +124,63 @@ func (w *world) churn(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.change(ctx, w.tenants[r.IntN(len(w.tenants))], r)
+		}
+		t := w.tenants[r.IntN(len(w.tenants))]
+		changed = append(changed, t)
+		w.change(ctx, t, r)
+		if len(changed) > maxBroken {
+			w.mend(ctx, changed[0], r)
+			changed = changed[1:]
 		}
 	}
 }
 
 // change may fail while the API server is down. What came of it is for the informer to tell.
 func (w *world) change(ctx context.Context, t *tenant, r *rand.Rand) {
+	w.alter(ctx, t, func(ctx context.Context, found *corev1.ServiceAccount) error {
+		switch choice := r.IntN(20); {
+		case found == nil || t.variantOf(found.Annotations) < 0:
+			return nil // it has been changed already
+		case choice < 8:
+			return w.admin.Delete(ctx, found)
+		case choice < 16:
+			other := 1 - t.variantOf(found.Annotations)
+			return w.admin.Update(ctx, t.serviceAccount(t.side.annotations(t, other)))
+		case choice < 19:
+			v := w.victim(t, r)
+			return w.admin.Update(ctx, t.serviceAccount(v.side.annotations(v, 0)))
+		}
+		return w.admin.Update(ctx, t.serviceAccount(nil))
+	})
+}
+
+// mend gives a tenant back what it needs.
+func (w *world) mend(ctx context.Context, t *tenant, r *rand.Rand) {
+	own := t.serviceAccount(t.side.annotations(t, r.IntN(2)))
+	w.alter(ctx, t, func(ctx context.Context, found *corev1.ServiceAccount) error {
+		switch {
+		case found == nil:
+			return w.admin.Create(ctx, own)
+		case t.variantOf(found.Annotations) < 0:
+			return w.admin.Update(ctx, own)
+		}
+		return nil
+	})
+}
+
+// alter has a ServiceAccount changed, which is nil if there is none.
+func (w *world) alter(ctx context.Context, t *tenant, do func(context.Context, *corev1.ServiceAccount) error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	t.touch()
 	defer t.touch()
-	admin, own := w.admin, t.side.annotations(t, r.IntN(2))
 	found := &corev1.ServiceAccount{}
-	err := admin.Get(ctx, t.key, found)
-	switch {
-	case apierrors.IsNotFound(err):
-		err = admin.Create(ctx, t.serviceAccount(own))
-	case err != nil:
-	case t.variantOf(found.Annotations) < 0:
-		err = admin.Update(ctx, t.serviceAccount(own))
-	default:
-		switch choice := r.IntN(20); {
-		case choice < 8:
-			err = admin.Delete(ctx, found)
-		case choice < 16:
-			other := 1 - t.variantOf(found.Annotations)
-			err = admin.Update(ctx, t.serviceAccount(t.side.annotations(t, other)))
-		case choice < 19:
-			v := w.victim(t, r)
-			err = admin.Update(ctx, t.serviceAccount(v.side.annotations(v, 0)))
-		default:
-			err = admin.Update(ctx, t.serviceAccount(nil))
-		}
+	err := w.admin.Get(ctx, t.key, found)
+	if apierrors.IsNotFound(err) {
+		found, err = nil, nil
+	}
+	if err == nil {
+		err = do(ctx, found)
 	}
 	if err == nil {
 		w.changes.Add(1)
