@@ -302,8 +302,8 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 	q.mu.Unlock()
 	switch {
 	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(landing)) && q.end.Before(r.hard()):
-		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s: %v",
-			q.key, p.kind, r.hard().Sub(q.end), err)
+		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s, made %s ago, %+v: %v",
+			q.key, p.kind, r.hard().Sub(q.end), q.end.Sub(r.succeeded), r, err)
 	case err.Operation == "create ServiceAccount token" && errors.Is(err, auth.ErrDenied) &&
 		w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
 		// An API server that starts refuses everyone.

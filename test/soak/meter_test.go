@@ -83,7 +83,6 @@ type record struct {
 	life      time.Duration // in the cache, of what that gave
 	failed    time.Time     // the last time, zero after a success
 	failures  int           // in a row
-	err       error
 }
 
 // due is when the cache may exchange again, by its documented rules: at 75 % of the life at the earliest, after a failure
@@ -137,16 +136,34 @@ func (t *tenant) exchange(w *world, p purpose, own bool, mint func() (auth.Token
 		t.minted = append(t.minted, minted{p, token, end})
 		t.minted = t.minted[max(0, len(t.minted)-keepMinted):]
 	} else {
-		r.failed, r.failures, r.err = end, r.failures+1, err
+		r.failed, r.failures = end, r.failures+1
+		if permanent(err) {
+			r.succeeded = time.Time{} // the cache has dropped it
+		}
 	}
 	t.mu.Unlock()
 	if err != nil {
 		stats.failedExchanges.Add(1)
-		if own && !w.faulty(t.side, p.kind, start, end) && !t.touchedSince(start.Add(-settling)) {
-			w.violations.add("exchange failed without a fault", "%s %+v: %v", t.key, p, err)
+		if own && !t.touchedSince(start.Add(-settling)) {
+			w.checkExchange(t, p, start, end, err)
 		}
 	}
 	return token, err
+}
+
+// checkExchange is for one that failed although nobody has changed the tenant.
+func (w *world) checkExchange(t *tenant, p purpose, start, end time.Time, err error) {
+	switch {
+	case !w.faulty(t.side, p.kind, start, end):
+		w.violations.add("exchange failed without a fault", "%s %+v: %v", t.key, p, err)
+	case permanent(err) && (p.kind != registryKind || !w.faulty(nil, ahead, start, end)):
+		w.violations.add("good tenant is refused because of a fault", "%s %+v: %v", t.key, p, err)
+	}
+}
+
+func permanent(err error) bool {
+	var known *auth.Error
+	return errors.As(err, &known) && known.Permanent()
 }
 
 // lifeInCache is how long the cache keeps a credential, by its documented rules.
