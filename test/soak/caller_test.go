@@ -158,7 +158,7 @@ func (w *world) call(ctx context.Context, tenants []*tenant) {
 func (w *world) answer(ctx, limited context.Context, q *question) {
 	q.before = w.look(ctx, q.tenant)
 	q.start = time.Now()
-	token, err := q.ask(limited, w)
+	token, err := q.ask(limited)
 	q.end = time.Now()
 	q.after = w.look(ctx, q.tenant)
 	if ctx.Err() != nil {
@@ -178,7 +178,7 @@ func (w *world) answer(ctx, limited context.Context, q *question) {
 	}
 }
 
-func (q *question) ask(ctx context.Context, w *world) (auth.Token, error) {
+func (q *question) ask(ctx context.Context) (auth.Token, error) {
 	options := q.options
 	if q.direct {
 		options = q.tenant.direct

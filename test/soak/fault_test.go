@@ -107,11 +107,11 @@ func (w *world) faulty(s *side, kind string, from, to time.Time) bool {
 func clouds(_ *side, kind string) bool { return !surroundings(kind) }
 
 // faults sets one at the services of all clouds.
-func (w *world) faults(of func(s *side) []string, make func(s *side) authtest.Fault) (end func()) {
+func (w *world) faults(of func(s *side) []string, fault func(s *side) authtest.Fault) (end func()) {
 	var ends []func()
 	for _, s := range w.allSides {
 		for _, service := range of(s) {
-			f := make(s)
+			f := fault(s)
 			f.Service = service
 			ends = append(ends, w.cloud.AddFault(f))
 		}
