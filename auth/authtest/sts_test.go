@@ -106,9 +106,9 @@ func TestRequestThatBreaksOff(t *testing.T) {
 
 type noAnswer struct{}
 
-func (noAnswer) Header() http.Header         { return http.Header{} }
-func (noAnswer) WriteHeader(int)             { panic("an answer") }
-func (noAnswer) Write(p []byte) (int, error) { panic("an answer") }
+func (noAnswer) Header() http.Header       { return http.Header{} }
+func (noAnswer) WriteHeader(int)           { panic("an answer") }
+func (noAnswer) Write([]byte) (int, error) { panic("an answer") }
 
 func TestExchangeAndUse(t *testing.T) {
 	w := newWorld(t)
