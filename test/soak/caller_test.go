@@ -38,6 +38,7 @@ func (w *world) startLoad(t *testing.T) (end func()) {
 		}
 		running.Go(func() { w.dispatch(ctx, own, &running) })
 	}
+	running.Go(func() { w.stalls.watch(ctx) })
 	running.Go(func() { w.churn(ctx, 250*time.Millisecond) })
 	return func() {
 		cancel()
@@ -257,7 +258,7 @@ func (w *world) checkHaste(limited context.Context, q *question) {
 			break
 		}
 	}
-	if late > int64(time.Second) {
+	if stalled := w.stalls.within(deadline, q.end); late > int64(time.Second+stalled) {
 		w.violations.add("caller who gave up was held", "%s: for %s, direct %t, registry %t, in %q", q.key,
 			time.Duration(late), q.direct, q.registry, q.phase.name)
 	}

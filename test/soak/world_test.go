@@ -55,6 +55,7 @@ type world struct {
 	heldBack   atomic.Int64 // calls that were not made because too many waited
 	leftLate   atomic.Int64 // the longest time that a caller who gave up had to wait for it, in nanoseconds
 	violations violations
+	stalls     stalls
 
 	mu      sync.Mutex
 	windows []*window
