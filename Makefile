@@ -2,7 +2,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/clouds test/monitoring auth/exchange/interop bench
+MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop bench
+SOAKTIME ?= 5m
 # Those whose tests run with the main module's.
 TESTED := . test/clouds test/monitoring auth/exchange/interop bench
 # Built from source with the versions that tools/go.mod pins.
@@ -37,6 +38,11 @@ lint: ## formatting, vet, linters, tidy modules
 .PHONY: bench
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
 	@go -C bench run . -results RESULTS.md
+
+.PHONY: soak
+soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a real API server as their issuer
+	@assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 . -args -soak.time $(SOAKTIME)
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)

@@ -49,6 +49,8 @@ func TestImportGraph(t *testing.T) {
 		"k8s.io/", "sigs.k8s.io/", module+"/auth")
 	refuse(t, module+"/cache", own, all...)
 	refuse(t, module+"/cache", "implement cache.Observer in cache/metrics", "github.com/prometheus/")
+	refuse(t, module+"/cache/disk", "it is for programs that know nothing of Kubernetes too", "k8s.io/", "sigs.k8s.io/", module+"/auth")
+	refuse(t, module+"/auth/plugin", "a protocol takes plain values; the program around it has the provider", all...)
 	refuse(t, module+"/bootstrap", "what needs a client or a cloud lives below bootstrap, not in it",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth"}, all...)...)
 	refuse(t, module+"/auth", own, all...)

@@ -343,6 +343,30 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// An API server that starts refuses everyone for a moment. That takes no valid credential away from anybody.
+func TestAPIServerThatStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), &exchange{}
+		key := k8s.create("tenant-a", "app", nil)
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+		provider.mint = func(context.Context, string) (auth.Token, error) {
+			return &tagged{expires: time.Now().Add(time.Hour)}, nil
+		}
+		valid := mustGet(t, provider, opts...)
+		time.Sleep(50 * time.Minute) // of the bubble; it is due for renewal
+		k8s.requestErr = apierrors.NewForbidden(serviceAccounts, "app", errors.New("RBAC is not read yet"))
+		for range 3 {
+			if got := mustGet(t, provider, opts...); got != valid {
+				t.Error("another token")
+			}
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Minute)
+		_, err := auth.GetAccessToken(t.Context(), provider, opts...)
+		checkError(t, err, auth.ErrDenied, "verb create on serviceaccounts/token")
+	})
+}
+
 func TestTokenInHand(t *testing.T) {
 	subject := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", Annotations: map[string]string{"identity": "one"}}}
 	jwt := func(sub, uid string) string {

@@ -18,7 +18,8 @@ type Reason string
 const (
 	// ErrMisconfigured means that trying again is pointless until someone edits an object or a setting.
 	ErrMisconfigured Reason = "misconfigured"
-	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped.
+	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped, unless it is the
+	// controller that lacks a rule in Kubernetes.
 	ErrDenied Reason = "denied"
 	// ErrThrottled means that the service asks to slow down. A cached credential is kept while it is valid.
 	ErrThrottled Reason = "throttled"
@@ -57,6 +58,9 @@ type Error struct {
 	Wait time.Duration
 	// Err is the cause. It is reachable with errors.As, but its text is not part of Error's.
 	Err error
+
+	// mayPass says that a cached credential is kept whatever the Reason is.
+	mayPass bool
 }
 
 // Error returns one line: provider, ServiceAccount, operation, reason, message, remedy.
@@ -110,10 +114,11 @@ func (e *Error) Is(target error) bool {
 func (e *Error) RetryAfter() time.Duration { return e.Wait }
 
 // Permanent reports whether trying again is pointless until something is edited. The token cache drops a credential
-// whose refresh failed with a permanent error.
+// whose refresh failed with a permanent error. What an API server refuses the controller for lack of a rule is denied but
+// not permanent.
 func (e *Error) Permanent() bool {
 	r := e.reason()
-	return r == ErrDenied || r == ErrMisconfigured
+	return (r == ErrDenied || r == ErrMisconfigured) && !e.mayPass
 }
 
 // Result returns the Reason as a label for metrics.

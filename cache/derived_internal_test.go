@@ -53,6 +53,41 @@ func TestPrepareFails(t *testing.T) {
 	}
 }
 
+// A credential whose part is held back is held back for as long, not for a time of its own on top of that, and says so.
+func TestPartIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t)
+		part := &minter{mint: func(context.Context) (Token, error) { return nil, errors.New("unavailable") }}
+		whole := &minter{mint: hourly}
+		wait := func(ctx context.Context, req Request) (time.Duration, error) {
+			_, _, err := c.GetOrSet(ctx, req)
+			var held *BackoffError
+			if !errors.As(err, &held) {
+				return 0, err
+			}
+			if errors.As(held.Err, new(*BackoffError)) {
+				t.Errorf("one within the other: %#v", held)
+			}
+			return held.RetryAfter(), err
+		}
+		req := whole.request(2, "a")
+		req.Prepare = func(ctx context.Context) error {
+			_, err := wait(ctx, part.request(1, "a"))
+			return err
+		}
+		const jitter = maxBackoff / 5 // of failures that both have seen
+		for range 10 * 60 {
+			_, _ = wait(t.Context(), req)
+			ofPart, _ := wait(t.Context(), part.request(1, "a"))
+			if ofWhole, _ := wait(t.Context(), req); ofWhole > ofPart+jitter {
+				t.Fatalf("held back for %s, its part for %s", ofWhole, ofPart)
+			}
+			time.Sleep(time.Second)
+		}
+		c.Close()
+	})
+}
+
 // A request for a fresh token waits where others are served what is due for renewal, and takes that if renewal fails.
 func TestFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -74,6 +74,11 @@ func (f failure) again(err error, now instant) failure {
 	if f.forgotten(now) {
 		f.count = 0
 	}
+	var held *BackoffError
+	if errors.As(err, &held) {
+		// Nothing was tried, because what the credential is made of is held back. Once that is over, so is this.
+		return failure{err: held.Err, count: f.count, until: now.add(held.wait)}
+	}
 	// Beyond a few doublings the maximum applies.
 	wait := min(maxBackoff, minBackoff<<min(f.count, 10))
 	wait += time.Duration(float64(wait) * backoffJitter * (2*rand.Float64() - 1)) //nolint:gosec // spreads load, keeps no secret

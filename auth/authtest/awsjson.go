@@ -2,7 +2,6 @@ package authtest
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -58,8 +57,8 @@ func (s *jsonService) serve(w http.ResponseWriter, r *http.Request, host string)
 		s.fail(w, r, fault, refuse(http.StatusBadRequest, "UnknownOperationException", ""))
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
-	if err != nil {
+	body, ok := readBody(w, r)
+	if !ok {
 		s.fail(w, r, fault, refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException", "Request size exceeded"))
 		return
 	}

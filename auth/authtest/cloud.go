@@ -30,6 +30,7 @@ type Cloud struct {
 	served    sync.WaitGroup
 	closing   chan struct{}
 	closeOnce sync.Once
+	proxy     proxy
 	aws       *AWS
 	azure     *Azure
 	gcp       *GCP

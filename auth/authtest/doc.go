@@ -20,6 +20,8 @@
 //		auth.WithOwner(object), auth.WithSTSRegion("eu-central-1"),
 //		auth.WithHTTPClient(cloud.Client()))
 //
+// Whole programs reach the cloud through a proxy, with the environment of Cloud.ProxyEnv.
+//
 // What goes wrong in production can be had on demand, see Fault; Cloud.Calls tells what was asked. A provider of one's
 // own is held against the contract by RunConformance.
 //

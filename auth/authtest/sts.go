@@ -72,11 +72,12 @@ func (s *stsCall) read() *awsError {
 	case http.MethodGet:
 		s.form = s.r.URL.Query()
 	case http.MethodPost:
-		body, err := io.ReadAll(http.MaxBytesReader(s.w, s.r.Body, maxRequest))
-		if err != nil {
+		body, ok := readBody(s.w, s.r)
+		if !ok {
 			return refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Request is too large.")
 		}
 		s.body = body
+		var err error
 		if s.form, err = url.ParseQuery(string(body)); err != nil {
 			return refuse(http.StatusBadRequest, "MalformedQueryString", "The query string is malformed.")
 		}
@@ -84,6 +85,16 @@ func (s *stsCall) read() *awsError {
 		return refuse(http.StatusMethodNotAllowed, "UnsupportedHttpVerb", "The HTTP verb is not supported.")
 	}
 	return nil
+}
+
+// readBody is false for a request that is too large. One that breaks off is not answered: a malformed stream is reset
+// (RFC 9113, section 8.1.1).
+func readBody(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil && !errors.As(err, new(*http.MaxBytesError)) {
+		panic(http.ErrAbortHandler)
+	}
+	return body, err == nil
 }
 
 // parameters leaves out what is secret, or proof of it.

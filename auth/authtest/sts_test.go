@@ -82,6 +82,34 @@ func (w world) exchange(ctx context.Context, token string, change ...func(*sts.A
 }
 
 // An unmodified SDK client, at the production URL, gets credentials that work.
+// A request that breaks off gets no answer: the connection ends.
+func TestRequestThatBreaksOff(t *testing.T) {
+	w := newWorld(t)
+	for host, target := range map[string]string{"sts.eu-central-1.amazonaws.com": "", "api.ecr.eu-central-1.amazonaws.com": "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"} {
+		server, client := io.Pipe()
+		_ = client.CloseWithError(io.ErrUnexpectedEOF) // never fails
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+host+"/", server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Amz-Target", target)
+		func() {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // it is compared by net/http too
+					t.Errorf("%s: ended with %v", host, p)
+				}
+			}()
+			w.cloud.Handler().ServeHTTP(noAnswer{}, r)
+		}()
+	}
+}
+
+type noAnswer struct{}
+
+func (noAnswer) Header() http.Header       { return http.Header{} }
+func (noAnswer) WriteHeader(int)           { panic("an answer") }
+func (noAnswer) Write([]byte) (int, error) { panic("an answer") }
+
 func TestExchangeAndUse(t *testing.T) {
 	w := newWorld(t)
 	out, err := w.exchange(t.Context(), w.token(t, nil))

@@ -74,7 +74,7 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrUnavailable, "check what answers for AWS: a proxy, perhaps"
 	case status >= http.StatusInternalServerError, code == "ServerException", code == "ServiceUnavailableException", code == "IDPCommunicationError", cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
-	case strings.Contains(message, "Signature expired"), strings.Contains(message, "Signature not yet current"):
+	case clocksDiffer(message):
 		return auth.ErrUnavailable, "check the clock of the controller's machine: AWS finds its signature too old or too new"
 	case code == "ExpiredToken":
 		return auth.ErrUnavailable, "check that the clocks agree"
@@ -118,11 +118,20 @@ func unusable(operation, remedy, format string, args ...any) error {
 		Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// takesAMoment tells errors that go away by themselves when a cluster or its keys are new.
+// takesAMoment tells errors that go away by themselves when a cluster or its keys are new, and those that another try mends:
+// with the first answer the SDK learns the service's time, and signs by that.
 func takesAMoment(err error) bool {
 	var api smithy.APIError
-	return errors.As(err, &api) &&
-		(api.ErrorCode() == "IDPCommunicationError" || cannotVerify(api.ErrorCode(), api.ErrorMessage()))
+	if !errors.As(err, &api) {
+		return false
+	}
+	code, message := api.ErrorCode(), api.ErrorMessage()
+	return code == "IDPCommunicationError" || cannotVerify(code, message) || clocksDiffer(message)
+}
+
+// clocksDiffer is what services say to a signature that was made too long ago by their clock, or in the future.
+func clocksDiffer(message string) bool {
+	return strings.Contains(message, "Signature expired") || strings.Contains(message, "Signature not yet current")
 }
 
 // transportMessage describes errors that are not an answer of the service, without what the answer held.

@@ -195,6 +195,9 @@ func TestErrorsOfECR(t *testing.T) {
 		"throttled":         {authtest.Fault{Service: "ecr", Status: 400, Code: "ThrottlingException", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
 		"region not active": {authtest.Fault{Service: "ecr", Status: 400, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid."}, auth.ErrDenied, "activated the region"},
 		"expired":           {authtest.Fault{Service: "ecr", Status: 400, Code: "ExpiredTokenException", Message: "expired"}, auth.ErrUnavailable, "clocks"},
+		"clock late":        {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z (20260101T002000Z - 15 min.)"}, auth.ErrUnavailable, "check the clock"},
+		"clock early":       {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature not yet current: 20260101T002000Z is still later than 20260101T001500Z (20260101T000000Z + 15 min.)"}, auth.ErrUnavailable, "check the clock"},
+		"signature":         {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "The request signature we calculated does not match"}, auth.ErrDenied, "does not match"},
 		"server":            {authtest.Fault{Service: "ecr", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
 		"parameter":         {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidParameterException", Message: "bad"}, auth.ErrMisconfigured, "bad"},
 		"cut":               {authtest.Fault{Service: "ecr", Cut: true}, auth.ErrUnavailable, "api.ecr.eu-central-1.amazonaws.com"},
@@ -224,6 +227,17 @@ func TestErrorsOfECR(t *testing.T) {
 				t.Errorf("got %v, %v", c, err)
 			}
 		})
+	}
+}
+
+// A machine whose clock is off by more than signatures may be learns the time from the service's answer and goes on.
+func TestRegistryWithClocksThatDiffer(t *testing.T) {
+	for _, off := range []time.Duration{20 * time.Minute, -20 * time.Minute} {
+		w := newWorld(t)
+		w.cloud.SetClock(func() time.Time { return time.Now().Add(off) })
+		if _, err := w.registry(t, &aws.Provider{}, registryHost+"/team/app"); err != nil {
+			t.Errorf("%s: %v", off, err)
+		}
 	}
 }
 

@@ -98,7 +98,8 @@ func reasonOf(status int, s serviceError) auth.Reason {
 		s.code == "INVALID_ARGUMENT", s.code == "NOT_FOUND", s.code == "FAILED_PRECONDITION", status == http.StatusNotFound,
 		strings.Contains(s.message, "mapped attribute exceeds"):
 		return auth.ErrMisconfigured
-	case s.code == "invalid_grant" && (isStale(s) || cannotGetKeys(s)):
+	case s.code == "invalid_grant" && (isStale(s) || cannotGetKeys(s)), s.code == "UNAUTHENTICATED":
+		// Nobody has judged who asks: his token could not be read, or is one of a moment ago that is not accepted.
 		return auth.ErrUnavailable
 	}
 	return auth.ErrDenied
@@ -202,6 +203,8 @@ func (e *exchange) impersonationRemedy(status int, s serviceError) string {
 			e.member)
 	case status == http.StatusForbidden:
 		return fmt.Sprintf("grant roles/iam.workloadIdentityUser on the service account to %q; new grants take minutes", e.member)
+	case status == http.StatusUnauthorized:
+		return "check that the clocks agree: a token of the security token service that is just new is not accepted"
 	case status == http.StatusNotFound:
 		return fmt.Sprintf("create the service account, or correct the annotation %q", ServiceAccountAnnotation)
 	case strings.Contains(s.message, "lifetime"):

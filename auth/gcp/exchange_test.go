@@ -172,6 +172,15 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 	}
 }
 
+// The token that was just exchanged is not accepted: clocks differ, or a region has not heard of it. The next exchange tells.
+func TestFederatedTokenThatIsNotAccepted(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Status: 401, Code: "UNAUTHENTICATED",
+		Message: "Request had invalid authentication credentials."})
+	_, err := w.get(t, "tenant-a", "app")
+	checkError(t, err, auth.ErrUnavailable, "HTTP 401", "clocks")
+}
+
 // A server that repeats the token in its error does not get it into ours.
 func TestErrorsHoldNoToken(t *testing.T) {
 	w := newWorld(t)

@@ -1,6 +1,12 @@
-// Command wid is the library at the command line.
+// Command wid is the library at the command line. docs/wid.md shows how to set it up as a plugin of other programs.
 //
+//	wid token                                          credentials of any provider
+//	wid exec-credential, kubeconfig                    for kubectl and client-go
+//	wid docker-credential, git-credential              for docker and git
+//	wid credential-process                             for the AWS SDKs
+//	wid kubelet-credential-provider                    for the kubelet
 //	wid bootstrap create|list|delete|generate|extend|join-command|discover|publish
+//	wid version, completion, man
 package main
 
 import (
@@ -8,21 +14,28 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := newRoot().ExecuteContext(ctx)
-	stop()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	root := newRoot()
+	root.SetArgs(argumentsOf(os.Args))
+	err := root.ExecuteContext(ctx)
+	code := 0
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wid:", err)
-		os.Exit(1)
+		code = exitCode(ctx, err)
 	}
+	stop()
+	os.Exit(code)
 }
 
-func newRoot() *cobra.Command {
+func newRoot() *cobra.Command { return (&app{}).newRoot() }
+
+func (a *app) newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "wid",
 		Short:         "Kubernetes identities at the command line",
@@ -30,5 +43,6 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newBootstrap())
+	a.addCredentialCommands(root)
 	return root
 }

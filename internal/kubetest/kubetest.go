@@ -161,6 +161,11 @@ func (c *Cluster) configure(port string) error {
 		return err
 	}
 	server := c.env.ControlPlane.GetAPIServer()
+	// A folder of our own, because envtest would throw its own away whenever the API server stops.
+	server.CertDir = filepath.Join(c.dir, "pki")
+	if err := os.Mkdir(server.CertDir, 0o700); err != nil {
+		return err
+	}
 	server.Address, server.Port = "127.0.0.1", port
 	server.Configure().
 		Set("service-account-issuer", c.issuer).
@@ -169,7 +174,9 @@ func (c *Cluster) configure(port string) error {
 		Set("authorization-mode", "RBAC").
 		Set("audit-log-path", c.auditLog()).
 		Set("audit-policy-file", policy).
-		Set("audit-log-mode", "blocking")
+		Set("audit-log-mode", "blocking").
+		// Otherwise it waits a minute for open watches when it is to end.
+		Set("shutdown-send-retry-after", "true")
 	return nil
 }
 

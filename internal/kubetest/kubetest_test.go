@@ -40,19 +40,7 @@ func TestIssuer(t *testing.T) {
 	if err := cluster.Client().SubResource("token").Create(t.Context(), sa, request); err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cluster.IssuerURL()+"/openid/v1/jwks", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := cluster.IssuerClient(t).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
-	var keys jose.JSONWebKeySet
-	if err := json.NewDecoder(resp.Body).Decode(&keys); err != nil {
-		t.Fatal(err)
-	}
+	keys := keysOf(t, cluster)
 	token, err := jwt.ParseSigned(request.Status.Token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256})
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +50,24 @@ func TestIssuer(t *testing.T) {
 		claims.Subject != "system:serviceaccount:"+sa.Namespace+":app" {
 		t.Errorf("claims %+v, %v", claims, err)
 	}
+}
+
+// keysOf returns what the cluster publishes.
+func keysOf(t *testing.T, cluster *kubetest.Cluster) (keys jose.JSONWebKeySet) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cluster.IssuerURL()+"/openid/v1/jwks", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := cluster.IssuerClient(t).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	if err := json.NewDecoder(resp.Body).Decode(&keys); err != nil {
+		t.Fatal(err)
+	}
+	return keys
 }
 
 func TestUserAndAudit(t *testing.T) {

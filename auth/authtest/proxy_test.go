@@ -1,0 +1,60 @@
+package authtest_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+)
+
+// A program that knows nothing but its environment reaches the services, and nothing else.
+func TestProxy(t *testing.T) {
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	dir := t.TempDir()
+	env, err := cloud.ProxyEnv(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := cloud.ProxyURL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "cloud-ca.pem"))
+	if err != nil || !slices.Contains(env, "HTTPS_PROXY="+u.String()) || !slices.Contains(env, "SSL_CERT_FILE="+filepath.Join(dir, "cloud-ca.pem")) {
+		t.Fatalf("%q, %v", env, err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{Proxy: http.ProxyURL(u), TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	get := func(url string) (int, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Transport: transport}).Do(req)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	if status, err := get("https://sts.eu-central-1.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15"); err != nil || status != http.StatusForbidden || cloud.Calls("sts", "") != 1 {
+		t.Errorf("status %d after %d calls, %v", status, cloud.Calls("sts", ""), err)
+	}
+	if _, err := get("https://example.com/"); err == nil || !strings.Contains(err.Error(), "Bad Gateway") {
+		t.Errorf("a host that is no service: %v", err)
+	}
+	if status, err := get("http://sts.eu-central-1.amazonaws.com/"); err != nil || status != http.StatusMethodNotAllowed {
+		t.Errorf("without TLS: %d, %v", status, err)
+	}
+}

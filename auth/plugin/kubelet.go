@@ -1,0 +1,86 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
+)
+
+const (
+	kubeletVersion = "credentialprovider.kubelet.k8s.io/v1"
+	kubeletRequest = "CredentialProviderRequest"
+	kubeletAnswer  = "CredentialProviderResponse"
+)
+
+// ReadKubeletRequest reads what the kubelet asks a credential provider plugin before it pulls an image
+// (credentialprovider.kubelet.k8s.io/v1). The token and the annotations of the pod's ServiceAccount are in it if the kubelet's
+// configuration has tokenAttributes.
+func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.CredentialProviderRequest, error) {
+	const remedy = "have the kubelet call the plugin"
+	content, err := Read(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if len(bytes.TrimSpace(content)) == 0 {
+		return nil, misconfigured(remedy, "there is no request on standard input")
+	}
+	r := &kubeletv1.CredentialProviderRequest{}
+	if json.Unmarshal(content, r) != nil {
+		return nil, misconfigured(remedy, "the request is not a %s in JSON", kubeletRequest)
+	}
+	switch {
+	case r.Kind != kubeletRequest:
+		return nil, misconfigured(remedy, "the request is a %.100q, not a %s", r.Kind, kubeletRequest)
+	case r.APIVersion != kubeletVersion:
+		return nil, misconfigured("set apiVersion of the provider in the kubelet's CredentialProviderConfig to "+kubeletVersion,
+			"the version %.100q of the request is not known", r.APIVersion)
+	case r.Image == "":
+		return nil, misconfigured(remedy, "the request names no image")
+	}
+	return r, nil
+}
+
+// KubeletRegistry returns the repository of the request's image, without tag and digest, as auth.GetArtifactRegistryCredentials
+// takes it, and the registry's host.
+func KubeletRegistry(r *kubeletv1.CredentialProviderRequest) (repository, host string, err error) {
+	repository, _, _ = strings.Cut(r.Image, "@")
+	if slash := strings.LastIndexByte(repository, '/'); slash >= 0 {
+		name, _, _ := strings.Cut(repository[slash:], ":")
+		repository = repository[:slash] + name
+	}
+	host, err = auth.RegistryHost(repository)
+	return repository, host, err
+}
+
+// kubeletShare is how much of a credential's remaining life the kubelet may use it for.
+const kubeletShare = 0.8
+
+// EncodeKubeletResponse returns the answer: credentials for the registry of the request's image, which the kubelet keeps
+// for four fifths of what is left of their life, and an hour at most: that is how long trust that was revoked lives on.
+func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time,
+) ([]byte, error) {
+	_, host, err := KubeletRegistry(r)
+	if err != nil {
+		return nil, err
+	}
+	if password == "" {
+		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no password to hand out"}
+	}
+	keep := time.Duration(kubeletShare * float64(time.Until(expires))).Truncate(time.Second)
+	keep = min(max(keep, 0), cache.MaxDuration)
+	return marshal(kubeletv1.CredentialProviderResponse{
+		TypeMeta:      metav1.TypeMeta{APIVersion: r.APIVersion, Kind: kubeletAnswer},
+		CacheKeyType:  kubeletv1.RegistryPluginCacheKeyType,
+		CacheDuration: &metav1.Duration{Duration: keep},
+		Auth:          map[string]kubeletv1.AuthConfig{host: {Username: username, Password: password}},
+	})
+}

@@ -1,0 +1,247 @@
+package plugin_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	kubeletv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/plugin"
+)
+
+var end = time.Date(2030, 1, 2, 3, 4, 5, 678, time.FixedZone("", 3600))
+
+// jwtOf is a token with the given claims and a signature of nobody's.
+func jwtOf(claims string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + "." + encode([]byte("signature"))
+}
+
+func TestServiceAccountOf(t *testing.T) {
+	sa, err := plugin.ServiceAccountOf(jwtOf(`{"sub":"system:serviceaccount:tenant-a:app","kubernetes.io":{"serviceaccount":{"uid":"u"}}}`)+"\n", map[string]string{"a": "b"})
+	if err != nil || sa.Namespace != "tenant-a" || sa.Name != "app" || sa.UID != "u" || sa.Annotations["a"] != "b" {
+		t.Errorf("%+v, %v", sa, err)
+	}
+	for _, token := range []string{"", "x", "a.b.c", jwtOf(`{}`), jwtOf(`{"sub":"system:node:n"}`), jwtOf(`{"sub":"system:serviceaccount:a"}`),
+		jwtOf(`{"sub":"system:serviceaccount::b"}`), jwtOf(`{"sub":"system:serviceaccount:a:b:c"}`), jwtOf(`[]`), strings.Repeat("x", 1<<20)} {
+		_, err := plugin.ServiceAccountOf(token, nil)
+		if !errors.Is(err, auth.ErrMisconfigured) || token != "" && len(token) > 20 && strings.Contains(err.Error(), token[:20]) {
+			t.Errorf("%.50q: %v", token, err)
+		}
+	}
+}
+
+// endless is a standard input that gives the same for ever.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestRead(t *testing.T) {
+	if content, err := plugin.Read(t.Context(), strings.NewReader("request")); err != nil || string(content) != "request" {
+		t.Errorf("%s, %v", content, err)
+	}
+	if _, err := plugin.Read(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("endless: %v", err)
+	}
+	silent, stop := io.Pipe()
+	defer stop.Close() //nolint:errcheck // ends the goroutine that reads
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	start := time.Now()
+	if _, err := plugin.Read(ctx, silent); !errors.Is(err, context.Canceled) || time.Since(start) > 10*time.Second {
+		t.Errorf("silent: %v", err)
+	}
+	broken, fail := io.Pipe()
+	_ = fail.CloseWithError(errors.New("input/output error")) // never fails
+	if _, err := plugin.Read(t.Context(), broken); !errors.Is(err, auth.ErrMisconfigured) {
+		t.Errorf("broken: %v", err)
+	}
+}
+
+func TestExecInfo(t *testing.T) {
+	info, err := plugin.ParseExecInfo(`{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true,
+		"cluster":{"server":"https://c:6443","certificate-authority-data":"Y2E=","tls-server-name":"x","config":{"a":1}}}}`)
+	if err != nil || info.Cluster == nil || info.Cluster.Server != "https://c:6443" || string(info.Cluster.CAData) != "ca" {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	answer, err := info.Encode("token", end)
+	const want = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1","spec":{"interactive":false},"status":{"expirationTimestamp":"2030-01-02T02:04:05Z","token":"token"}}` + "\n"
+	if err != nil || string(answer) != want {
+		t.Errorf("%s, %v", answer, err)
+	}
+	if info, err := plugin.ParseExecInfo(""); err != nil || info.APIVersion != "client.authentication.k8s.io/v1" || info.Cluster != nil {
+		t.Errorf("called by a person: %+v, %v", info, err)
+	}
+}
+
+func TestReadDockerServer(t *testing.T) {
+	for in, want := range map[string]string{
+		"ghcr.io": "ghcr.io", "https://index.docker.io/v1/\n": "index.docker.io", " Registry.Example:5000 ": "registry.example:5000", "r.example/a/b": "r.example",
+		"": "", "http://r.example": "", "oci://r.example": "", "a b": "", "u:p@r.example": "", "r.example?x": "", "https://": "",
+	} {
+		got, err := plugin.ReadDockerServer(t.Context(), strings.NewReader(in))
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", in, got, err)
+		}
+	}
+}
+
+func TestGitRequest(t *testing.T) {
+	for in, want := range map[string]string{
+		"protocol=https\nhost=h.example\npath=a/b\nusername=u\npassword=p\n": "https://h.example/a/b",
+		"protocol=https\r\nhost=h.example:8443\r\n\r\nhost=evil.example":     "https://h.example:8443/",
+		"url=https://h.example/a%20b\n":                                      "https://h.example/a%20b",
+		"protocol=https\nhost=a\nhost=b\n":                                   "https://b/",
+		"protocol=https\n":                                                   "",
+		"host=h\n":                                                           "",
+		"hello":                                                              "",
+		"protocol=https\nhost=u:p@h.example\n":                               "",
+		"protocol=https\nhost=h.example/x\n":                                 "",
+		"protocol=https\nhost=h.example#x\n":                                 "",
+		"protocol=https\nhost=h.ex\rample\n":                                 "",
+		"protocol=https\nhost=h.example?\n":                                  "",
+	} {
+		r, err := plugin.ReadGitRequest(t.Context(), strings.NewReader(in))
+		got := ""
+		if err == nil {
+			u, urlErr := r.URL()
+			if err = urlErr; err == nil {
+				got = u.String()
+			}
+		}
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", in, got, err)
+		}
+	}
+}
+
+// git's request ends with an empty line, whether or not somebody closes the pipe.
+func TestGitRequestEndsWithAnEmptyLine(t *testing.T) {
+	in, out := io.Pipe()
+	defer out.Close() //nolint:errcheck // never fails
+	go func() { _, _ = io.WriteString(out, "protocol=https\nhost=h\n\n") }()
+	if r, err := plugin.ReadGitRequest(t.Context(), in); err != nil || r.Host != "h" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := plugin.ReadGitRequest(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("endless: %v", err)
+	}
+}
+
+func TestGitCredentials(t *testing.T) {
+	for name, tc := range map[string]struct {
+		request    string
+		credential plugin.GitCredential
+		want       string
+	}{
+		"password": {"", plugin.GitCredential{Username: "u", Password: "p", Expires: end}, "username=u\npassword=p\npassword_expiry_utc=1893549845\n"},
+		"bearer": {"capability[]=authtype\n", plugin.GitCredential{BearerToken: "t", Expires: end},
+			"capability[]=authtype\nauthtype=Bearer\ncredential=t\nephemeral=1\npassword_expiry_utc=1893549845\n"},
+		"bearer, git before 2.46": {"", plugin.GitCredential{BearerToken: "t", Expires: end}, "username=oauth2\npassword=t\npassword_expiry_utc=1893549845\n"},
+		"nothing":                 {"", plugin.GitCredential{Username: "u", Expires: end}, ""},
+		"a line more":             {"", plugin.GitCredential{Username: "u\nquit=1", Password: "p"}, ""},
+	} {
+		r, err := plugin.ReadGitRequest(t.Context(), strings.NewReader(tc.request+"protocol=https\nhost=h\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := plugin.EncodeGitCredential(r, tc.credential)
+		if string(got) != tc.want || (err == nil) != (tc.want != "") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestEncodeProcessCredentials(t *testing.T) {
+	got, err := plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s", SessionToken: "t", AccountID: "1", Expires: end})
+	if want := `{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s","SessionToken":"t","Expiration":"2030-01-02T02:04:05Z","AccountId":"1"}` + "\n"; err != nil || string(got) != want {
+		t.Errorf("%s, %v", got, err)
+	}
+	got, err = plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s"})
+	if want := `{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s"}` + "\n"; err != nil || string(got) != want {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestKubelet(t *testing.T) {
+	for image, want := range map[string][2]string{
+		"r.example/a/b":                       {"r.example/a/b", "r.example"},
+		"r.example:5000/a/b:v1":               {"r.example:5000/a/b", "r.example:5000"},
+		"r.example/a:v1@sha256:0123456789abc": {"r.example/a", "r.example"},
+		"r.example:5000":                      {"r.example:5000", "r.example:5000"},
+		"https://r.example/a":                 {},
+	} {
+		request := &kubeletv1.CredentialProviderRequest{Image: image}
+		repository, host, err := plugin.KubeletRegistry(request)
+		if want != [2]string{} && (repository != want[0] || host != want[1] || err != nil) || want == [2]string{} && err == nil {
+			t.Errorf("%s: %q at %q, %v", image, repository, host, err)
+		}
+	}
+	request := &kubeletv1.CredentialProviderRequest{Image: "r.example/a"}
+	for life, want := range map[time.Duration]time.Duration{-time.Hour: 0, 10 * time.Minute: 8 * time.Minute, 12 * time.Hour: time.Hour} {
+		content, err := plugin.EncodeKubeletResponse(request, "u", "p", time.Now().Add(life))
+		var r kubeletv1.CredentialProviderResponse
+		if err != nil || json.Unmarshal(content, &r) != nil || r.CacheDuration.Duration > want || r.CacheDuration.Duration < want-2*time.Second {
+			t.Errorf("%s: %v, %v", life, r.CacheDuration, err)
+		}
+	}
+}
+
+// An empty credential is an error, never an answer.
+func TestNothingToHandOut(t *testing.T) {
+	for name, encode := range map[string]func() ([]byte, error){
+		"exec":   func() ([]byte, error) { return (&plugin.ExecInfo{}).Encode("", end) },
+		"docker": func() ([]byte, error) { return plugin.EncodeDockerCredentials("h", "u", "") },
+		"git": func() ([]byte, error) {
+			return plugin.EncodeGitCredential(&plugin.GitRequest{}, plugin.GitCredential{})
+		},
+		"process": func() ([]byte, error) {
+			return plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i"})
+		},
+		"kubelet": func() ([]byte, error) {
+			return plugin.EncodeKubeletResponse(&kubeletv1.CredentialProviderRequest{Image: "h/a"}, "u", "", end)
+		},
+	} {
+		if answer, err := encode(); !errors.Is(err, auth.ErrUnavailable) || len(answer) != 0 {
+			t.Errorf("%s: %q, %v", name, answer, err)
+		}
+	}
+}
+
+// Whatever a git says: the URL that comes out has the host of the request, no user, and nothing that ends the host early.
+func FuzzGitRequest(f *testing.F) {
+	for _, s := range []string{"protocol=https\nhost=h.example\npath=a/b\n", "url=https://u@h/x?y\n", "protocol=https\nhost=h@evil\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		r, err := plugin.ReadGitRequest(t.Context(), strings.NewReader(in))
+		if err != nil {
+			return
+		}
+		u, err := r.URL()
+		if err == nil && (u.Host != r.Host || u.User != nil || u.Scheme == "" || strings.ContainsAny(u.Host, "/?#@\\ \n")) {
+			t.Errorf("%q becomes %+v", in, u)
+		}
+	})
+}
+
+func FuzzKubeletRequest(f *testing.F) {
+	f.Add(`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest","image":"r.example/a:v1"}`)
+	f.Fuzz(func(t *testing.T, in string) {
+		r, err := plugin.ReadKubeletRequest(t.Context(), strings.NewReader(in))
+		if err != nil {
+			return
+		}
+		_, host, err := plugin.KubeletRegistry(r)
+		if err == nil && (host == "" || !strings.HasPrefix(strings.ToLower(r.Image), host) || strings.ContainsAny(host, "/@*? ")) {
+			t.Errorf("%q has the host %q", r.Image, host)
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package plugin
+
+import (
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// ProcessCredentials are AWS credentials for credential_process, a setting of the shared configuration files that all AWS
+// SDKs know.
+type ProcessCredentials struct {
+	AccessKeyID, SecretAccessKey, SessionToken string
+	// AccountID is that of the role. Optional.
+	AccountID string
+	// Expires is when they end. Zero: they do not.
+	Expires time.Time
+}
+
+// EncodeProcessCredentials returns the answer, version 1 of the protocol.
+func EncodeProcessCredentials(c ProcessCredentials) ([]byte, error) {
+	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
+		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there are no keys to hand out"}
+	}
+	answer := struct {
+		Version         int
+		AccessKeyID     string `json:"AccessKeyId"`
+		SecretAccessKey string
+		SessionToken    string `json:",omitempty"`
+		Expiration      string `json:",omitempty"`
+		AccountID       string `json:"AccountId,omitempty"`
+	}{1, c.AccessKeyID, c.SecretAccessKey, c.SessionToken, "", c.AccountID}
+	if !c.Expires.IsZero() {
+		answer.Expiration = c.Expires.UTC().Format(time.RFC3339)
+	}
+	return marshal(answer)
+}

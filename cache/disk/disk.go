@@ -1,0 +1,194 @@
+// Package disk keeps short-lived credentials in files of one user, for programs that run for a moment and are called often:
+// plugins of kubectl, docker, git and of cloud SDKs.
+//
+//	store, err := disk.Open(filepath.Join(cacheDir, "myplugin"))
+//	if err != nil {
+//		return err
+//	}
+//	defer store.Close()
+//	entry, err := store.GetOrMint(ctx, cache.Key(sha256.Sum256(everythingThatShapesTheCredential)),
+//		func(ctx context.Context) (disk.Entry, error) { return exchange(ctx) })
+//
+// However many processes ask at once, one of them mints. The rules for time are those of the cache in memory: an entry is
+// fresh for 80 % of its life; from then on it is replaced, but still serves while that fails for now; nothing is kept for
+// longer than an hour.
+//
+// The directory belongs to the user who runs the program and is closed to everybody else (mode 0700, files 0600). What
+// belongs to somebody else, is a symbolic link or is open to others is refused, not repaired: somebody may have read it. A
+// file that is damaged counts as missing. The files are not encrypted: whoever can act as the user can read them, as with the
+// user's other credentials.
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// Entry is a credential as it is kept.
+type Entry struct {
+	// Data is the credential, at most MaxData bytes.
+	Data []byte
+	// Expires is when it ends.
+	Expires time.Time
+}
+
+// MaxData is the size that an entry can have, in bytes.
+const MaxData = 256 << 10
+
+// ErrRefused is the error, among others, of directories and files that other users could have read or written.
+var ErrRefused = errors.New("the cache is not safe to use")
+
+// ErrNotKept is the error of an entry that was minted and is returned, but could not be written.
+var ErrNotKept = errors.New("the credential is not kept")
+
+// Cache is a directory of credentials. It is safe for concurrent use, by other processes too.
+type Cache struct {
+	root *os.Root
+	dir  string
+	now  func() time.Time
+}
+
+// Open opens a directory and creates it if it does not exist. Errors say what to do.
+func Open(dir string) (*Cache, error) {
+	if !supported {
+		return nil, errors.New("credentials cannot be kept on disk on this system; switch the cache off")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot create the cache directory %q: %w; choose another one, or switch the cache off",
+			dir, cause(err))
+	}
+	named, err := os.Lstat(dir)
+	if err != nil {
+		return nil, unreadable(dir, err)
+	}
+	if err := check(dir, named, true); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, unreadable(dir, err)
+	}
+	// What was opened is what was checked, or nothing.
+	opened, err := root.Stat(".")
+	if err == nil && !os.SameFile(named, opened) {
+		err = fmt.Errorf("%w: %q changes while it is opened", ErrRefused, dir)
+	}
+	if err != nil {
+		_ = root.Close() // the first error counts
+		return nil, err
+	}
+	return &Cache{root: root, dir: dir, now: time.Now}, nil
+}
+
+// Close gives the directory back.
+func (c *Cache) Close() error { return c.root.Close() }
+
+// check refuses what somebody else could have read or written.
+func check(path string, info fs.FileInfo, dir bool) error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrRefused, path}, args...)...)
+	}
+	switch mode := info.Mode(); {
+	case mode&fs.ModeSymlink != 0:
+		return refuse("%q is a symbolic link; remove it, or name the directory itself")
+	case dir && !mode.IsDir():
+		return refuse("%q is not a directory; choose another one")
+	case !dir && !mode.IsRegular():
+		return refuse("%q is not a file; remove it")
+	case owner(info) != os.Geteuid():
+		return refuse("%q belongs to user %d, not to %d; remove it, or choose another directory", owner(info), os.Geteuid())
+	case mode.Perm()&0o077 != 0:
+		return refuse("%q is open to other users, mode %04o; remove it: what is in there may have been read", mode.Perm())
+	}
+	return nil
+}
+
+func unreadable(path string, err error) error {
+	return fmt.Errorf("cannot read %q in the cache: %w; choose another directory, or switch the cache off", path, cause(err))
+}
+
+func (c *Cache) unwritable(err error) error {
+	return fmt.Errorf("cannot write to the cache directory %q: %w; choose another one, or switch the cache off",
+		c.dir, cause(err))
+}
+
+// cause takes the path out of an error that names it already.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// GetOrMint returns the entry of the key, minting it if there is none that is fresh. The key stands for everything that
+// shapes the credential. The error is that of mint, the context's, or one of the files.
+//
+// While another process mints, the entry is served if it is still valid; otherwise the caller waits. An error of mint that
+// says it is permanent (a method Permanent() bool in its chain) removes the entry; after any other the old one serves on
+// while it is valid. If the new entry cannot be written, for lack of space say, it is returned along with ErrNotKept.
+func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
+	old, err := c.read(key)
+	if err != nil {
+		return Entry{}, err
+	}
+	if old.fresh(c.now()) {
+		return old.Entry, nil
+	}
+	valid := old.valid(c.now())
+	unlock, err := c.lock(ctx, key, !valid)
+	if errors.Is(err, errLocked) {
+		return old.Entry, nil
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	defer unlock()
+	// Whoever held the lock may have done the work.
+	if old, err = c.read(key); err != nil || old.fresh(c.now()) {
+		return old.Entry, err
+	}
+	minted, err := mint(ctx)
+	if err != nil {
+		return c.afterFailure(ctx, key, old, err)
+	}
+	if err := c.write(key, minted); err != nil {
+		return minted, fmt.Errorf("%w: %w", ErrNotKept, err)
+	}
+	return minted, nil
+}
+
+func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err error) (Entry, error) {
+	var permanent interface{ Permanent() bool }
+	if errors.As(err, &permanent) && permanent.Permanent() {
+		_ = c.root.Remove(fileOf(key)) // it may not exist
+		return Entry{}, err
+	}
+	if ctx.Err() == nil && old.valid(c.now()) {
+		return old.Entry, nil
+	}
+	return Entry{}, err
+}
+
+// rejectAfter is how old an entry has to be before Reject removes it.
+const rejectAfter = 10 * time.Second
+
+// Reject is for a credential that a service has refused though it should still be valid: it removes the entry, so that the
+// next call mints. An entry that is younger than ten seconds stays: a service that refuses everything must not cause an
+// exchange for every request.
+func (c *Cache) Reject(key cache.Key) error {
+	e, err := c.read(key)
+	if err != nil || e.Minted.IsZero() || c.now().Sub(e.Minted) < rejectAfter {
+		return err
+	}
+	if err := c.root.Remove(fileOf(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

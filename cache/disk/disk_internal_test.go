@@ -1,0 +1,402 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// clock is the time of a cache under test.
+type clock struct{ atomic.Int64 }
+
+func (c *clock) now() time.Time       { return time.Unix(0, c.Load()) }
+func (c *clock) pass(d time.Duration) { c.Add(int64(d)) }
+
+func open(t *testing.T, dir string) (*Cache, *clock) {
+	t.Helper()
+	c, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	k := &clock{}
+	k.Store(time.Now().UnixNano())
+	c.now = k.now
+	return c, k
+}
+
+// service mints numbered credentials.
+type service struct {
+	clock *clock
+	life  time.Duration
+	count atomic.Int64
+	err   error
+}
+
+func (s *service) mint(context.Context) (Entry, error) {
+	n := s.count.Add(1)
+	return Entry{Data: fmt.Appendf(nil, "credential %d", n), Expires: s.clock.now().Add(s.life)}, s.err
+}
+
+func get(t *testing.T, c *Cache, key cache.Key, s *service) string {
+	t.Helper()
+	e, err := c.GetOrMint(t.Context(), key, s.mint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(e.Data)
+}
+
+func TestLifeOfAnEntry(t *testing.T) {
+	for name, tc := range map[string]struct {
+		life   time.Duration
+		passes time.Duration
+		fails  error
+		want   string
+	}{
+		"fresh":                           {time.Hour, 47 * time.Minute, nil, "credential 1"},
+		"due for renewal":                 {time.Hour, 49 * time.Minute, nil, "credential 2"},
+		"due, but the service is away":    {time.Hour, 58 * time.Minute, errors.New("away"), "credential 1"},
+		"due, and the service refuses":    {time.Hour, 49 * time.Minute, permanent{}, "permanent"},
+		"about to expire, nobody renews":  {time.Hour, 59*time.Minute + time.Second, errors.New("away"), "away"},
+		"expired":                         {time.Hour, 2 * time.Hour, nil, "credential 2"},
+		"lives long, is kept for an hour": {12 * time.Hour, time.Hour, errors.New("away"), "away"},
+		"lives long, fresh":               {12 * time.Hour, 47 * time.Minute, nil, "credential 1"},
+		"lives short, fresh":              {time.Minute, 47 * time.Second, nil, "credential 1"},
+		"lives short, margin":             {time.Minute, 55 * time.Second, errors.New("away"), "away"},
+		"the clock was set back":          {time.Hour, -2 * time.Minute, nil, "credential 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
+			s := &service{clock: clock, life: tc.life}
+			get(t, c, cache.Key{1}, s)
+			clock.pass(tc.passes)
+			s.err = tc.fails
+			e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint)
+			got := string(e.Data)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("got %s", got)
+			}
+			// A refusal takes the entry along: it does not serve again.
+			if s.err = errors.New("away"); errors.As(tc.fails, &permanent{}) {
+				if e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint); err == nil {
+					t.Errorf("%s serves after a refusal", e.Data)
+				}
+			}
+		})
+	}
+}
+
+type permanent struct{}
+
+func (permanent) Error() string   { return "permanent" }
+func (permanent) Permanent() bool { return true }
+
+// Two caches on one directory are as two processes: one of all callers mints.
+func TestManyMintOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "kept")
+	var group sync.WaitGroup
+	one, clock := open(t, dir)
+	two, _ := open(t, dir)
+	two.now = clock.now
+	s := &service{clock: clock, life: time.Hour}
+	for i := range 50 {
+		group.Go(func() {
+			c := []*Cache{one, two}[i%2]
+			if e, err := c.GetOrMint(context.Background(), cache.Key{1}, s.mint); err != nil || string(e.Data) != "credential 1" {
+				t.Errorf("%s, %v", e.Data, err)
+			}
+		})
+	}
+	group.Wait()
+	if s.count.Load() != 1 {
+		t.Errorf("%d exchanges", s.count.Load())
+	}
+	if got := get(t, one, cache.Key{2}, s); got != "credential 2" {
+		t.Errorf("another key: %s", got)
+	}
+}
+
+// While one mints, a valid entry serves the others; without one they wait, as long as they have time.
+func TestWaiting(t *testing.T) {
+	c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
+	s := &service{clock: clock, life: time.Hour}
+	get(t, c, cache.Key{1}, s)
+	clock.pass(50 * time.Minute)
+	minting, finish := make(chan struct{}, 2), make(chan struct{})
+	slow := func(ctx context.Context) (Entry, error) {
+		minting <- struct{}{}
+		<-finish
+		return s.mint(ctx)
+	}
+	var group sync.WaitGroup
+	for _, key := range []cache.Key{{1}, {2}} {
+		group.Go(func() { _, _ = c.GetOrMint(context.Background(), key, slow) })
+		<-minting
+	}
+	if got := get(t, c, cache.Key{1}, s); got != "credential 1" {
+		t.Errorf("got %s", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := c.GetOrMint(ctx, cache.Key{2}, s.mint); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("waiting in vain: %v", err)
+	}
+	close(finish)
+	group.Wait()
+}
+
+func TestReject(t *testing.T) {
+	c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
+	s := &service{clock: clock, life: time.Hour}
+	key := cache.Key{1}
+	if err := c.Reject(key); err != nil {
+		t.Errorf("nothing to reject: %v", err)
+	}
+	get(t, c, key, s)
+	for _, tc := range []struct {
+		passes time.Duration
+		want   string
+	}{{9 * time.Second, "credential 1"}, {2 * time.Second, "credential 2"}} {
+		clock.pass(tc.passes)
+		if err := c.Reject(key); err != nil {
+			t.Error(err)
+		}
+		if got := get(t, c, key, s); got != tc.want {
+			t.Errorf("after %s more: %s", tc.passes, got)
+		}
+	}
+}
+
+// Every damage is as if there were nothing.
+func TestDamage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kept")
+	c, clock := open(t, dir)
+	s := &service{clock: clock, life: time.Hour}
+	key := cache.Key{1}
+	get(t, c, key, s)
+	path := filepath.Join(dir, fileOf(key))
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := [][]byte{nil, []byte("{}"), []byte("null"), []byte(`{"Minted":"2026-01-01T00:00:00Z"}`), make([]byte, 3*MaxData),
+		[]byte(strings.Replace(string(whole), `"Expires":"20`, `"Expires":"21`, 1))}
+	for n := 1; n < len(whole); n += 7 {
+		flipped := append([]byte{}, whole...)
+		flipped[n] ^= 1
+		damaged = append(damaged, whole[:n], flipped)
+	}
+	for n, content := range damaged {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.read(key)
+		if err != nil || r.Minted.IsZero() {
+			continue
+		}
+		// A flipped bit may be one of case in a name, which means nothing.
+		if string(r.Data) != "credential 1" || !r.Expires.Equal(clock.now().Add(time.Hour)) {
+			t.Errorf("damage %d serves as %q until %s", n, r.Data, r.Expires)
+		}
+	}
+	// Somebody gave it another name.
+	if err := os.WriteFile(filepath.Join(dir, fileOf(cache.Key{2})), whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, c, cache.Key{2}, s); got != "credential 2" {
+		t.Errorf("under another key: %s", got)
+	}
+	if _, err := c.GetOrMint(t.Context(), cache.Key{3}, func(context.Context) (Entry, error) {
+		return Entry{Data: make([]byte, MaxData+1), Expires: clock.now().Add(time.Hour)}, nil
+	}); !errors.Is(err, ErrNotKept) {
+		t.Errorf("too large: %v", err)
+	}
+}
+
+// What others could have read or written is refused, and left alone.
+func TestRefusals(t *testing.T) {
+	elsewhere := t.TempDir()
+	victim := filepath.Join(elsewhere, "victim")
+	if err := os.WriteFile(victim, []byte("keep me"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key := cache.Key{1}
+	for name, tc := range map[string]struct {
+		prepare func(dir string) error
+		want    string
+	}{
+		"linked directory": {func(dir string) error { return os.Symlink(elsewhere, dir) }, "symbolic link"},
+		"open directory":   {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770)) }, "mode 0770"},
+		"a file":           {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
+		"linked entry": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Symlink(victim, filepath.Join(dir, fileOf(key))))
+		}, "symbolic link"},
+		"readable entry": {func(dir string) error {
+			path := filepath.Join(dir, fileOf(key))
+			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o640))
+		}, "open to other users"},
+		"a pipe": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), syscall.Mkfifo(filepath.Join(dir, fileOf(key)), 0o600))
+		}, "not a file"},
+		"linked lock": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Symlink(victim, filepath.Join(dir, "lock-01")))
+		}, "symbolic link"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "kept")
+			if err := tc.prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Open(dir)
+			if err == nil {
+				defer c.Close() //nolint:errcheck // nothing is lost
+				_, err = c.GetOrMint(t.Context(), key, func(context.Context) (Entry, error) {
+					t.Error("it minted")
+					return Entry{}, nil
+				})
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(tc.want, "link") && !errors.Is(err, ErrRefused) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if content, err := os.ReadFile(victim); err != nil || string(content) != "keep me" {
+		t.Errorf("the victim holds %q, %v", content, err)
+	}
+}
+
+// A link in the place of the temporary file is not written through.
+func TestTemporaryFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kept")
+	c, clock := open(t, dir)
+	victim := filepath.Join(t.TempDir(), "victim")
+	key := cache.Key{1}
+	if err := os.Symlink(victim, filepath.Join(dir, tempPrefix+fileOf(key))); err != nil {
+		t.Fatal(err)
+	}
+	get(t, c, key, &service{clock: clock, life: time.Hour})
+	if _, err := os.Lstat(victim); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was written through: %v", err)
+	}
+}
+
+// Somebody else's directory can be tried by the superuser only, who can make one.
+func TestAnotherUser(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kept")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = check(dir, foreign{info}, true)
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "belongs to user 4242") {
+		t.Errorf("got %v", err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := os.Chown(dir, 4242, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "belongs to user 4242") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// foreign is a file of another user.
+type foreign struct{ os.FileInfo }
+
+func (f foreign) Sys() any {
+	s, _ := f.FileInfo.Sys().(*syscall.Stat_t)
+	other := *s
+	other.Uid = 4242
+	return &other
+}
+
+// The directory does not grow: what is too old goes when something new is written.
+func TestSweep(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kept")
+	c, clock := open(t, dir)
+	s := &service{clock: clock, life: time.Hour}
+	for n := range byte(20) {
+		get(t, c, cache.Key{n}, s)
+	}
+	other := filepath.Join(dir, "readme.txt")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if err := os.Chtimes(name, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get(t, c, cache.Key{99}, s)
+	entries, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if _, statErr := os.Stat(other); err != nil || len(entries) != 1 || statErr != nil {
+		t.Errorf("%q is left, %v, %v", entries, err, statErr)
+	}
+}
+
+// A directory that is full or read-only costs the keeping, not the credential.
+func TestReadOnlyDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kept")
+	c, clock := open(t, dir)
+	s := &service{clock: clock, life: time.Hour}
+	// In the way of the temporary file, also for the superuser.
+	if err := os.MkdirAll(filepath.Join(dir, tempPrefix+fileOf(cache.Key{1}), "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint)
+	if !errors.Is(err, ErrNotKept) || string(e.Data) != "credential 1" || !strings.Contains(err.Error(), "switch the cache off") {
+		t.Errorf("%s, %v", e.Data, err)
+	}
+}
+
+func ExampleCache_GetOrMint() {
+	dir, _ := os.MkdirTemp("", "example-")
+	defer os.RemoveAll(dir) //nolint:errcheck // an example
+	store, err := Open(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close() //nolint:errcheck // an example
+	for range 2 {
+		entry, err := store.GetOrMint(context.Background(), cache.Key{1}, func(context.Context) (Entry, error) {
+			fmt.Println("minting")
+			return Entry{Data: []byte("secret"), Expires: time.Now().Add(time.Hour)}, nil
+		})
+		fmt.Println(len(entry.Data), err)
+	}
+	// Output:
+	// minting
+	// 6 <nil>
+	// 6 <nil>
+}

@@ -1,0 +1,55 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+// errLocked means that somebody else holds the lock.
+var errLocked = errors.New("locked")
+
+// lock makes sure that one process at a time mints what has the key. There are 256 locks, so that they need not be removed.
+// If wait is set it waits for its turn, until the context ends.
+func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func(), err error) {
+	name := fmt.Sprintf("lock-%02x", key[0])
+	if info, err := c.root.Lstat(name); err == nil {
+		if err := check(filepath.Join(c.dir, name), info, false); err != nil {
+			return nil, err
+		}
+	}
+	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, c.unwritable(err)
+	}
+	const most = 100 * time.Millisecond
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, most) {
+		if err = tryLock(file); err == nil {
+			return func() { _ = file.Close() }, nil // which unlocks
+		}
+		if !wait || !errors.Is(err, errLocked) {
+			break
+		}
+		if err = sleep(ctx, pause); err != nil {
+			break
+		}
+	}
+	_ = file.Close() // the first error counts
+	return nil, err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

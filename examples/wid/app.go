@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// app is what the commands for credentials share.
+type app struct {
+	// httpClient makes the requests to providers. Nil: theirs.
+	httpClient *http.Client
+	stderr     io.Writer
+}
+
+type stdin = io.Reader
+
+// Exit codes. docs/wid.md explains them.
+const (
+	exitOther         = 1
+	exitUsage         = 2
+	exitMisconfigured = 10
+	exitDenied        = 11
+	exitThrottled     = 12
+	exitUnavailable   = 13
+	exitInterrupted   = 130
+)
+
+// usageError is about how the program was called.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// exitCode says what kind of error ended the program.
+func exitCode(ctx context.Context, err error) int {
+	var usage *usageError
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"): // cobra has no type for that
+		return exitUsage
+	case errors.Is(err, auth.ErrMisconfigured):
+		return exitMisconfigured
+	case errors.Is(err, auth.ErrDenied):
+		return exitDenied
+	case errors.Is(err, auth.ErrThrottled):
+		return exitThrottled
+	case errors.Is(err, auth.ErrUnavailable):
+		return exitUnavailable
+	}
+	return exitOther
+}
+
+func (a *app) warn(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.stderr, "wid: "+format+"\n", args...)
+}
+
+// argumentsOf has the program behave as docker-credential-wid if it is called so.
+func argumentsOf(argv []string) []string {
+	name := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
+	if name == "docker-credential-wid" {
+		return append([]string{"docker-credential"}, argv[1:]...)
+	}
+	return argv[1:]
+}
+
+// addCredentialCommands adds what hands out credentials.
+func (a *app) addCredentialCommands(root *cobra.Command) {
+	root.AddCommand(a.newToken(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
+		a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, cmd.CommandPath())
+	})
+}
+
+// run completes the flags, bounds the time, and writes the answer: all of it or, if anything fails, nothing.
+func (id *identity) run(cmd *cobra.Command, work func(ctx context.Context) ([]byte, error)) error {
+	if id.stderr == nil {
+		id.stderr = cmd.ErrOrStderr()
+	}
+	if err := id.complete(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), id.timeout)
+	defer cancel()
+	answer, err := work(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(answer)
+	return err
+}
+
+// exactly makes the usual check of arguments an error of usage.
+func exactly(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usagef("%v; see %s --help", err, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// flagValues are the flags that are set, on the command line or by the environment.
+func (id *identity) flagValues() map[string]any {
+	values := map[string]any{}
+	id.flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed {
+			return
+		}
+		values[f.Name] = f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values[f.Name] = list.GetSlice()
+		}
+	})
+	return values
+}
+
+// oneLine makes the text of somebody else's error fit for a message.
+func oneLine(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s))
+}
+
+// inputOf is standard input, unless it is a terminal: nobody types a request.
+func inputOf(cmd *cobra.Command) (stdin, error) {
+	in := cmd.InOrStdin()
+	if file, ok := in.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
+		return nil, usagef("standard input is a terminal, but %s reads its request there; see --help", cmd.CommandPath())
+	}
+	return in, nil
+}

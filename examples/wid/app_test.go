@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/workloadid/workloadid/auth/aws"
+)
+
+// A plugin that is called a thousand times mints once.
+func TestAThousandCalls(t *testing.T) {
+	w := newWorld(t)
+	args := append([]string{"credential-process", "--cache-dir=" + filepath.Join(w.home, "kept")}, w.inHand(t)...)
+	var first string
+	for range 1000 {
+		var out bytes.Buffer
+		root := (&app{httpClient: w.cloud.Client()}).newRoot()
+		root.SetArgs(args)
+		root.SetOut(&out)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if first == "" {
+			first = out.String()
+		}
+		if out.String() != first {
+			t.Fatal("another credential")
+		}
+	}
+	if w.mints() != 1 {
+		t.Errorf("%d exchanges", w.mints())
+	}
+}
+
+// What shapes a credential is in the key of the cache: nobody gets what was made for something else.
+func TestTheCacheKeepsThingsApart(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AWS().SetRole(role("other"), w.trustOfApp())
+	file := w.tokenFile(t, aws.DefaultAudience)
+	annotation := "--annotation=" + aws.RoleARNAnnotation + "="
+	variants := [][]string{
+		{file, "--region=eu-central-1", annotation + role("tenant-a")},
+		{file, "--region=eu-west-1", annotation + role("tenant-a")},
+		{file, "--region=eu-central-1", annotation + role("other")},
+		{file, "--region=eu-central-1", annotation + role("tenant-a"), "--annotation=" + aws.TokenExpirationAnnotation + "=900"},
+		{file, "--region=eu-central-1", annotation + role("tenant-a"), "--sts-endpoint=https://sts.eu-central-1.amazonaws.com"},
+	}
+	seen := map[string]bool{}
+	for range 2 {
+		for _, args := range variants {
+			seen[w.mustWid(t, "", append([]string{"credential-process"}, args...)...)] = true
+		}
+	}
+	if len(seen) != len(variants) || w.mints() != len(variants) {
+		t.Errorf("%d credentials in %d exchanges for %d variants", len(seen), w.mints(), len(variants))
+	}
+	// The region may come from the environment, which is in the key too.
+	for _, region := range []string{"us-east-1", "us-west-2"} {
+		r := w.exec(t, "", []string{"AWS_REGION=" + region}, "wid", "credential-process", file, annotation+role("tenant-a"))
+		if r.code != 0 || seen[r.stdout] {
+			t.Errorf("%s: %+v", region, r)
+		}
+		seen[r.stdout] = true
+	}
+	// Another token of the same ServiceAccount proves itself anew.
+	w.mustWid(t, w.jwt(t, aws.DefaultAudience)+" ", "credential-process", "--token-stdin", "--region=eu-central-1", annotation+role("tenant-a"))
+	before := w.mints()
+	sa := strings.TrimPrefix(w.tokenFile(t, aws.DefaultAudience), "--token-file=") // a new one under the old name
+	w.mustWid(t, "", "credential-process", "--token-file="+sa, "--region=eu-central-1", annotation+role("tenant-a"))
+	if w.mints() != before+1 {
+		t.Errorf("%d exchanges for another token", w.mints()-before)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var v version
+	if err := json.Unmarshal([]byte(must(t, "version", "-o", "json")), &v); err != nil || v.Go == "" || v.Platform == "" || v.Version == "" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if out := must(t, "version"); !strings.HasPrefix(out, "wid ") || !strings.Contains(out, v.Go) {
+		t.Error(out)
+	}
+}
+
+// Every command explains itself, with an example that parses.
+func TestHelp(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		if cmd.Short == "" {
+			t.Errorf("%s has no description", cmd.CommandPath())
+		}
+		if cmd.HasParent() && cmd.Parent().Name() == "wid" && !cmd.HasSubCommands() && cmd.Example == "" && cmd.Name() != "help" {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		if out := must(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...); !strings.Contains(out, cmd.Name()) {
+			t.Errorf("%s --help: %s", cmd.CommandPath(), out)
+		}
+	}
+	walk(newRoot())
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out := must(t, "completion", shell); !strings.Contains(out, "wid") {
+			t.Errorf("%s: %.100s", shell, out)
+		}
+	}
+	if out := must(t, "__complete", "git-credential", ""); !strings.Contains(out, "get\n") {
+		t.Error(out)
+	}
+}
+
+func TestMan(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	must(t, "man", dir)
+	page, err := os.ReadFile(filepath.Join(dir, "wid-token.1"))
+	if err != nil || !bytes.Contains(page, []byte(`.TH "WID"`)) || !bytes.Contains(page, []byte("service-account")) {
+		t.Errorf("%v: %.200s", err, page)
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "*.1")); len(files) < 15 {
+		t.Errorf("%d pages", len(files))
+	}
+}
+
+// argv[0] decides.
+func TestCalledAsDockerHelper(t *testing.T) {
+	for argv0, want := range map[string]string{"wid": "get", "/usr/bin/docker-credential-wid": "docker-credential get", `docker-credential-wid.exe`: "docker-credential get"} {
+		if got := strings.Join(argumentsOf([]string{argv0, "get"}), " "); got != want {
+			t.Errorf("%s: %s", argv0, got)
+		}
+	}
+}
+
+// Flags are described once: in the flags. The environment has them all.
+func TestVariables(t *testing.T) {
+	usage := must(t, "docker-credential", "--help")
+	for _, want := range []string{"WID_SERVICE_ACCOUNT", "WID_TOKEN_FILE", "WID_CACHE_DIR", "WID_PROVIDER"} {
+		if !strings.Contains(usage, want) {
+			t.Errorf("--help lacks %s", want)
+		}
+	}
+}
+
+func TestACredentialPrintsNoSecret(t *testing.T) {
+	c := &credential{Password: "hunter2hunter2"}
+	var b bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetErr(&b)
+	a := &app{stderr: &b}
+	a.warn("%v %+v %#v %s", c, c, c, c)
+	if strings.Contains(b.String(), "hunter2") {
+		t.Error(b.String())
+	}
+}

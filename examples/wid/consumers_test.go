@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/workloadid/workloadid/auth/aws"
+)
+
+// registryWithImage fills the cloud's registry with an image, and returns its digest.
+func (w *world) registryWithImage(t *testing.T, repository string) v1.Hash {
+	t.Helper()
+	handler := registry.New()
+	w.cloud.AWS().SetRegistry(handler)
+	behind := httptest.NewServer(handler)
+	defer behind.Close()
+	image, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(strings.TrimPrefix(behind.URL, "http://") + "/" + repository + ":v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, image); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+// pull is what a program does that knows the user's docker configuration only.
+func (w *world) pull(t *testing.T, image string) (v1.Hash, error) {
+	t.Helper()
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := remote.Image(ref, remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithTransport(w.cloud.Client().Transport))
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	return got.Digest()
+}
+
+// linkDocker is the first line of the set-up.
+func (w *world) linkDocker(t *testing.T) {
+	t.Helper()
+	if err := os.Symlink(filepath.Join(w.home, "bin", "wid"), filepath.Join(w.home, "bin", "docker-credential-wid")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The default keychain of go-containerregistry pulls from a registry that demands the credential.
+func TestDockerCredential(t *testing.T) {
+	w := newWorld(t)
+	want := w.registryWithImage(t, "team/app")
+	w.linkDocker(t)
+	w.setenv(t)
+	t.Setenv("DOCKER_CONFIG", filepath.Join(w.home, ".docker"))
+	w.write(t, filepath.Join(w.home, ".docker", "config.json"), `{"credHelpers": {"`+registryHost+`": "wid"}}`)
+	t.Setenv("WID_TOKEN_FILE", strings.TrimPrefix(w.tokenFile(t, aws.DefaultAudience), "--token-file="))
+	t.Setenv("WID_ANNOTATION", aws.RoleARNAnnotation+"="+role("tenant-a"))
+	for range 3 {
+		if got, err := w.pull(t, registryHost+"/team/app:v1"); err != nil || got != want {
+			t.Errorf("pulled %s, %v", got, err)
+		}
+	}
+	if w.mints() != 1 || w.cloud.Calls("ecr", "") != 1 {
+		t.Errorf("%d exchanges and %d passwords", w.mints(), w.cloud.Calls("ecr", ""))
+	}
+	t.Setenv("WID_ANNOTATION", aws.RoleARNAnnotation+"="+role("tenant-b"))
+	if _, err := w.pull(t, registryHost+"/team/app:v1"); err == nil || !strings.Contains(err.Error(), "trust policy") || strings.Contains(err.Error(), "eyJ") {
+		t.Errorf("with somebody else's role: %v", err)
+	}
+}
+
+// A helper for all registries leaves those alone that are nobody's: docker goes on without credentials.
+func TestDockerCredentialOfAnotherRegistry(t *testing.T) {
+	w := newWorld(t)
+	w.linkDocker(t)
+	w.setenv(t)
+	t.Setenv("DOCKER_CONFIG", filepath.Join(w.home, ".docker"))
+	w.write(t, filepath.Join(w.home, ".docker", "config.json"), `{"credsStore": "wid"}`)
+	for _, host := range []string{"ghcr.io", "index.docker.io", registryHost + ".evil.example"} {
+		target, err := name.NewRegistry(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		authenticator, err := authn.DefaultKeychain.Resolve(target)
+		if err != nil || authenticator != authn.Anonymous {
+			t.Errorf("%s: %v, %v", host, authenticator, err)
+		}
+	}
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+func TestDockerCredentialActions(t *testing.T) {
+	w := newWorld(t)
+	args := append([]string{"docker-credential"}, w.inHand(t)...)
+	var got struct{ ServerURL, Username, Secret string }
+	if err := json.Unmarshal([]byte(w.mustWid(t, "https://"+registryHost+"/v2/\n", append(args, "get")...)), &got); err != nil || got.Username != "AWS" || got.ServerURL != registryHost {
+		t.Errorf("%v, user %q for %q", err, got.Username, got.ServerURL)
+	}
+	if id, ok := w.cloud.AWS().ValidRegistryPassword(registryHost, got.Username, got.Secret); !ok || id.RoleARN != role("tenant-a") {
+		t.Errorf("the password is of %+v", id)
+	}
+	if out := w.mustWid(t, "", append(args, "list")...); out != "{}\n" {
+		t.Errorf("list: %q", out)
+	}
+	if out := w.mustWid(t, registryHost, append(args, "erase")...); out != "" {
+		t.Errorf("erase: %q", out)
+	}
+	if r := w.wid(t, `{"ServerURL":"`+registryHost+`","Username":"u","Secret":"s"}`, append(args, "store")...); r.code != exitUsage || !strings.Contains(r.stderr, "no need to log in") {
+		t.Errorf("store: %+v", r)
+	}
+}
+
+// gitServer serves a repository with git itself, behind the cloud's check of the credential.
+func (w *world) gitServer(t *testing.T, git, repository string) {
+	t.Helper()
+	root := filepath.Join(w.home, "srv")
+	bare, work := filepath.Join(root, "v1/repos", repository), filepath.Join(w.home, "work")
+	env := []string{"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
+	for _, args := range [][]string{
+		{"init", "-q", work}, {"-C", work, "commit", "-q", "--allow-empty", "-m", "first"},
+		{"clone", "-q", "--bare", work, bare}, {"-C", bare, "update-server-info"},
+	} {
+		if r := w.exec(t, "", env, git, args...); r.code != 0 {
+			t.Fatalf("git %s: %s", strings.Join(args, " "), r.stderr)
+		}
+	}
+	w.cloud.AWS().SetGitServer(&cgi.Handler{Path: git, Args: []string{"http-backend"}, Dir: root,
+		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}})
+}
+
+// git clones with the credential, if git is there; what git says to a helper is said in any case.
+func TestGitCredential(t *testing.T) {
+	w := newWorld(t)
+	helper := "!wid git-credential " + strings.Join(w.inHand(t), " ")
+	if git, err := exec.LookPath("git"); err == nil {
+		w.gitServer(t, git, "my-repo")
+		for _, setting := range [][2]string{{"helper", helper}, {"useHttpPath", "true"}} {
+			if r := w.exec(t, "", nil, git, "config", "--global", "credential.https://"+gitHost+"."+setting[0], setting[1]); r.code != 0 {
+				t.Fatal(r.stderr)
+			}
+		}
+		for _, copied := range []string{"one", "two"} {
+			if r := w.exec(t, "", nil, git, "clone", "-q", "https://"+gitHost+"/v1/repos/my-repo", copied); r.code != 0 {
+				t.Fatalf("clone: %+v", r)
+			}
+			if r := w.exec(t, "", nil, git, "-C", copied, "log", "--format=%s"); strings.TrimSpace(r.stdout) != "first" {
+				t.Errorf("cloned %+v", r)
+			}
+		}
+		if w.mints() != 1 {
+			t.Errorf("%d exchanges", w.mints())
+		}
+		w.cloud.AWS().Deny(role("tenant-a"), "codecommit:GitPull")
+		if r := w.exec(t, "", nil, git, "clone", "-q", "https://"+gitHost+"/v1/repos/my-repo", "three"); r.code == 0 || strings.Contains(r.stderr, "eyJ") {
+			t.Errorf("clone without the permission: %+v", r)
+		}
+	}
+	args := append([]string{"git-credential"}, w.inHand(t)...)
+	request := "capability[]=authtype\nprotocol=https\nhost=" + gitHost + "\npath=v1/repos/my-repo\nwwwauth[]=Basic realm=\"AWS\"\n\n"
+	lines := w.mustWid(t, request, append(args, "get")...)
+	got := map[string]string{}
+	for line := range strings.Lines(lines) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		got[key] = value
+	}
+	id, ok := w.cloud.AWS().ValidGitPassword(gitHost, "/v1/repos/my-repo", got["username"], got["password"])
+	end, err := strconv.ParseInt(got["password_expiry_utc"], 10, 64)
+	if !ok || id.RoleARN != role("tenant-a") || err != nil || time.Until(time.Unix(end, 0)) > 15*time.Minute || time.Until(time.Unix(end, 0)) < 10*time.Minute || len(got) != 3 {
+		t.Errorf("the credential is of %+v until %d, with %d lines", id, end, len(got))
+	}
+	for _, action := range []string{"store", "erase", "unheard-of"} {
+		if out := w.mustWid(t, request+"password=x\n", append(args, action)...); out != "" {
+			t.Errorf("%s: %q", action, out)
+		}
+	}
+	if out := w.mustWid(t, "", append(args, "capability")...); out != "version 0\ncapability authtype\n" {
+		t.Errorf("capability: %q", out)
+	}
+}
+
+// The AWS SDK takes its credentials from a profile.
+func TestCredentialProcess(t *testing.T) {
+	w := newWorld(t)
+	w.setenv(t)
+	file := filepath.Join(w.home, ".aws", "config")
+	w.write(t, file, "[profile tenant-a]\nregion = eu-central-1\ncredential_process = wid credential-process "+strings.Join(w.inHand(t), " ")+"\n")
+	t.Setenv("AWS_REGION", "eu-central-1")
+	t.Setenv("AWS_CA_BUNDLE", "") // excludes a client of one's own
+	for range 2 {
+		cfg, err := config.LoadDefaultConfig(t.Context(), config.WithSharedConfigFiles([]string{file}), config.WithSharedConfigProfile("tenant-a"), config.WithHTTPClient(w.cloud.Client()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := sts.NewFromConfig(cfg).GetCallerIdentity(t.Context(), &sts.GetCallerIdentityInput{})
+		if err != nil || sdk.ToString(who.Arn) != "arn:aws:sts::"+account+":assumed-role/tenant-a/tenant-a.app" {
+			t.Fatalf("%+v, %v", who, err)
+		}
+		keys, err := cfg.Credentials.Retrieve(t.Context())
+		if err != nil || !keys.CanExpire || time.Until(keys.Expires) > time.Hour || keys.AccountID != account {
+			t.Errorf("they end %s, of account %q, %v", keys.Expires, keys.AccountID, err)
+		}
+	}
+	if w.mints() != 1 {
+		t.Errorf("%d exchanges", w.mints())
+	}
+}
+
+// The kubelet's own types, in both directions.
+func TestKubeletCredentialProvider(t *testing.T) {
+	w := newWorld(t)
+	request, err := json.Marshal(kubeletv1.CredentialProviderRequest{
+		TypeMeta: metav1.TypeMeta{APIVersion: kubeletv1.SchemeGroupVersion.String(), Kind: "CredentialProviderRequest"},
+		Image:    registryHost + "/team/app", ServiceAccountToken: w.jwt(t, aws.DefaultAudience), ServiceAccountAnnotations: annotations(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := w.mustWid(t, string(request), "kubelet-credential-provider")
+	var response kubeletv1.CredentialProviderResponse
+	decoder := json.NewDecoder(strings.NewReader(out))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&response); err != nil {
+		t.Fatal(err)
+	}
+	login, ok := response.Auth[registryHost]
+	if id, valid := w.cloud.AWS().ValidRegistryPassword(registryHost, login.Username, login.Password); !ok || !valid || id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" {
+		t.Errorf("the password is of %+v", id)
+	}
+	if response.APIVersion != "credentialprovider.kubelet.k8s.io/v1" || response.Kind != "CredentialProviderResponse" || response.CacheKeyType != kubeletv1.RegistryPluginCacheKeyType ||
+		response.CacheDuration == nil || response.CacheDuration.Duration != time.Hour {
+		t.Errorf("got %s %s by %s for %v", response.APIVersion, response.Kind, response.CacheKeyType, response.CacheDuration)
+	}
+}
+
+// What asks in vain is cancelled, and stops at once: a plugin must not outlive its caller's patience.
+func TestInterrupt(t *testing.T) {
+	w := newWorld(t)
+	hanging := make(chan struct{}, 1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		hanging <- struct{}{}
+		<-r.Context().Done()
+	})}
+	go server.Serve(listener) //nolint:errcheck // ends with ErrServerClosed
+	defer server.Close()      //nolint:errcheck // nothing is lost
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()}, w.inHand(t)...)...) //nolint:gosec // the test's own
+	var out strings.Builder
+	cmd.Env, cmd.Stdout = append(os.Environ(), w.env...), &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-hanging:
+	case <-ctx.Done():
+		t.Fatal("it never asked")
+	}
+	start := time.Now()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the code tells
+	if took := time.Since(start); took > 2*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted || out.Len() != 0 {
+		t.Errorf("after %s with %d: %q", took, cmd.ProcessState.ExitCode(), out.String())
+	}
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfigv1 "k8s.io/kubelet/config/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+const prodARN = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
+
+// newDocsWorld is what docs/wid.md takes for granted.
+func newDocsWorld(t *testing.T) *kubeWorld {
+	t.Helper()
+	cluster := kubetest.Start(t)
+	w := &kubeWorld{newWorld(t), cluster, "tenant-a", ""}
+	for _, obj := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", Annotations: annotations()}},
+	} {
+		if err := cluster.Client().Create(t.Context(), obj); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	w.cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
+	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{subjectOfApp}})
+	kubeconfig, err := os.ReadFile(cluster.Kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, filepath.Join(w.home, ".kube", "config"), string(kubeconfig))
+	w.env = append(w.env, "KUBECONFIG=")
+	return w
+}
+
+// eks is a real API server that asks the cloud who a bearer token belongs to, as EKS does.
+func (w *kubeWorld) eks(t *testing.T) {
+	t.Helper()
+	webhook := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var review authenticationv1.TokenReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		id, err := w.cloud.AWS().VerifyEKSToken(prodARN, review.Spec.Token)
+		review.Spec = authenticationv1.TokenReviewSpec{}
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil, User: authenticationv1.UserInfo{Username: id.RoleARN}}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(review) // the API server notices
+	}))
+	t.Cleanup(webhook.Close)
+	file := filepath.Join(w.home, "webhook.yaml")
+	w.write(t, file, kubeconfigOf(t, webhook.URL, nil, nil, nil, ""))
+	prod := kubetest.StartNew(t, kubetest.Flag{Name: "authentication-token-webhook-config-file", Value: file},
+		kubetest.Flag{Name: "authentication-token-webhook-version", Value: "v1"})
+	for _, obj := range []client.Object{
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role("tenant-a")}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "this-is-prod"}},
+	} {
+		if err := prod.Client().Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prod.Config().Host, CA: prod.Config().CAData})
+}
+
+// blocks returns the fenced blocks of the documentation by the heading that they are under.
+func blocks(t *testing.T) map[string]string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for section := range strings.SplitSeq(string(content), "\n## ") {
+		heading, _, _ := strings.Cut(section, "\n")
+		for _, match := range regexp.MustCompile("(?s)```[a-z]+\n(.*?)```").FindAllStringSubmatch(section, -1) {
+			found[heading] += match[1]
+		}
+	}
+	return found
+}
+
+// All that docs/wid.md tells people to do, word for word.
+func TestDocumentation(t *testing.T) {
+	w := newDocsWorld(t)
+	w.eks(t)
+	docs := blocks(t)
+	run := func(heading string) result {
+		r := w.exec(t, "", nil, "bash", "-euc", docs[heading])
+		if r.code != 0 || docs[heading] == "" {
+			t.Errorf("%s: %+v", heading, r)
+		}
+		delete(docs, heading)
+		return r
+	}
+	if r := run("A token"); !strings.Contains(r.stdout, "assumed-role/tenant-a/tenant-a.app") || !strings.Contains(r.stdout, `"WID_TOKEN": "eyJ`) {
+		t.Errorf("%+v", r)
+	}
+	if r := run("kubectl and client-go"); !strings.Contains(r.stdout, "this-is-prod") {
+		t.Errorf("%+v", r)
+	}
+	w.tryDocker(t, docs["docker, podman, go-containerregistry"], func() { run("docker, podman, go-containerregistry") })
+	if git, err := exec.LookPath("git"); err == nil {
+		w.gitServer(t, git, "my-repo")
+		run("git")
+		if r := w.exec(t, "", nil, git, "-C", "my-repo", "log", "--format=%s"); strings.TrimSpace(r.stdout) != "first" {
+			t.Errorf("cloned %+v", r)
+		}
+	}
+	delete(docs, "git")
+	w.tryProfile(t, docs["AWS SDKs and the aws command"])
+	delete(docs, "AWS SDKs and the aws command")
+	var kubelet kubeletconfigv1.CredentialProviderConfig
+	if err := yaml.UnmarshalStrict([]byte(docs["The kubelet"]), &kubelet); err != nil || len(kubelet.Providers) != 1 || kubelet.Providers[0].Args[0] != newKubeletName() {
+		t.Errorf("%+v, %v", kubelet, err)
+	}
+	delete(docs, "The kubelet")
+	if r := run("Manuals and completion"); !strings.Contains(r.stdout, "wid ") {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(filepath.Join(w.home, ".local/share/man/man1/wid.1")); err != nil {
+		t.Error(err)
+	}
+	if len(docs) != 0 {
+		t.Errorf("not tried: %q", docs)
+	}
+}
+
+func newKubeletName() string { return (&app{}).newKubeletProvider().Name() }
+
+// tryDocker pulls with the set-up. What it exports counts for the program that pulls.
+func (w *kubeWorld) tryDocker(t *testing.T, block string, setUp func()) {
+	t.Helper()
+	want := w.registryWithImage(t, "team/app")
+	setUp()
+	w.setenv(t)
+	t.Setenv("DOCKER_CONFIG", filepath.Join(w.home, ".docker"))
+	for _, export := range regexp.MustCompile(`(?m)^export (\w+)=(\S+)$`).FindAllStringSubmatch(block, -1) {
+		t.Setenv(export[1], export[2])
+	}
+	if got, err := w.pull(t, registryHost+"/team/app:v1"); err != nil || got != want {
+		t.Errorf("pulled %s, %v", got, err)
+	}
+	t.Setenv("WID_SERVICE_ACCOUNT", "")
+}
+
+func (w *kubeWorld) tryProfile(t *testing.T, block string) {
+	t.Helper()
+	file := filepath.Join(w.home, ".aws", "config")
+	w.write(t, file, block)
+	t.Setenv("AWS_CA_BUNDLE", "")
+	cfg, err := config.LoadDefaultConfig(t.Context(), config.WithSharedConfigFiles([]string{file}), config.WithSharedConfigProfile("tenant-a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := cfg.Credentials.Retrieve(t.Context())
+	if id, ok := w.cloud.AWS().Identity(keys.AccessKeyID); err != nil || !ok || id.SessionName != "tenant-a.app" {
+		t.Errorf("keys of %+v, %v", id, err)
+	}
+}
+
+// The exit codes that the documentation lists are those that the program has.
+func TestDocumentedExitCodes(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(content), "## Exit codes")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var codes []string
+	for _, match := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(table, -1) {
+		codes = append(codes, match[1])
+	}
+	if got := strings.Join(codes, " "); got != "0 1 2 10 11 12 13 130" {
+		t.Errorf("documented are %s", got)
+	}
+}

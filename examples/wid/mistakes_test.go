@@ -1,0 +1,235 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/plugin"
+)
+
+const (
+	kubeletRequest = `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest","image":"` + registryHost + `/app"`
+	gitGet         = "protocol=https\nhost=" + gitHost + "\npath=v1/repos/my-repo\n\n"
+)
+
+// Whatever goes wrong: the message says what to do, the code says what kind it is, and standard output holds nothing that a
+// caller could take for a credential.
+func TestMistakes(t *testing.T) {
+	w := newWorld(t)
+	inHand := w.inHand(t)
+	with := func(command string, more ...string) []string {
+		return slices.Concat(strings.Fields(command), inHand, more)
+	}
+	linked := filepath.Join(w.home, "linked")
+	if err := os.Symlink(t.TempDir(), linked); err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, filepath.Join(w.home, "open", "x"), "")
+	if err := os.Chmod(filepath.Join(w.home, "open"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, filepath.Join(w.home, "not-a-token"), "hello")
+	w.write(t, filepath.Join(w.home, "broken.yaml"), "{")
+	w.write(t, filepath.Join(w.home, "nobody.yaml"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, "x"))
+	execInfo := func(value string) []string { return []string{plugin.ExecInfoVariable + "=" + value} }
+	for name, tc := range map[string]struct {
+		args  []string
+		stdin string
+		env   []string
+		code  int
+		want  string // on standard error
+	}{
+		"no provider":        {args: with("token"), code: exitUsage, want: "--provider, one of: aws, azure, gcp, generic"},
+		"unknown provider":   {args: with("token --provider oracle"), code: exitMisconfigured, want: `no provider "oracle"`},
+		"unknown command":    {args: []string{"tokn"}, code: exitUsage, want: "unknown command"},
+		"unknown flag":       {args: []string{"token", "--secret"}, code: exitUsage, want: "wid token --help"},
+		"argument":           {args: with("token x"), code: exitUsage, want: "--help"},
+		"output":             {args: with("token --provider aws -o xml"), code: exitUsage, want: "table, json or env"},
+		"env not revealed":   {args: with("token --provider aws -o env"), code: exitUsage, want: "add --reveal"},
+		"environment":        {args: with("token --provider aws"), env: []string{"WID_TIMEOUT=soon"}, code: exitUsage, want: "WID_TIMEOUT"},
+		"no time":            {args: with("token --provider aws --timeout 0"), code: exitUsage, want: "--timeout"},
+		"annotation":         {args: with("token --provider aws --annotation x"), code: exitUsage, want: "key=value"},
+		"annotation twice":   {args: with("token --provider aws", inHand[0]), code: exitUsage, want: "given twice"},
+		"annotation alone":   {args: []string{"token", "--provider=aws", "--service-account=a/b", "--annotation=x=y"}, code: exitUsage, want: "ServiceAccount's own count"},
+		"token and cluster":  {args: with("token --provider aws --context x"), code: exitUsage, want: "no cluster is asked"},
+		"two tokens":         {args: with("token --provider aws --token-stdin"), code: exitUsage, want: "exclude each other"},
+		"two clusters":       {args: []string{"token", "--provider=aws", "--in-cluster", "--context=x"}, code: exitUsage, want: "--in-cluster excludes"},
+		"cluster, no name":   {args: []string{"token", "--provider=aws", "--kubeconfig=x"}, code: exitUsage, want: "--service-account namespace/name"},
+		"name":               {args: []string{"token", "--provider=aws", "--service-account=app"}, code: exitUsage, want: "namespace/name"},
+		"another name":       {args: with("token --provider aws --service-account tenant-b/app"), code: exitDenied, want: `"tenant-b/app"`},
+		"proxy":              {args: with("token --provider aws --proxy-url ftp://x"), code: exitMisconfigured, want: "proxy"},
+		"exchange nowhere":   {args: with("token --provider exchange"), code: exitUsage, want: "--exchange-endpoint"},
+		"no token file":      {args: []string{"token", "--provider=aws", "--token-file=/nonexistent"}, code: exitMisconfigured, want: "/nonexistent"},
+		"not UTF-8":          {args: with("token --provider aws --audience \xff"), code: exitUsage, want: "--audience is not UTF-8"},
+		"no token":           {args: []string{"token", "--provider=aws", "--token-file=not-a-token"}, code: exitMisconfigured, want: "not-a-token"},
+		"empty stdin":        {args: []string{"token", "--provider=aws", "--token-stdin"}, code: exitMisconfigured, want: "empty"},
+		"endless stdin":      {args: []string{"token", "--provider=aws", "--token-stdin"}, stdin: strings.Repeat("x", 1<<20), code: exitMisconfigured, want: "more than"},
+		"no cluster":         {args: []string{"token", "--provider=aws", "--service-account=a/b"}, code: exitMisconfigured, want: "pass --kubeconfig"},
+		"broken kubeconfig":  {args: []string{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=broken.yaml"}, code: exitMisconfigured, want: "pass --kubeconfig"},
+		"not in a pod":       {args: []string{"token", "--provider=aws", "--service-account=a/b", "--in-cluster"}, code: exitMisconfigured, want: "run in a pod"},
+		"nobody there":       {args: []string{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=nobody.yaml", "--region=eu-central-1"}, code: exitUnavailable, want: "refused"},
+		"linked cache":       {args: with("token --provider aws --cache-dir linked"), code: exitMisconfigured, want: "symbolic link"},
+		"open cache":         {args: with("token --provider aws --cache-dir open"), code: exitMisconfigured, want: "open to other users"},
+		"cache is a file":    {args: with("token --provider aws --cache-dir not-a-token"), code: exitMisconfigured, want: "--no-cache"},
+		"denied":             {args: with("token --provider aws --annotation " + aws.AudienceAnnotation + "=vault"), code: exitDenied, want: "audience"},
+		"no region":          {args: slices.Concat([]string{"token", "--provider=aws"}, inHand[:len(inHand)-1]), code: exitMisconfigured, want: "region"},
+		"process, provider":  {args: with("credential-process --provider gcp"), code: exitUsage, want: "AWS"},
+		"process, nobody":    {args: []string{"credential-process"}, code: exitUsage, want: "--service-account"},
+		"exec, not JSON":     {args: with("exec-credential --provider aws"), env: execInfo("{"), code: exitMisconfigured, want: plugin.ExecInfoVariable},
+		"exec, kind":         {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"Pod","apiVersion":"v1"}`), code: exitMisconfigured, want: `"Pod"`},
+		"exec, version":      {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v9"}`), code: exitMisconfigured, want: "v1beta1"},
+		"exec, insecure":     {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://x","insecure-skip-tls-verify":true}}}`), code: exitMisconfigured, want: "insecure-skip-tls-verify"},
+		"exec, recursion":    {args: []string{"exec-credential", "--provider=generic", "--service-account=a/b"}, env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`), code: exitUsage, want: "--in-cluster"},
+		"exec, no cluster":   {args: with("exec-credential --provider aws"), code: exitMisconfigured, want: "cluster"},
+		"exec, no CA":        {args: with("exec-credential --provider aws --cluster-ca-file /nonexistent"), code: exitMisconfigured, want: "PEM"},
+		"kubeconfig, stdin":  {args: []string{"kubeconfig", "--provider=aws", "--token-stdin"}, code: exitUsage, want: "--token-file"},
+		"kubeconfig, proxy":  {args: with("kubeconfig --provider=aws --proxy-url=http://u:hunter2@proxy"), code: exitUsage, want: "HTTPS_PROXY"},
+		"kubeconfig, cannot": {args: with("kubeconfig --provider exchange --exchange-endpoint https://x.example"), code: exitMisconfigured, want: "clusters"},
+		"git, nothing":       {args: with("git-credential get"), code: exitMisconfigured, want: "no repository"},
+		"git, not a line":    {args: with("git-credential get"), stdin: "hello\n", code: exitMisconfigured, want: "<key>=<value>"},
+		"git, http":          {args: with("git-credential get"), stdin: strings.Replace(gitGet, "https", "http", 1), code: exitMisconfigured, want: "no credential"},
+		"git, not ours":      {args: with("git-credential get"), stdin: "protocol=https\nhost=github.com\npath=a/b\n", code: exitMisconfigured, want: "github.com"},
+		"git, look-alike":    {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+".evil.example", 1), code: exitMisconfigured, want: "evil.example"},
+		"git, user in host":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: exitMisconfigured, want: "not those of a URL"},
+		"git, no path":       {args: with("git-credential get"), stdin: strings.Replace(gitGet, "path=v1/repos/my-repo\n", "", 1), code: exitMisconfigured, want: "useHttpPath true"},
+		"git, not theirs":    {args: with("git-credential get --provider gcp"), stdin: gitGet, code: exitMisconfigured, want: "Secure Source Manager"},
+		"git, token-stdin":   {args: []string{"git-credential", "get", "--token-stdin"}, stdin: gitGet, code: exitUsage, want: "--token-file"},
+		"kubelet, nothing":   {args: []string{"kubelet-credential-provider"}, code: exitMisconfigured, want: "no request"},
+		"kubelet, not JSON":  {args: []string{"kubelet-credential-provider"}, stdin: "{", code: exitMisconfigured, want: "in JSON"},
+		"kubelet, kind":      {args: []string{"kubelet-credential-provider"}, stdin: `{"kind":"Pod"}`, code: exitMisconfigured, want: `"Pod"`},
+		"kubelet, version":   {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, "/v1", "/v1alpha1", 1) + "}", code: exitMisconfigured, want: "CredentialProviderConfig"},
+		"kubelet, no image":  {args: []string{"kubelet-credential-provider"}, stdin: `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest"}`, code: exitMisconfigured, want: "no image"},
+		"kubelet, no token":  {args: []string{"kubelet-credential-provider"}, stdin: kubeletRequest + "}", code: exitMisconfigured, want: "--node-identity"},
+		"kubelet, bad token": {args: []string{"kubelet-credential-provider"}, stdin: kubeletRequest + `,"serviceAccountToken":"x"}`, code: exitMisconfigured, want: "JWT"},
+		"kubelet, not ours":  {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, registryHost, "ghcr.io", 1) + "}", code: exitMisconfigured, want: "ghcr.io"},
+		"kubelet, identity":  {args: []string{"kubelet-credential-provider", "--service-account=a/b"}, stdin: kubeletRequest + "}", code: exitUsage, want: "kubelet says"},
+		"version":            {args: []string{"version", "-o", "xml"}, code: exitUsage, want: "text or json"},
+		"man":                {args: []string{"man"}, code: exitUsage, want: "--help"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := w.exec(t, tc.stdin, tc.env, "wid", tc.args...)
+			if r.code != tc.code || !strings.Contains(r.stderr, tc.want) || r.stdout != "" {
+				t.Errorf("got %+v, want code %d and %s", r, tc.code, tc.want)
+			}
+			if strings.Contains(r.stderr, "eyJ") || strings.Contains(r.stderr, "panic") {
+				t.Errorf("the message holds a token, or there was none: %s", r.stderr)
+			}
+		})
+	}
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+// A standard input that stays open and silent ends with the time-out; one that is closed is empty.
+func TestSilentStandardInput(t *testing.T) {
+	w := newWorld(t)
+	for _, args := range []string{"kubelet-credential-provider", "git-credential get", "token --provider=aws --token-stdin"} {
+		silent, open, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), filepath.Join(w.home, "bin", "wid"), append(strings.Fields(args), "--timeout=100ms")...) //nolint:gosec // the test's own
+		cmd.Env, cmd.Stdin = append(os.Environ(), w.env...), silent
+		out, err := cmd.Output()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitMisconfigured || len(out) != 0 || !strings.Contains(string(exit.Stderr), "does not end") {
+			t.Errorf("%s: %v, %q", args, err, out)
+		}
+		_, _ = silent.Close(), open.Close()
+		if r := w.exec(t, "", nil, "bash", "-c", "wid "+args+" <&-"); r.code != exitMisconfigured || r.stdout != "" {
+			t.Errorf("%s, closed: %+v", args, r)
+		}
+	}
+}
+
+// docker shows what a helper prints to standard output, so that is where its message is too.
+func TestDockerMistakes(t *testing.T) {
+	w := newWorld(t)
+	inHand := w.inHand(t)
+	for name, tc := range map[string]struct {
+		args  []string
+		stdin string
+		code  int
+		want  string
+	}{
+		"nothing":     {args: []string{"get"}, code: exitMisconfigured, want: "no registry"},
+		"no host":     {args: []string{"get"}, stdin: "oci://x y", code: exitMisconfigured, want: "artifact repository"},
+		"not ours":    {args: []string{"get"}, stdin: "ghcr.io", code: exitMisconfigured, want: "ghcr.io"},
+		"other cloud": {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", code: exitMisconfigured, want: "azurecr.cn"},
+		"user info":   {args: []string{"get"}, stdin: registryHost + "@evil.example", code: exitMisconfigured, want: "artifact repository"},
+		"action":      {args: []string{"login"}, code: exitUsage, want: "get, store, erase and list"},
+		"token-stdin": {args: []string{"get", "--token-stdin"}, stdin: registryHost, code: exitUsage, want: "--token-file"},
+		"no provider": {args: append([]string{"get", "--provider=gcp"}, inHand...), stdin: registryHost, code: exitMisconfigured, want: "registry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := w.wid(t, tc.stdin, append([]string{"docker-credential"}, tc.args...)...)
+			message := strings.TrimPrefix(r.stderr, "wid: ")
+			if r.code != tc.code || !strings.Contains(message, tc.want) {
+				t.Errorf("got %+v", r)
+			}
+			if name == "not ours" && r.stdout != plugin.DockerNotFound+"\n" || name != "not ours" && r.stdout != "wid: "+message {
+				t.Errorf("standard output is %q", r.stdout)
+			}
+		})
+	}
+}
+
+// What stands in the cache is used only if it is whole and nobody else's.
+func TestDamagedCache(t *testing.T) {
+	w := newWorld(t)
+	args := append([]string{"credential-process", "--cache-dir=kept"}, w.inHand(t)...)
+	first := w.mustWid(t, "", args...)
+	files, err := filepath.Glob(filepath.Join(w.home, "kept", "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	content, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(w.home, "kept")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v", info, err)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	w.write(t, files[0], string(content[:len(content)/2]))
+	if second := w.mustWid(t, "", args...); second == first || w.mints() != 2 {
+		t.Errorf("half a file served: %d exchanges", w.mints())
+	}
+	if err := os.Chmod(files[0], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.wid(t, "", args...); r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "open to other users") {
+		t.Errorf("%+v", r)
+	}
+	w.mustWid(t, "", append(args, "--no-cache")...)
+}
+
+// Secrets are in the cache and nowhere else in the home directory.
+func TestNothingElseIsWritten(t *testing.T) {
+	w := newWorld(t)
+	out := w.mustWid(t, "", append([]string{"token", "--provider=aws", "-o=env", "--reveal"}, w.inHand(t)...)...)
+	_, rest, _ := strings.Cut(out, "AWS_SECRET_ACCESS_KEY='")
+	secret, _, _ := strings.Cut(rest, "'")
+	err := filepath.WalkDir(w.home, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || strings.HasPrefix(path, filepath.Join(w.home, ".cache", "workloadid")) {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if strings.Contains(string(content), secret) {
+			t.Errorf("%s holds the secret", path)
+		}
+		return err
+	})
+	if err != nil || len(secret) < 20 {
+		t.Errorf("%v, a secret of %d characters", err, len(secret))
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/plugin"
+)
+
+// clusterKey says which cluster a ServiceAccount was read from and as whom: another user's rights may be fewer.
+type clusterKey struct {
+	Host, Path, ServerName string
+	CAFile, CAData         string
+	User                   string
+	TokenFile, CertFile    string
+	Impersonate            rest.ImpersonationConfig
+	// Secret is the hash of what the kubeconfig itself holds as credentials.
+	Secret []byte
+	Exec   *clientcmdapi.ExecConfig
+	Plugin *clientcmdapi.AuthProviderConfig
+}
+
+func newClusterKey(c *rest.Config) *clusterKey {
+	k := &clusterKey{Host: c.Host, Path: c.APIPath, ServerName: c.ServerName, CAFile: c.CAFile, CAData: string(c.CAData),
+		User: c.Username, Impersonate: c.Impersonate, TokenFile: c.BearerTokenFile, CertFile: c.CertFile,
+		Exec: c.ExecProvider, Plugin: c.AuthProvider}
+	secret := c.Password + "\n" + string(c.CertData) + "\n"
+	if c.BearerTokenFile == "" {
+		secret += c.BearerToken // that of a file changes every hour and stays the same user's
+	}
+	k.Secret = sum(secret)
+	return k
+}
+
+// fromCluster reads the ServiceAccount. If that fails, the library is left to tell why: it tries with the same answer.
+func (id *identity) fromCluster(ctx context.Context) (*source, error) {
+	key, err := parseServiceAccount(id.serviceAccount)
+	if err != nil {
+		return nil, err
+	}
+	config, err := id.clusterConfig()
+	if err != nil {
+		return nil, err
+	}
+	kube, err := newKubeClient(config)
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	read := &pinned{Client: kube}
+	read.err = kube.Get(ctx, key, &read.sa)
+	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, serviceAccount: &read.sa}
+	if read.err == nil {
+		s.key = &sourceKey{Namespace: key.Namespace, Name: key.Name, UID: string(read.sa.UID),
+			Annotations: read.sa.Annotations, Cluster: newClusterKey(config)}
+	}
+	return s, nil
+}
+
+// pinned is a client that has read one ServiceAccount: what is minted is for what the key of the cache says.
+type pinned struct {
+	client.Client
+	sa  corev1.ServiceAccount
+	err error
+}
+
+func (p *pinned) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	sa, ok := obj.(*corev1.ServiceAccount)
+	if !ok {
+		return p.Client.Get(ctx, key, obj, opts...)
+	}
+	if p.err == nil {
+		p.sa.DeepCopyInto(sa)
+	}
+	return p.err
+}
+
+// clusterConfig finds the cluster of the ServiceAccount.
+func (id *identity) clusterConfig() (*rest.Config, error) {
+	if id.inCluster {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, noCluster(err)
+		}
+		return config, nil
+	}
+	if os.Getenv(plugin.ExecInfoVariable) != "" && id.kubeconfig == "" {
+		// The kubeconfig of the environment may be the very one that has called this program.
+		return nil, usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: --kubeconfig or --in-cluster")
+	}
+	config, err := id.loadKubeconfig().ClientConfig()
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	return config, nil
+}
+
+func (id *identity) loadKubeconfig() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = id.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: id.kubeContext}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+}
+
+// noCluster explains why there is no cluster to ask.
+func noCluster(err error) error {
+	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
+		Message: "the ServiceAccount's cluster cannot be found: " + oneLine(err.Error()),
+		Remedy:  "pass --kubeconfig and --context, set KUBECONFIG, or run in a pod"}
+}
+
+// newKubeClient returns a client that knows the few kinds that are needed, so that it asks the API server for nothing else.
+func newKubeClient(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authenticationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	config = rest.CopyConfig(config)
+	config.UserAgent = "wid"
+	return client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
+}
+
+// podClient is a client of the cluster that this program runs in.
+func (id *identity) podClient() (client.Client, error) {
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, err
+	}
+	return newKubeClient(config)
+}
+
+// clusterArgs returns flags that mean the same cluster wherever they are used.
+func (id *identity) clusterArgs() ([]string, error) {
+	if id.serviceAccount == "" || id.hasToken() {
+		return nil, nil
+	}
+	config := id.loadKubeconfig()
+	raw, err := config.RawConfig()
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	if id.inCluster || len(raw.Contexts) == 0 {
+		return []string{"--in-cluster"}, nil
+	}
+	path, err := id.kubeconfigPath()
+	if err != nil {
+		return nil, err
+	}
+	current := raw.CurrentContext
+	if id.kubeContext != "" {
+		current = id.kubeContext
+	}
+	return []string{"--kubeconfig=" + path, "--context=" + current}, nil
+}
+
+// kubeconfigPath is the one file that the kubeconfig comes from.
+func (id *identity) kubeconfigPath() (string, error) {
+	path := id.kubeconfig
+	if path == "" {
+		files := filepath.SplitList(os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+		switch len(files) {
+		case 0:
+			path = clientcmd.RecommendedHomeFile
+		case 1:
+			path = files[0]
+		default:
+			return "", usagef("KUBECONFIG names %d files: pass --kubeconfig with the one of the ServiceAccount's cluster", len(files))
+		}
+	}
+	return filepath.Abs(path)
+}

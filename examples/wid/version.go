@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// version is what the build has recorded.
+type version struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Time     string `json:"time,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func buildVersion() version {
+	v := version{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Version = info.Main.Version
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.time":
+			v.Time = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+func (v version) String() string {
+	s := "wid " + v.Version
+	if v.Commit != "" {
+		s += fmt.Sprintf(" (commit %.12s of %s)", v.Commit, v.Time)
+	}
+	if v.Modified {
+		s += ", modified"
+	}
+	return s + ", " + v.Go + ", " + v.Platform
+}
+
+func newVersion() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print what this program was built from",
+		Example: "  wid version -o json",
+		Args:    exactly(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch v := buildVersion(); output {
+			case "text":
+				return say(cmd, "%s", v)
+			case "json":
+				content, err := json.Marshal(v)
+				if err != nil {
+					return err
+				}
+				return say(cmd, "%s", content)
+			}
+			return usagef("--output is text or json, not %.100q", output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func newMan(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:     "man <directory>",
+		Short:   "Write manual pages, one for each command",
+		Example: "  wid man ~/.local/share/man/man1 && man wid-token",
+		Args:    exactly(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manuals
+				return err
+			}
+			root.DisableAutoGenTag = true // the pages do not change from day to day
+			header := &doc.GenManHeader{Title: "WID", Section: "1", Source: buildVersion().Version, Manual: "workloadid"}
+			return doc.GenManTree(root, header, args[0])
+		},
+	}
+}

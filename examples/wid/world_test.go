@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+// beWid has the test binary behave as wid: the other programs in these tests call it as their plugin, under the names that it
+// has in world.bin.
+const beWid = "WID_TEST_BE_WID"
+
+func init() {
+	if os.Getenv(beWid) != "" {
+		main()
+	}
+}
+
+const (
+	account      = "123456789012"
+	registryHost = account + ".dkr.ecr.eu-central-1.amazonaws.com"
+	gitHost      = "git-codecommit.eu-central-1.amazonaws.com"
+	azureTenant  = "72f988bf-86f1-41af-91ab-2d7cd011db47"
+	azureClient  = "11111111-2222-4333-8444-555555555555"
+	gcpProvider  = "projects/123456789012/locations/global/workloadIdentityPools/clusters/providers/east"
+	subjectOfApp = "system:serviceaccount:tenant-a:app"
+)
+
+func role(name string) string { return "arn:aws:iam::" + account + ":role/" + name }
+
+// world is a cloud, the programs, and a person's home directory.
+type world struct {
+	cloud  *authtest.Cloud
+	issuer *authtest.Issuer
+	home   string
+	env    []string
+}
+
+// sharedIssuer has one key for all tests: making one takes longer than most of them.
+var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	issuer, err := sharedIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	w := &world{cloud: cloud, issuer: issuer, home: t.TempDir()}
+	w.trust(issuer.URL(), issuer.HTTPClient())
+	proxy, err := cloud.ProxyEnv(w.home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(w.home, "bin")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, filepath.Join(bin, "wid")); err != nil {
+		t.Fatal(err)
+	}
+	w.env = append(proxy, beWid+"=1", "HOME="+w.home, "XDG_CACHE_HOME=", "XDG_CONFIG_HOME=", "KUBECONFIG=/nonexistent",
+		"AWS_REGION=", "AWS_EC2_METADATA_DISABLED=true", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+		"GORACE=atexit_sleep_ms=0", // otherwise each process waits for a second at its end
+		"PATH="+bin+":"+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+	return w
+}
+
+// trust has all clouds trust an issuer.
+func (w *world) trust(issuer string, fetch *http.Client) {
+	w.cloud.AWS().AddOIDCProvider(account, issuer, fetch, aws.DefaultAudience)
+	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: issuer, Subjects: []string{subjectOfApp}})
+	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, authtest.FederatedCredential{Issuer: issuer, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch})
+	w.cloud.OAuth().AddIssuer(issuer, fetch, w.cloud.OAuth().TokenEndpoint())
+	w.cloud.OAuth().AddGrant(authtest.OAuthGrant{Issuer: issuer, Subjects: []string{subjectOfApp}})
+}
+
+func (w *world) trustOfApp() authtest.Trust {
+	return authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{subjectOfApp}}
+}
+
+// annotations are those of the ServiceAccount app for all clouds.
+func annotations() map[string]string {
+	return map[string]string{
+		aws.RoleARNAnnotation:                  role("tenant-a"),
+		azure.ClientIDAnnotation:               azureClient,
+		azure.TenantIDAnnotation:               azureTenant,
+		gcp.WorkloadIdentityProviderAnnotation: gcpProvider,
+	}
+}
+
+func annotationFlags() (flags []string) {
+	for key, value := range annotations() {
+		flags = append(flags, "--annotation="+key+"="+value)
+	}
+	slices.Sort(flags)
+	return flags
+}
+
+// jwt is a token of the ServiceAccount app.
+func (w *world) jwt(t testing.TB, audience string) string {
+	t.Helper()
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "0b7c4a4e-0000-4000-8000-000000000001"}}
+	token, err := w.issuer.Sign(w.issuer.Claims(sa, []string{audience}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// tokenFile is the flag for a file with that.
+func (w *world) tokenFile(t testing.TB, audience string) string {
+	t.Helper()
+	file := filepath.Join(w.home, strings.NewReplacer("/", "-", ":", "-").Replace(audience)+".jwt")
+	w.write(t, file, w.jwt(t, audience))
+	return "--token-file=" + file
+}
+
+// inHand are the flags of a caller that holds a token for AWS.
+func (w *world) inHand(t testing.TB) []string {
+	t.Helper()
+	return append(annotationFlags(), w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1")
+}
+
+func (w *world) write(t testing.TB, file, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setenv has this process reach the cloud's plugins as the other programs do.
+func (w *world) setenv(t *testing.T) {
+	t.Helper()
+	for _, entry := range w.env {
+		name, value, _ := strings.Cut(entry, "=")
+		t.Setenv(name, value)
+	}
+}
+
+// result is what a program has left behind.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// exec runs a program. Later variables win.
+func (w *world) exec(t testing.TB, stdin string, env []string, name string, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), name, args...) //nolint:gosec // programs of the test's own
+	if path, ok := w.bin(name); ok {
+		cmd.Path, cmd.Err = path, nil
+	}
+	cmd.Env = slices.Concat(os.Environ(), w.env, env)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = w.home, strings.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// bin finds the programs that the world has itself.
+func (w *world) bin(name string) (string, bool) {
+	path := filepath.Join(w.home, "bin", name)
+	_, err := os.Lstat(path)
+	return path, err == nil && filepath.Base(name) == name
+}
+
+func (w *world) wid(t testing.TB, stdin string, args ...string) result {
+	t.Helper()
+	return w.exec(t, stdin, nil, "wid", args...)
+}
+
+// mustWid is for calls that work and say nothing on standard error.
+func (w *world) mustWid(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	r := w.wid(t, stdin, args...)
+	if r.code != 0 || r.stderr != "" {
+		t.Fatalf("wid %s ends with %d:\n%s%s", strings.Join(args, " "), r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// mints counts the exchanges at AWS STS.
+func (w *world) mints() int { return w.cloud.Calls("sts", "AssumeRoleWithWebIdentity") }

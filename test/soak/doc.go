@@ -1,0 +1,20 @@
+// Package soak puts a whole installation under load while its surroundings fail: thousands of tenants on three clouds, a
+// real API server as their issuer, the callers of a controller, and one token cache. It is a test:
+//
+//	make soak                  # five minutes
+//	make soak SOAKTIME=40s     # the same phases, shorter
+//
+// What it asserts, on every one of a million calls:
+//
+//   - No credential of one tenant ever reaches another: the fake cloud says whose each credential is. Nor does one of an
+//     earlier life of the same ServiceAccount, or of the identity that its annotation named before.
+//   - No expired credential is served.
+//   - No good tenant fails while the cache has a valid credential for it, whatever is down, and none fails without a fault.
+//     While one cloud hangs, the tenants of the others notice nothing.
+//   - No key is exchanged twice at once, or before it is due, or before its back-off is over; the sum of exchanges and of
+//     the requests that they cost stays within what these rules allow.
+//   - Afterwards the cache drains by itself; goroutines and memory return to what they were.
+//
+// What it cannot do is set the clock of its own process; package cache tests that with a clock of its own. The faults are
+// those of authtest; connections are cut for real, and so is the API server.
+package soak

@@ -1,0 +1,60 @@
+package soak
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+var (
+	soakTime    = flag.Duration("soak.time", 40*time.Second, "how long the load lasts")
+	soakTenants = flag.Int("soak.tenants", 2000, "number of ServiceAccounts")
+	soakRate    = flag.Int("soak.rate", 4000, "calls a second")
+	soakOnly    = flag.String("soak.only", "", "of the phases between the warm-up and the calm one, play only that of this name")
+	soakSeed    = flag.Uint64("soak.seed", rand.Uint64(), "of what happens to the tenants")
+)
+
+func TestSoak(t *testing.T) {
+	// Watches complain while the API server is down, and servers when connections are cut, as they should.
+	log.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
+	limit := time.AfterFunc(2**soakTime+10*time.Minute, func() { panic("the soak does not end") })
+	defer limit.Stop()
+	before := takeStock()
+	var kept any
+	t.Run("load", func(t *testing.T) {
+		w := newWorld(t)
+		kept = w.lasting()
+		w.run(t)
+	})
+	before.compare(t)
+	if kept == nil {
+		t.Error("there was no load")
+	}
+}
+
+// run is the load from its start to its end.
+func (w *world) run(t *testing.T) {
+	w.warm(t)
+	w.phases[0].end()
+	end := w.startLoad(t)
+	for _, p := range w.phases[1:] {
+		w.enter(p)
+		p.play(t, w)
+		p.end()
+	}
+	end()
+	w.settle(t)
+	fmt.Println(w.report())
+	w.checkBudget(t)
+	w.violations.report(t)
+}

@@ -1,0 +1,181 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// provider is what all providers of clouds are.
+type provider interface {
+	auth.ArtifactRegistryCredentialsProvider
+	auth.OptionsValidator
+	auth.CacheKeyContributor
+}
+
+// metered watches the exchanges of a provider.
+type metered struct {
+	provider
+	world *world
+	side  *side
+}
+
+func (w *world) metered(s *side, p provider) *side {
+	s.provider = &metered{provider: p, world: w, side: s}
+	return s
+}
+
+func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa corev1.ServiceAccount,
+	opts *auth.Options) (auth.Token, error) {
+	t := m.world.byKey[client.ObjectKeyFromObject(&sa)]
+	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
+	return t.exchange(m.world, p, t.variantOf(sa.Annotations) >= 0, func() (auth.Token, error) {
+		return m.provider.NewTokenForServiceAccount(ctx, jwt, sa, opts)
+	})
+}
+
+func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input string, access auth.Token, opts *auth.Options,
+) (*auth.ArtifactRegistryCredentials, error) {
+	t := m.world.byKey[*opts.ServiceAccount]
+	from, _ := t.origin(access)
+	p := purpose{uid: from.uid, identity: from.identity, kind: registryKind}
+	token, err := t.exchange(m.world, p, true, func() (auth.Token, error) {
+		return m.provider.NewArtifactRegistryCredentials(ctx, input, access, opts)
+	})
+	credentials, _ := token.(*auth.ArtifactRegistryCredentials)
+	return credentials, err
+}
+
+func accessKind(scopes []string) string { return "access " + strings.Join(scopes, " ") }
+
+// minted is a credential that an exchange gave.
+type minted struct {
+	purpose
+	token auth.Token
+	at    time.Time
+}
+
+// keepMinted is how many credentials are remembered of a tenant. The cache can hold fewer.
+const keepMinted = 24
+
+// origin returns which exchange a credential comes from.
+func (t *tenant) origin(token auth.Token) (minted, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range t.minted {
+		if m.token == token {
+			return m, true
+		}
+	}
+	return minted{}, false
+}
+
+// record is what is known of a purpose's exchanges.
+type record struct {
+	flying    bool
+	succeeded time.Time     // the last time
+	life      time.Duration // in the cache, of what that gave
+	failed    time.Time     // the last time, zero after a success
+	failures  int           // in a row
+}
+
+// due is when the cache may exchange again, by its documented rules: at 75 % of the life at the earliest, after a failure
+// when the back-off, one second doubling to thirty with 10 % of jitter, is over.
+func (r *record) due() time.Time {
+	if r.failures > 0 {
+		backoff := min(30*time.Second, time.Second<<min(r.failures-1, 10))
+		return r.failed.Add(backoff * 9 / 10)
+	}
+	return r.succeeded.Add(r.life * 3 / 4)
+}
+
+func (r *record) known() bool { return !r.succeeded.IsZero() || r.failures > 0 }
+
+// hard is until when the cache has to serve what the last success gave.
+func (r *record) hard() time.Time { return r.succeeded.Add(r.life) }
+
+func (t *tenant) record(p purpose) *record {
+	r := t.records[p]
+	if r == nil {
+		r = &record{}
+		t.records[p] = r
+	}
+	return r
+}
+
+// exchange makes one and checks that it was time for it.
+func (t *tenant) exchange(w *world, p purpose, own bool, mint func() (auth.Token, error)) (auth.Token, error) {
+	start := time.Now()
+	stats := w.phase().of(t.side)
+	stats.exchanges.Add(1)
+	t.mu.Lock()
+	r := t.record(p)
+	before, due := *r, r.due()
+	r.flying = true
+	t.mu.Unlock()
+	switch {
+	case before.flying:
+		w.violations.add("two exchanges at once", "%s %+v", t.key, p)
+	case before.known() && start.Before(due):
+		w.violations.add("exchange before it is due", "%s %+v: %s early after %d failures, life %s", t.key, p,
+			due.Sub(start), before.failures, before.life)
+	}
+	token, err := mint()
+	end := time.Now()
+
+	t.mu.Lock()
+	r.flying = false
+	if err == nil {
+		*r = record{succeeded: end, life: w.lifeInCache(token.GetDuration())}
+		t.minted = append(t.minted, minted{p, token, end})
+		t.minted = t.minted[max(0, len(t.minted)-keepMinted):]
+	} else {
+		r.failed, r.failures = end, r.failures+1
+		if permanent(err) {
+			r.succeeded = time.Time{} // the cache has dropped it
+		}
+	}
+	t.mu.Unlock()
+	if err != nil {
+		stats.failedExchanges.Add(1)
+		if own && !t.touchedSince(start.Add(-settling)) {
+			w.checkExchange(t, p, start, end, err)
+		}
+	}
+	return token, err
+}
+
+// checkExchange is for one that failed although nobody has changed the tenant.
+func (w *world) checkExchange(t *tenant, p purpose, start, end time.Time, err error) {
+	switch {
+	case !w.faulty(t.side, p.kind, start, end):
+		w.violations.add("exchange failed without a fault", "%s %+v: %v", t.key, p, err)
+	case permanent(err) && (p.kind != registryKind || !w.faulty(nil, ahead, start, end)):
+		w.violations.add("good tenant is refused because of a fault", "%s %+v: %v", t.key, p, err)
+	}
+}
+
+func permanent(err error) bool {
+	var known *auth.Error
+	return errors.As(err, &known) && known.Permanent()
+}
+
+// lifeInCache is how long the cache keeps a credential, by its documented rules.
+func (w *world) lifeInCache(life time.Duration) time.Duration {
+	return min(life-min(30*time.Second, life/10), w.maxDuration)
+}
+
+// reasonOf is the label of a failure in the table.
+func reasonOf(err error) string {
+	var known *auth.Error
+	if errors.As(err, &known) {
+		return known.Result()
+	}
+	return "other"
+}

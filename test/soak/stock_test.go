@@ -1,0 +1,68 @@
+package soak
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// stock is what a process has.
+type stock struct {
+	goroutines goleak.Option
+	heap       uint64
+}
+
+func takeStock() stock { return stock{goroutines: goleak.IgnoreCurrent(), heap: heap()} }
+
+func heap() uint64 {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC() // finalizers free more
+	}
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// maxLeft is the memory that may be left: what packages make once and keep, such as schemes.
+const maxLeft = 16 << 20
+
+// compare fails if goroutines or memory are left.
+func (s stock) compare(t *testing.T) {
+	t.Helper()
+	var err error
+	for over := time.Now().Add(20 * time.Second); time.Now().Before(over); {
+		if err = goleak.Find(s.goroutines); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	left := int64(heap()) - int64(s.heap)
+	t.Logf("%.1f MiB of memory are left", float64(left)/(1<<20))
+	if left > maxLeft {
+		t.Errorf("%d bytes of memory are left", left)
+	}
+}
+
+// drainTime is until when the cache is rid of what has expired, a minute by its own words.
+const drainTime = time.Minute
+
+// settle waits until the cache is empty without anybody's doing.
+func (w *world) settle(t *testing.T) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	start := time.Now()
+	for over := start.Add(w.maxDuration + drainTime); ; <-tick.C {
+		switch s := w.tokens.Stats(); {
+		case s.Items == 0 && s.Flights == 0 && s.Waiting == 0:
+			t.Logf("the cache was empty %s after the last call", time.Since(start).Round(time.Second))
+			return
+		case time.Now().After(over):
+			t.Errorf("the cache still holds %+v", s)
+			return
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package soak
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+// world is everything that the load runs in.
+type world struct {
+	cluster      *kubetest.Cluster
+	issuer       string
+	issuerClient *http.Client
+	cloud        *authtest.Cloud
+	httpClient   *http.Client // to the cloud
+	connections  connections
+
+	admin    client.Client
+	reading  client.Client // of the controller, which asks the API server each time
+	informed client.Client // of the controller, with its informer
+	tokens   *cache.TokenCache
+	observer *observer
+
+	maxDuration time.Duration
+	allSides    []*side
+	tenants     []*tenant
+	byKey       map[client.ObjectKey]*tenant
+	byName      map[string]*tenant // by the names of their identities in the cloud
+
+	phases     []*phase
+	current    atomic.Pointer[phase]
+	changes    atomic.Int64
+	presented  atomic.Int64
+	heldBack   atomic.Int64 // calls that were not made because too many waited
+	leftLate   atomic.Int64 // the longest time that a caller who gave up had to wait for it, in nanoseconds
+	violations violations
+	stalls     stalls
+
+	mu      sync.Mutex
+	windows []*window
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{observer: &observer{}, cluster: kubetest.StartNew(t, kubetest.Flag{Name: "audit-log-path", Value: "/dev/null"})}
+	w.issuer, w.issuerClient = w.cluster.IssuerURL(), w.cluster.IssuerClient(t)
+	t.Cleanup(w.issuerClient.CloseIdleConnections)
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	w.cloud = cloud
+	w.httpClient = w.newHTTPClient(t)
+
+	// Long enough for two thousand tenants on two cores, short enough for several renewals in each phase.
+	w.maxDuration = min(30*time.Second, max(20*time.Second, *soakTime/10))
+	w.tokens, err = cache.NewTokenCache(10**soakTenants, cache.WithMaxDuration(w.maxDuration), cache.WithObserver(w.observer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.tokens.Close)
+	w.startClients(t)
+	w.allSides = w.sides()
+	w.newTenants(w.allSides, *soakTenants)
+	w.createAll(t)
+	w.plan(*soakTime)
+	w.enter(w.phases[0])
+	return w
+}
+
+// lasting is what a controller keeps for as long as it runs, and what the load must leave nothing in.
+func (w *world) lasting() any {
+	var kept []any
+	for _, s := range w.allSides {
+		kept = append(kept, s.provider.provider)
+	}
+	return append(kept, w.tokens)
+}
+
+// newHTTPClient is like Cloud.Client, with connections that can be cut.
+func (w *world) newHTTPClient(t *testing.T) *http.Client {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(w.cloud.CA()) {
+		t.Fatal("the cloud has no certificate authority")
+	}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := w.cloud.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return w.connections.add(conn), nil
+		},
+		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 256,
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// startClients makes the controller's clients: it may read ServiceAccounts and ask for their tokens.
+func (w *world) startClients(t *testing.T) {
+	w.admin = newClient(t, w.cluster.Config(), client.Options{})
+	config := w.cluster.User(t, "soak-controller", "",
+		rule("serviceaccounts", "get", "list", "watch"), rule("serviceaccounts/token", "create"))
+	w.reading = newClient(t, config, client.Options{})
+	hc := httpClientFor(t, config)
+	informers, err := crcache.New(config, crcache.Options{HTTPClient: hc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = informers.Start(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	w.informed = newClient(t, config, client.Options{Cache: &client.CacheOptions{Reader: informers}})
+	if _, err := informers.GetInformer(t.Context(), &corev1.ServiceAccount{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rule(resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: verbs}
+}
+
+func newClient(t *testing.T, config *rest.Config, options client.Options) client.Client {
+	options.HTTPClient = httpClientFor(t, config)
+	c, err := client.New(config, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func httpClientFor(t *testing.T, config *rest.Config) *http.Client {
+	config.QPS = -1
+	hc, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(hc.Transport) })
+	return hc
+}
+
+// createAll creates the tenants. Every fiftieth begins as a thief, with the annotation of another one.
+func (w *world) createAll(t *testing.T) {
+	start := time.Now()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(16)
+	for i := 0; i < len(w.tenants); i += perNamespace {
+		group.Go(func() error {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.tenants[i].key.Namespace}}
+			if err := w.admin.Create(ctx, ns); err != nil {
+				return err
+			}
+			for _, one := range w.tenants[i:min(i+perNamespace, len(w.tenants))] {
+				who := one
+				if one.n%50 == 49 {
+					who = w.tenants[one.n-3] // of the same cloud
+				}
+				if err := w.admin.Create(ctx, one.serviceAccount(one.side.annotations(who, 0))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitInformer(t)
+	t.Logf("%d tenants in %s, seed %d", len(w.tenants), time.Since(start).Round(time.Millisecond), *soakSeed)
+}
+
+func (w *world) awaitInformer(t *testing.T) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for _, one := range w.tenants {
+		for {
+			err := w.informed.Get(t.Context(), one.key, &corev1.ServiceAccount{})
+			if err == nil {
+				break
+			}
+			if !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			<-tick.C
+		}
+	}
+}
+
+// connections are those to the cloud.
+type connections struct {
+	mu   sync.Mutex
+	open map[*connection]bool
+}
+
+type connection struct {
+	net.Conn
+	of *connections
+}
+
+func (c *connections) add(conn net.Conn) net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		c.open = map[*connection]bool{}
+	}
+	added := &connection{conn, c}
+	c.open[added] = true
+	return added
+}
+
+func (c *connection) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// cut closes all of them, in the middle of whatever is sent.
+func (c *connections) cut() int {
+	c.mu.Lock()
+	var all []net.Conn
+	for conn := range c.open {
+		all = append(all, conn.Conn)
+	}
+	c.mu.Unlock()
+	for _, conn := range all {
+		_ = conn.Close() // that is the point
+	}
+	return len(all)
+}
+
+// observer counts what only the cache can tell.
+type observer struct {
+	hits, misses, refused, evicted atomic.Int64
+	refreshes                      sync.Map // *atomic.Int64 by result
+}
+
+func (*observer) Attach(func() cache.Stats) {}
+
+func (o *observer) Request(_ cache.InvolvedObject, hit, ok bool) {
+	switch {
+	case hit:
+		o.hits.Add(1)
+	case ok:
+		o.misses.Add(1)
+	default:
+		o.refused.Add(1)
+	}
+}
+
+func (*observer) Mint(string, string, time.Duration) {}
+
+func (o *observer) Refresh(result string) {
+	n, _ := o.refreshes.LoadOrStore(result, &atomic.Int64{})
+	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // nothing else is stored
+}
+
+func (o *observer) Evicted() { o.evicted.Add(1) }
+
+func (o *observer) String() string {
+	text := fmt.Sprintf("the cache counted %d hits, %d served by exchanges, %d failed, %d evicted; renewals:", o.hits.Load(),
+		o.misses.Load(), o.refused.Load(), o.evicted.Load())
+	o.refreshes.Range(func(result, n any) bool {
+		text += fmt.Sprintf(" %v %d", result, n.(*atomic.Int64).Load()) //nolint:forcetypeassert // as above
+		return true
+	})
+	return text
+}
