@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
 	corev1 "k8s.io/api/core/v1"
@@ -66,15 +67,14 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 // reasonOf knows the codes of AWS STS, and those that other services share with it.
 func reasonOf(code, message string, status int) (auth.Reason, string) {
 	switch {
-	case strings.HasPrefix(code, "Throttl"), code == "RequestLimitExceeded", code == "TooManyRequestsException",
-		status == http.StatusTooManyRequests:
+	case throttles(code), status == http.StatusTooManyRequests:
 		return auth.ErrThrottled, ""
 	case code == "", code == "UnknownError":
 		// Somebody on the way has answered, who has judged nothing.
 		return auth.ErrUnavailable, "check what answers for AWS: a proxy, perhaps"
-	case status >= http.StatusInternalServerError, code == "ServerException", code == "ServiceUnavailableException", code == "IDPCommunicationError", cannotVerify(code, message):
+	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, passes(code), cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
-	case clocksDiffer(message):
+	case code == "RequestExpired", code == "RequestTimeTooSkewed", clocksDiffer(message):
 		return auth.ErrUnavailable, "check the clock of the controller's machine: AWS finds its signature too old or too new"
 	case code == "ExpiredToken":
 		return auth.ErrUnavailable, "check that the clocks agree"
@@ -89,6 +89,18 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrDenied, ""
 	}
 	return auth.ErrUnavailable, ""
+}
+
+// throttles knows what the SDK calls throttling, and relatives of it.
+func throttles(code string) bool {
+	_, known := retry.DefaultThrottleErrorCodes[code]
+	return known || strings.HasPrefix(code, "Throttl")
+}
+
+// passes knows codes that go away by themselves: those of the SDK, and some that services send with a status of 400.
+func passes(code string) bool {
+	_, known := retry.DefaultRetryableErrorCodes[code]
+	return known || code == "ServerException" || code == "ServiceUnavailableException" || code == "IDPCommunicationError"
 }
 
 // cannotVerify is STS's trouble with fetching the issuer's keys: it has not judged the token.
