@@ -23,15 +23,15 @@ func RegistryHost(artifactRepository string) (string, error) {
 			return "", badRepository(artifactRepository)
 		}
 	}
+	if port == "443" {
+		host = name
+	}
 	valid, lower := checkHostName(name)
 	switch {
 	case !valid:
 		return "", badRepository(artifactRepository)
 	case lower:
 		return host, nil
-	}
-	if port == "443" {
-		host = name
 	}
 	return strings.ToLower(host), nil
 }

@@ -74,7 +74,7 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrUnavailable, "check what answers for AWS: a proxy, perhaps"
 	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, passes(code), cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
-	case code == "RequestExpired", code == "RequestTimeTooSkewed", clocksDiffer(message):
+	case clocksDiffer(code, message):
 		return auth.ErrUnavailable, "check the clock of the controller's machine: AWS finds its signature too old or too new"
 	case code == "ExpiredToken":
 		return auth.ErrUnavailable, "check that the clocks agree"
@@ -138,12 +138,13 @@ func takesAMoment(err error) bool {
 		return false
 	}
 	code, message := api.ErrorCode(), api.ErrorMessage()
-	return code == "IDPCommunicationError" || cannotVerify(code, message) || clocksDiffer(message)
+	return code == "IDPCommunicationError" || cannotVerify(code, message) || clocksDiffer(code, message)
 }
 
 // clocksDiffer is what services say to a signature that was made too long ago by their clock, or in the future.
-func clocksDiffer(message string) bool {
-	return strings.Contains(message, "Signature expired") || strings.Contains(message, "Signature not yet current")
+func clocksDiffer(code, message string) bool {
+	return code == "RequestExpired" || code == "RequestTimeTooSkewed" ||
+		strings.Contains(message, "Signature expired") || strings.Contains(message, "Signature not yet current")
 }
 
 // transportMessage describes errors that are not an answer of the service, without what the answer held.
