@@ -45,7 +45,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	}
 	t := ownToken(c)
 	if t == nil {
-		return nil, controllerError(unusable(opControllerToken, noIdentity, "the credentials are too long"))
+		return nil, controllerError(unusable(opControllerToken, noIdentity, "the credentials hold characters that have no place in them"))
 	}
 	if role := chained(opts); role != nil {
 		if t, err = p.assumeRole(ctx, t, firstNonEmpty(sessionPrefix(opts), controllerSession), role, opts); err != nil {

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -155,20 +154,4 @@ func transportMessage(err error, secrets ...string) string {
 		return "the answer cannot be read"
 	}
 	return transport.Message(err, secrets...)
-}
-
-// accountOf returns the account of an ARN, "" if it is none.
-func accountOf(arn string) string {
-	rest := arn
-	for range 4 {
-		var ok bool
-		if _, rest, ok = cut(rest); !ok {
-			return ""
-		}
-	}
-	account, _, ok := cut(rest)
-	if !ok || !awsname.ValidAccount(account) {
-		return ""
-	}
-	return account
 }

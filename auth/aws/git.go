@@ -62,12 +62,13 @@ func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessTok
 		return nil, err
 	}
 	host, path, region := readGitInput(gitInput)
-	user := token.AccessKeyID()
-	if session := token.part(partSessionToken); session != "" {
+	parts := token.parts()
+	user := parts[partKeyID]
+	if session := parts[partSessionToken]; session != "" {
 		user += "%" + session
 	}
 	now := time.Now()
-	password := signGit(token.part(partSecret), host, path, region, now)
+	password := signGit(parts[partSecret], host, path, region, now)
 	return auth.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
 }
 
