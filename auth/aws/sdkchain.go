@@ -90,7 +90,7 @@ func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.Crede
 	return cfg.Credentials, nil
 }
 
-// chainClient is of the SDK's own type, since the SDK adds AWS_CA_BUNDLE to that, and fails with any other.
+// chainClient is of the SDK's own type, since the SDK has that one trust AWS_CA_BUNDLE, and fails with any other.
 func chainClient(opts *auth.Options) *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().
 		WithTimeout(time.Duration(maxAttempts) * transport.RequestTimeout).
