@@ -8,8 +8,9 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// RegistryHost returns the host of an artifact repository, <host>[:<port>][/<path>], in lower case. It refuses what is not
-// one: a scheme, user information, a query, characters that have no place in a host name.
+// RegistryHost returns the host of an artifact repository, <host>[:<port>][/<path>], in the one form in which hosts are
+// compared: in lower case, without the port if that is 443. It refuses what is not a repository: a scheme, user information,
+// a query, characters that have no place in a host name.
 func RegistryHost(artifactRepository string) (string, error) {
 	host := artifactRepository
 	if i := strings.IndexByte(host, '/'); i >= 0 {
@@ -21,6 +22,9 @@ func RegistryHost(artifactRepository string) (string, error) {
 		if !validPort(port) {
 			return "", badRepository(artifactRepository)
 		}
+	}
+	if port == "443" {
+		host = name
 	}
 	valid, lower := checkHostName(name)
 	switch {

@@ -63,6 +63,17 @@ func FuzzParseClusterAddress(f *testing.F) {
 	})
 }
 
+func TestRegistryHost(t *testing.T) {
+	for repository, want := range map[string]string{
+		"ghcr.io/a/b": "ghcr.io", "GHCR.io:443/a": "ghcr.io", "ghcr.io:443": "ghcr.io", "h:5000/a:443": "h:5000", "h:8443": "h:8443",
+		"ghcr.io:0443/a": "", "ghcr.io:443:443": "", "ghcr.io:/a": "", ":443": "",
+	} {
+		if got, err := auth.RegistryHost(repository); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: got %q, %v", repository, got, err)
+		}
+	}
+}
+
 func FuzzRegistryHost(f *testing.F) {
 	for _, seed := range []string{"ghcr.io/a/b", "localhost:5000/x", "A.example", "u@h/x", "oci://h/x", "h:/x"} {
 		f.Add(seed)

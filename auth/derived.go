@@ -64,6 +64,9 @@ func (c *call) addDerivedKey() {
 		k.add("cluster=", c.opts.ClusterResource)
 		k.add("address=", c.opts.ClusterAddress)
 		k.add("ca=", c.opts.CAData)
+		if p, ok := c.provider.(ClusterCacheKeyContributor); ok {
+			p.AddToClusterCacheKey(k, &c.opts)
+		}
 	case notDerived:
 	}
 }

@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -63,6 +62,10 @@ func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (a
 
 // providerOf returns the provider of a registry, nil for a stranger's.
 func (k *Keychain) providerOf(registry string) (Provider, error) {
+	host, err := RegistryHost(registry)
+	if err != nil {
+		return nil, nil //nolint:nilerr // what is no host is nobody's
+	}
 	o := k.options()
 	for _, p := range k.providers.providers {
 		r, ok := p.(ArtifactRegistryCredentialsProvider)
@@ -73,7 +76,7 @@ func (k *Keychain) providerOf(registry string) (Provider, error) {
 		if err == nil {
 			return p, nil
 		}
-		if owner, ok := p.(RegistryOwner); ok && owner.OwnsRegistry(strings.ToLower(registry)) {
+		if owner, ok := p.(RegistryOwner); ok && owner.OwnsRegistry(host) {
 			return nil, describe(err, p.GetName(), opRegistry, (&call{opts: *o}).subject())
 		}
 	}

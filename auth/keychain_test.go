@@ -121,6 +121,13 @@ func TestKeychain(t *testing.T) {
 	if a, err := keychain.Resolve(repo); a != nil || !errors.Is(err, auth.ErrMisconfigured) {
 		t.Errorf("got %v, %v", a, err)
 	}
+	sameHost, err := name.NewRegistry("example.com:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := keychain.ResolveContext(t.Context(), sameHost); a != nil || !errors.Is(err, auth.ErrMisconfigured) {
+		t.Errorf("with the port: got %v, %v", a, err)
+	}
 	for _, host := range []string{"index.docker.io", "evil-example.com", "example.com.evil.org", "example.com:5000"} {
 		reg, err := name.NewRegistry(host)
 		if err != nil {

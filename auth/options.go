@@ -65,7 +65,7 @@ type Options struct {
 	ClusterAddress string
 	// GitURL is the address of a Git repository.
 	GitURL *url.URL
-	// AllowShellOut lets the provider run command-line tools.
+	// AllowShellOut lets the provider run command-line tools, and programs that configuration files name.
 	AllowShellOut bool
 
 	providerOptions []providerOption
@@ -256,8 +256,8 @@ func WithRejected(credential Token) Option {
 	return func(o *Options) { o.rejected = credential }
 }
 
-// WithAllowShellOut lets the provider run command-line tools to find the controller's own identity. Only for programs
-// that a person runs.
+// WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the
+// controller's own identity. Only for programs that a person runs.
 func WithAllowShellOut() Option {
 	return func(o *Options) { o.AllowShellOut = true }
 }

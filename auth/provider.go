@@ -100,6 +100,12 @@ type RESTConfigProvider interface {
 	NewRESTConfig(ctx context.Context, accessTokens []Token, opts *Options) (*RESTConfig, error)
 }
 
+// ClusterCacheKeyContributor is implemented by providers whose access to a cluster depends on more than the Options and the
+// access tokens: on an option of their own, say, which then needs no place in the access tokens' key.
+type ClusterCacheKeyContributor interface {
+	AddToClusterCacheKey(key *KeyBuilder, opts *Options)
+}
+
 // ClusterBoundProvider is implemented by providers whose access tokens for a cluster can be of no use anywhere else, with the
 // options as they are: the audience is the cluster's address, say.
 type ClusterBoundProvider interface {

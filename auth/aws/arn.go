@@ -35,8 +35,9 @@ func isPlainRole(arn string) bool {
 }
 
 const (
-	maxRolePath = 512
-	maxRoleName = 64
+	maxRolePath   = 512
+	maxRoleName   = 64
+	accountLength = 12
 )
 
 // ParseRoleARN parses the ARN of an IAM role. The error says what is wrong with it, without repeating it.
@@ -124,6 +125,21 @@ func cut(s string) (before, after string, found bool) {
 		return s[:i], s[i+1:], true
 	}
 	return s, "", false
+}
+
+// cutSession takes arn:<partition>:sts::<account>:assumed-role/<role>/<session> apart. Another ARN says nothing of the session.
+func cutSession(arn, session string) (partition, account, role string) {
+	const fields = 6
+	f := strings.Split(arn, ":")
+	if len(f) != fields || f[0] != "arn" || f[2] != "sts" || f[3] != "" || !awsname.ValidAccount(f[4]) {
+		return "", "", ""
+	}
+	resource, isSession := strings.CutSuffix(f[5], "/"+session)
+	role, isRole := strings.CutPrefix(resource, "assumed-role/")
+	if !isSession || !isRole || role == "" {
+		return "", "", ""
+	}
+	return f[1], f[4], role
 }
 
 func (a RoleARN) check() error {

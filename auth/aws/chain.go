@@ -38,7 +38,8 @@ func (t *Token) provider() aws.CredentialsProvider {
 
 // secrets are what no message may repeat.
 func (t *Token) secrets() []string {
-	return []string{t.part(partSecret), t.part(partSessionToken)}
+	p := t.parts()
+	return []string{p[partSecret], p[partSessionToken]}
 }
 
 func (r *chainedRole) input(session string, opts *auth.Options) *sts.AssumeRoleInput {

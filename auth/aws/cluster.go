@@ -31,7 +31,10 @@ const (
 	bearerQuery = "Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=900"
 )
 
-var _ auth.RESTConfigProvider = (*Provider)(nil)
+var (
+	_ auth.RESTConfigProvider         = (*Provider)(nil)
+	_ auth.ClusterCacheKeyContributor = (*Provider)(nil)
+)
 
 // clusterOf returns the region and the name of the cluster that the options name: with its ARN, or with its name if address
 // and certificate authority are known.
@@ -71,6 +74,11 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth
 		return nil, err
 	}
 	return [][]auth.Option{inRegion(cluster.Region, opts)}, nil
+}
+
+// AddToClusterCacheKey implements auth.ClusterCacheKeyContributor: sessions of STS are the same for clusters of all names.
+func (*Provider) AddToClusterCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
+	key.Add("awsClusterName", clusterName(opts))
 }
 
 // NewRESTConfig returns access to an EKS cluster. EKS is asked (eks:DescribeCluster) only if the address or the certificate

@@ -148,6 +148,10 @@ func TestClusterIsMintedOnce(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// The session of STS is the same for both, and the one from before.
+	if n := w.cloud.Calls("sts", ""); n != 1 {
+		t.Errorf("%d calls of STS with two names", n)
+	}
 }
 
 func TestClustersThatAreRefused(t *testing.T) {

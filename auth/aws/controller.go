@@ -2,24 +2,31 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
-	"sync"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
+	"github.com/aws/smithy-go"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
-const opControllerToken = "find the controller's own AWS credentials"
+const (
+	opControllerToken = "find the controller's own AWS credentials"
+
+	noIdentity = "give the controller's pod an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount"
+)
 
 // NewControllerToken returns credentials from the SDK's default chain: the environment, shared configuration files, IAM
-// roles for service accounts, EKS Pod Identity, the role of the node.
+// roles for service accounts, EKS Pod Identity, the role of the node. A credential_process of the shared configuration runs
+// with auth.WithAllowShellOut only.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
 	chain, err := p.chains.get(ctx, p, opts)
 	if err != nil {
@@ -34,11 +41,11 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, controllerError(err)
 	}
 	if !c.HasKeys() {
-		return nil, controllerError(fmt.Errorf("the chain gave no keys"))
+		return nil, controllerError(unusable(opControllerToken, noIdentity, "the chain gave no keys"))
 	}
 	t := ownToken(c)
 	if t == nil {
-		return nil, controllerError(fmt.Errorf("the credentials are too long"))
+		return nil, controllerError(unusable(opControllerToken, noIdentity, "the credentials hold characters that have no place in them"))
 	}
 	if role := chained(opts); role != nil {
 		if t, err = p.assumeRole(ctx, t, firstNonEmpty(sessionPrefix(opts), controllerSession), role, opts); err != nil {
@@ -65,82 +72,64 @@ func firstNonEmpty(a, b string) string {
 	return b
 }
 
+// controllerError explains why the chain gave no credentials.
 func controllerError(err error) error {
+	var known *auth.Error
+	if errors.As(err, &known) {
+		return err
+	}
 	e := classify(err, opControllerToken)
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		e.Message = apiMessage(e)
+	} else if e.StatusCode/100 != 3 {
+		e.Message = chainMessage(err)
+	}
+	var process *processcreds.ProviderError
+	if errors.As(err, &process) {
+		e.Err = nil // its text is what the program printed
+	}
 	if e.Remedy == "" {
-		e.Remedy = "give the controller's pod an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount"
+		e.Remedy = noIdentity
 	}
 	return e
 }
 
-// maxChains bounds how many configured chains are kept: tenants can set proxies.
-const maxChains = 64
-
-// chains keeps the SDK's configuration once it has been loaded, for each way to reach AWS.
-type chains struct {
-	mu     sync.Mutex
-	loaded *simplelru.LRU[chainKey, aws.CredentialsProvider]
+// apiMessage leaves out what an answer may repeat of the request, since nobody here knows the secrets in it.
+func apiMessage(e *auth.Error) string {
+	switch {
+	case e.Code == "", e.Code == "UnknownError":
+		return "the answer is not one of AWS"
+	case strings.Contains(e.Code, "Signature"):
+		return "AWS refuses the signature"
+	}
+	return e.Message
 }
 
-type chainKey struct {
-	client                  *http.Client
-	proxy, region, endpoint string
-}
-
-// get loads the configuration without holding the lock: that reads files. Two callers at once may both do it, and a
-// failure is not remembered.
-func (c *chains) get(ctx context.Context, p *Provider, opts *auth.Options) (aws.CredentialsProvider, error) {
-	key := chainKey{client: opts.HTTPClient, region: p.stsRegion(opts), endpoint: opts.STSEndpoint}
-	if opts.ProxyURL != nil {
-		key.proxy = opts.ProxyURL.String()
+// chainMessage describes what went wrong before AWS had answered. The SDK's own words may repeat a file, or what a program
+// printed, so they are not used.
+func chainMessage(err error) string {
+	var (
+		process   *processcreds.ProviderError
+		file      *fs.PathError
+		profile   config.SharedConfigProfileNotExistError
+		request   *url.Error
+		tooLarge  *http.MaxBytesError
+		answer    *smithy.DeserializationError
+		operation *smithy.OperationError
+	)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.As(err, &request), errors.As(err, &tooLarge), errors.As(err, &answer):
+		return transportMessage(err)
+	case errors.As(err, &process):
+		return "the program of credential_process failed, or printed no credentials"
+	case errors.As(err, &file):
+		return fmt.Sprintf("%.200q cannot be read: %v", file.Path, file.Err)
+	case errors.As(err, &profile):
+		return fmt.Sprintf("there is no profile %.100q in the shared configuration", profile.Profile)
+	case errors.As(err, &operation):
+		return fmt.Sprintf("%s of %s failed", operation.Operation(), operation.Service())
 	}
-	c.mu.Lock()
-	if c.loaded == nil {
-		c.loaded, _ = simplelru.NewLRU[chainKey, aws.CredentialsProvider](maxChains, nil) // fails for sizes below 1 only
-	}
-	chain, ok := c.loaded.Get(key)
-	c.mu.Unlock()
-	if ok {
-		return chain, nil
-	}
-	chain, err := p.loadChain(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if other, ok := c.loaded.Get(key); ok {
-		return other, nil
-	}
-	c.loaded.Add(key, chain)
-	return chain, nil
-}
-
-func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.CredentialsProvider, error) {
-	load := []func(*config.LoadOptions) error{
-		config.WithRegion(p.stsRegion(opts)),
-		config.WithHTTPClient(p.chainClient(opts)),
-		config.WithRetryer(newRetryer),
-		config.WithUseFIPSEndpoint(fips(p.UseFIPSEndpoint)),
-		config.WithUseDualStackEndpoint(dualStack(p.UseDualStackEndpoint)),
-	}
-	if opts.STSEndpoint != "" {
-		load = append(load, config.WithBaseEndpoint(opts.STSEndpoint))
-	}
-	cfg, err := config.LoadDefaultConfig(ctx, load...)
-	if err != nil {
-		return nil, err
-	}
-	return cfg.Credentials, nil
-}
-
-// chainClient is of the SDK's own type where the options name none, since the SDK adds AWS_CA_BUNDLE to that.
-func (p *Provider) chainClient(opts *auth.Options) config.HTTPClient {
-	if opts.HTTPClient != nil {
-		return transport.Guard(opts.HTTPClient)
-	}
-	proxy := transport.ProxyFunc(opts.ProxyURL)
-	return awshttp.NewBuildableClient().
-		WithTimeout(time.Duration(maxAttempts) * transport.RequestTimeout).
-		WithTransportOptions(func(t *http.Transport) { t.Proxy = proxy })
+	return "the environment or the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE) cannot be used"
 }

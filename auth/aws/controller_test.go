@@ -1,10 +1,15 @@
 package aws_test
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,21 +34,32 @@ func clearEnvironment(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 }
 
-// In a pod with IAM roles for service accounts the controller is its own ServiceAccount.
-func TestControllerWithWebIdentity(t *testing.T) {
-	clearEnvironment(t)
-	w := newWorld(t)
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// setWebIdentity makes the controller ServiceAccount app of tenant A.
+func (w *world) setWebIdentity(t *testing.T) {
+	t.Helper()
 	jwt, err := w.issuer.Sign(w.issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
 		[]string{aws.DefaultAudience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(jwt), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	t.Setenv("AWS_ROLE_ARN", role("tenant-a"))
-	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
+	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", writeFile(t, jwt))
+}
+
+// In a pod with IAM roles for service accounts the controller is its own ServiceAccount.
+func TestControllerWithWebIdentity(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.setWebIdentity(t)
 	provider := &aws.Provider{}
 	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}
 	for want := 1; want <= 2; want++ {
@@ -59,7 +75,7 @@ func TestControllerWithWebIdentity(t *testing.T) {
 			t.Errorf("got the credentials of %+v", id)
 		}
 	}
-	_, err = auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithSTSEndpoint("https://sts.amazonaws.com"))...)
+	_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithSTSEndpoint("https://sts.amazonaws.com"))...)
 	if calls := w.cloud.Log(); err != nil || calls[len(calls)-1].Host != "sts.amazonaws.com" {
 		t.Errorf("with an endpoint: %v, %+v", err, calls)
 	}
@@ -110,3 +126,111 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
 	checkError(t, err, auth.ErrUnavailable, "aws: find the controller's own AWS credentials", "name a ServiceAccount")
 }
+
+// A program of the shared configuration runs only where a person runs the controller.
+func TestControllerWithCredentialProcess(t *testing.T) {
+	const answer = `{"Version":1,"AccessKeyId":"AKIAPROCESS","SecretAccessKey":"secret"}`
+	for name, text := range map[string]string{
+		"plain": "[default]\ncredential_process = touch %; echo '" + answer + "'\n",
+		"chained": "[default]\nrole_arn = " + target + "\nsource_profile = base\n" +
+			"[profile base]\ncredential_process = touch %; echo '" + answer + "'\n",
+	} {
+		clearEnvironment(t)
+		ran := filepath.Join(t.TempDir(), "ran")
+		t.Setenv("AWS_CONFIG_FILE", writeFile(t, strings.ReplaceAll(text, "%", ran)))
+		p := &aws.Provider{}
+		refused := func() {
+			t.Helper()
+			_, err := auth.GetAccessToken(t.Context(), p, auth.WithSTSRegion("eu-central-1"))
+			checkError(t, err, auth.ErrMisconfigured, "credential_process", "auth.WithAllowShellOut")
+		}
+		refused()
+		if _, err := os.Stat(ran); err == nil {
+			t.Errorf("%s: the program ran", name)
+		}
+		if name == "plain" {
+			token, err := auth.GetAccessToken(t.Context(), p, auth.WithSTSRegion("eu-central-1"), auth.WithAllowShellOut())
+			if own, _ := aws.FromToken(token); err != nil || own.AccessKeyID() != "AKIAPROCESS" {
+				t.Errorf("got %v, %v", token, err)
+			}
+			refused() // although the chain is there now
+		}
+	}
+}
+
+// What files hold and programs print is nobody's business who reads a condition.
+func TestControllerErrorsQuoteNothing(t *testing.T) {
+	const secret = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, secret, http.StatusForbidden) }))
+	defer agent.Close()
+	for name, tc := range map[string]struct{ variable, value, want string }{
+		"process":       {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret), "credential_process failed"},
+		"process fails": {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret+"; false"), "credential_process failed"},
+		"bad number":    {"AWS_CONFIG_FILE", writeFile(t, "[default]\nmax_attempts = "+secret), "cannot be used"},
+		"half of keys":  {"AWS_SHARED_CREDENTIALS_FILE", writeFile(t, "[default]\naws_secret_access_key = "+secret), "cannot be used"},
+		"no profile":    {"AWS_PROFILE", "absent", `no profile "absent"`},
+		"agent":         {"AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL, "not one of AWS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clearEnvironment(t)
+			t.Setenv(tc.variable, tc.value)
+			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithAllowShellOut())
+			checkError(t, err, auth.ErrUnavailable, tc.want)
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("the message holds the secret: %v", err)
+			}
+			if cause := errors.Unwrap(err); cause != nil && strings.HasPrefix(name, "process") {
+				t.Errorf("the cause is %v", cause)
+			}
+		})
+	}
+}
+
+func TestControllerAnswersAreBounded(t *testing.T) {
+	clearEnvironment(t)
+	const size = 64 << 20
+	var sent atomic.Int64
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for chunk := bytes.Repeat([]byte(" "), 1<<20); sent.Load() < size; {
+			n, err := w.Write(chunk)
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}))
+	defer agent.Close()
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL)
+	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
+	checkError(t, err, auth.ErrUnavailable, "larger than")
+	agent.Close()
+	if sent.Load() > size/4 {
+		t.Errorf("the agent sent %d MiB", sent.Load()>>20)
+	}
+}
+
+// The client that the controller gives has a trust of its own, whatever AWS_CA_BUNDLE says, and is asked for everything.
+func TestControllerWithClient(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	t.Setenv("AWS_CA_BUNDLE", writeFile(t, string(newWorld(t).cloud.CA())))
+	w.setWebIdentity(t)
+	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "")
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")
+	asked := ""
+	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked = r.URL.String()
+		body := io.NopCloser(strings.NewReader(`{"AccessKeyId":"ASIAPOD","SecretAccessKey":"s","Token":"t"}`))
+		return &http.Response{StatusCode: http.StatusOK, Body: body, Request: r}, nil
+	})}
+	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(client))
+	if err != nil || asked != "http://169.254.170.23/v1/credentials" {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

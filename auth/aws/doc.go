@@ -29,6 +29,10 @@
 // endpoint. For a ServiceAccount nothing else of the environment counts. Session names are "<namespace>.<name>", so
 // that CloudTrail shows who acted; names that are too long for AWS end in a hash instead.
 //
+// The controller's own identity comes from the SDK's chain. A credential_process of the shared configuration is refused
+// unless auth.WithAllowShellOut is given. AWS_CA_BUNDLE replaces the system's roots for the chain, but not
+// what a client of auth.WithHTTPClient trusts.
+//
 // # Registries, clusters and Git
 //
 // auth.GetArtifactRegistryCredentials and auth.NewKeychain know Amazon ECR in all partitions and ECR Public;

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -66,15 +66,14 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 // reasonOf knows the codes of AWS STS, and those that other services share with it.
 func reasonOf(code, message string, status int) (auth.Reason, string) {
 	switch {
-	case strings.HasPrefix(code, "Throttl"), code == "RequestLimitExceeded", code == "TooManyRequestsException",
-		status == http.StatusTooManyRequests:
+	case throttles(code), status == http.StatusTooManyRequests:
 		return auth.ErrThrottled, ""
 	case code == "", code == "UnknownError":
 		// Somebody on the way has answered, who has judged nothing.
 		return auth.ErrUnavailable, "check what answers for AWS: a proxy, perhaps"
-	case status >= http.StatusInternalServerError, code == "ServerException", code == "ServiceUnavailableException", code == "IDPCommunicationError", cannotVerify(code, message):
+	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, passes(code), cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
-	case clocksDiffer(message):
+	case clocksDiffer(code, message):
 		return auth.ErrUnavailable, "check the clock of the controller's machine: AWS finds its signature too old or too new"
 	case code == "ExpiredToken":
 		return auth.ErrUnavailable, "check that the clocks agree"
@@ -89,6 +88,18 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrDenied, ""
 	}
 	return auth.ErrUnavailable, ""
+}
+
+// throttles knows what the SDK calls throttling, and relatives of it.
+func throttles(code string) bool {
+	_, known := retry.DefaultThrottleErrorCodes[code]
+	return known || strings.HasPrefix(code, "Throttl")
+}
+
+// passes knows codes that go away by themselves: those of the SDK, and some that services send with a status of 400.
+func passes(code string) bool {
+	_, known := retry.DefaultRetryableErrorCodes[code]
+	return known || code == "ServerException" || code == "ServiceUnavailableException" || code == "IDPCommunicationError"
 }
 
 // cannotVerify is STS's trouble with fetching the issuer's keys: it has not judged the token.
@@ -126,12 +137,13 @@ func takesAMoment(err error) bool {
 		return false
 	}
 	code, message := api.ErrorCode(), api.ErrorMessage()
-	return code == "IDPCommunicationError" || cannotVerify(code, message) || clocksDiffer(message)
+	return code == "IDPCommunicationError" || cannotVerify(code, message) || clocksDiffer(code, message)
 }
 
 // clocksDiffer is what services say to a signature that was made too long ago by their clock, or in the future.
-func clocksDiffer(message string) bool {
-	return strings.Contains(message, "Signature expired") || strings.Contains(message, "Signature not yet current")
+func clocksDiffer(code, message string) bool {
+	return code == "RequestExpired" || code == "RequestTimeTooSkewed" ||
+		strings.Contains(message, "Signature expired") || strings.Contains(message, "Signature not yet current")
 }
 
 // transportMessage describes errors that are not an answer of the service, without what the answer held.
@@ -142,20 +154,4 @@ func transportMessage(err error, secrets ...string) string {
 		return "the answer cannot be read"
 	}
 	return transport.Message(err, secrets...)
-}
-
-// accountOf returns the account of an ARN, "" if it is none.
-func accountOf(arn string) string {
-	rest := arn
-	for range 4 {
-		var ok bool
-		if _, rest, ok = cut(rest); !ok {
-			return ""
-		}
-	}
-	account, _, ok := cut(rest)
-	if !ok || !awsname.ValidAccount(account) {
-		return ""
-	}
-	return account
 }

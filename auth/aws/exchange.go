@@ -165,14 +165,12 @@ func sessionToken(operation string, c *types.Credentials, user *types.AssumedRol
 		return nil, incomplete(fmt.Sprintf("Expiration %s is further away than any session lives", c.Expiration.UTC().Format(time.RFC3339)))
 	}
 	parts := [partCount]string{
-		partKeyID: *c.AccessKeyId, partSecret: *c.SecretAccessKey, partSessionToken: *c.SessionToken, partSessionName: session,
+		partKeyID: *c.AccessKeyId, partSecret: *c.SecretAccessKey, partSessionToken: *c.SessionToken, partSession: session,
 	}
-	if arn := assumedRole(user); strings.HasPrefix(arn, "arn:") {
-		parts[partSession], parts[partAccount] = arn, accountOf(arn)
-	}
+	parts[partPartition], parts[partAccount], parts[partRole] = cutSession(assumedRole(user), session)
 	t := newToken(*c.Expiration, parts)
 	if t == nil {
-		return nil, incomplete("the credentials are too long")
+		return nil, incomplete("the credentials hold characters that have no place in them")
 	}
 	return t, nil
 }

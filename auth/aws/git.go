@@ -18,9 +18,10 @@ var _ auth.GitCredentialsProvider = (*Provider)(nil)
 const gitPath = "/v1/repos/"
 
 // ParseGitRepository accepts repositories of AWS CodeCommit, of all partitions:
-// https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>.
+// https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>. Host names have no case, and the port may be 443.
 func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
-	if _, ok := awsname.ParseGitHost(gitURL.Host); !ok {
+	host := strings.ToLower(strings.TrimSuffix(gitURL.Host, ":443")) // what is signed is the repository's one name
+	if _, ok := awsname.ParseGitHost(host); !ok {
 		return "", misconfigured(
 			"use https://git-codecommit.<region>.amazonaws.com/v1/repos/<name>, or choose another provider",
 			"%.300q is not a host of AWS CodeCommit", gitURL.Host)
@@ -30,7 +31,7 @@ func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput 
 		return "", misconfigured("use "+gitPath+"<name>",
 			"%.300q is not the path of a repository of AWS CodeCommit", gitURL.Path)
 	}
-	return gitURL.Host + gitURL.Path, nil
+	return host + gitURL.Path, nil
 }
 
 // validRepositoryName knows names of CodeCommit: up to 100 letters, digits, ".", "_" and "-", not ending in ".git".
@@ -61,12 +62,13 @@ func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessTok
 		return nil, err
 	}
 	host, path, region := readGitInput(gitInput)
-	user := token.AccessKeyID()
-	if session := token.part(partSessionToken); session != "" {
+	parts := token.parts()
+	user := parts[partKeyID]
+	if session := parts[partSessionToken]; session != "" {
 		user += "%" + session
 	}
 	now := time.Now()
-	password := signGit(token.part(partSecret), host, path, region, now)
+	password := signGit(parts[partSecret], host, path, region, now)
 	return auth.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
 }
 

@@ -122,6 +122,26 @@ func TestGitEndsWithItsCredentials(t *testing.T) {
 	}
 }
 
+// Other ways to write the same host get the same credentials, from the cache.
+func TestGitHostForms(t *testing.T) {
+	w := newWorld(t)
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	for _, s := range []string{gitURL, strings.Replace(gitURL, ".com/", ".com:443/", 1), strings.Replace(gitURL, "git-codecommit", "GIT-CodeCommit", 1)} {
+		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), auth.WithCache(tokens, object("tenant-a")))
+		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, opts...)
+		if err != nil || w.refs(t, gitURL, c) != http.StatusOK {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	if n := w.cloud.Calls("sts", ""); n != 1 {
+		t.Errorf("%d exchanges for one repository", n)
+	}
+}
+
 func TestGitURLsThatAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range []string{
@@ -130,8 +150,8 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%20b", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/..",
 		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/%61", "https://git-codecommit.eu-central-1.amazonaws.com//v1/repos/a",
 		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/" + strings.Repeat("a", 101),
-		"https://git-codecommit.eu-central-1.amazonaws.com:443/v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com:8443/v1/repos/a",
-		"https://git-codecommit.eu-central-1.amazonaws.com./v1/repos/a", "https://GIT-CODECOMMIT.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com:8443/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com./v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com:0443/v1/repos/a",
 		"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://evil.example/git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
 		"https://git-codecommit.eu-central-1.amazonaws.com@evil.example/v1/repos/a", "https://user@git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
 		"https://git-codecommit.cn-north-1.amazonaws.com/v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com.cn/v1/repos/a",
@@ -177,7 +197,7 @@ func FuzzGitRepository(f *testing.F) {
 		host, path, _ := strings.Cut(input, "/")
 		region, ok := awsname.ParseGitHost(host)
 		partition, _ := awsname.PartitionOf(region)
-		if !ok || host != u.Host || !strings.HasSuffix(host, "."+region+"."+partition.Suffix) || !strings.HasPrefix(path, "v1/repos/") ||
+		if !ok || host != strings.ToLower(strings.TrimSuffix(u.Host, ":443")) || !strings.HasSuffix(host, "."+region+"."+partition.Suffix) || !strings.HasPrefix(path, "v1/repos/") ||
 			strings.Count(path, "/") != 2 || strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") != "" {
 			t.Errorf("%q is %q", s, input)
 		}

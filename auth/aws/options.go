@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// The keys of this package's options. All options are part of the cache key.
+// The keys of this package's options. All options are part of the cache key; WithClusterName of that of access to a cluster.
 
 type (
 	assumeRoleOption      struct{}
@@ -270,5 +270,4 @@ func addOptionsToCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
 		key.Add("awsSessionDuration", d.text)
 	}
 	key.Add("awsSessionNamePrefix", sessionPrefix(opts))
-	key.Add("awsClusterName", clusterName(opts))
 }

@@ -86,6 +86,7 @@ func TestRegistryEndpoints(t *testing.T) {
 		want       string
 	}{
 		{&aws.Provider{}, registryHost, "api.ecr.eu-central-1.amazonaws.com"},
+		{&aws.Provider{}, strings.ToUpper(registryHost) + ":443/a", "api.ecr.eu-central-1.amazonaws.com"},
 		{&aws.Provider{}, account + ".dkr.ecr-fips.us-east-1.amazonaws.com/a", "ecr-fips.us-east-1.amazonaws.com api.ecr-fips.us-east-1.amazonaws.com"},
 		{&aws.Provider{UseFIPSEndpoint: true}, account + ".dkr.ecr.us-west-2.amazonaws.com/a", "api.ecr-fips.us-west-2.amazonaws.com"},
 		{&aws.Provider{}, account + ".dkr-ecr.eu-central-1.on.aws/a", "ecr.eu-central-1.api.aws"},
@@ -160,7 +161,7 @@ func TestRegistryWithSTSRegion(t *testing.T) {
 func TestRepositoriesThatAreRefused(t *testing.T) {
 	p := &aws.Provider{}
 	for _, repository := range []string{
-		"", "/", "app", "ghcr.io/a/b", "docker.io/library/nginx", "oci://" + registryHost + "/a", "https://" + registryHost + "/a", registryHost + ":443/a",
+		"", "/", "app", "ghcr.io/a/b", "docker.io/library/nginx", "oci://" + registryHost + "/a", "https://" + registryHost + "/a", registryHost + ":8443/a",
 		registryHost + ":5000/a", "AWS:x@" + registryHost + "/a", registryHost + "@evil.example/a", registryHost + ".evil.example/a", "evil.example/" + registryHost,
 		"x" + registryHost, registryHost + "%2f.evil.example/a", registryHost + "\\.evil.example/a", registryHost + "?a", registryHost + "#a", " " + registryHost,
 		account + ".dkr.ecr.cn-north-1.amazonaws.com/a", account + ".dkr.ecr.eu-central-1.amazonaws.com.cn/a", account + ".dkr.ecr.us-isox-east-1.amazonaws.com/a",

@@ -10,15 +10,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Token is a set of AWS credentials. It is immutable and prints as a redacted summary.
 type Token struct {
-	// text has all parts one after the other: a cache may hold very many tokens, and one string is smaller than six.
+	// text has all parts, one after the other: a cache may hold very many tokens, and one string is smaller than seven.
 	text redact.Secret
-	ends [partCount - 1]uint16 // of all parts but the last
 	// expires is in seconds since 1970. Zero: the credentials do not expire.
 	expires int64
 }
@@ -28,51 +26,35 @@ const (
 	partKeyID = iota
 	partSecret
 	partSessionToken
-	partSession     // the ARN of the session, shortened
-	partAccount     // empty if it is that of the ARN
-	partSessionName // empty if it is the end of the ARN
+	partAccount
+	partSession   // the name of the session
+	partPartition // these two are the rest of the session's ARN, empty if that is not known
+	partRole
 	partCount
 )
 
-// maxToken is far more than any service of AWS accepts in a header, in bytes.
-const maxToken = 1<<16 - 1
+// separator stands between the parts. No credential holds it: they go into headers.
+const separator = "\x00"
 
-// newToken returns nil if the parts are too long to be credentials.
+// newToken returns nil if a part holds what credentials cannot.
 func newToken(expires time.Time, parts [partCount]string) *Token {
-	arn := parts[partSession]
-	parts[partSession] = shorten(arn)
-	if parts[partAccount] == accountOf(arn) {
-		parts[partAccount] = ""
-	}
-	if parts[partSessionName] == sessionOf(arn) {
-		parts[partSessionName] = ""
-	}
-	text := strings.Join(parts[:], "")
-	if len(text) > maxToken {
+	text := strings.Join(parts[:], separator)
+	if strings.Count(text, separator) != partCount-1 {
 		return nil
 	}
 	t := &Token{text: redact.New(text)}
 	if !expires.IsZero() {
 		t.expires = expires.Unix()
 	}
-	end := 0
-	for i := range t.ends {
-		end += len(parts[i])
-		t.ends[i] = uint16(end) //nolint:gosec // at most maxToken
-	}
 	return t
 }
 
-func (t *Token) part(n int) string {
-	text := t.text.Reveal()
-	start, end := 0, len(text)
-	if n > 0 {
-		start = int(t.ends[n-1])
+func (t *Token) parts() (p [partCount]string) {
+	rest := t.text.Reveal()
+	for n := range p {
+		p[n], rest, _ = strings.Cut(rest, separator)
 	}
-	if n < len(t.ends) {
-		end = int(t.ends[n])
-	}
-	return text[start:end]
+	return p
 }
 
 // staticLife is how long credentials without an expiry count as valid before the environment is asked again. Only
@@ -89,19 +71,20 @@ func (t *Token) GetDuration() time.Duration {
 
 // Credentials returns the credentials in the SDK's type. Unlike the Token it does not redact itself.
 func (t *Token) Credentials() aws.Credentials {
+	p := t.parts()
 	return aws.Credentials{
-		AccessKeyID:     t.part(partKeyID),
-		SecretAccessKey: t.part(partSecret),
-		SessionToken:    t.part(partSessionToken),
+		AccessKeyID:     p[partKeyID],
+		SecretAccessKey: p[partSecret],
+		SessionToken:    p[partSessionToken],
 		Source:          "workloadid",
 		CanExpire:       t.expires != 0,
 		Expires:         t.ExpiresAt(),
-		AccountID:       t.AccountID(),
+		AccountID:       p[partAccount],
 	}
 }
 
 // AccessKeyID returns the ID of the access key, which is not a secret: CloudTrail shows it.
-func (t *Token) AccessKeyID() string { return t.part(partKeyID) }
+func (t *Token) AccessKeyID() string { return t.parts()[partKeyID] }
 
 // ExpiresAt returns the time at which the credentials expire, in whole seconds. It is zero if they do not.
 func (t *Token) ExpiresAt() time.Time {
@@ -112,58 +95,20 @@ func (t *Token) ExpiresAt() time.Time {
 }
 
 // AccountID returns the account of the assumed role, "" if it is not known.
-func (t *Token) AccountID() string {
-	if own := t.part(partAccount); own != "" {
-		return own
-	}
-	if short := t.part(partSession); isShort(short) {
-		return short[:accountLength]
-	}
-	return accountOf(t.part(partSession))
-}
+func (t *Token) AccountID() string { return t.parts()[partAccount] }
 
 // AssumedRoleARN returns the ARN of the session, arn:<partition>:sts::<account>:assumed-role/<role>/<session name>. It is
 // "" for the controller's own identity.
-func (t *Token) AssumedRoleARN() string { return lengthen(t.part(partSession)) }
+func (t *Token) AssumedRoleARN() string {
+	p := t.parts()
+	if p[partRole] == "" {
+		return ""
+	}
+	return "arn:" + p[partPartition] + ":sts::" + p[partAccount] + ":assumed-role/" + p[partRole] + "/" + p[partSession]
+}
 
 // SessionName returns the name of the session. It is "" for the controller's own identity.
-func (t *Token) SessionName() string {
-	if own := t.part(partSessionName); own != "" {
-		return own
-	}
-	return sessionOf(t.part(partSession))
-}
-
-const (
-	sessionPrefixARN = "arn:aws:sts::"
-	sessionInfixARN  = ":assumed-role/"
-	accountLength    = 12
-)
-
-// shorten writes the ARN of a session, if it is one of the partition aws, as <account>/<role>/<session name>.
-func shorten(arn string) string {
-	rest, ok := strings.CutPrefix(arn, sessionPrefixARN)
-	account, session, found := strings.Cut(rest, sessionInfixARN)
-	if !ok || !found || !awsname.ValidAccount(account) {
-		return arn
-	}
-	return account + "/" + session
-}
-
-// lengthen undoes shorten.
-func lengthen(arn string) string {
-	if !isShort(arn) {
-		return arn
-	}
-	return sessionPrefixARN + arn[:accountLength] + sessionInfixARN + arn[accountLength+1:]
-}
-
-func isShort(arn string) bool {
-	return len(arn) > accountLength && arn[accountLength] == '/' && awsname.ValidAccount(arn[:accountLength])
-}
-
-// sessionOf returns the name of the session in its ARN, "" if there is none.
-func sessionOf(arn string) string { return arn[strings.LastIndexByte(arn, '/')+1:] }
+func (t *Token) SessionName() string { return t.parts()[partSession] }
 
 // FromToken returns the AWS credentials in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {

@@ -159,7 +159,7 @@ func TestRegistriesThatAreRefused(t *testing.T) {
 	for _, repository := range []string{
 		"", "example", "azurecr.io", ".azurecr.io", "example.azurecr.io.evil.example/app", "example.azurecr.ioevil.example", "example-azurecr.io", "exampleazurecr.io",
 		"evil.example/example.azurecr.io", "a.b.azurecr.io", "example.westeurope.data.azurecr.io", "shrt.azurecr.io", strings.Repeat("a", 51) + ".azurecr.io",
-		"exam_ple.azurecr.io", "exa-mple.azurecr.io", "example-.azurecr.io", "-example.azurecr.io", "example.azurecr.io:8443/app", "example.azurecr.io:/app", "example.azurecr.io./app",
+		"exam_ple.azurecr.io", "exa-mple.azurecr.io", "example-.azurecr.io", "-example.azurecr.io", "example.azurecr.io:8443/app", "example.azurecr.io:0443/app", "example.azurecr.io:/app", "example.azurecr.io./app",
 		"https://example.azurecr.io/app", "oci://example.azurecr.io/app", "user@example.azurecr.io/app", "example.azurecr.io@evil.example/app", "example.azurecr.io?x", "example.azurecr.io#x",
 		"example.azurecr.io\n", " example.azurecr.io", "example。azurecr.io", "ex%61mple.azurecr.io", "example.azurecr.com", "example.azurecr.uk", "mcr.microsoft.com/app",
 		"exampleazurecr.azs.contoso.example", "example.evilazurecr.azs.contoso.example", "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ghcr.io/app",
@@ -168,7 +168,7 @@ func TestRegistriesThatAreRefused(t *testing.T) {
 			t.Errorf("%q is accepted as %q", repository, input)
 		}
 	}
-	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", "example.azurecr.de/app", "example.azurecr.io:443/app", strings.Repeat("a", 50) + ".azurecr.io"} {
+	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "example.azurecr.io:443/app", "a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", "example.azurecr.de/app", strings.Repeat("a", 50) + ".azurecr.io"} {
 		if _, err := p.ParseArtifactRepository(repository, &auth.Options{}); err != nil {
 			t.Error(err)
 		}

@@ -51,6 +51,7 @@ func TestErrors(t *testing.T) {
 		"server_error with 400":   {authtest.Fault{Status: 400, Code: "server_error"}, auth.ErrUnavailable, "the server fails"},
 		"temporarily unavailable": {authtest.Fault{Status: 400, Code: "temporarily_unavailable"}, auth.ErrUnavailable, "temporarily_unavailable"},
 		"slow_down":               {authtest.Fault{Status: 400, Code: "slow_down"}, auth.ErrThrottled, "slow_down"},
+		"408":                     {authtest.Fault{Status: 408, Code: "timeout"}, auth.ErrUnavailable, "the server fails"},
 		"429":                     {authtest.Fault{Status: 429, Code: "invalid_grant"}, auth.ErrThrottled, "HTTP 429"},
 		"500":                     {authtest.Fault{Status: 500, Code: "invalid_grant"}, auth.ErrUnavailable, "HTTP 500"},
 		"503":                     {authtest.Fault{Status: 503}, auth.ErrUnavailable, "HTTP 503"},
@@ -222,7 +223,7 @@ func TestSecretsInAnswers(t *testing.T) {
 func TestRetries(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 400, Code: "temporarily_unavailable"})
-	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 503})
+	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 408})
 	if _, err := w.get(t, w.provider()); err != nil || w.cloud.Calls("oauth", "") != 3 {
 		t.Errorf("%d calls, %v", w.cloud.Calls("oauth", ""), err)
 	}

@@ -78,7 +78,7 @@ func (r *tokenRequest) failure(answer transport.Answer) *auth.Error {
 
 // reasonOf goes by the code: servers differ in the status they send it with. Only a status that blames the server wins.
 func reasonOf(status int, code string) auth.Reason {
-	if status == http.StatusTooManyRequests || status >= http.StatusInternalServerError {
+	if status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= http.StatusInternalServerError {
 		return reasonOfStatus(status)
 	}
 	switch code {
@@ -141,14 +141,14 @@ func (r *tokenRequest) trustRemedy() string {
 // again tells what goes away by itself although the status does not say so.
 func again(answer transport.Answer) bool {
 	if answer.Status != http.StatusBadRequest {
-		return false
+		return answer.Status == http.StatusRequestTimeout
 	}
 	o, err := parseObject(answer.Body)
 	if err != nil {
 		return false
 	}
 	code, _ := o.text("error")
-	return code == codeTemporarilyUnavailable || code == codeServerError
+	return code == codeTemporarilyUnavailable || code == codeServerError || code == codeSlowDown
 }
 
 // shortCode leaves out what is no code, since codes stand unquoted in messages.

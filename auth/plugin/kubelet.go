@@ -68,10 +68,11 @@ const kubeletShare = 0.8
 // for four fifths of what is left of their life, and an hour at most: that is how long trust that was revoked lives on.
 func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time,
 ) ([]byte, error) {
-	_, host, err := KubeletRegistry(r)
+	repository, _, err := KubeletRegistry(r)
 	if err != nil {
 		return nil, err
 	}
+	host, _, _ := strings.Cut(repository, "/") // as written: the kubelet compares it with the image, port and all
 	if password == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no password to hand out"}
 	}

@@ -194,6 +194,18 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
+// The kubelet finds credentials for the image as it is written only.
+func TestKubeletPort(t *testing.T) {
+	for image, want := range map[string]string{"r.example:443/a:v1": "r.example:443", "r.example/a": "r.example"} {
+		request := &kubeletv1.CredentialProviderRequest{Image: image}
+		content, err := plugin.EncodeKubeletResponse(request, "u", "p", end)
+		var r kubeletv1.CredentialProviderResponse
+		if err != nil || json.Unmarshal(content, &r) != nil || r.Auth[want].Password != "p" {
+			t.Errorf("%s: for %v, %v", image, r.Auth, err)
+		}
+	}
+}
+
 // An empty credential is an error, never an answer.
 func TestNothingToHandOut(t *testing.T) {
 	for name, encode := range map[string]func() ([]byte, error){

@@ -87,8 +87,6 @@ func (p *Pool) CloseIdleConnections() {
 
 func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	t := &http.Transport{
-		Proxy:                  ProxyFunc(proxy),
-		OnProxyConnectResponse: checkProxy,
 		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:      true,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
@@ -100,6 +98,7 @@ func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 		MaxIdleConnsPerHost:    idlePerHost,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
+	UseProxy(t, proxy)
 	if ca != "" {
 		t.TLSClientConfig.RootCAs = x509.NewCertPool()
 		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM([]byte(ca)) {
@@ -148,8 +147,13 @@ func NoRedirect(req *http.Request, _ []*http.Request) error {
 
 var errRedirect = errors.New("refused to follow a redirect")
 
-// ProxyFunc returns what http.Transport.Proxy wants for a proxy (nil: what the environment says). It never has a metadata service asked through a proxy: it would answer for the proxy's machine.
-func ProxyFunc(proxy *url.URL) func(*http.Request) (*url.URL, error) {
+// UseProxy has a transport use a proxy (nil: what the environment says), in the way of this package.
+func UseProxy(t *http.Transport, proxy *url.URL) {
+	t.Proxy, t.OnProxyConnectResponse = proxyFunc(proxy), checkProxy
+}
+
+// proxyFunc returns what http.Transport.Proxy wants for a proxy (nil: what the environment says). It never has a metadata service asked through a proxy: it would answer for the proxy's machine.
+func proxyFunc(proxy *url.URL) func(*http.Request) (*url.URL, error) {
 	choose := http.ProxyFromEnvironment
 	if proxy != nil {
 		choose = http.ProxyURL(proxy)
