@@ -1,0 +1,120 @@
+package diagnose
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// maxConditionMessage is that of metav1.Condition, in bytes.
+const maxConditionMessage = 32768
+
+// Condition makes the worst finding a condition: False for a failure, Unknown if a check could not look, else True. Its text
+// holds nothing that changes from run to run while the finding stays the same. lastTransitionTime is left to
+// meta.SetStatusCondition.
+func (r *Report) Condition(conditionType string, generation int64) metav1.Condition {
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+		Reason: "ChecksPassed", Message: "all checks have passed"}
+	worst := r.Worst()
+	if worst == nil {
+		return c
+	}
+	switch worst.Result {
+	case Fail:
+		c.Status = metav1.ConditionFalse
+	case Unknown:
+		c.Status = metav1.ConditionUnknown
+	case Warn, Pass, Skip:
+	}
+	c.Reason = reason(worst.ID, worst.Class)
+	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, worst.Message), worst.Remedy))
+	return c
+}
+
+// ConditionOf makes an error of the library a condition, without running any check: False if somebody has to edit something,
+// Unknown if the service could not be asked. A nil error is True.
+func ConditionOf(err error, conditionType string, generation int64) metav1.Condition {
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+		Reason: "CredentialsObtained", Message: "credentials were obtained"}
+	if err == nil {
+		return c
+	}
+	c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Failed", bounded(err.Error())
+	e, ok := asError(err)
+	if !ok {
+		return c
+	}
+	if e.Permanent() {
+		c.Status = metav1.ConditionFalse
+	}
+	c.Reason, c.Message = reason(e.Result(), e.Class().ID), bounded(Explain(err, nil))
+	return c
+}
+
+// Explain words an error of the library as a decision: who refused and why, what the token says, what is wrong most likely
+// and what to do. The claims are those of the token that was sent, if they are known. The text names the request, so it
+// differs at every try.
+func Explain(err error, claims *Claims) string {
+	e, ok := asError(err)
+	if !ok {
+		return oneLine(err.Error())
+	}
+	class := e.Class()
+	if class.ID == "" {
+		return e.Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s refused: %s (%s).", class.Service, class.Summary, class.ID)
+	if claims != nil {
+		fmt.Fprintf(&b, " Token says %s.", claims)
+	}
+	if len(class.Causes) > 0 {
+		fmt.Fprintf(&b, " Most likely: %s.", class.Causes[0])
+	}
+	if class.Remedy != "" {
+		fmt.Fprintf(&b, " Do: %s.", class.Remedy)
+	}
+	if e.StatusCode != 0 {
+		fmt.Fprintf(&b, " (HTTP %d, %s", e.StatusCode, e.Code)
+		if claims != nil && e.RequestID != "" {
+			fmt.Fprintf(&b, ", request %s", e.RequestID)
+		}
+		b.WriteByte(')')
+	}
+	return b.String()
+}
+
+func asError(err error) (*auth.Error, bool) {
+	var e *auth.Error
+	ok := errors.As(err, &e)
+	return e, ok
+}
+
+// reason makes a name in CamelCase, as conditions want it: "AudienceA4".
+func reason(id, class string) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(id, "-") {
+		if part != "" {
+			b.WriteString(strings.ToUpper(part[:1]) + part[1:])
+		}
+	}
+	return b.String() + class
+}
+
+func sentence(what, remedy string) string {
+	if remedy == "" {
+		return what
+	}
+	return what + "; " + strings.ReplaceAll(remedy, "\n", " ")
+}
+
+func bounded(s string) string {
+	if len(s) > maxConditionMessage {
+		return s[:maxConditionMessage]
+	}
+	return s
+}

@@ -1,0 +1,30 @@
+// Package diagnose finds out why a ServiceAccount gets no credentials. It runs up to 25 checks in a fixed order, from what
+// needs nothing but the token to the real exchange, the registry and the cluster, and shows what was observed beside what
+// was expected. Command wid doctor is a thin layer above it.
+//
+//	report := diagnose.Run(ctx, diagnose.Config{
+//		Provider:       &aws.Provider{},
+//		ServiceAccount: client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+//		Client:         kubeClient,
+//		Options:        []auth.Option{auth.WithSTSRegion("eu-central-1")},
+//	})
+//	fmt.Print(report)
+//	os.Exit(report.ExitCode())
+//
+// A controller puts the worst finding into a condition of its object:
+//
+//	meta.SetStatusCondition(&obj.Status.Conditions, report.Condition("IdentityReady", obj.Generation))
+//
+// or, without running any check, explains the error that it got:
+//
+//	condition := diagnose.ConditionOf(err, "IdentityReady", obj.Generation)
+//
+// Findings hold claims and the first 8 hexadecimal digits of a token's SHA-256, never a token. The package compiles no SDK
+// of a cloud: what only an SDK can do comes in as a value.
+//
+// # Results
+//
+// Unknown means that a check could not look: a right, a client or the network was missing. It never counts as Pass. Skip
+// means that there was nothing to look at, or that an earlier failure leaves nothing to say. A failure of the checks 10 to
+// 12 becomes a warning if the real exchange (21) works: the cloud can see what this machine cannot.
+package diagnose

@@ -1,0 +1,89 @@
+package diagnose
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// Check 25: the container-credentials endpoint of the AWS SDKs, as EKS Pod Identity and podidentity's proxy serve it.
+func (e *examination) checkHelpers(ctx context.Context) Finding {
+	address := e.Helper
+	tokenFile := e.HelperTokenFile
+	if address == "" && e.InPod {
+		address, tokenFile = e.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI"), e.Getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+	}
+	if address == "" {
+		return skip("no endpoint for credentials was named")
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return fail("A14", "correct AWS_CONTAINER_CREDENTIALS_FULL_URI", "the address of the endpoint is not a URL")
+	}
+	if tokenFile != "" {
+		token, err := readToken(tokenFile)
+		if err != nil {
+			return fail("K9", "mount the authorization token", "the authorization token of the endpoint cannot be read: %s", oneLine(lastError(err)))
+		}
+		req.Header.Set("Authorization", strings.TrimSpace(token))
+	}
+	client, err := e.pool.Client(nil, "")
+	if err != nil {
+		return unknown("the endpoint cannot be asked", "")
+	}
+	asked := e.Now()
+	resp, err := client.Do(req)
+	if err != nil {
+		return fail("A14", "see whether the sidecar or the agent runs: kubectl logs <pod> -c <sidecar>",
+			"the endpoint cannot be reached: %s", transport.Message(err))
+	}
+	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	if err != nil {
+		return unknown("the endpoint's answer breaks off", "try again")
+	}
+	return e.judgeHelper(resp, body, e.Now().Sub(asked))
+}
+
+func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Duration) Finding {
+	if resp.StatusCode != http.StatusOK {
+		f := fail("A14", "see the sidecar's log: kubectl logs <pod> -c <sidecar>", "the endpoint answers %d", resp.StatusCode)
+		f.StatusCode = resp.StatusCode
+		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+			f = f.with(differs("Content-Type", resp.Header.Get("Content-Type"), "application/json"))
+		}
+		return f
+	}
+	var answer struct {
+		AccessKeyID     string `json:"AccessKeyId"`
+		SecretAccessKey string `json:"SecretAccessKey"`
+		Token           string `json:"Token"`
+		Expiration      string `json:"Expiration"`
+	}
+	if json.Unmarshal(body, &answer) != nil {
+		return fail("A14", "use an endpoint that speaks the protocol", "the endpoint's answer is not JSON")
+	}
+	end, err := time.Parse(time.RFC3339, answer.Expiration)
+	switch {
+	case answer.AccessKeyID == "" || answer.SecretAccessKey == "" || answer.Token == "":
+		return fail("A14", "use an endpoint that speaks the protocol", "the endpoint's answer lacks AccessKeyId, SecretAccessKey or Token")
+	case err != nil || !strings.HasSuffix(answer.Expiration, "Z"):
+		return fail("A14", "use an endpoint that speaks the protocol", "the endpoint's Expiration is not a time in UTC").
+			with(differs("Expiration", answer.Expiration, "2006-01-02T15:04:05Z"))
+	case !end.After(e.Now()):
+		return fail("A14", "restart the sidecar", "the endpoint's credentials have expired").
+			with(differs("Expiration", stamp(end), "after "+stamp(e.Now())))
+	case took > time.Second:
+		return Finding{Result: Warn, Class: "A14", Remedy: "look for what slows the endpoint: SDKs give up after a second",
+			Message: "the endpoint takes more than a second"}.with(Field{Name: "time", Observed: fmt.Sprint(took.Round(time.Millisecond)), Expected: "< 1s", Differs: true})
+	}
+	return pass("the endpoint answers; its credentials live until %s", stamp(end))
+}

@@ -1,0 +1,94 @@
+package diagnose
+
+import (
+	"context"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// Check 21: what the program itself would do, without a cache.
+func (e *examination) checkExchange(ctx context.Context) Finding {
+	if !e.own() && e.token.claims == nil {
+		f, _ := e.noToken()
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
+	if err != nil {
+		f := refusal(err)
+		if c := e.token.claims; c != nil {
+			f.Fields = append(f.Fields, same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)))
+		}
+		return f
+	}
+	e.gained = token
+	end := e.Now().Add(token.GetDuration())
+	return pass("the exchange works; the credential lives until %s", stamp(end)).with(same("expires", stamp(end)))
+}
+
+// Check 22.
+func (e *examination) checkIdentity(ctx context.Context) Finding {
+	if e.gained == nil {
+		return Finding{Result: Skip, Needs: 21, Message: "skipped: there is no credential, see check 21"}
+	}
+	who, err := e.identify(ctx)
+	switch {
+	case err != nil:
+		return unknown("whose credential it is cannot be asked: "+shown(messageOf(err)), "")
+	case who == "":
+		return unknown("the credential does not tell whose it is", "")
+	}
+	want := e.serviceAccount().Annotations[e.cloud.required]
+	if e.Provider.GetName() == "gcp" {
+		want = e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"]
+	}
+	if e.own() || want == "" || sameIdentity(who, want) {
+		return pass("you are %s", shown(who)).with(same("identity", who))
+	}
+	return fail(e.cloud.unset, "restart the pod, and remove other credentials from its environment",
+		"this is somebody else: %s", shown(who)).with(differs("identity", who, want))
+}
+
+func (e *examination) identify(ctx context.Context) (string, error) {
+	if e.Identify != nil {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return e.Identify(ctx, e.gained)
+	}
+	switch t := e.gained.(type) {
+	case interface{ AssumedRoleARN() string }:
+		return t.AssumedRoleARN(), nil
+	case interface{ ServiceAccountEmail() string }:
+		if email := t.ServiceAccountEmail(); email != "" || e.token.claims == nil {
+			return email, nil
+		}
+		return "the federated identity of " + e.token.claims.Subject, nil
+	case interface{ Tenant() string }:
+		// The token endpoint hands out a token of the client ID that it was asked for, or none.
+		if id := e.serviceAccount().Annotations[e.cloud.required]; id != "" && !e.own() {
+			return id, nil
+		}
+	case interface{ Reveal() string }:
+		if c, err := ParseClaims(t.Reveal()); err == nil {
+			return c.Subject, nil
+		}
+	}
+	return "", nil
+}
+
+// sameIdentity compares names; the session of a role has the role's own name in it.
+func sameIdentity(got, want string) bool {
+	if strings.EqualFold(got, want) {
+		return true
+	}
+	rest, ok := strings.CutPrefix(want, "arn:")
+	parts := strings.SplitN(rest, ":", 5)
+	session := strings.SplitN(strings.TrimPrefix(got, "arn:"), ":", 5)
+	if !ok || len(parts) < 5 || len(session) < 5 || parts[3] != session[3] {
+		return false
+	}
+	name := parts[4][strings.LastIndexByte(parts[4], '/')+1:]
+	return strings.HasPrefix(session[4], "assumed-role/"+name+"/")
+}

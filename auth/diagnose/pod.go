@@ -1,0 +1,91 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Check 15.
+func (e *examination) checkPod(ctx context.Context) Finding {
+	switch {
+	case e.Pod.Name == "":
+		return skip("no pod was named")
+	case e.Client == nil:
+		return unknown("there is no access to the cluster", noCluster)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	pod := &corev1.Pod{}
+	err := e.Client.Get(ctx, e.Pod, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fail(e.cloud.unset, "correct the name: kubectl get pods -n "+e.Pod.Namespace, "the pod does not exist").
+			with(differs("pod", "not found", e.Pod.String()))
+	case err != nil:
+		return unknown("the pod cannot be read: "+kubeMessage(err), "grant get on pods in namespace "+e.Pod.Namespace)
+	}
+	if f, wrong := e.wrongAccount(pod); wrong {
+		return f
+	}
+	restart := fmt.Sprintf("kubectl delete pod -n %s %s", pod.Namespace, pod.Name)
+	if e.Provider.GetName() == "gcp" {
+		return e.judgeGKEPod(pod)
+	}
+	if e.cloud.tokenFile == "" {
+		return pass("the pod runs as the ServiceAccount")
+	}
+	if len(e.cloud.labels) > 0 && pod.Labels[e.cloud.labels[0]] != "true" {
+		return fail(e.cloud.unset, `add the label to the pod's template: azure.workload.identity/use: "true"`,
+			"the label %s is missing on the pod: the webhook leaves it alone", e.cloud.labels[0]).
+			with(differs(e.cloud.labels[0], pod.Labels[e.cloud.labels[0]], "true"))
+	}
+	env := environmentOf(pod)
+	if env[e.cloud.tokenFile] == "" {
+		if at := e.annotatedAt(); at.After(pod.CreationTimestamp.Time) {
+			return fail(e.cloud.unset, restart, "the pod started before the annotation: restart it").
+				with(differs("creationTimestamp", stamp(pod.CreationTimestamp.Time), "after "+stamp(at)))
+		}
+		return fail(e.cloud.unset, "install the webhook of the cloud, then "+restart,
+			"the webhook has not changed the pod: %s is not in its environment", e.cloud.tokenFile).
+			with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+	}
+	want := e.serviceAccount().Annotations[e.cloud.required]
+	if got := env[e.cloud.identity]; want != "" && got != "" && got != want {
+		return fail(e.cloud.unset, restart, "the pod uses another identity than the annotation says: restart it").
+			with(differs(e.cloud.identity, got, want))
+	}
+	return pass("the identity is mounted: %s", shown(env[e.cloud.tokenFile]))
+}
+
+func (e *examination) wrongAccount(pod *corev1.Pod) (Finding, bool) {
+	want, got := e.serviceAccount(), pod.Spec.ServiceAccountName
+	if want.Name == "" || got == want.Name && pod.Namespace == want.Namespace {
+		return Finding{}, false
+	}
+	return fail(e.cloud.unset, "set serviceAccountName in the pod's template", "the pod runs as another ServiceAccount").
+		with(differs("serviceAccountName", pod.Namespace+"/"+got, want.Namespace+"/"+want.Name)), true
+}
+
+func (e *examination) judgeGKEPod(pod *corev1.Pod) Finding {
+	if pod.Spec.HostNetwork {
+		return fail("G15", "set hostNetwork: false", "the pod uses the network of its host, where the metadata server is that of the node").
+			with(differs("hostNetwork", "true", "false"))
+	}
+	return pass("the pod can reach the metadata server of GKE")
+}
+
+// environmentOf merges the variables of all containers: the webhook sets them alike.
+func environmentOf(pod *corev1.Pod) map[string]string {
+	env := map[string]string{}
+	for _, c := range append(append([]corev1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...) {
+		for _, v := range c.Env {
+			if v.Value != "" {
+				env[v.Name] = v.Value
+			}
+		}
+	}
+	return env
+}

@@ -1,0 +1,167 @@
+package diagnose
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// trustPolicy is the document that says who may assume a role.
+type trustPolicy struct {
+	Statement oneOrMore[policyStatement]
+}
+
+type policyStatement struct {
+	Effect    string
+	Action    oneOrMore[string]
+	Principal json.RawMessage
+	// Condition holds values by operator and key.
+	Condition map[string]map[string]oneOrMore[string]
+}
+
+// oneOrMore is a value or a list of values, which IAM takes for the same.
+type oneOrMore[T any] []T
+
+// UnmarshalJSON accepts both forms.
+func (l *oneOrMore[T]) UnmarshalJSON(data []byte) error {
+	var one T
+	if json.Unmarshal(data, &one) == nil {
+		*l = oneOrMore[T]{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]T)(l))
+}
+
+// judgePolicy evaluates what concerns tokens. The first statement that admits the token wins; otherwise the finding is that of
+// the statement that comes closest.
+func (e *examination) judgePolicy(document []byte) Finding {
+	var policy trustPolicy
+	if json.Unmarshal(document, &policy) != nil || len(policy.Statement) == 0 {
+		return unknown("the trust policy cannot be read", e.howToRead())
+	}
+	closest := fail("A1", "allow sts:AssumeRoleWithWebIdentity to the OIDC provider of the cluster in the trust policy",
+		"no statement of the trust policy is about web identities").with(differs("Action", "others", "sts:AssumeRoleWithWebIdentity"))
+	near := 0
+	for _, s := range policy.Statement {
+		if !slices.ContainsFunc(s.Action, isWebIdentity) {
+			continue
+		}
+		f, fits := e.judgeStatement(s)
+		if s.Effect == "Deny" {
+			if f.Result == Pass {
+				return fail("A1", "change the statement that denies", "a statement of the trust policy denies it").with(differs("Effect", "Deny", "Allow"))
+			}
+			continue
+		}
+		if f.Result == Pass {
+			return f
+		}
+		if fits >= near {
+			closest, near = f, fits
+		}
+	}
+	return closest
+}
+
+func isWebIdentity(action string) bool {
+	return action == "*" || strings.EqualFold(action, "sts:*") || strings.EqualFold(action, "sts:AssumeRoleWithWebIdentity")
+}
+
+// judgeStatement also says how many parts of the statement fit.
+func (e *examination) judgeStatement(s policyStatement) (f Finding, fits int) {
+	c := e.token.claims
+	host := strings.TrimPrefix(c.Issuer, "https://")
+	var principal struct{ Federated oneOrMore[string] }
+	_ = json.Unmarshal(s.Principal, &principal) // "*" is not about web identities
+	if !slices.ContainsFunc(principal.Federated, func(arn string) bool { return strings.HasSuffix(arn, ":oidc-provider/"+host) }) {
+		return fail("A1", "name the OIDC provider of the cluster as Principal.Federated",
+			"the trust policy names another OIDC provider").with(differs("Principal.Federated", audiences(principal.Federated), "arn:...:oidc-provider/"+host)), 1
+	}
+	claims := map[string][]string{host + ":sub": {c.Subject}, host + ":aud": c.Audience}
+	for _, operator := range sortedOperators(s.Condition) {
+		for _, key := range sortedConditionKeys(s.Condition[operator]) {
+			f, ok := e.judgeCondition(operator, key, s.Condition[operator][key], claims, host)
+			if !ok {
+				return f, 2
+			}
+		}
+	}
+	return pass("a statement of the trust policy allows it"), 3
+}
+
+// judgeCondition is about one key under one operator.
+func (e *examination) judgeCondition(operator, key string, values []string, claims map[string][]string, host string) (Finding, bool) {
+	got, known := claims[key]
+	plain := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(operator, "ForAnyValue:"), "ForAllValues:"), "IfExists")
+	const remedy = "aws iam update-assume-role-policy: under StringEquals, set <issuer>:sub to the token's sub and <issuer>:aud to its aud"
+	if !known {
+		return fail("A1", remedy, "the trust policy has a condition on a key that the token does not have").
+			with(differs("condition", key, host+":sub or "+host+":aud")), false
+	}
+	matches := func(a, b string) bool { return a == b }
+	switch plain {
+	case "StringEquals":
+	case "StringEqualsIgnoreCase":
+		matches = strings.EqualFold
+	case "StringLike":
+		matches = like
+	default:
+		return unknown("the operator "+shown(operator)+" of the trust policy is not known to this check", "compare by hand"), false
+	}
+	if slices.ContainsFunc(values, func(v string) bool {
+		return slices.ContainsFunc(got, func(g string) bool { return matches(v, g) })
+	}) {
+		return Finding{}, true
+	}
+	field := differs(strings.TrimPrefix(key, host+":"), audiences(got), audiences(values))
+	switch {
+	case plain == "StringEquals" && slices.ContainsFunc(values, func(v string) bool {
+		return strings.ContainsAny(v, "*?") && slices.ContainsFunc(got, func(g string) bool { return like(v, g) })
+	}):
+		return fail("A1", "use StringLike for the condition with *", "StringEquals contains * and is compared literally").with(field), false
+	case slices.ContainsFunc(values, func(v string) bool { return strings.EqualFold(v, got[0]) }):
+		return fail("A1", remedy, "the trust policy differs in upper and lower case only").with(field), false
+	case strings.HasSuffix(key, ":aud") && slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "system:serviceaccount:") }):
+		return fail("A1", remedy, "the trust policy has the subject under the key for the audience").with(field), false
+	}
+	return fail("A1", remedy, "the trust policy does not admit the token's %s", field.Name).with(field), false
+}
+
+func sortedOperators(m map[string]map[string]oneOrMore[string]) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func sortedConditionKeys(m map[string]oneOrMore[string]) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// like is IAM's StringLike: * stands for any text, ? for one character. It takes time in proportion to the lengths' product.
+func like(pattern, s string) bool {
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			mark++
+			p, i = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

@@ -1,0 +1,164 @@
+package diagnose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/jwt"
+)
+
+// mint is an attempt to have the API server create a token.
+type mint struct {
+	tried     bool
+	err       error
+	audiences []string
+	asked     time.Duration
+	granted   time.Time
+}
+
+// prepare finds the token and the ServiceAccount. What goes wrong is told by the checks.
+func (e *examination) prepare(ctx context.Context) {
+	e.adoptPod()
+	switch {
+	case e.Token != "":
+		e.token = newHeldToken(e.Token, "the caller")
+	case e.TokenFile != "":
+		if content, err := readToken(e.TokenFile); err == nil {
+			e.token = newHeldToken(content, e.TokenFile)
+		}
+	}
+	e.readServiceAccount(ctx)
+	if e.token.raw == "" && e.TokenFile == "" && e.Client != nil && e.account.Name != "" {
+		e.mint(ctx)
+	}
+}
+
+// adoptPod takes over what the webhook has put into the environment of this very pod.
+func (e *examination) adoptPod() {
+	if !e.InPod || e.ServiceAccount.Name != "" || e.Token != "" {
+		return
+	}
+	if e.TokenFile == "" && e.cloud.tokenFile != "" {
+		e.TokenFile = e.Getenv(e.cloud.tokenFile)
+	}
+	if e.Annotations != nil || e.cloud.required == "" {
+		return
+	}
+	e.Annotations = map[string]string{}
+	if id := e.Getenv(e.cloud.identity); id != "" {
+		e.Annotations[e.cloud.required] = id
+	}
+	if e.cloud.tenant != "" {
+		if tenant := e.Getenv(e.cloud.tenant); tenant != "" {
+			e.Annotations["azure.workload.identity/tenant-id"] = tenant
+		}
+	}
+}
+
+func readToken(path string) (string, error) {
+	file, err := os.Open(path) //nolint:gosec // the caller names it
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, jwt.MaxSize+1))
+	if err != nil {
+		return "", err
+	}
+	if len(content) > jwt.MaxSize {
+		return "", fmt.Errorf("it is larger than %d bytes", jwt.MaxSize)
+	}
+	return string(content), nil
+}
+
+func (e *examination) readServiceAccount(ctx context.Context) {
+	known := e.serviceAccount()
+	key := client.ObjectKeyFromObject(known)
+	if e.Client == nil || key.Name == "" || key.Namespace == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if e.read = e.Client.Get(ctx, key, &e.account); e.read != nil {
+		e.account.Name = "" // what the caller says stays
+		return
+	}
+	e.account.Name, e.account.Namespace = key.Name, key.Namespace
+	if e.InPod && len(e.Annotations) > 0 {
+		// The environment is what the pod's programs go by; the check of the pod compares.
+		if e.account.Annotations == nil {
+			e.account.Annotations = map[string]string{}
+		}
+		for k, v := range e.Annotations {
+			e.account.Annotations[k] = v
+		}
+	}
+}
+
+// mint asks for what the exchange would ask for.
+func (e *examination) mint(ctx context.Context) {
+	var err error
+	opts := e.resolved()
+	audiences := opts.Audiences
+	if len(audiences) == 0 {
+		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		if audiences, err = e.Provider.GetAudiences(bounded, *e.serviceAccount(), opts); err != nil {
+			return // the check of identifiers tells
+		}
+	}
+	e.minted = mint{tried: true, audiences: audiences, asked: opts.TokenLifetime}
+	if e.minted.asked == 0 {
+		if p, ok := e.Provider.(auth.TokenLifetimeProvider); ok {
+			e.minted.asked, _ = p.GetTokenLifetime(*e.serviceAccount(), opts) // told by the exchange
+		}
+	}
+	if e.minted.asked == 0 {
+		e.minted.asked = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	raw, granted, err := auth.TokenRequest{Client: e.Client, ServiceAccount: e.serviceAccount(), Lifetime: e.minted.asked,
+		BoundObject: opts.BoundObject}.Token(ctx, audiences)
+	if err != nil {
+		e.minted.err = err
+		return
+	}
+	e.minted.granted = granted
+	e.token = newHeldToken(raw, "a TokenRequest")
+}
+
+// noToken is the finding of checks that have no token to look at.
+func (e *examination) noToken() (Finding, bool) {
+	switch {
+	case e.token.claims != nil:
+		return Finding{}, false
+	case e.token.err != nil:
+		return Finding{Result: Skip, Needs: 3, Message: "skipped: needs check 3"}, true
+	case e.own():
+		return skip("the program's own identity is examined, which has no token of a ServiceAccount"), true
+	case e.minted.err != nil:
+		return Finding{Result: Skip, Needs: 16, Message: "skipped: there is no token, see check 16"}, true
+	case e.read != nil:
+		return Finding{Result: Skip, Needs: 14, Message: "skipped: there is no token, see check 14"}, true
+	case e.Client == nil && e.TokenFile == "":
+		return unknown("there is no token to look at", "pass a token file, or access to the cluster"), true
+	}
+	return Finding{Result: Skip, Needs: 9, Message: "skipped: there is no token, see checks 2 and 9"}, true
+}
+
+func isPermission(err error) bool { return errors.Is(err, os.ErrPermission) }
+
+// subjectOf is the sub claim of a ServiceAccount.
+func subjectOf(key types.NamespacedName) string {
+	return strings.Join([]string{"system:serviceaccount", key.Namespace, key.Name}, ":")
+}
