@@ -50,7 +50,8 @@ type Config struct {
 	JWKS []byte
 	// Trust reads what the cloud was told to trust. Nil: the checks 19 and 20 are Unknown.
 	Trust TrustReader
-	// Identify says whose a credential is. Nil: what the token itself tells.
+	// Identify asks whose a credential is, "" if that cannot be told. Nil: what the token itself tells, which is enough for
+	// AWS and for tokens of Kubernetes.
 	Identify func(ctx context.Context, token auth.Token) (string, error)
 
 	// Repository is an artifact repository to pull from, such as 123456789012.dkr.ecr.eu-central-1.amazonaws.com/app.

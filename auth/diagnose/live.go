@@ -33,12 +33,15 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	if e.gained == nil {
 		return Finding{Result: Skip, Needs: 21, Message: "skipped: there is no credential, see check 21"}
 	}
+	if t, ok := e.gained.(interface{ ServiceAccountEmail() string }); ok && !e.own() && t.ServiceAccountEmail() == "" {
+		return skip("a federated token of Google tells nobody whose it is")
+	}
 	who, err := e.identify(ctx)
 	switch {
 	case err != nil:
 		return unknown("whose credential it is cannot be asked: "+shown(messageOf(err)), "")
 	case who == "":
-		return unknown("the credential does not tell whose it is", "")
+		return unknown("the credential does not tell whose it is", "pass Config.Identify")
 	}
 	want := e.serviceAccount().Annotations[e.cloud.required]
 	if e.Provider.GetName() == "gcp" {
@@ -60,16 +63,6 @@ func (e *examination) identify(ctx context.Context) (string, error) {
 	switch t := e.gained.(type) {
 	case interface{ AssumedRoleARN() string }:
 		return t.AssumedRoleARN(), nil
-	case interface{ ServiceAccountEmail() string }:
-		if email := t.ServiceAccountEmail(); email != "" || e.token.claims == nil {
-			return email, nil
-		}
-		return "the federated identity of " + e.token.claims.Subject, nil
-	case interface{ Tenant() string }:
-		// The token endpoint hands out a token of the client ID that it was asked for, or none.
-		if id := e.serviceAccount().Annotations[e.cloud.required]; id != "" && !e.own() {
-			return id, nil
-		}
 	case interface{ Reveal() string }:
 		if c, err := ParseClaims(t.Reveal()); err == nil {
 			return c.Subject, nil

@@ -90,10 +90,26 @@ func newWorld(t *testing.T, provider string) *world {
 		w.config.Provider = &azure.Provider{}
 		w.account.Annotations[azure.ClientIDAnnotation] = azureClient
 		w.account.Annotations[azure.TenantIDAnnotation] = azureTenant
+		w.config.Identify = func(_ context.Context, t auth.Token) (string, error) {
+			own, err := azure.FromToken(t)
+			if err != nil {
+				return "", err
+			}
+			id, _ := cloud.Azure().Identity(own.AccessToken().Token)
+			return id.ClientID, nil
+		}
 	case "gcp":
 		w.config.Provider = &gcp.Provider{}
 		w.account.Annotations[gcp.WorkloadIdentityProviderAnnotation] = poolProvider
 		w.account.Annotations[gcp.ServiceAccountAnnotation] = gcpEmail
+		w.config.Identify = func(_ context.Context, t auth.Token) (string, error) {
+			own, err := gcp.FromToken(t)
+			if err != nil {
+				return "", err
+			}
+			id, _ := cloud.GCP().Identity(own.AccessToken())
+			return id.Email, nil
+		}
 	case "generic":
 		w.config.Provider = &token.Provider{}
 		w.config.Options = []auth.Option{auth.WithAudiences("vault"), auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})}
