@@ -62,7 +62,7 @@ func podFaults() []fault {
 			noEnv(w, pod)
 			pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 			at := metav1.NewTime(time.Now().Add(-time.Minute))
-			w.account.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
+			w.managed = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
 				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:annotations":{"f:` + aws.RoleARNAnnotation + `":{}}}}`)}}}
 		}), "pod", "A14", "before the annotation"},
 		{"pod of an older annotation", "aws", withPod(func(_ *world, pod *corev1.Pod) {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -58,6 +59,8 @@ type world struct {
 	// withoutCluster leaves the client out.
 	withoutCluster bool
 	trust          string
+	// managed are fields of the ServiceAccount that the client in memory drops.
+	managed []metav1.ManagedFieldsEntry
 	dir            string
 }
 
@@ -221,6 +224,14 @@ func (w *world) api() *rest.Config {
 	return &rest.Config{Host: server.URL, Transport: transport}
 }
 
+func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	err := c.Get(ctx, key, obj, opts...)
+	if sa, ok := obj.(*corev1.ServiceAccount); ok && err == nil {
+		sa.ManagedFields = w.managed
+	}
+	return err
+}
+
 func (w *world) run() *diagnose.Report {
 	w.t.Helper()
 	if w.config.IssuerClient == nil {
@@ -231,7 +242,7 @@ func (w *world) run() *diagnose.Report {
 		if w.pod != nil {
 			objs = append(objs, w.pod)
 		}
-		w.config.Client = w.issuer.As(w.issuer.Client(objs...), w.user)
+		w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(objs...), w.user), interceptor.Funcs{Get: w.get})
 		if w.config.RESTConfig == nil {
 			w.config.RESTConfig = w.api()
 		}
