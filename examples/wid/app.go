@@ -48,9 +48,12 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 // exitCode says what kind of error ended the program.
 func exitCode(ctx context.Context, err error) int {
 	var usage *usageError
+	var status exitStatus
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
+	case errors.As(err, &status):
+		return int(status)
 	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"): // cobra has no type for that
 		return exitUsage
 	case errors.Is(err, auth.ErrMisconfigured):
@@ -80,7 +83,7 @@ func argumentsOf(argv []string) []string {
 
 // addCredentialCommands adds what hands out credentials.
 func (a *app) addCredentialCommands(root *cobra.Command) {
-	root.AddCommand(a.newToken(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
+	root.AddCommand(a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
 		a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())

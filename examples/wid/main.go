@@ -1,6 +1,7 @@
 // Command wid is the library at the command line. docs/wid.md shows how to set it up as a plugin of other programs.
 //
 //	wid token                                          credentials of any provider
+//	wid doctor                                         why there are none
 //	wid exec-credential, kubeconfig                    for kubectl and client-go
 //	wid docker-credential, git-credential              for docker and git
 //	wid credential-process                             for the AWS SDKs
@@ -11,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,7 +28,10 @@ func main() {
 	err := root.ExecuteContext(ctx)
 	code := 0
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "wid:", err)
+		var status exitStatus
+		if !errors.As(err, &status) { // it has said all there is to say
+			fmt.Fprintln(os.Stderr, "wid:", err)
+		}
 		code = exitCode(ctx, err)
 	}
 	stop()

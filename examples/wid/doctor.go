@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/diagnose"
+)
+
+// exitStatus ends the program with a code after its answer has been written.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// doctor are the flags of wid doctor that the other commands do not have.
+type doctor struct {
+	id *identity
+
+	output           string
+	pod              string
+	inPod            bool
+	registry         string
+	cluster          string
+	clusterAddress   string
+	clusterCA        string
+	issuer, jwksFile string
+	trustFile        string
+	helper           string
+	skip             []string
+	issuerClient     *http.Client // of tests
+}
+
+func (a *app) newDoctor() *cobra.Command { return a.doctorCommand(&doctor{}) }
+
+func (a *app) doctorCommand(d *doctor) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out why a ServiceAccount gets no credentials",
+		Long: "Find out why a ServiceAccount gets no credentials: 25 checks from the token to the registry, each with what was\n" +
+			"observed beside what was expected. Tokens are never shown. From a workstation it uses the kubeconfig, in a pod without\n" +
+			"--service-account it examines the pod's own environment.\n\n" +
+			"Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unknown or doubtful.",
+		Example: "  wid doctor --provider aws --service-account tenant-a/app --region eu-central-1\n" +
+			"  wid doctor --provider azure --service-account tenant-a/app --pod tenant-a/app-5f7c --registry example.azurecr.io/app\n" +
+			"  wid doctor --provider gcp --service-account tenant-a/app --trust-file trust.json -o json\n" +
+			"  kubectl exec app-5f7c -- wid doctor --provider aws\n" +
+			"  wid doctor --provider aws --token-file token --annotation eks.amazonaws.com/role-arn=$ROLE --region eu-central-1",
+		Args: exactly(cobra.NoArgs),
+	}
+	d.id = a.newIdentity(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&d.output, "output", "o", "text", "text or json")
+	f.StringVar(&d.pod, "pod", "", "the pod that gets no credentials, namespace/name")
+	f.BoolVar(&d.inPod, "in-pod", false, "examine the environment of this pod; so it is in a pod without --service-account")
+	f.StringVar(&d.registry, "registry", "", "artifact repository to pull from, host/name")
+	f.StringVar(&d.cluster, "cluster", "", "cluster to reach, its full name in the provider's API")
+	f.StringVar(&d.clusterAddress, "cluster-address", "", "address of the cluster to reach")
+	f.StringVar(&d.clusterCA, "cluster-ca", "", "file with the certificate authority of the cluster to reach")
+	f.StringVar(&d.issuer, "issuer", "", "the issuer that the cloud has been told to trust")
+	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
+	f.StringVar(&d.trustFile, "trust-file", "", "file with what the cloud trusts, as aws, az or gcloud print it")
+	f.StringVar(&d.helper, "helper", "", "address of an endpoint for credentials; else AWS_CONTAINER_CREDENTIALS_FULL_URI in a pod")
+	f.StringSliceVar(&d.skip, "skip", nil, "names of checks to leave out")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		code := 0
+		err := d.id.run(cmd, func(ctx context.Context) ([]byte, error) {
+			report, err := d.examine(ctx, cmd)
+			if err != nil {
+				return nil, err
+			}
+			code = report.ExitCode()
+			return d.print(report)
+		})
+		return d.exit(code, err)
+	}
+	return cmd
+}
+
+// exit makes every mistake before the first check one of usage: 1 and 3 are verdicts.
+func (*doctor) exit(code int, err error) error {
+	var usage *usageError
+	switch {
+	case err == nil && code == 0:
+		return nil
+	case err == nil:
+		return exitStatus(code)
+	case errors.As(err, &usage):
+		return err
+	}
+	return usagef("%v", err)
+}
+
+func (d *doctor) print(report *diagnose.Report) ([]byte, error) {
+	if d.output == "json" {
+		content, err := json.MarshalIndent(report, "", "  ")
+		return append(content, '\n'), err
+	}
+	return []byte(report.String()), nil
+}
+
+func (d *doctor) examine(ctx context.Context, cmd *cobra.Command) (*diagnose.Report, error) {
+	config, err := d.config()
+	if err != nil {
+		return nil, err
+	}
+	if d.id.tokenStdin {
+		in, err := inputOf(cmd)
+		if err != nil {
+			return nil, err
+		}
+		if config.Token, err = d.id.readToken(ctx, in); err != nil {
+			return nil, err
+		}
+	}
+	return diagnose.Run(ctx, *config), nil
+}
+
+// config gathers what the flags say. It uses no network.
+func (d *doctor) config() (*diagnose.Config, error) {
+	if d.output != "text" && d.output != "json" {
+		return nil, usagef("--output is text or json, not %.100q", d.output)
+	}
+	if err := d.checkSkip(); err != nil {
+		return nil, err
+	}
+	provider, err := d.id.named()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := d.id.options()
+	if err != nil {
+		return nil, err
+	}
+	config := &diagnose.Config{Provider: provider, TokenFile: d.id.tokenFile, InPod: d.inPod, Issuer: d.issuer, Repository: d.registry,
+		Cluster: d.cluster, ClusterAddress: d.clusterAddress, Helper: d.helper, Skip: d.skip, IssuerClient: d.issuerClient,
+		Timeout: d.id.timeout, Identify: d.identify}
+	// The tenant's own choice of an audience is examined, not judged.
+	config.Options = append(opts, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+	if err := d.names(config); err != nil {
+		return nil, err
+	}
+	if err := d.files(config); err != nil {
+		return nil, err
+	}
+	return config, d.connect(config)
+}
+
+func (d *doctor) checkSkip() error {
+	var known []string
+	for _, c := range diagnose.Checks() {
+		known = append(known, c.ID)
+	}
+	for _, id := range d.skip {
+		if !slices.Contains(known, id) {
+			return usagef("--skip %.100q is no check; there are %s", id, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// names reads the flags that name objects.
+func (d *doctor) names(config *diagnose.Config) (err error) {
+	if d.id.serviceAccount != "" {
+		if config.ServiceAccount, err = parseServiceAccount(d.id.serviceAccount); err != nil {
+			return err
+		}
+	}
+	if d.pod != "" {
+		namespace, name, ok := strings.Cut(d.pod, "/")
+		if !ok || namespace == "" || name == "" {
+			return usagef("--pod is namespace/name, not %.300q", d.pod)
+		}
+		config.Pod = client.ObjectKey{Namespace: namespace, Name: name}
+	}
+	if len(d.id.annotations) > 0 {
+		config.Annotations, err = parseAnnotations(d.id.annotations)
+	}
+	inAnyPod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if inAnyPod && config.ServiceAccount.Name == "" && !d.id.hasToken() {
+		config.InPod = true
+	}
+	return err
+}
+
+// files reads those that flags name.
+func (d *doctor) files(config *diagnose.Config) error {
+	read := func(flag, path string) ([]byte, error) {
+		if path == "" {
+			return nil, nil
+		}
+		content, err := os.ReadFile(path) //nolint:gosec // the caller names it
+		if err != nil {
+			return nil, usagef("--%s: %v", flag, err)
+		}
+		return content, nil
+	}
+	ca, err := read("cluster-ca", d.clusterCA)
+	if err != nil {
+		return err
+	}
+	config.ClusterCA = string(ca)
+	if config.JWKS, err = read("jwks-file", d.jwksFile); err != nil {
+		return err
+	}
+	trust, err := read("trust-file", d.trustFile)
+	if err != nil || trust == nil {
+		return err
+	}
+	if config.Trust, err = diagnose.ParseTrust(trust); err != nil {
+		return usagef("--trust-file: %v", err)
+	}
+	return nil
+}
+
+// connect finds the cluster of the ServiceAccount: none for callers that hold a token, this one in a pod.
+func (d *doctor) connect(config *diagnose.Config) (err error) {
+	switch {
+	case d.id.hasToken():
+		return nil
+	case config.InPod:
+		if config.RESTConfig, err = rest.InClusterConfig(); err != nil {
+			config.RESTConfig = nil
+			return nil //nolint:nilerr // the checks that need it tell
+		}
+	case config.ServiceAccount.Name == "":
+		return nil
+	default:
+		if config.RESTConfig, err = d.id.clusterConfig(); err != nil {
+			return err
+		}
+	}
+	config.Client, err = newDoctorClient(config.RESTConfig)
+	return err
+}
+
+// newDoctorClient knows the kinds that the checks read and create, and asks the API server for no others.
+func newDoctorClient(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{"ServiceAccount", "Pod"} {
+		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	for _, kind := range []schema.GroupVersionKind{authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
+		authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")} {
+		mapper.Add(kind, meta.RESTScopeRoot)
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = "wid"
+	return client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
+}
