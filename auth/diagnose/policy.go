@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -39,7 +40,7 @@ func (e *examination) judgePolicy(document []byte) Finding {
 	if json.Unmarshal(document, &policy) != nil || len(policy.Statement) == 0 {
 		return unknown("the trust policy cannot be read", e.howToRead())
 	}
-	closest := fail("A1", "allow sts:AssumeRoleWithWebIdentity to the OIDC provider of the cluster in the trust policy",
+	closest := fail("A1", e.statement(),
 		"no statement of the trust policy is about web identities").with(differs("Action", "others", "sts:AssumeRoleWithWebIdentity"))
 	near := 0
 	for _, s := range policy.Statement {
@@ -74,7 +75,7 @@ func (e *examination) judgeStatement(s policyStatement) (f Finding, fits int) {
 	var principal struct{ Federated oneOrMore[string] }
 	_ = json.Unmarshal(s.Principal, &principal) // "*" is not about web identities
 	if !slices.ContainsFunc(principal.Federated, func(arn string) bool { return strings.HasSuffix(arn, ":oidc-provider/"+host) }) {
-		return fail("A1", "name the OIDC provider of the cluster as Principal.Federated",
+		return fail("A1", e.statement(),
 			"the trust policy names another OIDC provider").with(differs("Principal.Federated", audiences(principal.Federated), "arn:...:oidc-provider/"+host)), 1
 	}
 	claims := map[string][]string{host + ":sub": {c.Subject}, host + ":aud": c.Audience}
@@ -93,7 +94,7 @@ func (e *examination) judgeStatement(s policyStatement) (f Finding, fits int) {
 func (e *examination) judgeCondition(operator, key string, values []string, claims map[string][]string, host string) (Finding, bool) {
 	got, known := claims[key]
 	plain := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(operator, "ForAnyValue:"), "ForAllValues:"), "IfExists")
-	const remedy = "aws iam update-assume-role-policy: under StringEquals, set <issuer>:sub to the token's sub and <issuer>:aud to its aud"
+	remedy := e.statement()
 	if !known {
 		return fail("A1", remedy, "the trust policy has a condition on a key that the token does not have").
 			with(differs("condition", key, host+":sub or "+host+":aud")), false
@@ -118,13 +119,35 @@ func (e *examination) judgeCondition(operator, key string, values []string, clai
 	case plain == "StringEquals" && slices.ContainsFunc(values, func(v string) bool {
 		return strings.ContainsAny(v, "*?") && slices.ContainsFunc(got, func(g string) bool { return like(v, g) })
 	}):
-		return fail("A1", "use StringLike for the condition with *", "StringEquals contains * and is compared literally").with(field), false
+		return fail("A1", "use StringLike for the condition with *, or name the ServiceAccount:\n"+remedy, "StringEquals contains * and is compared literally").with(field), false
 	case slices.ContainsFunc(values, func(v string) bool { return strings.EqualFold(v, got[0]) }):
 		return fail("A1", remedy, "the trust policy differs in upper and lower case only").with(field), false
 	case strings.HasSuffix(key, ":aud") && slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "system:serviceaccount:") }):
 		return fail("A1", remedy, "the trust policy has the subject under the key for the audience").with(field), false
 	}
 	return fail("A1", remedy, "the trust policy does not admit the token's %s", field.Name).with(field), false
+}
+
+// statement is one that admits exactly this token.
+func (e *examination) statement() string {
+	c := e.token.claims
+	role := e.serviceAccount().Annotations[e.cloud.required]
+	account := "<account>"
+	if parts := strings.SplitN(role, ":", 6); len(parts) == 6 {
+		account = parts[4]
+	}
+	host := shown(strings.TrimPrefix(c.Issuer, "https://"))
+	quote := func(v any) string {
+		content, err := json.Marshal(v)
+		if err != nil {
+			return "null"
+		}
+		return string(content)
+	}
+	return fmt.Sprintf(`aws iam update-assume-role-policy --role-name %s --policy-document file://trust.json, with the statement`+"\n"+
+		`{"Effect":"Allow","Action":"sts:AssumeRoleWithWebIdentity","Principal":{"Federated":%s},"Condition":{"StringEquals":{%s:%s,%s:%s}}}`,
+		shown(role[strings.LastIndexByte(role, '/')+1:]), quote("arn:aws:iam::"+account+":oidc-provider/"+host),
+		quote(host+":sub"), quote(shown(c.Subject)), quote(host+":aud"), quote(e.cloud.audience))
 }
 
 func sortedOperators(m map[string]map[string]oneOrMore[string]) []string {

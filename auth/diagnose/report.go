@@ -157,9 +157,11 @@ func (f *Finding) print(b *strings.Builder) {
 	for i, cause := range f.Causes {
 		fmt.Fprintf(b, "%scause %d: %s\n", indent, i+1, cause)
 	}
+	lead := "do: "
 	for line := range strings.SplitSeq(f.Remedy, "\n") {
 		if line != "" {
-			fmt.Fprintf(b, "%sdo: %s\n", indent, line)
+			fmt.Fprintf(b, "%s%s%s\n", indent, lead, line)
+			lead = "    "
 		}
 	}
 }
@@ -174,9 +176,9 @@ func refusal(err error) Finding {
 	}
 	f.StatusCode, f.Code, f.RequestID = e.StatusCode, e.Code, e.RequestID
 	class := e.Class()
-	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, class.Remedy
-	if f.Remedy == "" {
-		f.Remedy = e.Remedy
+	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.Remedy
+	if known, ok := auth.ClassByID(class.ID); ok && known.Remedy != e.Remedy {
+		f.Remedy = strings.TrimSpace(e.Remedy + "\n" + known.Remedy) // what is known of this case, then the command for all
 	}
 	f.Message = oneLine(e.Message)
 	if class.ID != "" {
