@@ -56,6 +56,8 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth", own, all...)
 	refuse(t, module+"/auth/token", own, all...)
 	refuse(t, module+"/auth/exchange", own, all...)
+	refuse(t, module+"/auth/diagnose", "what only an SDK can do comes in as a value: a Provider, a TrustReader, Config.Identify", all...)
+	refuse(t, module+"/auth/diagnose", "tests use the fakes, programs do not", module+"/auth/authtest")
 	refuse(t, module+"/auth/authtest", "speak the protocol itself; only tests may use an SDK", all...)
 	for provider := range sdks {
 		if _, err := os.Stat(filepath.Join("auth", provider)); err != nil {

@@ -61,7 +61,7 @@ type world struct {
 	trust          string
 	// managed are fields of the ServiceAccount that the client in memory drops.
 	managed []metav1.ManagedFieldsEntry
-	dir            string
+	dir     string
 }
 
 // sharedIssuer has one key for all that do not change it: making one takes long.
