@@ -33,7 +33,7 @@ func (e *examination) checkTime(ctx context.Context) Finding {
 	case !c.Expiry.After(now):
 		return e.expired()
 	case skew.Abs() > skewFail:
-		return fail("K11", ntp, "this machine is %s %s", skew.Abs().Round(time.Second), direction(skew, who)).with(clock)
+		return fail("K11", ntp, "this machine's clock is more than a minute %s", direction(skew, who)).with(clock)
 	case c.IssuedAt.After(now.Add(skewFail)):
 		return fail("K11", ntp, "the token was issued in the future: the cluster's clock is ahead of this machine's").
 			with(differs("iat", stamp(c.IssuedAt), "not after "+stamp(now)))
@@ -41,7 +41,7 @@ func (e *examination) checkTime(ctx context.Context) Finding {
 		return fail("K11", ntp, "the token is not valid yet").with(differs("nbf", stamp(c.NotBefore), "not after "+stamp(now)))
 	case skew.Abs() > skewWarn:
 		return Finding{Result: Warn, Class: "K11", Remedy: ntp,
-			Message: fmt.Sprintf("this machine is %s %s", skew.Abs().Round(time.Second), direction(skew, who))}.with(clock)
+			Message: "this machine's clock is more than half a minute " + direction(skew, who)}.with(clock)
 	case c.Expiry.Before(now.Add(time.Minute)):
 		return Finding{Result: Warn, Class: e.cloud.old, Remedy: "use a fresh token", Message: "the token ends within a minute"}.
 			with(same("exp", stamp(c.Expiry)))

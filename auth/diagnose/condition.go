@@ -31,7 +31,11 @@ func (r *Report) Condition(conditionType string, generation int64) metav1.Condit
 	case Warn, Pass, Skip:
 	}
 	c.Reason = reason(worst.ID, worst.Class)
-	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, worst.Message), worst.Remedy))
+	message := worst.Message
+	if class, ok := auth.ClassByID(worst.Class); ok && worst.StatusCode != 0 {
+		message = class.Service + ": " + class.Summary // some services put the time into their texts
+	}
+	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, message), worst.Remedy))
 	return c
 }
 

@@ -31,7 +31,8 @@ type Config struct {
 	// RESTConfig is the access to the same cluster, for its discovery document.
 	RESTConfig *rest.Config
 
-	// Token is a token of the ServiceAccount that the caller holds.
+	// Token is a token of the ServiceAccount that the caller holds. Its claims say which issuer is asked for its documents, so
+	// do not examine tokens of strangers where that matters. It is sent to the provider, and to Client to be reviewed.
 	Token string
 	// TokenFile is a file with such a token. With Token, it is where that came from.
 	TokenFile string

@@ -169,10 +169,9 @@ func azureFaults() []fault {
 			w.config.Cluster = cluster
 		}, "cluster", "Z18", "may not"},
 		{"Azure RBAC denies", "azure", func(w *world) {
-			address, ca := w.remoteCluster(http.StatusForbidden, "")
-			w.cloud.Azure().SetCluster(cluster, authtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{address}, CA: ca})
-			w.config.Cluster = cluster
-		}, "cluster", "Z18", "403"},
+			w.aks(http.StatusCreated, "User does not have access to the resource in Azure. Update role assignment to allow access.")
+		}, "cluster", "Z18", "Azure RBAC denies"},
+		{"AKS does not accept the token", "azure", func(w *world) { w.aks(http.StatusUnauthorized, "") }, "cluster", "", "401"},
 	}
 }
 
@@ -244,6 +243,7 @@ func gcpFaults() []fault {
 			w.config.Repository = garHost + "/my-project/repo/app"
 		}, "registry", "G17", "denied"},
 		{"cluster may not be described", "gcp", func(w *world) { w.config.Cluster = cluster }, "cluster", "G18", ""},
+		{"GKE does not accept the token", "gcp", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "", "401"},
 		{"malformed cluster name", "gcp", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "G18", fmt.Sprintf("%q", "prod")},
 	}
 }

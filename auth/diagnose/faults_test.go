@@ -37,7 +37,9 @@ func TestFaults(t *testing.T) {
 				defer mu.Unlock()
 				if !t.Failed() {
 					found[f.provider]++
-					classes[f.class] = true
+					if f.class != "" {
+						classes[f.class] = true
+					}
 				}
 			})
 		}

@@ -206,6 +206,7 @@ func kubernetesFaults() []fault {
 			w.user.ReviewError = "service account tenant-a/app has been deleted"
 		}, "token-review", "K6", "deleted"},
 		{"issuer that no authenticator knows", "generic", func(w *world) { w.user.ReviewError = "invalid bearer token" }, "token-review", "K6", "no authenticator"},
+		{"the other cluster does not trust the issuer", "generic", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "K6", "401"},
 		{"another audience", "generic", claims(func(c map[string]any) { c["aud"] = []string{"other"} }), "audience", "K5", "for somebody else"},
 		{"expired", "generic", claims(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), "time", "K6", "has expired"},
 		{"stale key", "generic", func(w *world) {

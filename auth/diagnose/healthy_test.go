@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/diagnose"
@@ -37,12 +38,16 @@ func gcpTrust(issuer, more, member string) string {
 {"bindings":[{"role":"roles/iam.workloadIdentityUser","members":["%s"]}],"etag":"x"}`, poolProvider, issuer, more, member)
 }
 
-// remoteCluster is an API server that knows whom the function says.
-func (w *world) remoteCluster(status int, user string) (address string, ca []byte) {
+// remoteCluster is an API server that knows whoever brings a token as a user, and may give a reason for denying things.
+func (w *world) remoteCluster(status int, user, reason string) (address string, ca []byte) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(status)
-		if status == http.StatusCreated && r.Header.Get("Authorization") != "" {
+		switch {
+		case status != http.StatusCreated || r.Header.Get("Authorization") == "":
+		case strings.HasSuffix(r.URL.Path, "selfsubjectaccessreviews"):
+			_ = json.NewEncoder(rw).Encode(authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: reason == "", Reason: reason}})
+		default:
 			_ = json.NewEncoder(rw).Encode(authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{
 				UserInfo: authenticationv1.UserInfo{Username: user}}})
 		}
@@ -51,8 +56,22 @@ func (w *world) remoteCluster(status int, user string) (address string, ca []byt
 	return server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }
 
+// aks is an AKS cluster.
+func (w *world) aks(status int, reason string) {
+	const id = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/prod"
+	address, ca := w.remoteCluster(status, "11111111-0000-0000-0000-000000000000", reason)
+	w.cloud.Azure().SetCluster(id, authtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{address}, CA: ca})
+	w.config.Cluster = id
+}
+
+// at names a cluster by its address, for providers whose fake has no room for a port.
+func (w *world) at(status int) {
+	address, ca := w.remoteCluster(status, gcpEmail, "")
+	w.config.ClusterAddress, w.config.ClusterCA = address, string(ca)
+}
+
 func (w *world) eks(status int) {
-	address, ca := w.remoteCluster(status, "tenant-a")
+	address, ca := w.remoteCluster(status, "tenant-a", "")
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: address, CA: ca})
 	w.config.Cluster = clusterARN
 }
@@ -69,14 +88,18 @@ func healthy() map[string]func(*world) {
 			w.trust = azureTrust(w.issuer.URL(), subject, "api://AzureADTokenExchange")
 			w.cloud.Azure().SetRegistry(acrHost, authtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}, Handler: emptyRegistry()})
 			w.config.Repository = acrHost + "/app"
+			w.aks(http.StatusCreated, "")
 		},
 		"gcp": func(w *world) {
 			w.trust = gcpTrust(w.issuer.URL(), "", principal)
 			w.cloud.GCP().SetRegistryHandler(emptyRegistry())
 			w.cloud.GCP().SetRepository(garHost+"/my-project/repo", "serviceAccount:"+gcpEmail)
 			w.config.Repository = garHost + "/my-project/repo/app"
+			w.at(http.StatusCreated)
 		},
-		"generic": func(w *world) {},
+		"generic": func(w *world) {
+			w.at(http.StatusCreated)
+		},
 	}
 }
 

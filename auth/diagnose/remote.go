@@ -15,6 +15,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
@@ -41,25 +42,53 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 	if f, bad := e.checkEKSToken(access.BearerToken()); bad {
 		return f
 	}
-	status, user, err := e.whoAmI(ctx, access)
-	id := map[string]string{"aws": "A19", "azure": "Z18", "gcp": "G18"}[e.Provider.GetName()]
-	class, _ := auth.ClassByID(firstOf(id, "K6"))
+	status, review, err := e.whoAmI(ctx, access)
 	switch {
 	case err != nil:
 		return unknown("the cluster cannot be reached: "+transport.Message(err, access.BearerToken()), "check address and certificate authority")
 	case status == http.StatusCreated || status == http.StatusOK:
-		return pass("the cluster knows you as %s", shown(user)).with(same("user", user))
+		return e.mayAct(ctx, access, review.Status.UserInfo.Username)
 	case status == http.StatusUnauthorized:
-		f := fail(class.ID, class.Remedy, "401: the token is well formed, but the cluster does not know who it is").
-			with(differs("identity", firstOf(e.who(), "unknown"), "known to the cluster"))
-		f.Causes, f.StatusCode = class.Causes, status
-		return f
+		return e.stranger(status)
 	case status == http.StatusForbidden:
-		f := fail(class.ID, class.Remedy, "403: the cluster knows you, but you may do nothing")
-		f.Causes, f.StatusCode = class.Causes, status
-		return f
+		return Finding{Result: Warn, StatusCode: status, Message: "the cluster knows you, but does not say as whom",
+			Remedy: "bind the ClusterRole system:basic-user to system:authenticated, as is the default"}
 	}
 	return unknown(fmt.Sprintf("the cluster answers %d", status), "try again")
+}
+
+// stranger explains a 401, which never says why.
+func (e *examination) stranger(status int) Finding {
+	f := fail("", "have the cluster accept tokens of "+e.cloud.name, "401: the token is well formed, but the cluster does not accept it")
+	switch e.Provider.GetName() {
+	case "aws":
+		class, _ := auth.ClassByID("A19")
+		f.Class, f.Causes, f.Remedy = class.ID, class.Causes, class.Remedy
+		f.Message = "401: the token is well formed, but the cluster does not know the role"
+	case "generic":
+		class, _ := auth.ClassByID("K6")
+		f.Class, f.Causes = class.ID, class.Causes
+		f.Remedy = "have the cluster trust issuer and audience of the token (AuthenticationConfiguration)"
+	}
+	f.StatusCode = status
+	return f.with(differs("identity", firstOf(e.who(), "unknown"), "known to the cluster"))
+}
+
+// mayAct tells a user whom Azure has given no role from one that may do something, as AKS words it.
+func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user string) Finding {
+	ok := pass("the cluster knows you as %s", shown(user)).with(same("user", user))
+	if e.Provider.GetName() != "azure" {
+		return ok
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "namespaces"}}}
+	_, err := e.post(ctx, access, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+	if err != nil || review.Status.Allowed || !strings.Contains(review.Status.Reason, "does not have access to the resource in Azure") {
+		return ok
+	}
+	class, _ := auth.ClassByID("Z18")
+	f := fail(class.ID, class.Remedy, "the cluster knows you as %s, but Azure RBAC denies", shown(user))
+	return f.with(Field{Name: "list namespaces", Observed: shown(review.Status.Reason), Expected: "allowed", Differs: true})
 }
 
 func (e *examination) who() string {
@@ -69,38 +98,41 @@ func (e *examination) who() string {
 	return e.serviceAccount().Annotations[e.cloud.required]
 }
 
-func (e *examination) whoAmI(ctx context.Context, access *auth.RESTConfig) (status int, user string, err error) {
+func (e *examination) whoAmI(ctx context.Context, access *auth.RESTConfig) (int, *authenticationv1.SelfSubjectReview, error) {
+	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}}
+	status, err := e.post(ctx, access, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+	return status, review, err
+}
+
+// post creates a review at the cluster and reads the answer into it.
+func (e *examination) post(ctx context.Context, access *auth.RESTConfig, path string, review any) (status int, err error) {
 	client, err := e.pool.Client(e.resolved().ProxyURL, string(access.CAData()))
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
-	review := authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}}
 	body, err := json.Marshal(review)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	address := strings.TrimSuffix(access.Host(), "/") + "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(access.Host(), "/")+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+access.BearerToken())
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
-	if json.Unmarshal(answer, &review) == nil {
-		user = review.Status.UserInfo.Username
-	}
-	return resp.StatusCode, user, nil
+	_ = json.Unmarshal(answer, review) // what is no review stays empty
+	return resp.StatusCode, nil
 }
 
 // checkEKSToken applies the rules by which EKS judges a token, before the cluster says nothing but 401.
