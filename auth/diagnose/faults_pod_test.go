@@ -63,7 +63,7 @@ func podFaults() []fault {
 			pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 			at := metav1.NewTime(time.Now().Add(-time.Minute))
 			w.managed = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:annotations":{"f:` + aws.RoleARNAnnotation + `":{}}}}`)}}}
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + aws.RoleARNAnnotation + `":{}}}}`)}}
 		}), "pod", "A14", "before the annotation"},
 		{"pod of an older annotation", "aws", withPod(func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].Env[1].Value = roleARN + "-old"

@@ -250,7 +250,7 @@ func explainReview(text string) (why, remedy string) {
 func (e *examination) annotatedAt() (at time.Time) {
 	for _, m := range e.account.ManagedFields {
 		if m.FieldsV1 != nil && m.Time != nil && slices.ContainsFunc(e.cloud.annotations, func(key string) bool {
-			return strings.Contains(string(m.FieldsV1.Raw), `"f:`+key+`"`)
+			return strings.Contains(m.FieldsV1.GetRawString(), `"f:`+key+`"`)
 		}) && m.Time.After(at) {
 			at = m.Time.Time
 		}

@@ -37,7 +37,7 @@ func (e *examination) checkSource(context.Context) Finding {
 		return pass("nothing in the environment hides the identity of the ServiceAccount")
 	}
 	for _, name := range []string{e.cloud.tokenFile, e.cloud.identity} {
-		if e.Getenv(name) == "" && !(name == e.cloud.tokenFile && e.TokenFile != "") {
+		if e.Getenv(name) == "" && (name != e.cloud.tokenFile || e.TokenFile == "") {
 			return fail(e.cloud.unset, "annotate the ServiceAccount with "+e.cloud.required+" and restart the pod"+e.labelHint(),
 				"%s is not set: the webhook has not changed this pod, so the SDK uses the identity of the node", name).
 				with(differs(name, "", "set by the webhook"))
