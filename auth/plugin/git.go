@@ -34,7 +34,6 @@ func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
 	}
 	r := &GitRequest{}
 	for line := range strings.SplitSeq(string(content), "\n") {
-		line = strings.TrimSuffix(line, "\r")
 		if line == "" {
 			break
 		}

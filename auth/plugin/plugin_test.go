@@ -96,7 +96,9 @@ func TestReadDockerServer(t *testing.T) {
 func TestGitRequest(t *testing.T) {
 	for in, want := range map[string]string{
 		"protocol=https\nhost=h.example\npath=a/b\nusername=u\npassword=p\n": "https://h.example/a/b",
-		"protocol=https\r\nhost=h.example:8443\r\n\r\nhost=evil.example":     "https://h.example:8443/",
+		"protocol=https\nhost=h.example:8443\n\nhost=evil.example":           "https://h.example:8443/",
+		"protocol=https\r\nhost=h.example\r\n\r\n":                           "",
+		"protocol=https\nhost=h.example\r\n":                                 "",
 		"url=https://h.example/a%20b\n":                                      "https://h.example/a%20b",
 		"protocol=https\nhost=a\nhost=b\n":                                   "https://b/",
 		"protocol=https\n":                                                   "",

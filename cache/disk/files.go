@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,6 +110,16 @@ func (c *Cache) writeFile(name string, content []byte) error {
 	return err
 }
 
+// isEntry knows the names of our files: a key in hexadecimal.
+func isEntry(name string) bool {
+	key, ok := strings.CutSuffix(strings.TrimPrefix(name, "new-"), ".json")
+	if !ok || len(key) != 2*len(cache.Key{}) {
+		return false
+	}
+	_, err := hex.DecodeString(key)
+	return err == nil
+}
+
 // sweep removes what is too old to be of use. It runs after an entry was minted, so the directory stays small.
 func (c *Cache) sweep() {
 	dir, err := c.root.Open(".")
@@ -119,8 +130,8 @@ func (c *Cache) sweep() {
 	names, _ := dir.ReadDir(-1)
 	for _, entry := range names {
 		info, err := entry.Info()
-		if err != nil || !strings.HasSuffix(entry.Name(), ".json") {
-			continue
+		if err != nil || !isEntry(entry.Name()) || !info.Mode().IsRegular() {
+			continue // somebody else's file: the directory may be one that is used for more
 		}
 		if c.now().Sub(info.ModTime()) > cache.MaxDuration {
 			_ = c.root.Remove(entry.Name()) // somebody else may have

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -100,12 +101,41 @@ func (id *identity) run(cmd *cobra.Command, work func(ctx context.Context) ([]by
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), id.timeout)
 	defer cancel()
-	answer, err := work(ctx)
+	answer, err := within(ctx, work)
 	if err != nil {
 		return err
 	}
 	_, err = cmd.OutOrStdout().Write(answer)
 	return err
+}
+
+// grace is for what ends with its context and can say more about it.
+const grace = time.Second
+
+// within ends soon after its context even if the work does not: a named pipe and another program know nothing of contexts.
+// What is left behind ends with this program.
+func within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	type outcome struct {
+		answer []byte
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		answer, err := work(ctx)
+		done <- outcome{answer, err}
+	}()
+	select {
+	case o := <-done:
+		return o.answer, o.err
+	case <-ctx.Done():
+	}
+	select {
+	case o := <-done:
+		return o.answer, o.err
+	case <-time.After(grace):
+		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
+			Remedy: "give it more time with --timeout, or look at what does not answer"}
+	}
 }
 
 // exactly makes the usual check of arguments an error of usage.

@@ -157,7 +157,7 @@ func (id *identity) key(s *source, r request) (cache.Key, error) {
 		document.Environment[name] = os.Getenv(name)
 	}
 	if file := os.Getenv("AZURE_ENVIRONMENT_FILEPATH"); file != "" {
-		content, _ := os.ReadFile(file) //nolint:gosec // the caller's own environment; the provider tells if it cannot be read
+		content, _ := readBounded(file) // the caller's own environment; the provider tells if it cannot be read
 		document.Environment["AZURE_ENVIRONMENT"] = hex.EncodeToString(sum(string(content)))
 	}
 	content, err := json.Marshal(document)

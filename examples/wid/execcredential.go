@@ -46,7 +46,7 @@ func (t *target) ca() ([]byte, error) {
 	if t.caFile == "" {
 		return nil, nil
 	}
-	content, err := os.ReadFile(t.caFile)
+	content, err := readBounded(t.caFile)
 	if err != nil {
 		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
 			Message: "--cluster-ca-file cannot be read: " + oneLine(err.Error()),

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -146,7 +148,10 @@ func (id *identity) save(file string, content []byte) error {
 	if target, absErr := filepath.Abs(file); err == nil && absErr == nil && target == own && id.serviceAccount != "" {
 		return usagef("--file is the kubeconfig of the ServiceAccount's own cluster; choose another file")
 	}
-	if err := os.WriteFile(file, content, 0o600); err != nil {
+	if old, err := readBounded(file); err == nil && !bytes.Contains(old, []byte("exec-credential")) || errors.Is(err, errTooLarge) {
+		return usagef("--file %s exists and was not written by wid; choose another file, or remove it", file)
+	}
+	if err := replaceFile(file, content); err != nil {
 		return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another file with --file",
 			Message: "the kubeconfig cannot be written: " + oneLine(err.Error())}
 	}

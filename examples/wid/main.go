@@ -23,6 +23,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // so that a second signal ends the program at once
 	root := newRoot()
 	root.SetArgs(argumentsOf(os.Args))
 	err := root.ExecuteContext(ctx)

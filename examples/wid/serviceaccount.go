@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -98,11 +99,28 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 		// The kubeconfig of the environment may be the very one that has called this program.
 		return nil, usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: --kubeconfig or --in-cluster")
 	}
+	if err := countDepth(); err != nil {
+		return nil, err
+	}
 	config, err := id.loadKubeconfig().ClientConfig()
 	if err != nil {
 		return nil, noCluster(err)
 	}
 	return config, nil
+}
+
+const (
+	depthVariable = "WID_EXEC_DEPTH"
+	maxDepth      = 3
+)
+
+// countDepth ends a chain of kubeconfigs that each have this program run for the next one, which may be the same.
+func countDepth() error {
+	depth, _ := strconv.Atoi(os.Getenv(depthVariable))
+	if depth >= maxDepth {
+		return usagef("the kubeconfig of the ServiceAccount's cluster has wid run, which needs that kubeconfig: name another one with --kubeconfig")
+	}
+	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }
 
 func (id *identity) loadKubeconfig() clientcmd.ClientConfig {
