@@ -97,7 +97,8 @@ func (e *examination) fetch(ctx context.Context, address string) document {
 
 // withoutVerification is for looking at a public document and at the certificate that it came with. No secret is ever sent.
 func withoutVerification(client *http.Client) *http.Client {
-	t := &http.Transport{Proxy: transport.ProxyFunc(nil)}
+	t := &http.Transport{}
+	transport.UseProxy(t, nil)
 	if own, ok := client.Transport.(*http.Transport); ok {
 		t = own.Clone()
 	}
