@@ -1,0 +1,119 @@
+package diagnose
+
+import (
+	"slices"
+	"strings"
+)
+
+func (e *examination) gcpAnchor(anchors []Anchor) Finding {
+	c := e.token.claims
+	if len(anchors) == 0 {
+		return unknown("the workload identity provider was not among what was read", e.howToRead())
+	}
+	a := anchors[0]
+	allowed := a.Audiences
+	if len(allowed) == 0 {
+		resource := "//iam.googleapis.com/" + a.Name
+		allowed = []string{resource, "https:" + resource}
+	}
+	switch {
+	case a.Disabled != "":
+		return fail("G1", "gcloud iam workload-identity-pools providers undelete, or update-oidc --no-disabled", "the provider does not count: %s", shown(a.Disabled)).
+			with(differs("state", a.Disabled, "ACTIVE"))
+	case a.Issuer != c.Issuer:
+		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc --issuer-uri="+shown(c.Issuer),
+			"the provider trusts another issuer: %s", difference(c.Issuer, a.Issuer)).with(differs("iss", c.Issuer, a.Issuer))
+	case !slices.ContainsFunc(c.Audience, func(aud string) bool { return slices.Contains(allowed, aud) }):
+		return fail("G3", "gcloud iam workload-identity-pools providers update-oidc --allowed-audiences="+audiences(c.Audience),
+			"the provider does not allow the token's audience").with(differs("aud", audiences(c.Audience), "one of "+audiences(allowed)))
+	}
+	if len(a.JWKS) > 0 {
+		if f := e.judgeKeys(parseKeys(a.JWKS), "the keys that were uploaded to the provider"); f.Result != Pass {
+			return f
+		}
+	}
+	admits, known := evaluateCondition(a.Condition, c)
+	switch {
+	case known && !admits:
+		return fail("G8", "gcloud iam workload-identity-pools providers update-oidc --attribute-condition=<CEL>", "the attribute condition rejects the token").
+			with(differs("assertion.sub", c.Subject, a.Condition))
+	case !known:
+		return unknown("the attribute condition is too much for this check: "+shown(a.Condition), "compare it with the claims by hand")
+	}
+	return pass("the provider trusts the token")
+}
+
+// evaluateCondition knows == and startsWith and in on assertion.sub and google.subject, alone.
+func evaluateCondition(condition string, c *Claims) (admits, known bool) {
+	condition = strings.TrimSpace(condition)
+	if condition == "" {
+		return true, true
+	}
+	for _, name := range []string{"assertion.sub", "google.subject"} {
+		rest, ok := strings.CutPrefix(condition, name)
+		if !ok {
+			continue
+		}
+		rest = strings.TrimSpace(rest)
+		if value, ok := strings.CutPrefix(rest, "=="); ok {
+			text, ok := quoted(value)
+			return text == c.Subject, ok
+		}
+		if value, ok := strings.CutPrefix(rest, ".startsWith("); ok {
+			text, ok := quoted(strings.TrimSuffix(value, ")"))
+			return strings.HasPrefix(c.Subject, text), ok
+		}
+		if value, ok := strings.CutPrefix(rest, "in"); ok {
+			list := strings.TrimSpace(value)
+			if !strings.HasPrefix(list, "[") || !strings.HasSuffix(list, "]") {
+				return false, false
+			}
+			for item := range strings.SplitSeq(list[1:len(list)-1], ",") {
+				text, ok := quoted(item)
+				if !ok {
+					return false, false
+				}
+				admits = admits || text == c.Subject
+			}
+			return admits, true
+		}
+	}
+	return false, false
+}
+
+// quoted takes the quotes off a text that holds none itself.
+func quoted(s string) (string, bool) {
+	s = strings.TrimSpace(s)
+	if len(s) < 2 || s[0] != s[len(s)-1] || s[0] != '"' && s[0] != '\'' || strings.ContainsAny(s[1:len(s)-1], `"'\`) {
+		return "", false
+	}
+	return s[1 : len(s)-1], true
+}
+
+// judgeMembers looks for the principal among the members of the service account's policy.
+func (e *examination) judgeMembers(trust *Trust) Finding {
+	if e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"] == "" {
+		return skip("no service account is impersonated")
+	}
+	if trust.Members == nil || len(trust.Anchors) == 0 {
+		return unknown("the service account's IAM policy was not among what was read", e.howToRead())
+	}
+	pool, _, _ := strings.Cut(trust.Anchors[0].Name, "/providers/")
+	base := "//iam.googleapis.com/" + pool
+	want := "principal:" + base + "/subject/" + e.token.claims.Subject
+	if slices.Contains(trust.Members, want) || slices.Contains(trust.Members, "principalSet:"+base+"/*") {
+		return pass("the service account admits the ServiceAccount")
+	}
+	closest := ""
+	for _, m := range trust.Members {
+		if strings.HasPrefix(m, "principal") && (closest == "" || strings.HasSuffix(m, e.token.claims.Subject)) {
+			closest = m
+		}
+	}
+	why := "the ServiceAccount has not the role roles/iam.workloadIdentityUser on the service account"
+	if strings.HasSuffix(closest, "/subject/"+e.token.claims.Subject) {
+		why = "the binding names another project or pool: it needs the project's number"
+	}
+	return fail("G10", "gcloud iam service-accounts add-iam-policy-binding <email> --role roles/iam.workloadIdentityUser --member '"+shown(want)+"'", "%s", why).
+		with(differs("member", firstOf(closest, "none"), want))
+}
