@@ -14,8 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, STS, ECR with its registries, EKS,
-// CodeCommit and KMS.
+// AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, STS, IAM, ECR with its registries,
+// EKS, CodeCommit and KMS.
 //
 // Permissions are not imitated: whoever has credentials may do everything, in every account, but for what Deny refuses.
 type AWS struct {
@@ -28,7 +28,8 @@ type AWS struct {
 	denied     map[string]map[string]bool   // by the ARN of a role or user, and action
 	passwords  map[string]*registryPassword // by password
 	registry   http.Handler
-	clusters   map[string]EKSCluster // by ARN
+	clusters   map[string]EKSCluster     // by ARN
+	entries    map[string]EKSAccessEntry // by the ARNs of cluster and role
 	git        http.Handler
 	masterKeys map[string][]byte // by ARN
 }
@@ -80,7 +81,7 @@ type accessKey struct {
 
 func newAWS(c *Cloud) *AWS {
 	return &AWS{cloud: c, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{},
-		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{},
+		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]EKSAccessEntry{},
 		masterKeys: map[string][]byte{}}
 }
 
@@ -89,6 +90,7 @@ func (a *AWS) services() []service {
 		{awsname.IsSTSHost, a.serveSTS},
 		a.ecrService(), a.ecrPublicService(), a.registryService(),
 		{isEKSHost, a.serveEKS},
+		{isIAMHost, a.serveIAM},
 		{isGitHost, a.serveGit},
 		a.kmsService(),
 	}

@@ -24,11 +24,14 @@ type EKSCluster struct {
 	CA []byte
 	// Status is "ACTIVE" if it is empty.
 	Status string
+	// AuthenticationMode is "API_AND_CONFIG_MAP" if it is empty.
+	AuthenticationMode string
 }
 
 // SetEKSCluster creates a cluster, or changes it.
 func (a *AWS) SetEKSCluster(c EKSCluster) {
 	c.Status = firstOf(c.Status, "ACTIVE")
+	c.AuthenticationMode = firstOf(c.AuthenticationMode, "API_AND_CONFIG_MAP")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.clusters[c.ARN] = c
@@ -43,7 +46,8 @@ func isEKSHost(host string) bool {
 	return ok
 }
 
-// serveEKS is the API of EKS. Of its actions it has DescribeCluster, with the members that clients need to connect.
+// serveEKS is the API of EKS. Of its actions it has DescribeCluster, with the members that clients need to connect,
+// DescribeAccessEntry and ListAssociatedAccessPolicies.
 func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	action := r.Method + " " + r.URL.Path
 	name, ok := strings.CutPrefix(r.URL.Path, "/clusters/")
@@ -51,13 +55,23 @@ func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	if known {
 		action = "DescribeCluster"
 	}
+	access, isAccess := readAccessRequest(r)
+	if isAccess {
+		action, name = access.action, access.cluster
+	}
 	call := Call{Service: "eks", Action: action, Host: host, Parameters: map[string]string{"name": name}}
 	fault, proceed := a.cloud.begin(w, r, call, func(f Fault) { a.failEKS(w, r, nil, &awsError{f.Status, f.Code, f.Message}) })
 	if !proceed {
 		return
 	}
-	out, err := a.describeCluster(r, host, name)
-	if !known {
+	var out any
+	var err *awsError
+	switch {
+	case known:
+		out, err = a.describeCluster(r, host, name)
+	case isAccess:
+		out, err = a.answerAccess(r, host, access)
+	default:
 		err = refuse(http.StatusNotFound, "UnknownOperationException", "")
 	}
 	if err != nil {
@@ -92,7 +106,7 @@ func (a *AWS) describeCluster(r *http.Request, host, name string) (any, *awsErro
 // describe leaves out what there is none of, as EKS does while it creates a cluster.
 func (c EKSCluster) describe(name string) map[string]any {
 	d := map[string]any{"name": name, "arn": c.ARN, "status": c.Status, "version": "1.36",
-		"certificateAuthority": map[string]any{}}
+		"certificateAuthority": map[string]any{}, "accessConfig": map[string]any{"authenticationMode": c.AuthenticationMode}}
 	if c.Endpoint != "" {
 		d["endpoint"] = c.Endpoint
 	}

@@ -155,11 +155,22 @@ func signText(canonical, date, secret string, scope []string) string {
 	return hex.EncodeToString(mac(key, toSign))
 }
 
+// canonicalPath encodes the path once more, as all services but S3 want it.
 func canonicalPath(u *url.URL) string {
-	if p := u.EscapedPath(); p != "" {
-		return p
+	p := u.EscapedPath()
+	if p == "" {
+		return "/"
 	}
-	return "/"
+	var b strings.Builder
+	for i := range len(p) {
+		switch c := p[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-_.~/", c) >= 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }
 
 func canonicalQuery(q url.Values) string {

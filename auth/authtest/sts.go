@@ -43,10 +43,12 @@ type stsCall struct {
 	body []byte
 	host string
 	id   string // of the request, once it is known
+	// namespace is that of the answers.
+	namespace string
 }
 
 func (a *AWS) serveSTS(w http.ResponseWriter, r *http.Request, host string) {
-	s := &stsCall{aws: a, w: w, r: r, host: host}
+	s := &stsCall{aws: a, w: w, r: r, host: host, namespace: stsNamespace}
 	err := s.read()
 	call := Call{Service: "sts", Action: s.form.Get("Action"), Host: host, Parameters: s.parameters()}
 	fault, ok := a.cloud.begin(w, r, call, func(f Fault) { s.fail(nil, &awsError{f.Status, f.Code, f.Message}) })
@@ -276,7 +278,7 @@ func (s *stsCall) fail(fault *Fault, err *awsError) {
 func (s *stsCall) send(fault *Fault, status int, document node) {
 	h := s.w.Header()
 	h.Set("Date", s.aws.cloud.time().UTC().Format(http.TimeFormat))
-	body := []byte(document.xml(stsNamespace))
+	body := []byte(document.xml(s.namespace))
 	h.Set("Content-Type", "text/xml")
 	if strings.Contains(s.r.Header.Get("Accept"), "application/json") {
 		body = document.json()

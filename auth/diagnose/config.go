@@ -51,6 +51,8 @@ type Config struct {
 	JWKS []byte
 	// Trust reads what the cloud was told to trust. Nil: the checks 19 and 20 are Unknown.
 	Trust TrustReader
+	// Access reads whom an EKS cluster lets in, for check 24. Nil: it goes by what the cluster itself answers.
+	Access AccessReader
 	// Identify asks whose a credential is, "" if that cannot be told. Nil: what the token itself tells, which is enough for
 	// AWS and for tokens of Kubernetes.
 	Identify func(ctx context.Context, token auth.Token) (string, error)

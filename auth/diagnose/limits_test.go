@@ -150,7 +150,7 @@ func FuzzParseTrust(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if trust, err := reader.ReadTrust(t.Context(), "", nil); err != nil || trust == nil {
+		if trust, err := reader.ReadTrust(t.Context(), diagnose.TrustQuery{}); err != nil || trust == nil {
 			t.Errorf("%v, %v", trust, err)
 		}
 	})

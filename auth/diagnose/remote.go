@@ -47,9 +47,9 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 	case err != nil:
 		return unknown("the cluster cannot be reached: "+transport.Message(err, access.BearerToken()), "check address and certificate authority")
 	case status == http.StatusCreated || status == http.StatusOK:
-		return e.mayAct(ctx, access, review.Status.UserInfo.Username)
+		return e.explainAccess(ctx, e.mayAct(ctx, access, review.Status.UserInfo.Username))
 	case status == http.StatusUnauthorized:
-		return e.stranger(status)
+		return e.explainAccess(ctx, e.stranger(status))
 	case status == http.StatusForbidden:
 		return Finding{Result: Warn, StatusCode: status, Message: "the cluster knows you, but does not say as whom",
 			Remedy: "bind the ClusterRole system:basic-user to system:authenticated, as is the default"}

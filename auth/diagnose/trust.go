@@ -2,27 +2,55 @@ package diagnose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
 
 // TrustReader reads what a cloud has been told to trust, with rights that the identity under examination mostly lacks.
-// ParseTrust makes one from what the clouds' command lines print.
+// ParseTrust makes one from what the clouds' command lines print; the packages awstrust, azuretrust and gcptrust ask the
+// clouds.
 type TrustReader interface {
-	// ReadTrust returns what concerns the identity, as auth.Provider.GetIdentity returns it, and the token.
-	ReadTrust(ctx context.Context, identity string, claims *Claims) (*Trust, error)
+	// ReadTrust returns what was read. Its error means that nothing was; errors of the package auth have their remedies shown.
+	ReadTrust(ctx context.Context, query TrustQuery) (*Trust, error)
 }
 
-// Trust is what a cloud has been told to trust.
+// TrustQuery says whose trust is wanted.
+type TrustQuery struct {
+	// Identity is as auth.Provider.GetIdentity returns it.
+	Identity string
+	// Annotations are the ServiceAccount's: Google Cloud's provider is named in one.
+	Annotations map[string]string
+	// Claims are the token's. Nothing of them has been verified.
+	Claims *Claims
+}
+
+// ErrMissing is below the errors that say that something does not exist, as the cloud itself has said.
+const ErrMissing = missingError("it does not exist")
+
+type missingError string
+
+func (e missingError) Error() string { return string(e) }
+
+// Trust is what a cloud has been told to trust. What was read of it can fail a check, but does not pass one if something is
+// missing.
 type Trust struct {
 	// Anchors are the OIDC providers of the role's account, the federated credentials of the client ID, or the workload
-	// identity provider.
+	// identity provider. Nil: they were not read; empty: there are none.
 	Anchors []Anchor
+	// AnchorErr is why not all of that was read.
+	AnchorErr error
 	// Policy is the trust policy of the AWS role, in JSON. Empty: it was not read.
 	Policy []byte
 	// Members are those that have roles/iam.workloadIdentityUser on the GCP service account. Nil: they were not read.
 	Members []string
+	// Conditional are those that have it under a condition.
+	Conditional []string
+	// RuleErr is why Policy or Members were not read.
+	RuleErr error
+	// ReadBy is whose rights it was read with: an ARN, an object ID, an e-mail address. Empty: the caller's, from a file.
+	ReadBy string
 }
 
 // Anchor is one issuer that is trusted.
@@ -38,6 +66,10 @@ type Anchor struct {
 	JWKS []byte
 	// Condition is the attribute condition, in CEL.
 	Condition string
+	// SubjectMapping is the attribute mapping of google.subject, in CEL. Empty: it is not known.
+	SubjectMapping string
+	// Expression is what a federated credential matches instead of a subject.
+	Expression string
 }
 
 // trust is read once.
@@ -45,11 +77,12 @@ func (e *examination) readTrust(ctx context.Context) (*Trust, error) {
 	if e.anchors != nil || e.trustErr != nil {
 		return e.anchors, e.trustErr
 	}
-	identity, err := e.Provider.GetIdentity(*e.serviceAccount(), e.resolved())
+	sa := e.serviceAccount()
+	identity, err := e.Provider.GetIdentity(*sa, e.resolved())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		e.anchors, err = e.Trust.ReadTrust(ctx, identity, e.token.claims)
+		e.anchors, err = e.Trust.ReadTrust(ctx, TrustQuery{Identity: identity, Annotations: sa.Annotations, Claims: e.token.claims})
 	}
 	if err == nil && e.anchors == nil {
 		e.anchors = &Trust{}
@@ -67,23 +100,60 @@ func (e *examination) beforeTrust(ctx context.Context) (*Trust, Finding) {
 		return nil, skip("no cloud is involved")
 	}
 	if e.Trust == nil {
-		return nil, unknown("what "+e.cloud.name+" trusts cannot be read with these rights", e.howToRead())
+		return nil, unknown("what "+e.cloud.name+" trusts was not read", e.howToRead())
 	}
 	trust, err := e.readTrust(ctx)
 	if err != nil {
-		return nil, unknown("what "+e.cloud.name+" trusts cannot be read: "+shown(messageOf(err)), e.howToRead())
+		return nil, e.unread(err)
 	}
 	return trust, Finding{}
+}
+
+// unread explains why something could not be looked at, with what to do about that.
+func (e *examination) unread(err error) Finding {
+	f := unknown("what "+e.cloud.name+" trusts cannot be read: "+shown(messageOf(err)), e.howToRead())
+	if own, ok := asError(err); ok {
+		f.Remedy = firstOf(own.Remedy, f.Remedy)
+		f.StatusCode, f.Code, f.RequestID = own.StatusCode, own.Code, own.RequestID
+	}
+	return f
+}
+
+// judged is the finding about what was read: a failure stands, but what was not read does not pass. missing is the class of
+// a failure because something does not exist.
+func (e *examination) judged(trust *Trust, read bool, err error, missing string, judge func() Finding) Finding {
+	var f Finding
+	switch {
+	case errors.Is(err, ErrMissing):
+		f = e.unread(err).as(Fail)
+		f.Class, f.Message = missing, shown(messageOf(err))
+	case read:
+		f = judge()
+		if f.Result == Pass && err != nil {
+			f = e.unread(err)
+		}
+	case err != nil:
+		f = e.unread(err)
+	default:
+		f = unknown("this was not among what was read", e.howToRead())
+	}
+	if trust.ReadBy == "" || f.Result == Skip {
+		return f
+	}
+	if f.Result == Pass {
+		f.Message += ", read as " + shown(trust.ReadBy) // the fields of what has passed are not printed
+	}
+	return f.with(same("read as", trust.ReadBy))
 }
 
 func (e *examination) howToRead() string {
 	switch e.Provider.GetName() {
 	case "aws":
-		return "(aws iam get-role --role-name <role>; aws iam get-open-id-connect-provider --open-id-connect-provider-arn <arn>) > trust.json; wid doctor --trust-file trust.json"
+		return "wid doctor --trust-live, or (aws iam get-role --role-name <role>; aws iam get-open-id-connect-provider --open-id-connect-provider-arn <arn>) > trust.json; wid doctor --trust-file trust.json"
 	case "azure":
-		return "az identity federated-credential list --identity-name <name> --resource-group <group> > trust.json; wid doctor --trust-file trust.json"
+		return "wid doctor --trust-live, or az identity federated-credential list --identity-name <name> --resource-group <group> > trust.json; wid doctor --trust-file trust.json"
 	}
-	return "(gcloud iam workload-identity-pools providers describe <provider> --format json; gcloud iam service-accounts get-iam-policy <email> --format json) > trust.json; wid doctor --trust-file trust.json"
+	return "wid doctor --trust-live, or (gcloud iam workload-identity-pools providers describe <provider> --format json; gcloud iam service-accounts get-iam-policy <email> --format json) > trust.json; wid doctor --trust-file trust.json"
 }
 
 // Check 19.
@@ -92,13 +162,14 @@ func (e *examination) checkAnchor(ctx context.Context) Finding {
 	if trust == nil {
 		return f
 	}
+	judge, missing := e.gcpAnchor, "G1"
 	switch e.Provider.GetName() {
 	case "aws":
-		return e.awsAnchor(trust.Anchors)
+		judge, missing = e.awsAnchor, "A2"
 	case "azure":
-		return e.azureAnchor(trust.Anchors)
+		judge, missing = e.azureAnchor, "Z7"
 	}
-	return e.gcpAnchor(trust.Anchors)
+	return e.judged(trust, trust.Anchors != nil, trust.AnchorErr, missing, func() Finding { return judge(trust.Anchors) })
 }
 
 func (e *examination) awsAnchor(anchors []Anchor) Finding {
@@ -108,7 +179,9 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 	for _, a := range anchors {
 		url := withScheme(a.Issuer)
 		if url != c.Issuer {
-			closest = url
+			if closest == "" || distance(url, c.Issuer) < distance(closest, c.Issuer) {
+				closest = url
+			}
 			continue
 		}
 		if !slices.ContainsFunc(c.Audience, func(aud string) bool { return slices.Contains(a.Audiences, aud) }) {
@@ -118,7 +191,7 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 		return pass("the account has an OIDC provider for the issuer")
 	}
 	if closest == "" {
-		return fail("A2", create, "the account has no OIDC provider").with(differs("iss", c.Issuer, "the URL of an OIDC provider"))
+		return fail("A2", create, "the account has no OIDC provider for the issuer").with(differs("iss", c.Issuer, "the URL of an OIDC provider"))
 	}
 	return fail("A2", create, "the account has no OIDC provider for the issuer: %s", difference(c.Issuer, closest)).with(differs("iss", c.Issuer, closest))
 }
@@ -184,10 +257,10 @@ func (e *examination) checkRule(ctx context.Context) Finding {
 		return f
 	}
 	if e.Provider.GetName() == "aws" {
-		if len(trust.Policy) == 0 {
-			return unknown("the role's trust policy was not among what was read", e.howToRead())
-		}
-		return e.judgePolicy(trust.Policy)
+		return e.judged(trust, len(trust.Policy) > 0, trust.RuleErr, "A1", func() Finding { return e.judgePolicy(trust.Policy) })
 	}
-	return e.judgeMembers(trust)
+	if e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"] == "" {
+		return skip("no service account is impersonated")
+	}
+	return e.judged(trust, trust.Members != nil, trust.RuleErr, "G12", func() Finding { return e.judgeMembers(trust) })
 }

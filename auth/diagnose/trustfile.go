@@ -41,7 +41,7 @@ func ParseTrust(content []byte) (TrustReader, error) {
 
 type fixedTrust struct{ trust *Trust }
 
-func (f fixedTrust) ReadTrust(context.Context, string, *Claims) (*Trust, error) { return f.trust, nil }
+func (f fixedTrust) ReadTrust(context.Context, TrustQuery) (*Trust, error) { return f.trust, nil }
 
 // cloudDocument has the members by which the documents are told apart.
 type cloudDocument struct {
@@ -50,43 +50,60 @@ type cloudDocument struct {
 	}
 	URL          string `json:"Url"`
 	ClientIDList []string
-	Name         string `json:"name"`
-	State        string `json:"state"`
-	Disabled     bool   `json:"disabled"`
-	Condition    string `json:"attributeCondition"`
+	Name         string            `json:"name"`
+	State        string            `json:"state"`
+	Disabled     bool              `json:"disabled"`
+	ExpireTime   string            `json:"expireTime"`
+	Condition    string            `json:"attributeCondition"`
+	Mapping      map[string]string `json:"attributeMapping"`
 	OIDC         *struct {
 		IssuerURI        string   `json:"issuerUri"`
 		AllowedAudiences []string `json:"allowedAudiences"`
 		JWKS             string   `json:"jwksJson"`
 	} `json:"oidc"`
 	Bindings *[]struct {
-		Role    string   `json:"role"`
-		Members []string `json:"members"`
+		Role      string          `json:"role"`
+		Members   []string        `json:"members"`
+		Condition json.RawMessage `json:"condition"`
 	} `json:"bindings"`
 	ETag string `json:"etag"`
 }
 
 func (t *Trust) add(document json.RawMessage) error {
 	if strings.HasPrefix(strings.TrimSpace(string(document)), "[") {
-		var credentials []struct {
-			Name      string   `json:"name"`
-			Issuer    string   `json:"issuer"`
-			Subject   string   `json:"subject"`
-			Audiences []string `json:"audiences"`
-		}
-		if json.Unmarshal(document, &credentials) != nil {
-			return errors.New("it is not a list of federated credentials")
-		}
-		for _, c := range credentials {
-			t.Anchors = append(t.Anchors, Anchor{Name: c.Name, Issuer: c.Issuer, Subject: c.Subject, Audiences: c.Audiences})
-		}
-		return nil
+		return t.addCredentials(document)
 	}
 	var d cloudDocument
 	if json.Unmarshal(document, &d) != nil {
 		return errors.New("it is none that a cloud's command line prints")
 	}
 	return t.addDocument(&d)
+}
+
+func (t *Trust) addCredentials(document json.RawMessage) error {
+	var credentials []struct {
+		Name       string   `json:"name"`
+		Issuer     string   `json:"issuer"`
+		Subject    string   `json:"subject"`
+		Audiences  []string `json:"audiences"`
+		Expression *struct {
+			Value string `json:"value"`
+		} `json:"claimsMatchingExpression"`
+	}
+	if json.Unmarshal(document, &credentials) != nil {
+		return errors.New("it is not a list of federated credentials")
+	}
+	if t.Anchors == nil {
+		t.Anchors = []Anchor{}
+	}
+	for _, c := range credentials {
+		a := Anchor{Name: c.Name, Issuer: c.Issuer, Subject: c.Subject, Audiences: c.Audiences}
+		if c.Expression != nil {
+			a.Expression = c.Expression.Value
+		}
+		t.Anchors = append(t.Anchors, a)
+	}
+	return nil
 }
 
 func (t *Trust) addDocument(d *cloudDocument) error {
@@ -96,13 +113,8 @@ func (t *Trust) addDocument(d *cloudDocument) error {
 	case d.URL != "":
 		t.Anchors = append(t.Anchors, Anchor{Issuer: withScheme(d.URL), Audiences: d.ClientIDList})
 	case d.OIDC != nil:
-		a := Anchor{Name: d.Name, Issuer: d.OIDC.IssuerURI, Audiences: d.OIDC.AllowedAudiences, JWKS: []byte(d.OIDC.JWKS), Condition: d.Condition}
-		if d.Disabled {
-			a.Disabled = "disabled"
-		}
-		if d.State != "" && d.State != "ACTIVE" {
-			a.Disabled = d.State
-		}
+		a := Anchor{Name: d.Name, Issuer: d.OIDC.IssuerURI, Audiences: d.OIDC.AllowedAudiences, JWKS: []byte(d.OIDC.JWKS), Condition: d.Condition,
+			SubjectMapping: d.Mapping["google.subject"], Disabled: disabled(d.Disabled, d.State, d.ExpireTime)}
 		t.Anchors = append(t.Anchors, a)
 	case d.Bindings != nil || d.ETag != "":
 		t.Members = []string{}
@@ -110,7 +122,11 @@ func (t *Trust) addDocument(d *cloudDocument) error {
 			return nil
 		}
 		for _, b := range *d.Bindings {
-			if slices.Contains([]string{"roles/iam.workloadIdentityUser", "roles/iam.serviceAccountTokenCreator"}, b.Role) {
+			switch {
+			case !slices.Contains([]string{"roles/iam.workloadIdentityUser", "roles/iam.serviceAccountTokenCreator"}, b.Role):
+			case len(b.Condition) > 0 && string(b.Condition) != "null":
+				t.Conditional = append(t.Conditional, b.Members...)
+			default:
 				t.Members = append(t.Members, b.Members...)
 			}
 		}
@@ -120,13 +136,26 @@ func (t *Trust) addDocument(d *cloudDocument) error {
 	return nil
 }
 
+// disabled words what a provider of Google Cloud says of itself, "" if it counts.
+func disabled(disabled bool, state, expireTime string) string {
+	switch {
+	case state == "DELETED" && expireTime != "":
+		return "DELETED, to be undeleted until " + expireTime
+	case state != "" && state != "ACTIVE":
+		return state
+	case disabled:
+		return "disabled"
+	}
+	return ""
+}
+
 // decodePolicy takes it as JSON, which the command line prints, or in percent-encoding, as the API has it.
 func decodePolicy(policy json.RawMessage) []byte {
 	var text string
 	if json.Unmarshal(policy, &text) != nil {
 		return policy
 	}
-	if decoded, err := url.QueryUnescape(text); err == nil {
+	if decoded, err := url.PathUnescape(text); err == nil {
 		return []byte(decoded)
 	}
 	return []byte(text)

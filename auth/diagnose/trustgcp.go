@@ -8,7 +8,7 @@ import (
 func (e *examination) gcpAnchor(anchors []Anchor) Finding {
 	c := e.token.claims
 	if len(anchors) == 0 {
-		return unknown("the workload identity provider was not among what was read", e.howToRead())
+		return skip("the pool of a GKE cluster trusts the token; it has no providers to look at")
 	}
 	a := anchors[0]
 	allowed := a.Audiences
@@ -92,17 +92,27 @@ func quoted(s string) (string, bool) {
 
 // judgeMembers looks for the principal among the members of the service account's policy.
 func (e *examination) judgeMembers(trust *Trust) Finding {
-	if e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"] == "" {
-		return skip("no service account is impersonated")
+	names, project := e.principals(trust)
+	if len(names) == 0 {
+		return unknown("the name by which policies know the ServiceAccount cannot be told without the provider", e.howToRead())
 	}
-	if trust.Members == nil || len(trust.Anchors) == 0 {
-		return unknown("the service account's IAM policy was not among what was read", e.howToRead())
+	want := names[0]
+	admits := func(list []string) bool {
+		return slices.ContainsFunc(list, func(m string) bool {
+			return slices.ContainsFunc(names, func(n string) bool { return m == n || n[0] == '/' && strings.HasSuffix(m, n) })
+		})
 	}
-	pool, _, _ := strings.Cut(trust.Anchors[0].Name, "/providers/")
-	base := "//iam.googleapis.com/" + pool
-	want := "principal:" + base + "/subject/" + e.token.claims.Subject
-	if slices.Contains(trust.Members, want) || slices.Contains(trust.Members, "principalSet:"+base+"/*") {
+	switch {
+	case admits(trust.Members):
 		return pass("the service account admits the ServiceAccount")
+	case admits(trust.Conditional):
+		return unknown("the service account admits the ServiceAccount under a condition", "compare the binding's condition by hand")
+	case len(trust.Anchors) > 0 && !slices.Contains([]string{"", "assertion.sub"}, trust.Anchors[0].SubjectMapping):
+		return unknown("the provider makes the subject with an expression: "+shown(trust.Anchors[0].SubjectMapping), "compare it with the members by hand")
+	case slices.ContainsFunc(trust.Members, func(m string) bool {
+		return strings.HasPrefix(m, project) && !strings.Contains(m, "/subject/")
+	}):
+		return unknown("the service account admits others of the pool by an attribute", "compare the attributes of the token with the members by hand")
 	}
 	closest := ""
 	for _, m := range trust.Members {
@@ -114,6 +124,28 @@ func (e *examination) judgeMembers(trust *Trust) Finding {
 	if strings.HasSuffix(closest, "/subject/"+e.token.claims.Subject) {
 		why = "the binding names another project or pool: it needs the project's number"
 	}
-	return fail("G10", "gcloud iam service-accounts add-iam-policy-binding <email> --role roles/iam.workloadIdentityUser --member '"+shown(want)+"'", "%s", why).
+	email := shown(e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"])
+	return fail("G10", "gcloud iam service-accounts add-iam-policy-binding "+email+" --role roles/iam.workloadIdentityUser --member '"+shown(want)+"'", "%s", why).
 		with(differs("member", firstOf(closest, "none"), want))
 }
+
+// principals are the members by which policies mean the ServiceAccount, the usual one first (those that begin with / are what
+// the member ends in), and the beginning of those that mean a set of the pool.
+func (e *examination) principals(trust *Trust) (names []string, set string) {
+	c := e.token.claims
+	if len(trust.Anchors) > 0 {
+		pool, _, _ := strings.Cut(trust.Anchors[0].Name, "/providers/")
+		base := "//iam.googleapis.com/" + pool
+		return []string{"principal:" + base + "/subject/" + c.Subject, "principalSet:" + base + "/*"}, "principalSet:" + base + "/"
+	}
+	for _, audience := range c.Audience {
+		if strings.HasSuffix(audience, gkePool) {
+			return []string{"serviceAccount:" + audience + "[" + c.Namespace + "/" + c.ServiceAccount + "]",
+				"/workloadIdentityPools/" + audience + "/subject/ns/" + c.Namespace + "/sa/" + c.ServiceAccount}, "principal"
+		}
+	}
+	return nil, ""
+}
+
+// gkePool ends the audience of tokens for the workload identity pool of a project with GKE.
+const gkePool = ".svc.id.goog"
