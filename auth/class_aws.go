@@ -89,7 +89,7 @@ func awsClasses() []Class {
 			"correct the cluster's ARN, and allow eks:DescribeCluster", 24},
 		{"A19", eks, "the cluster does not know the role",
 			[]string{"the role has no access entry and no line in aws-auth", "the token was signed for another cluster's name", "the token is malformed or older than 15 minutes", "STS of another partition"},
-			"aws eks create-access-entry --cluster-name <name> --principal-arn <role without path>", 24},
+			"aws eks create-access-entry --cluster-name <name> --principal-arn <role>", 24},
 		{"A20", sts, "the signature is refused", []string{"the clock is wrong", "a signed header is missing", "the secret key is wrong"},
 			"synchronize the clock", 5},
 	}

@@ -42,6 +42,7 @@ type doctor struct {
 	clusterCA        string
 	issuer, jwksFile string
 	trustFile        string
+	trustLive        bool
 	helper           string
 	skip             []string
 	issuerClient     *http.Client // of tests
@@ -76,6 +77,7 @@ func (a *app) doctorCommand(d *doctor) *cobra.Command {
 	f.StringVar(&d.issuer, "issuer", "", "the issuer that the cloud has been told to trust")
 	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
 	f.StringVar(&d.trustFile, "trust-file", "", "file with what the cloud trusts, as aws, az or gcloud print it")
+	f.BoolVar(&d.trustLive, "trust-live", false, "ask the cloud what it trusts, with your own login for it (aws, az, gcloud)")
 	f.StringVar(&d.helper, "helper", "", "address of an endpoint for credentials; else AWS_CONTAINER_CREDENTIALS_FULL_URI in a pod")
 	f.StringSliceVar(&d.skip, "skip", nil, "names of checks to leave out")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -157,6 +159,9 @@ func (d *doctor) config() (*diagnose.Config, error) {
 		return nil, err
 	}
 	if err := d.files(config); err != nil {
+		return nil, err
+	}
+	if err := d.live(config); err != nil {
 		return nil, err
 	}
 	return config, d.connect(config)

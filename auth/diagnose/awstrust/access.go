@@ -43,16 +43,17 @@ func (r *Reader) ReadAccess(ctx context.Context, clusterARN, roleARN string) (*d
 
 func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsauth.ClusterARN, role string) (*diagnose.AccessEntry, error) {
 	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", cluster.Name, cluster.Region, role)
+	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: cluster.String(), who: me.arn,
+		show: "aws eks describe-access-entry" + where}
 	out, err := client.DescribeAccessEntry(ctx, &eks.DescribeAccessEntryInput{ClusterName: &cluster.Name, PrincipalArn: &role})
 	var missing *types.ResourceNotFoundException
 	switch {
 	case errors.As(err, &missing) && !isMissingCluster(missing):
 		return nil, nil
 	case err != nil:
-		return nil, explain(err, request{service: "EKS", action: "eks:DescribeAccessEntry", resource: cluster.String(), who: me.arn,
-			show: "aws eks describe-access-entry" + where})
+		return nil, explain(err, asked)
 	case out.AccessEntry == nil:
-		return nil, strange("EKS", "eks:DescribeAccessEntry")
+		return nil, strange(asked)
 	}
 	e := out.AccessEntry
 	entry := &diagnose.AccessEntry{Type: aws.ToString(e.Type), Username: aws.ToString(e.Username), Groups: e.KubernetesGroups}

@@ -85,8 +85,10 @@ func unanswered(err error, status int) string {
 	return ": " + transport.Message(err)
 }
 
-func strange(service, action string) error {
-	return &auth.Error{Provider: "aws", Reason: auth.ErrUnavailable, Message: service + " gives no usable answer to " + action + ": it lacks what was asked for"}
+// strange is for answers that lack what was asked for.
+func strange(r request) error {
+	return &auth.Error{Provider: "aws", Reason: auth.ErrUnavailable, Remedy: "see: " + r.show,
+		Message: r.service + " gives no usable answer to " + r.action + ": it lacks what was asked for"}
 }
 
 // noLogin is for callers without credentials. The SDK's text names what it has tried.

@@ -38,28 +38,25 @@ func (r *Reader) ReadTrust(ctx context.Context, query diagnose.TrustQuery) (*dia
 }
 
 func readPolicy(ctx context.Context, client *iam.Client, me caller, role awsauth.RoleARN) ([]byte, error) {
+	asked := request{service: "AWS IAM", action: "iam:GetRole", resource: role.String(), who: me.arn,
+		show: "aws iam get-role --role-name " + role.Name, missing: fmt.Sprintf("the role %q does not exist in account %s", role.Name, role.Account),
+		create: "create the role, or correct the annotation " + awsauth.RoleARNAnnotation}
 	out, err := client.GetRole(ctx, &iam.GetRoleInput{RoleName: &role.Name})
 	if err != nil {
-		return nil, explain(err, request{service: "AWS IAM", action: "iam:GetRole", resource: role.String(), who: me.arn,
-			show: "aws iam get-role --role-name " + role.Name, missing: fmt.Sprintf("the role %q does not exist in account %s", role.Name, role.Account),
-			create: "create the role, or correct the annotation " + awsauth.RoleARNAnnotation})
+		return nil, explain(err, asked)
 	}
 	if out.Role == nil || aws.ToString(out.Role.AssumeRolePolicyDocument) == "" {
-		return nil, strange("AWS IAM", "iam:GetRole")
+		return nil, strange(asked)
 	}
 	if arn := aws.ToString(out.Role.Arn); arn != role.String() {
 		return nil, &auth.Error{Provider: "aws", Reason: auth.ErrMisconfigured, Err: diagnose.ErrMissing,
 			Message: fmt.Sprintf("the account has no role %q; it has %.600q", role.String(), arn),
 			Remedy:  "correct the path of the role in the annotation " + awsauth.RoleARNAnnotation}
 	}
-	return decodePolicy(*out.Role.AssumeRolePolicyDocument)
-}
-
-// decodePolicy undoes the percent-encoding (RFC 3986) in which IAM hands out policies.
-func decodePolicy(document string) ([]byte, error) {
-	decoded, err := url.PathUnescape(document)
+	// IAM hands out policies in percent-encoding (RFC 3986).
+	decoded, err := url.PathUnescape(*out.Role.AssumeRolePolicyDocument)
 	if err != nil {
-		return nil, strange("AWS IAM", "iam:GetRole")
+		return nil, strange(asked)
 	}
 	return []byte(decoded), nil
 }
@@ -75,16 +72,17 @@ func readProvider(ctx context.Context, client *iam.Client, me caller, role awsau
 			Message: fmt.Sprintf("an account cannot have an OIDC provider for the issuer %.300q", claims.Issuer), Remedy: "give the cluster an issuer with https"}
 	}
 	arn := "arn:" + role.Partition + ":iam::" + role.Account + ":oidc-provider/" + host
+	asked := request{service: "AWS IAM", action: "iam:GetOpenIDConnectProvider", resource: arn, who: me.arn,
+		show: "aws iam get-open-id-connect-provider --open-id-connect-provider-arn " + arn}
 	out, err := client.GetOpenIDConnectProvider(ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: &arn})
 	var missing *types.NoSuchEntityException
 	switch {
 	case errors.As(err, &missing):
 		return listProviders(ctx, client, me)
 	case err != nil:
-		return nil, explain(err, request{service: "AWS IAM", action: "iam:GetOpenIDConnectProvider", resource: arn, who: me.arn,
-			show: "aws iam get-open-id-connect-provider --open-id-connect-provider-arn " + arn})
+		return nil, explain(err, asked)
 	case out.Url == nil:
-		return nil, strange("AWS IAM", "iam:GetOpenIDConnectProvider")
+		return nil, strange(asked)
 	}
 	return []diagnose.Anchor{{Name: arn, Issuer: withScheme(*out.Url), Audiences: out.ClientIDList}}, nil
 }

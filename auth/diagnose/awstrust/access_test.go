@@ -1,0 +1,86 @@
+package awstrust_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/diagnose"
+)
+
+// A 401 says nothing; EKS says why.
+func TestAccessEntries(t *testing.T) {
+	entry := authtest.EKSAccessEntry{Groups: []string{"viewers"}, Policies: []string{"AmazonEKSViewPolicy"}}
+	with := func(w *world) { w.cloud.AWS().SetEKSAccessEntry(clusterARN, roleARN, entry) }
+	for _, tc := range []struct {
+		name, mode string
+		status     int
+		change     func(w *world)
+		result     diagnose.Result
+		text       string
+		not        string
+	}{
+		{"no entry", "API", 401, func(*world) {}, diagnose.Fail, "no access entry for " + roleARN, "aws-auth"},
+		{"remedy", "API", 401, func(*world) {}, diagnose.Fail, "aws eks create-access-entry --cluster-name prod --region eu-central-1 --principal-arn " + roleARN, ""},
+		{"no entry beside a ConfigMap", "API_AND_CONFIG_MAP", 401, func(*world) {}, diagnose.Fail, "aws-auth, which was not read", ""},
+		{"entry", "API", 401, with, diagnose.Fail, "type STANDARD", "there is no access entry"},
+		{"groups", "API", 401, with, diagnose.Fail, "viewers", ""},
+		{"policies", "API", 401, with, diagnose.Fail, "AmazonEKSViewPolicy (cluster)", ""},
+		{"ConfigMap only", "CONFIG_MAP", 401, with, diagnose.Fail, "ConfigMap aws-auth alone, which was not read", "type STANDARD"},
+		{"another role's entry", "API", 401, func(w *world) {
+			w.cloud.AWS().SetEKSAccessEntry(clusterARN, strings.Replace(roleARN, "/team", "", 1), entry)
+		}, diagnose.Fail, "no access entry", ""},
+		{"let in", "API", 201, with, diagnose.Pass, "by an access entry of type STANDARD (groups: viewers; access policies: AmazonEKSViewPolicy (cluster))", ""},
+		{"let in without", "API_AND_CONFIG_MAP", 201, func(*world) {}, diagnose.Pass, "without an access entry", ""},
+		{"let in by ConfigMap", "CONFIG_MAP", 201, func(*world) {}, diagnose.Pass, "as the ConfigMap aws-auth says", ""},
+		{"policies not for him", "API", 201, func(w *world) {
+			with(w)
+			w.cloud.AWS().Deny(platform, "eks:ListAssociatedAccessPolicies")
+		}, diagnose.Pass, "access policies: unknown: EKS refuses eks:ListAssociatedAccessPolicies", ""},
+		{"mode not for him", "API", 401, func(w *world) { w.cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "no access entry", ""},
+		{"mode not for him", "CONFIG_MAP", 401, func(w *world) { w.cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "unknown: EKS answers InvalidRequestException", "there is no access entry"},
+		{"not for him", "API", 401, func(w *world) { w.cloud.AWS().Deny(platform, "eks:DescribeAccessEntry") }, diagnose.Fail, "allow eks:DescribeAccessEntry on " + clusterARN, "there is no access entry"},
+		{"another account", "API", 401, func(w *world) { w.login("210987654321", "platform") }, diagnose.Fail, "the cluster prod is in account " + account, "there is no access entry"},
+		{"web page", "API", 401, func(w *world) {
+			w.cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: "<html>"})
+		}, diagnose.Fail, "unknown: EKS gives no usable answer", "there is no access entry"},
+		{"null", "API", 401, func(w *world) {
+			w.cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: "{}"})
+		}, diagnose.Fail, "unknown: EKS gives no usable answer", "there is no access entry"},
+		{"large", "API", 401, func(w *world) {
+			w.cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: `{"a":"` + strings.Repeat("x", 10<<20)})
+		}, diagnose.Fail, "larger than", "there is no access entry"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.eks(tc.mode, tc.status)
+			tc.change(w)
+			report := w.run()
+			f := report.Of("cluster")
+			one := &diagnose.Report{Findings: []diagnose.Finding{*f}}
+			if f.Result != tc.result || !strings.Contains(one.String(), tc.text) || tc.not != "" && strings.Contains(one.String(), tc.not) {
+				t.Errorf("%+v\n%s", f, one)
+			}
+			if tc.result == diagnose.Fail && (f.Class != "A19" || f.StatusCode != http.StatusUnauthorized) {
+				t.Errorf("%+v", f)
+			}
+			if n := w.cloud.Calls("eks", ""); n > 6 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
+// Without a reader, and for clusters that are named by their address only, nobody is asked.
+func TestNoAccessReader(t *testing.T) {
+	w := newWorld(t)
+	w.eks("API", http.StatusUnauthorized)
+	w.config.Access = nil
+	if f := w.run().Of("cluster"); f.Class != "A19" || len(f.Causes) == 0 || w.cloud.Calls("eks", "DescribeAccessEntry") != 0 {
+		t.Errorf("%+v", f)
+	}
+	if _, err := w.reader.ReadAccess(t.Context(), "prod", roleARN); err == nil {
+		t.Error("a name is no ARN")
+	}
+}

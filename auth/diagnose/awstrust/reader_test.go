@@ -1,0 +1,239 @@
+package awstrust_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/diagnose"
+	"github.com/workloadid/workloadid/auth/diagnose/awstrust"
+)
+
+// What fits passes both checks, with few calls, and says whose rights it took.
+func TestHealthy(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"as it is":  func(*world) {},
+		"a pattern": func(w *world) { w.role(authtest.Trust{SubjectPatterns: []string{"system:serviceaccount:tenant-?:*"}}) },
+		"several": func(w *world) {
+			w.role(authtest.Trust{Subjects: []string{"x", subject}, SubjectPatterns: []string{"y*"}, Principals: []string{platform}})
+		},
+		"audience": func(w *world) {
+			w.role(authtest.Trust{Subjects: []string{subject}, Audiences: []string{aws.DefaultAudience}})
+		},
+		"more issuers":  func(w *world) { w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL()+"/", w.issuer.HTTPClient(), "x") },
+		"may not list":  func(w *world) { w.cloud.AWS().Deny(platform, "iam:ListOpenIDConnectProviders") },
+		"region of his": func(w *world) { w.Setenv("AWS_REGION", "us-west-2") },
+		"other region":  func(w *world) { w.Setenv("AWS_REGION", "cn-north-1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			change(w)
+			report := w.run()
+			for _, id := range []string{"trust-anchor", "trust-rule", "exchange"} {
+				if f := report.Of(id); f.Result != diagnose.Pass || id != "exchange" && !strings.Contains(f.Message, "read as "+platform) {
+					t.Errorf("%+v", f)
+				}
+			}
+			if n := w.cloud.Calls("iam", "") + w.cloud.Calls("sts", "GetCallerIdentity"); n != 3 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
+// What is wrong in the account is found by the check that looks at it.
+func TestFaults(t *testing.T) {
+	provider := func(ids ...string) func(w *world) {
+		return func(w *world) { w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), ids...) }
+	}
+	role := func(trust authtest.Trust) func(w *world) { return func(w *world) { w.role(trust) } }
+	instead := func(account, suffix string) func(w *world) {
+		return func(w *world) {
+			w.cloud.AWS().RemoveOIDCProvider("123456789012", w.issuer.URL())
+			w.cloud.AWS().AddOIDCProvider("123456789012", "https://other.example", w.issuer.HTTPClient(), aws.DefaultAudience)
+			w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL()+suffix, w.issuer.HTTPClient(), aws.DefaultAudience)
+		}
+	}
+	for _, tc := range []struct {
+		name            string
+		change          func(w *world)
+		id, class, text string
+	}{
+		{"no OIDC provider", func(w *world) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) }, "trust-anchor", "A2", "no OIDC provider for the issuer"},
+		{"slash", instead(account, "/"), "trust-anchor", "A2", "only by the /"},
+		{"another account's", instead("210987654321", ""), "trust-anchor", "A2", "the hosts differ"},
+		{"client ID", provider("sts.amazon.com"), "trust-anchor", "A4", "client ID"},
+		{"no client ID", provider(), "trust-anchor", "A4", "client ID"},
+		{"subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-a:other"}}), "trust-rule", "A1", "does not admit the token's sub"},
+		{"* under StringEquals", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-a:*"}}), "trust-rule", "A1", "compared literally"},
+		{"case", role(authtest.Trust{Subjects: []string{"system:serviceaccount:Tenant-A:app"}}), "trust-rule", "A1", "upper and lower case"},
+		{"audience", role(authtest.Trust{Subjects: []string{subject}, Audiences: []string{"x"}}), "trust-rule", "A1", "aud"},
+		{"role of others", role(authtest.Trust{Principals: []string{platform}}), "trust-rule", "A1", "web identities"},
+		{"no role", func(w *world) { w.cloud.AWS().RemoveRole(roleARN) }, "trust-rule", "A1", `the role "tenant-a" does not exist in account ` + account},
+		{"role with another path", func(w *world) {
+			w.config.Annotations[aws.RoleARNAnnotation] = strings.Replace(roleARN, "/team", "", 1)
+		}, "trust-rule", "A1", roleARN},
+		{"issuer of the role", func(w *world) {
+			w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: "https://other.example", Subjects: []string{subject}})
+		}, "trust-rule", "A1", "another OIDC provider"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.change(w)
+			report := w.run()
+			f := report.Worst()
+			if f.ID != tc.id || f.Class != tc.class || !strings.Contains(f.Message+f.Remedy, tc.text) || f.Remedy == "" {
+				t.Errorf("%+v", f)
+			}
+			if fields := f.Fields; fields[len(fields)-1].Observed != platform {
+				t.Errorf("whose rights: %+v", fields)
+			}
+		})
+	}
+}
+
+// What could not be looked at is unknown, and says why and what to do.
+func TestUnknown(t *testing.T) {
+	deny := func(actions ...string) func(w *world) {
+		return func(w *world) { w.cloud.AWS().Deny(platform, actions...) }
+	}
+	fault := func(action string, f authtest.Fault) func(w *world) {
+		return func(w *world) {
+			f.Service, f.Action = "iam", action
+			w.cloud.AddFault(f)
+		}
+	}
+	const both = "trust-anchor trust-rule"
+	for _, tc := range []struct {
+		name          string
+		change        func(w *world)
+		checks        string
+		message, does string
+	}{
+		{"may not read the role", deny("iam:GetRole"), "trust-rule", "AWS IAM refuses iam:GetRole to \"" + platform, "aws iam get-role --role-name tenant-a"},
+		{"may not read the provider", deny("iam:GetOpenIDConnectProvider"), "trust-anchor", "iam:GetOpenIDConnectProvider", "allow iam:GetOpenIDConnectProvider on arn:aws:iam::" + account + ":oidc-provider/issuer.example"},
+		{"may read nothing", deny("iam:GetRole", "iam:GetOpenIDConnectProvider"), both, "refuses", "allow"},
+		{"another account", func(w *world) { w.login("210987654321", "platform") }, both, "your login is \"arn:aws:iam::210987654321:user/platform\" in account \"210987654321\"", "AWS_PROFILE"},
+		{"no such key", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "") }, both, "does not accept your login", "log in again"},
+		{"no login", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, both, "there is no login", "aws sso login"},
+		{"throttled", fault("", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), both, "slow down", "try again"},
+		{"outage", fault("", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), both, "ServiceUnavailable", "try again"},
+		{"web page", fault("", authtest.Fault{Body: "<html>sign in</html>"}), both, "no answer of it", ""},
+		{"nothing in it", fault("", authtest.Fault{Body: "<GetRoleResponse/>"}), both, "", ""},
+		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), "trust-rule", "no usable answer", ""},
+		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), "trust-rule", "larger than", ""},
+		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), "trust-rule", "redirect", ""},
+		{"cut", fault("GetRole", authtest.Fault{Cut: true}), "trust-rule", "no usable answer", ""},
+		{"encoding", fault("GetRole", authtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), "%22", "%2")) }}), "trust-rule", "usable", ""},
+		{"policy", fault("GetRole", authtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), "%7B", "")) }}), "trust-rule", "cannot be read", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.change(w)
+			report := w.run()
+			for id := range strings.FieldsSeq(tc.checks) {
+				if f := report.Of(id); f.Result != diagnose.Unknown || !strings.Contains(f.Message, tc.message) || !strings.Contains(f.Remedy, tc.does) {
+					t.Errorf("%+v", f)
+				}
+			}
+			for _, f := range report.Findings {
+				if f.Result == diagnose.Fail {
+					t.Errorf("false alarm: %+v", f)
+				}
+			}
+		})
+	}
+}
+
+// Whatever does not answer is given up in time.
+func TestHanging(t *testing.T) {
+	for _, f := range []authtest.Fault{{Hang: true}, {Slow: true}} {
+		w := newWorld(t)
+		f.Service = "iam"
+		w.cloud.AddFault(f)
+		w.config.Timeout = time.Second
+		start := time.Now()
+		report := w.run()
+		if took := time.Since(start); took > 5*time.Second || report.Of("trust-anchor").Result != diagnose.Unknown {
+			t.Errorf("took %s: %+v", took, report.Of("trust-anchor"))
+		}
+	}
+}
+
+// The default chain is the caller's, and it is what people have in their environment.
+func TestDefaultChain(t *testing.T) {
+	w := newWorld(t)
+	id, secret := w.cloud.AWS().AddUser(account, "engineer")
+	t.Setenv("AWS_ACCESS_KEY_ID", id)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
+	w.reader.Credentials = nil
+	if f := w.run().Of("trust-rule"); f.Result != diagnose.Pass || !strings.Contains(f.Message, ":user/engineer") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Identities that are none are errors, and issuers that no account can have.
+func TestReadTrustErrors(t *testing.T) {
+	w := newWorld(t)
+	for _, identity := range []string{"", "x", "arn:aws:iam::1:role/x"} {
+		if trust, err := w.reader.ReadTrust(t.Context(), diagnose.TrustQuery{Identity: identity, Claims: &diagnose.Claims{Issuer: w.issuer.URL()}}); err == nil || trust != nil {
+			t.Errorf("%q: %+v, %v", identity, trust, err)
+		}
+	}
+	for _, issuer := range []string{"", "https://", "http://issuer.example", "https://" + strings.Repeat("x", 300)} {
+		trust, err := w.reader.ReadTrust(t.Context(), diagnose.TrustQuery{Identity: roleARN, Claims: &diagnose.Claims{Issuer: issuer}})
+		if err != nil || !errors.Is(trust.AnchorErr, auth.ErrMisconfigured) || trust.RuleErr != nil {
+			t.Errorf("%q: %+v, %v", issuer, trust, err)
+		}
+	}
+}
+
+// answering gives the same answer to everything but STS, which is as it is.
+type answering struct {
+	status int
+	body   string
+	sts    http.RoundTripper
+}
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.URL.Host, "sts.") {
+		return a.sts.RoundTrip(r)
+	}
+	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
+}
+
+// FuzzAnswers has whatever comes instead of an answer of IAM and EKS either understood or refused.
+func FuzzAnswers(f *testing.F) {
+	f.Add(200, `<GetRoleResponse><GetRoleResult><Role><Arn>`+roleARN+`</Arn><AssumeRolePolicyDocument>%7B%7D</AssumeRolePolicyDocument></Role></GetRoleResult></GetRoleResponse>`)
+	f.Add(200, `<GetOpenIDConnectProviderResponse><GetOpenIDConnectProviderResult><Url>x</Url></GetOpenIDConnectProviderResult></GetOpenIDConnectProviderResponse>`)
+	f.Add(404, `<ErrorResponse><Error><Code>NoSuchEntity</Code></Error></ErrorResponse>`)
+	f.Add(200, `{"accessEntry":{"type":"STANDARD"},"cluster":{"accessConfig":{"authenticationMode":"API"}},"associatedAccessPolicies":[{}]}`)
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(cloud.Close)
+	id, secret := cloud.AWS().AddUser(account, "platform")
+	f.Fuzz(func(t *testing.T, status int, body string) {
+		if status < 100 || status > 499 {
+			return // others are tried again
+		}
+		r := &awstrust.Reader{Credentials: credentials.NewStaticCredentialsProvider(id, secret, ""),
+			HTTPClient: &http.Client{Transport: answering{status, body, cloud.Client().Transport}}}
+		trust, err := r.ReadTrust(t.Context(), diagnose.TrustQuery{Identity: roleARN, Claims: &diagnose.Claims{Issuer: "https://issuer.example"}})
+		if err != nil || trust.ReadBy != platform || trust.RuleErr == nil && len(trust.Policy) == 0 && strings.Contains(body, "%7B") {
+			t.Errorf("%+v, %v", trust, err)
+		}
+		if access, err := r.ReadAccess(t.Context(), clusterARN, roleARN); (access == nil) != (err != nil) && access.Entry != nil {
+			t.Errorf("%+v, %v", access, err)
+		}
+	})
+}
