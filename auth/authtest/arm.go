@@ -14,6 +14,9 @@ import (
 
 func (a *Azure) serveManager(w http.ResponseWriter, r *http.Request, host string) {
 	host = strings.ToLower(host)
+	if a.serveIdentities(w, r, host) {
+		return
+	}
 	path, list := strings.CutSuffix(r.URL.Path, "/listClusterUserCredential")
 	call := Call{Service: "arm", Action: "managedClusters", Host: host, Parameters: map[string]string{"id": path}}
 	if list {

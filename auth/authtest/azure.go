@@ -13,10 +13,11 @@ import (
 )
 
 // Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
-// Azure Resource Manager with clusters, blobs, Git repositories of Azure DevOps, and the metadata service of a machine.
+// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, blobs, Git repositories of Azure DevOps, and the metadata service of a machine.
 // Tenants belong to the public cloud unless AddTenant says otherwise.
 //
-// It does not imitate: users and consent; discovery of instances; signed access tokens (they are opaque here); roles other
+// It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and Microsoft Graph
+// have claims, the others are opaque here); roles other
 // than the lists of client IDs in its parameters; eventual consistency; conditional access, apart from AzureBlob.Claims.
 // Managed identities and applications are alike. What Entra says to a signature that is wrong although the key is
 // published is not known for sure.
@@ -33,6 +34,8 @@ type Azure struct {
 	repositories map[string][]string      // client IDs by path
 	machine      *azureTenantClient
 	tokens       map[string]AzureIdentity
+	managed      map[string]userAssigned // by lower-case resource ID
+	graphReaders map[string][]string     // client IDs by tenant
 }
 
 type azureTenant struct {
@@ -109,7 +112,8 @@ type AzureBlob struct {
 func newAzure(c *Cloud) *Azure {
 	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{}, issuers: map[string]*oidcProvider{},
 		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{}, blobs: map[string]AzureBlob{},
-		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{}}
+		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{},
+		managed: map[string]userAssigned{}, graphReaders: map[string][]string{}}
 }
 
 func (a *Azure) services() []service {
@@ -117,6 +121,7 @@ func (a *Azure) services() []service {
 		{a.isAuthority, a.serveEntra},
 		{a.isRegistry, a.serveRegistry},
 		{a.isManager, a.serveManager},
+		{a.isGraph, a.serveGraph},
 		{a.isBlobHost, a.serveBlob},
 		{azurename.IsDevOps, a.serveDevOps},
 	}

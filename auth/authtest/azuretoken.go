@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/workloadid/workloadid/internal/azurename"
 )
 
 // AzureIdentity says whose an access token is, or the refresh token of a registry.
@@ -23,8 +25,18 @@ type AzureIdentity struct {
 	Expiration time.Time
 }
 
-// issue makes an opaque token.
+// issue makes an opaque token, or one that has the form of a JWT for the APIs whose callers look into it.
 func (a *Azure) issue(identity AzureIdentity) string {
+	if a.has(func(c azurename.Cloud) bool {
+		return identity.Audience == c.ManagementAudience || identity.Audience == "https://"+c.GraphHost
+	}) {
+		encode := base64.RawURLEncoding.EncodeToString
+		claims, _ := json.Marshal(map[string]any{"aud": identity.Audience, "tid": identity.Tenant, "oid": a.objectID(identity),
+			"appid": identity.ClientID, "exp": identity.Expiration.Unix()}) // strings and numbers always encode
+		token := encode([]byte(`{"typ":"JWT","alg":"RS256"}`)) + "." + encode(claims) + "." + encode(random(96))
+		a.remember(token, identity)
+		return token
+	}
 	token := "azure-" + base64.RawURLEncoding.EncodeToString(random(96))
 	a.remember(token, identity)
 	return token

@@ -174,7 +174,7 @@ func (e *entraCall) resource(tenant *azureTenant, environment *azurename.Cloud) 
 			"The provided value for scope %s is not valid. Client credential flows must have a scope value with /.default suffixed to the resource identifier (application ID URI).", scope)
 	}
 	known := []string{environment.ManagementAudience, "https://" + environment.ManagementHost, azurename.RegistryAudience,
-		azurename.ClusterAudience, azurename.DevOpsAudience, azurename.StorageAudience, "https://vault.azure.net"}
+		azurename.ClusterAudience, azurename.DevOpsAudience, azurename.StorageAudience, "https://vault.azure.net", "https://" + environment.GraphHost}
 	if !slices.Contains(known, strings.TrimSuffix(resource, "/")) {
 		return "", refuseEntra(http.StatusBadRequest, "invalid_resource", 500011,
 			"The resource principal named %s was not found in the tenant named %s. This can happen if the application has not been installed by the administrator of the tenant or consented to by any user in the tenant. You might have sent your authentication request to the wrong tenant.", resource, tenant.name)

@@ -15,6 +15,8 @@ type Cloud struct {
 	RegistrySuffix string
 	// BlobSuffix is the same for its blob storage.
 	BlobSuffix string
+	// GraphHost is the host of Microsoft Graph.
+	GraphHost string
 }
 
 // Clouds returns the clouds that everyone can use. Azure Germany is gone.
@@ -24,19 +26,19 @@ func Clouds() []Cloud {
 			Name:           "Azure",
 			Authorities:    []string{"login.microsoftonline.com", "login.windows.net", "login.microsoft.com"},
 			ManagementHost: "management.azure.com", ManagementAudience: "https://management.azure.com",
-			RegistrySuffix: "azurecr.io", BlobSuffix: "blob.core.windows.net",
+			RegistrySuffix: "azurecr.io", BlobSuffix: "blob.core.windows.net", GraphHost: "graph.microsoft.com",
 		},
 		{
 			Name:           "Azure China",
 			Authorities:    []string{"login.chinacloudapi.cn", "login.partner.microsoftonline.cn"},
 			ManagementHost: "management.chinacloudapi.cn", ManagementAudience: "https://management.core.chinacloudapi.cn",
-			RegistrySuffix: "azurecr.cn", BlobSuffix: "blob.core.chinacloudapi.cn",
+			RegistrySuffix: "azurecr.cn", BlobSuffix: "blob.core.chinacloudapi.cn", GraphHost: "microsoftgraph.chinacloudapi.cn",
 		},
 		{
 			Name:           "Azure US Government",
 			Authorities:    []string{"login.microsoftonline.us"},
 			ManagementHost: "management.usgovcloudapi.net", ManagementAudience: "https://management.core.usgovcloudapi.net",
-			RegistrySuffix: "azurecr.us", BlobSuffix: "blob.core.usgovcloudapi.net",
+			RegistrySuffix: "azurecr.us", BlobSuffix: "blob.core.usgovcloudapi.net", GraphHost: "graph.microsoft.us",
 		},
 	}
 }

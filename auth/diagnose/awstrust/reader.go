@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
@@ -41,8 +42,11 @@ type Reader struct {
 // caller is whose login it is.
 type caller struct{ arn, account string }
 
-// maxAttempts is small: a person waits.
-const maxAttempts = 2
+// These are small: a person waits.
+const (
+	maxAttempts = 2
+	maxBackoff  = 300 * time.Millisecond
+)
 
 // in returns the configuration for a region. It is loaded without the lock, since that reads files.
 func (r *Reader) in(ctx context.Context, region string) (aws.Config, error) {
@@ -82,7 +86,7 @@ func (r *Reader) CloseIdleConnections() {
 }
 
 func newRetryer() aws.Retryer {
-	return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts = maxAttempts })
+	return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = maxAttempts, maxBackoff })
 }
 
 // guarded takes over what the SDK trusts, but neither follows redirects nor reads without bounds.

@@ -2,8 +2,6 @@ package awstrust_test
 
 import (
 	"errors"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/diagnose"
-	"github.com/workloadid/workloadid/auth/diagnose/awstrust"
 )
 
 // What fits passes both checks, with few calls, and says whose rights it took.
@@ -194,46 +191,4 @@ func TestReadTrustErrors(t *testing.T) {
 			t.Errorf("%q: %+v, %v", issuer, trust, err)
 		}
 	}
-}
-
-// answering gives the same answer to everything but STS, which is as it is.
-type answering struct {
-	status int
-	body   string
-	sts    http.RoundTripper
-}
-
-func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
-	if strings.HasPrefix(r.URL.Host, "sts.") {
-		return a.sts.RoundTrip(r)
-	}
-	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
-}
-
-// FuzzAnswers has whatever comes instead of an answer of IAM and EKS either understood or refused.
-func FuzzAnswers(f *testing.F) {
-	f.Add(200, `<GetRoleResponse><GetRoleResult><Role><Arn>`+roleARN+`</Arn><AssumeRolePolicyDocument>%7B%7D</AssumeRolePolicyDocument></Role></GetRoleResult></GetRoleResponse>`)
-	f.Add(200, `<GetOpenIDConnectProviderResponse><GetOpenIDConnectProviderResult><Url>x</Url></GetOpenIDConnectProviderResult></GetOpenIDConnectProviderResponse>`)
-	f.Add(404, `<ErrorResponse><Error><Code>NoSuchEntity</Code></Error></ErrorResponse>`)
-	f.Add(200, `{"accessEntry":{"type":"STANDARD"},"cluster":{"accessConfig":{"authenticationMode":"API"}},"associatedAccessPolicies":[{}]}`)
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(cloud.Close)
-	id, secret := cloud.AWS().AddUser(account, "platform")
-	f.Fuzz(func(t *testing.T, status int, body string) {
-		if status < 100 || status > 499 {
-			return // others are tried again
-		}
-		r := &awstrust.Reader{Credentials: credentials.NewStaticCredentialsProvider(id, secret, ""),
-			HTTPClient: &http.Client{Transport: answering{status, body, cloud.Client().Transport}}}
-		trust, err := r.ReadTrust(t.Context(), diagnose.TrustQuery{Identity: roleARN, Claims: &diagnose.Claims{Issuer: "https://issuer.example"}})
-		if err != nil || trust.ReadBy != platform || trust.RuleErr == nil && len(trust.Policy) == 0 && strings.Contains(body, "%7B") {
-			t.Errorf("%+v, %v", trust, err)
-		}
-		if access, err := r.ReadAccess(t.Context(), clusterARN, roleARN); (access == nil) != (err != nil) && access.Entry != nil {
-			t.Errorf("%+v, %v", access, err)
-		}
-	})
 }
