@@ -13,7 +13,8 @@ import (
 // GCP is the Google side of a Cloud: workload identity pools, service accounts, the metadata server, and the services that
 // accept access tokens. In Calls its services are gcp-sts (action token), iamcredentials (generateAccessToken,
 // generateIdToken), container (clusters.get), storage (objects.get, objects.list), artifactregistry (token, pull),
-// sourcemanager (info/refs), gcp-metadata (the path) and accounts.google.com (its path).
+// sourcemanager (info/refs), gcp-iam (workloadIdentityPools.get, providers.get, serviceAccounts.getIamPolicy), google-oauth
+// (token, tokeninfo), gcp-metadata (the path) and accounts.google.com (its path).
 //
 // Who may do something is said in the members of IAM policies, such as
 //
@@ -22,7 +23,7 @@ import (
 //	serviceAccount:project.svc.id.goog[ns/name]
 //	serviceAccount:name@project.iam.gserviceaccount.com
 //
-// What is not imitated: the management of all this, roles and their permissions, conditions other than
+// What is not imitated: the management of all this, but for reading it (SetIAMViewers), roles and their permissions, conditions other than
 // WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS and SAML providers,
 // workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime, propagation delays.
 // Access tokens are opaque, as the real ones are; see Identity.
@@ -40,6 +41,9 @@ type GCP struct {
 	registry   http.Handler
 	metadata   *GCPMetadata
 	googleSign *Issuer
+	iamViewers []string
+	pools      map[string]poolState // by name, as far as they are not as usual
+	users      map[string]string    // e-mail addresses by refresh token
 }
 
 // GCPServiceAccount is a service account of Google Cloud.
@@ -69,13 +73,15 @@ type GCPIdentity struct {
 func newGCP(c *Cloud) *GCP {
 	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
 		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
-		buckets: map[string]GCSBucket{}, readers: map[string][]string{}}
+		buckets: map[string]GCSBucket{}, readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{}}
 }
 
 func (g *GCP) services() []service {
 	return []service{
 		{g.at("sts"), g.serveSTS},
 		{g.at("iamcredentials"), g.serveIAMCredentials},
+		{g.at("iam"), g.serveIAM},
+		{g.at("oauth2"), g.serveOAuth},
 		{g.at("container"), g.serveContainer},
 		{g.at("storage"), g.serveStorage},
 		{func(host string) bool { return gcpname.RegistryUniverse(host) != "" }, g.serveRegistry},

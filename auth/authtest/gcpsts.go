@@ -25,8 +25,10 @@ type WorkloadIdentityProvider struct {
 	AllowedAudiences []string
 	// Condition is the attribute condition. Nil admits every token of the issuer.
 	Condition func(claims map[string]any) bool
-	// Disabled providers answer like those that do not exist.
-	Disabled bool
+	// ConditionCEL is what Condition is in CEL, for those who read the provider. It is not evaluated.
+	ConditionCEL string
+	// Disabled and Deleted providers answer like those that do not exist; the latter can be undeleted for 30 days.
+	Disabled, Deleted bool
 }
 
 // poolProvider is what is known under an audience of the exchange.
@@ -171,8 +173,9 @@ func (g *GCP) exchange(r *http.Request) (map[string]any, *stsRefusal) {
 	}
 	g.mu.Lock()
 	p := g.providers[audience]
+	counts := p != nil && g.counts(audience, p)
 	g.mu.Unlock()
-	if p == nil || p.config.Disabled {
+	if !counts {
 		return nil, refuseExchange("invalid_target", `The target service indicated by the "audience" parameters is invalid. `+
 			`This might either be because the pool or provider is disabled or deleted or because it doesn't exist.`)
 	}
