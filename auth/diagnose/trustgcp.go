@@ -18,7 +18,8 @@ func (e *examination) gcpAnchor(anchors []Anchor) Finding {
 	}
 	switch {
 	case a.Disabled != "":
-		return fail("G1", "gcloud iam workload-identity-pools providers undelete, or update-oidc --no-disabled", "the provider does not count: %s", shown(a.Disabled)).
+		return fail("G1", "gcloud iam workload-identity-pools providers undelete (of a pool: workload-identity-pools undelete), or with --no-disabled: update-oidc (of a pool: update)",
+			"the provider does not count: %s", shown(a.Disabled)).
 			with(differs("state", a.Disabled, "ACTIVE"))
 	case a.Issuer != c.Issuer:
 		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc --issuer-uri="+shown(c.Issuer),

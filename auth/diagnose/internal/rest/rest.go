@@ -31,6 +31,8 @@ type Question struct {
 	Body any
 	// Token is the bearer token.
 	Token string
+	// QuotaProject is the project that pays for the calls of people at Google. Optional.
+	QuotaProject string
 }
 
 // Ask reads the answer into a value. A 404 has diagnose.ErrMissing below it.
@@ -49,6 +51,9 @@ func (q Question) Ask(ctx context.Context, client *http.Client, into any) error 
 		}
 		req.Header.Set("Authorization", "Bearer "+q.Token)
 		req.Header.Set("Accept", "application/json")
+		if q.QuotaProject != "" {
+			req.Header.Set("X-Goog-User-Project", q.QuotaProject)
+		}
 		if body != nil {
 			req.Header.Set("Content-Type", "application/json")
 		}
