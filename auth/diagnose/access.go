@@ -104,10 +104,28 @@ func (a *AccessEntry) show(f Finding, commands string) Finding {
 		f.Message = "401: the token is well formed and there is an access entry for the role, but the cluster does not let it in"
 		f.Causes = []string{"the role was deleted and made anew after the entry, which holds the old role's ID",
 			"the entry was made in the last minutes", "the token names another cluster, or the address is that of another one"}
-		f.Remedy = fmt.Sprintf("aws eks delete-access-entry %s; aws eks create-access-entry %s", commands, commands)
+		f.Remedy = fmt.Sprintf("make the entry anew if the role is younger than it: aws eks delete-access-entry %s; aws eks create-access-entry %s", commands, commands) + a.options()
 	}
 	return f.with(same("access entry", "type "+firstOf(a.Type, "unknown")), same("user", a.Username),
 		same("groups", groups), same("access policies", firstOf(policies, "none")))
+}
+
+// options are what a new entry needs to be like this one. Only plain names become part of a command.
+func (a *AccessEntry) options() string {
+	var b strings.Builder
+	for i, group := range a.Groups {
+		if i == 0 {
+			b.WriteString(" --kubernetes-groups")
+		}
+		if strings.Trim(group, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") != "" || group == "" {
+			group = "<a group>"
+		}
+		b.WriteString(" " + shown(group))
+	}
+	if len(a.Policies) > 0 || a.PoliciesErr != nil {
+		b.WriteString("; then aws eks associate-access-policy for each of its access policies")
+	}
+	return b.String()
 }
 
 // role is the ARN of the role whose credentials were gained: that of the annotation, which has the path, or else what the

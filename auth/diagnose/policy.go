@@ -74,9 +74,10 @@ func (e *examination) judgeStatement(s policyStatement) (f Finding, fits int) {
 	host := strings.TrimPrefix(c.Issuer, "https://")
 	var principal struct{ Federated oneOrMore[string] }
 	_ = json.Unmarshal(s.Principal, &principal) // "*" is not about web identities
-	if !slices.ContainsFunc(principal.Federated, func(arn string) bool { return strings.HasSuffix(arn, ":oidc-provider/"+host) }) {
+	want := e.oidcProvider(host)
+	if !slices.ContainsFunc(principal.Federated, func(arn string) bool { return strings.HasSuffix(arn, want) }) {
 		return fail("A1", e.statement(),
-			"the trust policy names another OIDC provider").with(differs("Principal.Federated", audiences(principal.Federated), "arn:...:oidc-provider/"+host)), 1
+			"the trust policy names another OIDC provider").with(differs("Principal.Federated", audiences(principal.Federated), "arn:..."+want)), 1
 	}
 	claims := map[string][]string{host + ":sub": {c.Subject}, host + ":aud": c.Audience}
 	for _, operator := range sortedOperators(s.Condition) {
@@ -88,6 +89,15 @@ func (e *examination) judgeStatement(s policyStatement) (f Finding, fits int) {
 		}
 	}
 	return pass("a statement of the trust policy allows it"), 3
+}
+
+// oidcProvider is what the ARN of the issuer's OIDC provider ends in: it has to be one of the role's own account.
+func (e *examination) oidcProvider(host string) string {
+	const parts, account = 6, 4
+	if p := strings.SplitN(e.serviceAccount().Annotations[e.cloud.required], ":", parts); len(p) == parts {
+		return ":" + p[account] + ":oidc-provider/" + host
+	}
+	return ":oidc-provider/" + host
 }
 
 // judgeCondition is about one key under one operator.

@@ -102,8 +102,12 @@ func (e *examination) beforeTrust(ctx context.Context) (*Trust, Finding) {
 	if e.Trust == nil {
 		return nil, unknown("what "+e.cloud.name+" trusts was not read", e.howToRead())
 	}
+	before := e.trustErr
 	trust, err := e.readTrust(ctx)
-	if err != nil {
+	switch {
+	case before != nil && e.results[19] == Unknown:
+		return nil, unknown("what "+e.cloud.name+" trusts cannot be read: see check 19", "")
+	case err != nil:
 		return nil, e.unread(err)
 	}
 	return trust, Finding{}

@@ -2,8 +2,12 @@ package main
 
 import (
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/auth/diagnose/awstrust"
+	"github.com/workloadid/workloadid/auth/diagnose/azuretrust"
+	"github.com/workloadid/workloadid/auth/diagnose/gcptrust"
+	"github.com/workloadid/workloadid/auth/gcp"
 )
 
 // live has the checks 19, 20 and 24 ask the cloud itself, with the login of whoever runs this program. It is only done on
@@ -19,6 +23,10 @@ func (d *doctor) live(config *diagnose.Config) error {
 	case aws.ProviderName:
 		r := &awstrust.Reader{HTTPClient: d.id.httpClient}
 		config.Trust, config.Access = r, r
+	case azure.ProviderName:
+		config.Trust = &azuretrust.Reader{HTTPClient: d.id.httpClient}
+	case gcp.ProviderName:
+		config.Trust = &gcptrust.Reader{HTTPClient: d.id.httpClient}
 	default:
 		return usagef("--trust-live is for aws, azure and gcp; %s has no cloud to ask", config.Provider.GetName())
 	}

@@ -42,7 +42,7 @@ func (r *Reader) ReadAccess(ctx context.Context, clusterARN, roleARN string) (*d
 }
 
 func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsauth.ClusterARN, role string) (*diagnose.AccessEntry, error) {
-	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", cluster.Name, cluster.Region, role)
+	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", cluster.Name, cluster.Region, quoted(role))
 	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: cluster.String(), who: me.arn,
 		show: "aws eks describe-access-entry" + where}
 	out, err := client.DescribeAccessEntry(ctx, &eks.DescribeAccessEntryInput{ClusterName: &cluster.Name, PrincipalArn: &role})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -57,6 +58,14 @@ func explain(err error, r request) error {
 	return e
 }
 
+// quoted makes a word of a shell of what a token or an annotation says.
+func quoted(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-=+,@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(redact.Text(s), "'", `'\''`) + "'"
+}
+
 func isThrottle(code string) bool {
 	_, known := retry.DefaultThrottleErrorCodes[code]
 	return known
@@ -97,6 +106,11 @@ func noLogin(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		message = "the login for AWS was not found in time: "
 	}
-	return &auth.Error{Provider: "aws", Reason: auth.ErrMisconfigured, Err: err, Message: message + redact.Text(err.Error()),
+	text := err.Error()
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		text = api.ErrorCode() + ": " + api.ErrorMessage() // the rest differs at every try
+	}
+	return &auth.Error{Provider: "aws", Reason: auth.ErrMisconfigured, Err: err, Message: message + redact.Text(text),
 		Remedy: "log in with a role that may read IAM: aws sso login, AWS_PROFILE=<profile>, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -190,12 +191,16 @@ func (c tokenClaims) String() string {
 	return fmt.Sprintf("object ID %.100s (%.100s)", redact.Text(c.ObjectID), redact.Text(name))
 }
 
-// noLogin is for callers without credentials. The SDK's text holds whole answers, so it is not shown.
+// noLogin is for callers without credentials. The SDK's text holds whole answers, so nothing of it is shown but the code.
 func noLogin(err error) error {
 	message := "there is no login for Azure on this machine, or it was refused"
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	code := regexp.MustCompile(`AADSTS\d{1,10}`).FindString(err.Error())
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		message = "the login for Azure was not found in time"
+	case code != "":
+		message = "Microsoft Entra ID refuses the login for Azure with " + code
 	}
-	return &auth.Error{Provider: "azure", Reason: auth.ErrMisconfigured, Err: err, Message: message,
+	return &auth.Error{Provider: "azure", Reason: auth.ErrMisconfigured, Err: err, Code: code, Message: message,
 		Remedy: "az login, and see: az account show"}
 }

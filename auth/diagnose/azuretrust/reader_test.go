@@ -120,7 +120,7 @@ func TestUnknown(t *testing.T) {
 		}, "has the client ID \"" + platform, "correct"},
 		{"no name", func(w *world) { w.reader.IdentityID = "/subscriptions/../x" }, "not the resource ID", "az identity show"},
 		{"another tenant", func(w *world) { w.login(otherTenant) }, "is in tenant \"" + otherTenant, "az login --tenant " + tenant},
-		{"no login", func(w *world) { w.Setenv("AZURE_CLIENT_SECRET", "wrong") }, "no login for Azure", "az login"},
+		{"no login", func(w *world) { w.Setenv("AZURE_CLIENT_SECRET", "wrong") }, "refuses the login for Azure with AADSTS7000215", "az login"},
 		{"no such credential", func(w *world) { w.Setenv("AZURE_TOKEN_CREDENTIALS", "nonsense") }, "no login for Azure", "az login"},
 		{"another cloud", func(w *world) { w.reader.AuthorityHost = "https://login.private.example" }, "only public clouds", "--trust-file"},
 		{"refused", fault("arm", list, authtest.Fault{Status: 403, Code: "AuthorizationFailed", Message: "no"}), "refuses Microsoft.ManagedIdentity", "az identity federated-credential list --identity-name app --resource-group rg-apps"},
