@@ -42,8 +42,10 @@ func (r *Reader) ReadAccess(ctx context.Context, clusterARN, roleARN string) (*d
 }
 
 func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsauth.ClusterARN, role string) (*diagnose.AccessEntry, error) {
+	// What these two actions are about is not the cluster.
+	resource := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/*", cluster.Partition, cluster.Region, cluster.Account, cluster.Name)
 	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", cluster.Name, cluster.Region, quoted(role))
-	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: cluster.String(), who: me.arn,
+	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: resource, who: me.arn,
 		show: "aws eks describe-access-entry" + where}
 	out, err := client.DescribeAccessEntry(ctx, &eks.DescribeAccessEntryInput{ClusterName: &cluster.Name, PrincipalArn: &role})
 	var missing *types.ResourceNotFoundException
@@ -59,7 +61,7 @@ func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsau
 	entry := &diagnose.AccessEntry{Type: aws.ToString(e.Type), Username: aws.ToString(e.Username), Groups: e.KubernetesGroups}
 	policies, err := client.ListAssociatedAccessPolicies(ctx, &eks.ListAssociatedAccessPoliciesInput{ClusterName: &cluster.Name, PrincipalArn: &role})
 	if err != nil {
-		entry.PoliciesErr = explain(err, request{service: "EKS", action: "eks:ListAssociatedAccessPolicies", resource: cluster.String(), who: me.arn,
+		entry.PoliciesErr = explain(err, request{service: "EKS", action: "eks:ListAssociatedAccessPolicies", resource: resource, who: me.arn,
 			show: "aws eks list-associated-access-policies" + where})
 		return entry, nil
 	}
