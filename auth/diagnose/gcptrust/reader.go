@@ -23,7 +23,7 @@ var _ diagnose.TrustReader = (*Reader)(nil)
 
 // Reader asks Google Cloud. The zero value uses application default credentials. It is safe for concurrent use.
 type Reader struct {
-	// TokenSource is the caller's, and has to end by itself. Nil: application default credentials.
+	// TokenSource is the caller's. Nil: application default credentials.
 	TokenSource oauth2.TokenSource
 	// HTTPClient asks the APIs, and Google's token endpoints for application default credentials. Nil: one of the Reader's own.
 	// Redirects are not followed and answers are bounded in any case.
@@ -75,15 +75,11 @@ func (r *Reader) start(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, quotaProject, err := r.login(ctx, client)
+	l, err := r.login(ctx, client)
 	if err != nil {
 		return nil, noLogin(err)
 	}
-	t, err := source.Token()
-	if err != nil {
-		return nil, noLogin(err)
-	}
-	s := &session{client: client, universe: r.UniverseDomain, token: t.AccessToken, quotaProject: quotaProject}
+	s := &session{client: client, universe: r.UniverseDomain, token: l.token, quotaProject: l.quotaProject}
 	if s.universe == "" {
 		s.universe = gcpname.DefaultUniverse
 	}
@@ -91,24 +87,51 @@ func (r *Reader) start(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// login finds application default credentials, and the project that pays for the calls of people. Its requests end with ctx.
-func (r *Reader) login(ctx context.Context, client *http.Client) (source oauth2.TokenSource, quotaProject string, err error) {
-	if r.TokenSource != nil {
-		return r.TokenSource, "", nil
+// login is a token of the caller, and the project that pays for the calls of people.
+type login struct{ token, quotaProject string }
+
+// login ends with ctx. The library does not where it looks for a metadata server; that ends by itself, a little later.
+func (r *Reader) login(ctx context.Context, client *http.Client) (login, error) {
+	type outcome struct {
+		login login
+		err   error
 	}
-	c, err := google.FindDefaultCredentialsWithParams(context.WithValue(ctx, oauth2.HTTPClient, client),
-		google.CredentialsParams{Scopes: []string{cloudPlatform, userEmail}, UniverseDomain: r.UniverseDomain})
+	done := make(chan outcome, 1)
+	go func() {
+		l, err := r.find(ctx, client)
+		done <- outcome{l, err}
+	}()
+	select {
+	case o := <-done:
+		return o.login, o.err
+	case <-ctx.Done():
+		return login{}, ctx.Err()
+	}
+}
+
+func (r *Reader) find(ctx context.Context, client *http.Client) (l login, err error) {
+	source := r.TokenSource
+	if source == nil {
+		c, err := google.FindDefaultCredentialsWithParams(context.WithValue(ctx, oauth2.HTTPClient, client),
+			google.CredentialsParams{Scopes: []string{cloudPlatform, userEmail}, UniverseDomain: r.UniverseDomain})
+		if err != nil {
+			return l, err
+		}
+		var file struct {
+			QuotaProject string `json:"quota_project_id"`
+		}
+		_ = json.Unmarshal(c.JSON, &file) // there is none on machines of Google Cloud
+		source, l.quotaProject = c.TokenSource, file.QuotaProject
+		if project := os.Getenv("GOOGLE_CLOUD_QUOTA_PROJECT"); project != "" {
+			l.quotaProject = project
+		}
+	}
+	t, err := source.Token()
 	if err != nil {
-		return nil, "", err
+		return l, err
 	}
-	var file struct {
-		QuotaProject string `json:"quota_project_id"`
-	}
-	_ = json.Unmarshal(c.JSON, &file) // there is none on machines of Google Cloud
-	if project := os.Getenv("GOOGLE_CLOUD_QUOTA_PROJECT"); project != "" {
-		file.QuotaProject = project
-	}
-	return c.TokenSource, file.QuotaProject, nil
+	l.token = t.AccessToken
+	return l, nil
 }
 
 // askWho asks for the e-mail address. The token goes where it came from, and not into a URL. Federated logins have none.

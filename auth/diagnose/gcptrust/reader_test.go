@@ -1,6 +1,7 @@
 package gcptrust_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -211,6 +212,25 @@ func TestHanging(t *testing.T) {
 		if took := time.Since(start); took > 5*time.Second || report.Of("trust-anchor").Result != diagnose.Unknown {
 			t.Errorf("took %s: %+v", took, report.Of("trust-anchor"))
 		}
+	}
+}
+
+// hanging is a login that takes its time.
+type hanging chan struct{}
+
+func (h hanging) Token() (*oauth2.Token, error) {
+	<-h
+	return nil, errors.New("too late")
+}
+
+func TestHangingLogin(t *testing.T) {
+	w := newWorld(t)
+	h := make(hanging)
+	defer close(h)
+	w.reader.TokenSource, w.config.Timeout = h, time.Second
+	start := time.Now()
+	if f := w.run().Of("trust-anchor"); f.Result != diagnose.Unknown || !strings.Contains(f.Message, "not found in time") || time.Since(start) > 5*time.Second {
+		t.Errorf("after %s: %+v", time.Since(start), f)
 	}
 }
 
