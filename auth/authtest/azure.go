@@ -13,14 +13,14 @@ import (
 )
 
 // Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
-// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, blobs, Git repositories of Azure DevOps, and the metadata service of a machine.
-// Tenants belong to the public cloud unless AddTenant says otherwise.
+// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, blobs, Git
+// repositories of Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant
+// says otherwise.
 //
-// It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and Microsoft Graph
-// have claims, the others are opaque here); roles other
-// than the lists of client IDs in its parameters; eventual consistency; conditional access, apart from AzureBlob.Claims.
-// Managed identities and applications are alike. What Entra says to a signature that is wrong although the key is
-// published is not known for sure.
+// It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and
+// Microsoft Graph have claims, the others are opaque here); roles other than the lists of client IDs in its parameters;
+// eventual consistency; conditional access, apart from AzureBlob.Claims. Managed identities and applications are alike. What
+// Entra says to a signature that is wrong although the key is published is not known for sure.
 type Azure struct {
 	cloud *Cloud
 

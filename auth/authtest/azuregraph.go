@@ -20,8 +20,8 @@ type userAssigned struct {
 }
 
 // SetUserAssignedIdentity makes an identity a managed one with a resource ID,
-// /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ManagedIdentity/userAssignedIdentities/<name>. Azure Resource
-// Manager and Azure Resource Graph tell the identities with the client IDs of readers what it is, and its federated
+// /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ManagedIdentity/userAssignedIdentities/<name>. Azure
+// Resource Manager and Azure Resource Graph tell the identities with the client IDs of readers what it is, and its federated
 // credentials, those of AddFederatedCredential; Microsoft Graph does not know it then.
 func (a *Azure) SetUserAssignedIdentity(id, tenant, clientID string, readers ...string) {
 	a.mu.Lock()
@@ -47,7 +47,8 @@ func (a *Azure) federatedOf(tenant, clientID string) []map[string]any {
 	defer a.mu.Unlock()
 	list := []map[string]any{}
 	for i, c := range a.app(tenant, clientID).federated {
-		list = append(list, map[string]any{"name": fmt.Sprintf("credential-%d", i+1), "issuer": c.Issuer, "subject": c.Subject, "audiences": []string{c.Audience}})
+		list = append(list, map[string]any{"name": fmt.Sprintf("credential-%d", i+1), "issuer": c.Issuer, "subject": c.Subject,
+			"audiences": []string{c.Audience}})
 	}
 	return list
 }
@@ -68,7 +69,8 @@ func (c *azureAPI) begin(call Call) (ok bool) {
 }
 
 func (c *azureAPI) fail(status int, code, format string, args ...any) {
-	c.azure.sendJSON(c.w, c.r, c.fault, status, map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
+	c.azure.sendJSON(c.w, c.r, c.fault, status,
+		map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
 }
 
 func (c *azureAPI) answer(document any) { c.azure.sendJSON(c.w, c.r, c.fault, http.StatusOK, document) }
@@ -109,7 +111,8 @@ func (a *Azure) serveGraph(w http.ResponseWriter, r *http.Request, host string) 
 		c.fail(http.StatusNotFound, "Request_ResourceNotFound",
 			"Resource '%s' does not exist or one of its queried reference-property objects are not present.", match[1])
 	default:
-		c.answer(map[string]any{"@odata.context": "https://" + host + "/v1.0/$metadata#applications('x')/federatedIdentityCredentials",
+		c.answer(map[string]any{"@odata.context": "https://" + host +
+			"/v1.0/$metadata#applications('x')/federatedIdentityCredentials",
 			"value": a.federatedOf(identity.Tenant, match[1])})
 	}
 }
@@ -117,7 +120,8 @@ func (a *Azure) serveGraph(w http.ResponseWriter, r *http.Request, host string) 
 const resourceGraphPath = "/providers/Microsoft.ResourceGraph/resources"
 
 // serveIdentities answers what Azure Resource Manager is asked about managed identities, and Resource Graph; it is false for
-// everything else. Resource Graph knows one query only: that for the identity with a client ID. Nothing has more than a page.
+// everything else. Resource Graph knows one query only: that for the identity with a client ID. Nothing has more than a
+// page.
 func (a *Azure) serveIdentities(w http.ResponseWriter, r *http.Request, host string) bool {
 	c := &azureAPI{azure: a, w: w, r: r}
 	path, list := strings.CutSuffix(r.URL.Path, "/federatedIdentityCredentials")
@@ -140,7 +144,8 @@ func (a *Azure) serveIdentities(w http.ResponseWriter, r *http.Request, host str
 	case !ok:
 		c.fail(http.StatusUnauthorized, "InvalidAuthenticationToken", "The access token is invalid.")
 	case r.URL.Query().Get("api-version") == "":
-		c.fail(http.StatusBadRequest, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
+		c.fail(http.StatusBadRequest, "MissingApiVersionParameter",
+			"The api-version query parameter (?api-version=) is required for all requests.")
 	case query:
 		c.queryIdentities(identity)
 	default:
@@ -211,10 +216,12 @@ func (c *azureAPI) queryIdentities(caller AzureIdentity) {
 	data := []any{}
 	c.azure.mu.Lock()
 	for _, m := range c.azure.managed {
-		if strings.EqualFold(m.clientID, match[1]) && oneOf(m.readers, caller.ClientID) && c.azure.tenants[strings.ToLower(m.tenant)] == c.azure.tenants[strings.ToLower(caller.Tenant)] {
+		if strings.EqualFold(m.clientID, match[1]) && oneOf(m.readers, caller.ClientID) &&
+			c.azure.tenants[strings.ToLower(m.tenant)] == c.azure.tenants[strings.ToLower(caller.Tenant)] {
 			data = append(data, map[string]string{"id": m.id})
 		}
 	}
 	c.azure.mu.Unlock()
-	c.answer(map[string]any{"totalRecords": len(data), "count": len(data), "data": data, "facets": []any{}, "resultTruncated": "false"})
+	c.answer(map[string]any{"totalRecords": len(data), "count": len(data), "data": data, "facets": []any{},
+		"resultTruncated": "false"})
 }

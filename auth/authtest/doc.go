@@ -39,6 +39,7 @@
 //
 // The other services of AWS: ECR has GetAuthorizationToken and registries that ask for the password and serve what
 // AWS.SetRegistry gives them; EKS has DescribeCluster, AWS.VerifyEKSToken, and access entries that can be read but do not
-// count for that; IAM has GetRole and the OIDC providers, with what AWS.SetRole and AWS.AddOIDCProvider say; CodeCommit checks
-// signatures and serves what AWS.SetGitServer gives it; KMS has Encrypt, Decrypt and GenerateDataKey with symmetric keys.
+// count for that; IAM has GetRole and the OIDC providers, with what AWS.SetRole and AWS.AddOIDCProvider say; CodeCommit
+// checks signatures and serves what AWS.SetGitServer gives it; KMS has Encrypt, Decrypt and GenerateDataKey with symmetric
+// keys.
 package authtest

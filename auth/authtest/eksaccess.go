@@ -21,8 +21,8 @@ type EKSAccessEntry struct {
 	Policies []string
 }
 
-// SetEKSAccessEntry lets a role into a cluster, or changes what it is there. It is for those who ask EKS; VerifyEKSToken does
-// not look at it.
+// SetEKSAccessEntry lets a role into a cluster, or changes what it is there. It is for those who ask EKS; VerifyEKSToken
+// does not look at it.
 func (a *AWS) SetEKSAccessEntry(clusterARN, roleARN string, entry EKSAccessEntry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,7 +89,8 @@ func (a *AWS) answerAccess(r *http.Request, host string, asked accessRequest) (a
 		policies = append(policies, map[string]any{"policyArn": "arn:" + partition.Name + ":eks::aws:cluster-access-policy/" + p,
 			"accessScope": map[string]any{"type": "cluster", "namespaces": []string{}}})
 	}
-	return map[string]any{"clusterName": asked.cluster, "principalArn": asked.principal, "associatedAccessPolicies": policies}, nil
+	return map[string]any{"clusterName": asked.cluster, "principalArn": asked.principal,
+		"associatedAccessPolicies": policies}, nil
 }
 
 func (e EKSAccessEntry) describe(asked accessRequest) map[string]any {

@@ -23,10 +23,10 @@ import (
 //	serviceAccount:project.svc.id.goog[ns/name]
 //	serviceAccount:name@project.iam.gserviceaccount.com
 //
-// What is not imitated: the management of all this, but for reading it (SetIAMViewers), roles and their permissions, conditions other than
-// WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS and SAML providers,
-// workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime, propagation delays.
-// Access tokens are opaque, as the real ones are; see Identity.
+// What is not imitated: the management of all this, but for reading it (SetIAMViewers), roles and their permissions,
+// conditions other than WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS
+// and SAML providers, workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime,
+// propagation delays. Access tokens are opaque, as the real ones are; see Identity.
 type GCP struct {
 	cloud *Cloud
 

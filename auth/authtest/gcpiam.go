@@ -17,8 +17,8 @@ func (g *GCP) SetIAMViewers(members ...string) {
 	g.iamViewers = slices.Clone(members)
 }
 
-// SetWorkloadIdentityPool changes the state of a pool, projects/<number>/locations/global/workloadIdentityPools/<pool>. Pools
-// that are disabled or deleted answer like those that do not exist.
+// SetWorkloadIdentityPool changes the state of a pool, projects/<number>/locations/global/workloadIdentityPools/<pool>.
+// Pools that are disabled or deleted answer like those that do not exist.
 func (g *GCP) SetWorkloadIdentityPool(name string, disabled, deleted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,7 +53,8 @@ func (g *GCP) counts(audience string, p *poolProvider) bool {
 func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	name := strings.TrimPrefix(r.URL.Path, "/v1/")
 	email, policy := strings.CutSuffix(strings.TrimPrefix(name, "projects/-/serviceAccounts/"), ":getIamPolicy")
-	call := Call{Service: "gcp-iam", Host: host, Action: "workloadIdentityPools.get", Parameters: map[string]string{"name": name}}
+	call := Call{Service: "gcp-iam", Host: host, Action: "workloadIdentityPools.get",
+		Parameters: map[string]string{"name": name}}
 	permission := "iam.workloadIdentityPools.get"
 	switch {
 	case policy:
@@ -69,7 +70,8 @@ func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !caller.isOneOf(g.iamViewers) {
-			return nil, &googleError{status: http.StatusForbidden, message: "Permission '" + permission + "' denied on resource '//" + host + "/" + name +
+			return nil, &googleError{status: http.StatusForbidden, message: "Permission '" + permission +
+				"' denied on resource '//" + host + "/" + name +
 				"' (or it may not exist).", reason: "IAM_PERMISSION_DENIED", domain: "iam.googleapis.com", metadata: map[string]string{"permission": permission}}
 		}
 		switch {
@@ -125,8 +127,8 @@ func (g *GCP) poolOrProvider(host, name string) (any, *googleError) {
 	return d, nil
 }
 
-// AddUser makes a person with a refresh token, and returns the file of application default credentials that gcloud writes for
-// them (type authorized_user). IAM policies mean them by user:<email>.
+// AddUser makes a person with a refresh token, and returns the file of application default credentials that gcloud writes
+// for them (type authorized_user). IAM policies mean them by user:<email>.
 func (g *GCP) AddUser(email string) []byte {
 	refresh := "1//" + randomName(40)
 	g.mu.Lock()
@@ -136,8 +138,8 @@ func (g *GCP) AddUser(email string) []byte {
 		"client_secret": "not-a-secret", "refresh_token": refresh, "quota_project_id": "my-project"})
 }
 
-// serveOAuth is Google's own authorization server, as far as people use it: POST /token with a refresh token, and /tokeninfo,
-// which tells the e-mail address. It looks at no scopes and at no client secret.
+// serveOAuth is Google's own authorization server, as far as people use it: POST /token with a refresh token, and
+// /tokeninfo, which tells the e-mail address. It looks at no scopes and at no client secret.
 func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 	body, _ := readBody(w, r)
 	form, _ := url.ParseQuery(string(body)) // what cannot be read lacks parameters
@@ -155,8 +157,10 @@ func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 	id, known := g.authenticate(form.Get("access_token"))
 	switch {
 	case r.URL.Path == "/token" && form.Get("grant_type") == "refresh_token" && email != "":
-		id := GCPIdentity{Members: []string{"user:" + email}, Email: email, Scopes: []string{cloudPlatform}, Expiration: g.cloud.time().Add(time.Hour)}
-		status, answer = http.StatusOK, map[string]any{"access_token": g.issue("ya29.a0", id), "expires_in": 3599, "token_type": "Bearer", "scope": cloudPlatform}
+		id := GCPIdentity{Members: []string{"user:" + email}, Email: email, Scopes: []string{cloudPlatform},
+			Expiration: g.cloud.time().Add(time.Hour)}
+		status, answer = http.StatusOK, map[string]any{"access_token": g.issue("ya29.a0", id), "expires_in": 3599,
+			"token_type": "Bearer", "scope": cloudPlatform}
 	case r.URL.Path == "/tokeninfo" && known:
 		info := map[string]string{"scope": strings.Join(id.Scopes, " "), "access_type": "offline"}
 		if id.Email != "" {

@@ -73,7 +73,8 @@ func (s *stsCall) handleIAM(action string) (node, *awsError) {
 		resource, answer = s.form.Get("OpenIDConnectProviderArn"), s.getOIDCProvider
 	case "ListOpenIDConnectProviders":
 	default:
-		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s", action, iamVersion)
+		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s", action,
+			iamVersion)
 	}
 	if s.aws.isDenied(caller.Identity, "iam:"+action) {
 		return node{}, refuse(http.StatusForbidden, "AccessDenied",
@@ -93,7 +94,8 @@ func (s *stsCall) getRole(partition, account string) (node, *awsError) {
 			continue
 		}
 		path := "/" + resource[:len(resource)-len(name)]
-		return element("GetRoleResult", "", element("Role", "", element("Path", path), element("RoleName", name), element("Arn", arn),
+		return element("GetRoleResult", "", element("Role", "", element("Path", path), element("RoleName", name),
+			element("Arn", arn),
 			element("AssumeRolePolicyDocument", percentEncode(string(trust.document(arn)))),
 			element("MaxSessionDuration", fmt.Sprint(int(trust.maxSession().Seconds()))))), nil
 	}
@@ -117,7 +119,8 @@ func (t *Trust) document(arn string) []byte {
 		if len(t.Audiences) > 0 {
 			c["StringEquals"][host+":aud"] = t.Audiences
 		}
-		statements = append(statements, map[string]any{"Effect": "Allow", "Action": "sts:AssumeRoleWithWebIdentity", "Condition": c,
+		statements = append(statements, map[string]any{"Effect": "Allow", "Action": "sts:AssumeRoleWithWebIdentity",
+			"Condition": c,
 			"Principal": map[string]string{"Federated": "arn:" + parts[1] + ":iam::" + parts[4] + ":oidc-provider/" + host}})
 	}
 	if len(t.Subjects) > 0 {

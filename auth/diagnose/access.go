@@ -65,7 +65,8 @@ func (e *examination) explainAccess(ctx context.Context, f Finding) Finding {
 
 func (e *examination) judgeAccess(f Finding, access *Access, role string) Finding {
 	name := e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:]
-	commands := fmt.Sprintf("--cluster-name %s --region %s --principal-arn %s", shown(name), shown(regionOfARN(e.Cluster)), shown(role))
+	commands := fmt.Sprintf("--cluster-name %s --region %s --principal-arn %s", shown(name), shown(regionOfARN(e.Cluster)),
+		shown(role))
 	switch {
 	case access.AuthenticationMode == configMapMode && f.Result == Pass:
 		f.Message += ", as the ConfigMap aws-auth says"
@@ -99,7 +100,8 @@ func (a *AccessEntry) show(f Finding, commands string) Finding {
 	}
 	groups := firstOf(strings.Join(a.Groups, ", "), "none")
 	if f.Result == Pass { // its fields are not printed
-		f.Message += fmt.Sprintf(", by an access entry of type %s (groups: %s; access policies: %s)", shown(a.Type), shown(groups), shown(firstOf(policies, "none")))
+		f.Message += fmt.Sprintf(", by an access entry of type %s (groups: %s; access policies: %s)", shown(a.Type),
+			shown(groups), shown(firstOf(policies, "none")))
 	} else {
 		f.Message = "401: the token is well formed and there is an access entry for the role, but the cluster does not let it in"
 		f.Causes = []string{"the role was deleted and made anew after the entry, which holds the old role's ID",

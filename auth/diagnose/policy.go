@@ -77,7 +77,8 @@ func (e *examination) judgeStatement(s policyStatement) (f Finding, fits int) {
 	want := e.oidcProvider(host)
 	if !slices.ContainsFunc(principal.Federated, func(arn string) bool { return strings.HasSuffix(arn, want) }) {
 		return fail("A1", e.statement(),
-			"the trust policy names another OIDC provider").with(differs("Principal.Federated", audiences(principal.Federated), "arn:..."+want)), 1
+			"the trust policy names another OIDC provider").with(differs("Principal.Federated", audiences(principal.Federated),
+			"arn:..."+want)), 1
 	}
 	claims := map[string][]string{host + ":sub": {c.Subject}, host + ":aud": c.Audience}
 	for _, operator := range sortedOperators(s.Condition) {

@@ -82,7 +82,8 @@ func (e *examination) readTrust(ctx context.Context) (*Trust, error) {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		e.anchors, err = e.Trust.ReadTrust(ctx, TrustQuery{Identity: identity, Annotations: sa.Annotations, Claims: e.token.claims})
+		e.anchors, err = e.Trust.ReadTrust(ctx, TrustQuery{Identity: identity, Annotations: sa.Annotations,
+			Claims: e.token.claims})
 	}
 	if err == nil && e.anchors == nil {
 		e.anchors = &Trust{}
@@ -195,7 +196,8 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 		return pass("the account has an OIDC provider for the issuer")
 	}
 	if closest == "" {
-		return fail("A2", create, "the account has no OIDC provider for the issuer").with(differs("iss", c.Issuer, "the URL of an OIDC provider"))
+		return fail("A2", create, "the account has no OIDC provider for the issuer").with(differs("iss", c.Issuer,
+			"the URL of an OIDC provider"))
 	}
 	return fail("A2", create, "the account has no OIDC provider for the issuer: %s", difference(c.Issuer, closest)).with(differs("iss", c.Issuer, closest))
 }

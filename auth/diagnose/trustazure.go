@@ -28,7 +28,8 @@ func (e *examination) azureAnchor(anchors []Anchor) Finding {
 		}
 	}
 	a := anchors[best]
-	if i := slices.IndexFunc(anchors, func(a Anchor) bool { return a.Expression != "" && a.Issuer == c.Issuer }); i >= 0 && most < everything {
+	if i := slices.IndexFunc(anchors, func(a Anchor) bool { return a.Expression != "" && a.Issuer == c.Issuer }); i >= 0 &&
+		most < everything {
 		return unknown(fmt.Sprintf("the federated credential %s matches by an expression, which this check does not know: %s",
 			shown(anchors[i].Name), shown(anchors[i].Expression)), "compare it with the claims by hand")
 	}
@@ -36,13 +37,16 @@ func (e *examination) azureAnchor(anchors []Anchor) Finding {
 	const update = "az identity federated-credential update --name %s --identity-name <name> --resource-group <group> --%s %s"
 	switch {
 	case a.Issuer != c.Issuer:
-		return fail("Z2", fmt.Sprintf(update, a.Name, "issuer", shown(c.Issuer)), "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
+		return fail("Z2", fmt.Sprintf(update, a.Name, "issuer", shown(c.Issuer)), "%s differs in issuer: %s", which,
+			difference(c.Issuer, a.Issuer)).
 			with(differs("iss", c.Issuer, a.Issuer))
 	case a.Subject != c.Subject && strings.EqualFold(a.Subject, c.Subject):
-		return fail("Z5", fmt.Sprintf(update, a.Name, "subject", shown(c.Subject)), "%s differs in the subject's upper and lower case", which).
+		return fail("Z5", fmt.Sprintf(update, a.Name, "subject", shown(c.Subject)),
+			"%s differs in the subject's upper and lower case", which).
 			with(differs("sub", c.Subject, a.Subject))
 	case a.Subject != c.Subject:
-		return fail("Z4", fmt.Sprintf(update, a.Name, "subject", shown(c.Subject)), "%s differs in subject", which).with(differs("sub", c.Subject, a.Subject))
+		return fail("Z4", fmt.Sprintf(update, a.Name, "subject", shown(c.Subject)), "%s differs in subject",
+			which).with(differs("sub", c.Subject, a.Subject))
 	case !fitsAudience(a, c):
 		return fail("Z3", fmt.Sprintf(update, a.Name, "audiences", audiences(c.Audience)), "%s differs in audience", which).
 			with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))

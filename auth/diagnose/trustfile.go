@@ -113,7 +113,8 @@ func (t *Trust) addDocument(d *cloudDocument) error {
 	case d.URL != "":
 		t.Anchors = append(t.Anchors, Anchor{Issuer: withScheme(d.URL), Audiences: d.ClientIDList})
 	case d.OIDC != nil:
-		a := Anchor{Name: d.Name, Issuer: d.OIDC.IssuerURI, Audiences: d.OIDC.AllowedAudiences, JWKS: []byte(d.OIDC.JWKS), Condition: d.Condition,
+		a := Anchor{Name: d.Name, Issuer: d.OIDC.IssuerURI, Audiences: d.OIDC.AllowedAudiences, JWKS: []byte(d.OIDC.JWKS),
+			Condition:      d.Condition,
 			SubjectMapping: d.Mapping["google.subject"], Disabled: disabled(d.Disabled, d.State, d.ExpireTime)}
 		t.Anchors = append(t.Anchors, a)
 	case d.Bindings != nil || d.ETag != "":

@@ -107,13 +107,16 @@ func (e *examination) judgeMembers(trust *Trust) Finding {
 	case admits(trust.Members):
 		return pass("the service account admits the ServiceAccount")
 	case admits(trust.Conditional):
-		return unknown("the service account admits the ServiceAccount under a condition", "compare the binding's condition by hand")
+		return unknown("the service account admits the ServiceAccount under a condition",
+			"compare the binding's condition by hand")
 	case len(trust.Anchors) > 0 && !slices.Contains([]string{"", "assertion.sub"}, trust.Anchors[0].SubjectMapping):
-		return unknown("the provider makes the subject with an expression: "+shown(trust.Anchors[0].SubjectMapping), "compare it with the members by hand")
+		return unknown("the provider makes the subject with an expression: "+shown(trust.Anchors[0].SubjectMapping),
+			"compare it with the members by hand")
 	case slices.ContainsFunc(trust.Members, func(m string) bool {
 		return strings.HasPrefix(m, project) && !strings.Contains(m, "/subject/")
 	}):
-		return unknown("the service account admits others of the pool by an attribute", "compare the attributes of the token with the members by hand")
+		return unknown("the service account admits others of the pool by an attribute",
+			"compare the attributes of the token with the members by hand")
 	}
 	closest := ""
 	for _, m := range trust.Members {
@@ -130,8 +133,8 @@ func (e *examination) judgeMembers(trust *Trust) Finding {
 		with(differs("member", firstOf(closest, "none"), want))
 }
 
-// principals are the members by which policies mean the ServiceAccount, the usual one first (those that begin with / are what
-// the member ends in), and the beginning of those that mean a set of the pool.
+// principals are the members by which policies mean the ServiceAccount, the usual one first (those that begin with / are
+// what the member ends in), and the beginning of those that mean a set of the pool.
 func (e *examination) principals(trust *Trust) (names []string, set string) {
 	c := e.token.claims
 	if len(trust.Anchors) > 0 {

@@ -31,7 +31,8 @@ func (r *Reader) ReadAccess(ctx context.Context, clusterARN, roleARN string) (*d
 	client := eks.NewFromConfig(cfg)
 	access := &diagnose.Access{ReadBy: me.arn}
 	// Not to know the mode is no obstacle.
-	if out, err := client.DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &cluster.Name}); err == nil && out.Cluster != nil && out.Cluster.AccessConfig != nil {
+	if out, err := client.DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &cluster.Name}); err == nil &&
+		out.Cluster != nil && out.Cluster.AccessConfig != nil {
 		access.AuthenticationMode = string(out.Cluster.AccessConfig.AuthenticationMode)
 	}
 	if access.AuthenticationMode == string(types.AuthenticationModeConfigMap) {
@@ -43,7 +44,8 @@ func (r *Reader) ReadAccess(ctx context.Context, clusterARN, roleARN string) (*d
 
 func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsauth.ClusterARN, role string) (*diagnose.AccessEntry, error) {
 	// What these two actions are about is not the cluster.
-	resource := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/*", cluster.Partition, cluster.Region, cluster.Account, cluster.Name)
+	resource := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/*", cluster.Partition, cluster.Region, cluster.Account,
+		cluster.Name)
 	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", cluster.Name, cluster.Region, quoted(role))
 	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: resource, who: me.arn,
 		show: "aws eks describe-access-entry" + where}
@@ -59,9 +61,11 @@ func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsau
 	}
 	e := out.AccessEntry
 	entry := &diagnose.AccessEntry{Type: aws.ToString(e.Type), Username: aws.ToString(e.Username), Groups: e.KubernetesGroups}
-	policies, err := client.ListAssociatedAccessPolicies(ctx, &eks.ListAssociatedAccessPoliciesInput{ClusterName: &cluster.Name, PrincipalArn: &role})
+	policies, err := client.ListAssociatedAccessPolicies(ctx,
+		&eks.ListAssociatedAccessPoliciesInput{ClusterName: &cluster.Name, PrincipalArn: &role})
 	if err != nil {
-		entry.PoliciesErr = explain(err, request{service: "EKS", action: "eks:ListAssociatedAccessPolicies", resource: resource, who: me.arn,
+		entry.PoliciesErr = explain(err, request{service: "EKS", action: "eks:ListAssociatedAccessPolicies", resource: resource,
+			who:  me.arn,
 			show: "aws eks list-associated-access-policies" + where})
 		return entry, nil
 	}

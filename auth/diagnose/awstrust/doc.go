@@ -6,6 +6,6 @@
 //
 // A run makes up to four calls for the trust (sts:GetCallerIdentity, iam:GetRole, iam:GetOpenIDConnectProvider, and
 // iam:ListOpenIDConnectProviders if that one does not exist) and up to three for a cluster (eks:DescribeCluster,
-// eks:DescribeAccessEntry, eks:ListAssociatedAccessPolicies). What the login may not do, or what lies in another account than
-// the login's, is told as such.
+// eks:DescribeAccessEntry, eks:ListAssociatedAccessPolicies). What the login may not do, or what lies in another account
+// than the login's, is told as such.
 package awstrust

@@ -50,7 +50,8 @@ func explain(err error, r request) error {
 		e.Reason = auth.ErrDenied
 		e.Message = fmt.Sprintf("%s refuses %s to %.300q: %s", r.service, r.action, r.who, redact.Text(api.ErrorMessage()))
 		e.Remedy = fmt.Sprintf("allow %s on %s, and see: %s", r.action, r.resource, r.show)
-	case e.Code == "ExpiredToken" || e.Code == "ExpiredTokenException" || e.Code == "InvalidClientTokenId" || e.Code == "UnrecognizedClientException":
+	case e.Code == "ExpiredToken" || e.Code == "ExpiredTokenException" || e.Code == "InvalidClientTokenId" ||
+		e.Code == "UnrecognizedClientException":
 		e.Reason, e.Message, e.Remedy = auth.ErrDenied, r.service+" does not accept your login: "+redact.Text(api.ErrorMessage()), "log in again: aws sso login, or renew the access key"
 	default:
 		e.Message = fmt.Sprintf("%s answers %s to %s: %s", r.service, e.Code, r.action, redact.Text(api.ErrorMessage()))

@@ -102,20 +102,24 @@ func (r *Reader) guarded(sdk aws.HTTPClient) *http.Client {
 	return transport.Guard(&http.Client{})
 }
 
-// whoAmI asks STS, which needs no right, and compares the account: what another account trusts cannot be read with this login.
+// whoAmI asks STS, which needs no right, and compares the account: what another account trusts cannot be read with this
+// login.
 func (r *Reader) whoAmI(ctx context.Context, cfg aws.Config, account, what string) (caller, error) {
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
 		return caller{}, noLogin(err)
 	}
 	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
-		return caller{}, explain(err, request{service: "AWS STS", action: "sts:GetCallerIdentity", show: "aws sts get-caller-identity"})
+		return caller{}, explain(err, request{service: "AWS STS", action: "sts:GetCallerIdentity",
+			show: "aws sts get-caller-identity"})
 	}
 	me := caller{arn: aws.ToString(out.Arn), account: aws.ToString(out.Account)}
 	if me.account != account {
 		return me, &auth.Error{Provider: "aws", Reason: auth.ErrDenied,
-			Message: fmt.Sprintf("your login is %.300q in account %.12q, but %s is in account %s: nothing was read", me.arn, me.account, what, account),
-			Remedy:  fmt.Sprintf("log in to account %s and try again: AWS_PROFILE=<profile of %s> wid doctor --trust-live", account, account)}
+			Message: fmt.Sprintf("your login is %.300q in account %.12q, but %s is in account %s: nothing was read", me.arn,
+				me.account, what, account),
+			Remedy: fmt.Sprintf("log in to account %s and try again: AWS_PROFILE=<profile of %s> wid doctor --trust-live",
+				account, account)}
 	}
 	return me, nil
 }

@@ -69,7 +69,8 @@ func readProvider(ctx context.Context, client *iam.Client, me caller, role awsau
 	host, ok := strings.CutPrefix(claims.Issuer, "https://")
 	if !ok || host == "" || len(claims.Issuer) > maxIssuer {
 		return nil, &auth.Error{Provider: "aws", Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("an account cannot have an OIDC provider for the issuer %.300q", claims.Issuer), Remedy: "give the cluster an issuer with https"}
+			Message: fmt.Sprintf("an account cannot have an OIDC provider for the issuer %.300q", claims.Issuer),
+			Remedy:  "give the cluster an issuer with https"}
 	}
 	arn := "arn:" + role.Partition + ":iam::" + role.Account + ":oidc-provider/" + host
 	asked := request{service: "AWS IAM", action: "iam:GetOpenIDConnectProvider", resource: arn, who: me.arn,
@@ -93,7 +94,8 @@ func listProviders(ctx context.Context, client *iam.Client, me caller) ([]diagno
 	anchors := []diagnose.Anchor{}
 	out, err := client.ListOpenIDConnectProviders(ctx, &iam.ListOpenIDConnectProvidersInput{})
 	if err != nil {
-		return anchors, explain(err, request{service: "AWS IAM", action: "iam:ListOpenIDConnectProviders", resource: "*", who: me.arn,
+		return anchors, explain(err, request{service: "AWS IAM", action: "iam:ListOpenIDConnectProviders", resource: "*",
+			who:  me.arn,
 			show: "aws iam list-open-id-connect-providers"})
 	}
 	for _, p := range out.OpenIDConnectProviderList {

@@ -76,7 +76,8 @@ func (s *session) find(ctx context.Context, token string) (string, error) {
 			ID string `json:"id"`
 		} `json:"data"`
 	}
-	q := rest.Question{Provider: "azure", Service: "Azure Resource Graph", Permission: "Microsoft.ResourceGraph/resources/read", Resource: "your subscriptions",
+	q := rest.Question{Provider: "azure", Service: "Azure Resource Graph",
+		Permission: "Microsoft.ResourceGraph/resources/read", Resource: "your subscriptions",
 		Who: s.who, Show: "az identity list --query \"[?clientId=='" + s.clientID + "'].id\"", Method: http.MethodPost, Token: token,
 		URL: "https://" + s.cloud.ManagementHost + "/providers/Microsoft.ResourceGraph/resources?api-version=" + resourceGraphVersion,
 		Body: map[string]any{"options": map[string]string{"resultFormat": "objectArray"},
@@ -105,8 +106,9 @@ func validIdentity(id string) bool {
 // confirm holds the identity that the caller names against the client ID.
 func (s *session) confirm(ctx context.Context, token, id string) error {
 	if !validIdentity(id) {
-		return &auth.Error{Provider: "azure", Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%.300q is not the resource ID of a managed identity", id),
-			Remedy: "use that of: az identity show --query id"}
+		return &auth.Error{Provider: "azure", Reason: auth.ErrMisconfigured,
+			Message: fmt.Sprintf("%.300q is not the resource ID of a managed identity", id),
+			Remedy:  "use that of: az identity show --query id"}
 	}
 	var answer struct {
 		Properties struct {
@@ -119,14 +121,16 @@ func (s *session) confirm(ctx context.Context, token, id string) error {
 	}
 	if !strings.EqualFold(answer.Properties.ClientID, s.clientID) {
 		return &auth.Error{Provider: "azure", Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the managed identity %q has the client ID %.100q, not %q", id, answer.Properties.ClientID, s.clientID),
-			Remedy:  "correct the annotation of the ServiceAccount, or the resource ID"}
+			Message: fmt.Sprintf("the managed identity %q has the client ID %.100q, not %q", id, answer.Properties.ClientID,
+				s.clientID),
+			Remedy: "correct the annotation of the ServiceAccount, or the resource ID"}
 	}
 	return nil
 }
 
 func (s *session) question(token, id, permission, suffix, show string) rest.Question {
-	return rest.Question{Provider: "azure", Service: "Azure Resource Manager", Permission: permission, Resource: id, Who: s.who, Show: show,
+	return rest.Question{Provider: "azure", Service: "Azure Resource Manager", Permission: permission, Resource: id,
+		Who: s.who, Show: show,
 		Method: http.MethodGet, Token: token, URL: "https://" + s.cloud.ManagementHost + id + suffix + "?api-version=" + identityVersion}
 }
 
@@ -168,8 +172,9 @@ func (s *session) ofApplication(ctx context.Context) ([]diagnose.Anchor, error) 
 	if err != nil {
 		return nil, err
 	}
-	q := rest.Question{Provider: "azure", Service: "Microsoft Graph", Permission: "Application.Read.All", Resource: "application with client ID " + s.clientID,
-		Who: s.who, Show: "az ad app federated-credential list --id " + s.clientID, Method: http.MethodGet, Token: token,
+	q := rest.Question{Provider: "azure", Service: "Microsoft Graph", Permission: "Application.Read.All",
+		Resource: "application with client ID " + s.clientID,
+		Who:      s.who, Show: "az ad app federated-credential list --id " + s.clientID, Method: http.MethodGet, Token: token,
 		URL: "https://" + s.cloud.GraphHost + "/v1.0/applications(appId='" + s.clientID + "')/federatedIdentityCredentials"}
 	return pages(ctx, s.client, q, func(item struct {
 		Name string `json:"name"`

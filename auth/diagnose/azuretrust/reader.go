@@ -28,8 +28,8 @@ import (
 
 var _ diagnose.TrustReader = (*Reader)(nil)
 
-// Reader asks Azure. The zero value uses azidentity's DefaultAzureCredential: environment, workload identity, managed identity,
-// Azure CLI, Azure Developer CLI. It is safe for concurrent use.
+// Reader asks Azure. The zero value uses azidentity's DefaultAzureCredential: environment, workload identity, managed
+// identity, Azure CLI, Azure Developer CLI. It is safe for concurrent use.
 type Reader struct {
 	// Credential is the caller's. Nil: DefaultAzureCredential.
 	Credential azcore.TokenCredential
@@ -102,8 +102,9 @@ func (r *Reader) cloud() (azurename.Cloud, error) {
 		}
 	}
 	return clouds[0], &auth.Error{Provider: "azure", Reason: auth.ErrMisconfigured,
-		Message: fmt.Sprintf("the federated credentials of the cloud at %.100q cannot be read: only public clouds are known", authority),
-		Remedy:  "az identity federated-credential list ... > trust.json; wid doctor --trust-file trust.json"}
+		Message: fmt.Sprintf("the federated credentials of the cloud at %.100q cannot be read: only public clouds are known",
+			authority),
+		Remedy: "az identity federated-credential list ... > trust.json; wid doctor --trust-file trust.json"}
 }
 
 // login makes the credential of DefaultAzureCredential. The command-line tools are asked for the identity's tenant.
@@ -148,8 +149,9 @@ func (s *session) token(ctx context.Context, audience string) (string, error) {
 	}
 	if azurename.ValidGUID(s.tenant) && claims.Tenant != "" && !strings.EqualFold(claims.Tenant, s.tenant) {
 		return "", &auth.Error{Provider: "azure", Reason: auth.ErrDenied,
-			Message: fmt.Sprintf("your login (%s) is in tenant %.100q, but the identity is in tenant %q: nothing was read", s.who, claims.Tenant, s.tenant),
-			Remedy:  "az login --tenant " + s.tenant + ", and try again"}
+			Message: fmt.Sprintf("your login (%s) is in tenant %.100q, but the identity is in tenant %q: nothing was read", s.who,
+				claims.Tenant, s.tenant),
+			Remedy: "az login --tenant " + s.tenant + ", and try again"}
 	}
 	return t.Token, nil
 }

@@ -4,6 +4,6 @@
 //
 //	report := diagnose.Run(ctx, diagnose.Config{Provider: &gcp.Provider{}, Trust: &gcptrust.Reader{}, ...})
 //
-// A run makes up to four calls: tokeninfo for the caller's e-mail address, the provider, its pool, and the policy. Roles that
-// are granted on the project or above it are not seen.
+// A run makes up to four calls: tokeninfo for the caller's e-mail address, the provider, its pool, and the policy. Roles
+// that are granted on the project or above it are not seen.
 package gcptrust

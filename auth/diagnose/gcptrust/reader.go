@@ -48,8 +48,8 @@ type session struct {
 	who             string
 }
 
-// ReadTrust reads the provider that the annotation of the ServiceAccount names, and the policy of the service account that is
-// the identity, if there is one.
+// ReadTrust reads the provider that the annotation of the ServiceAccount names, and the policy of the service account that
+// is the identity, if there is one.
 func (r *Reader) ReadTrust(ctx context.Context, query diagnose.TrustQuery) (*diagnose.Trust, error) {
 	s, err := r.start(ctx)
 	if err != nil {
@@ -139,7 +139,8 @@ func (s *session) askWho(ctx context.Context) string {
 	const nobody = "a login without an e-mail address"
 	form := url.Values{"access_token": {s.token}}.Encode()
 	answer, err := transport.Send(ctx, s.client, func() (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oauth2."+s.universe+"/tokeninfo", strings.NewReader(form))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oauth2."+s.universe+"/tokeninfo",
+			strings.NewReader(form))
 		if err == nil {
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		}

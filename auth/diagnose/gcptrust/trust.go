@@ -14,7 +14,8 @@ import (
 )
 
 func (s *session) question(method, name, permission, resource, show string) rest.Question {
-	return rest.Question{Provider: "gcp", Service: "Google IAM", Permission: permission, Resource: resource, Who: s.who, Show: show,
+	return rest.Question{Provider: "gcp", Service: "Google IAM", Permission: permission, Resource: resource, Who: s.who,
+		Show:   show,
 		Method: method, URL: "https://iam." + s.universe + "/v1/" + name, Token: s.token, QuotaProject: s.quotaProject}
 }
 
@@ -34,7 +35,8 @@ func (s *session) readProvider(ctx context.Context, annotation string) ([]diagno
 		return nil, q.Strange()
 	}
 	poolName, _, _ := strings.Cut(w.Name, "/providers/")
-	q = s.question(http.MethodGet, poolName, "iam.workloadIdentityPools.get", "pool "+poolName, "gcloud iam workload-identity-pools describe "+poolName)
+	q = s.question(http.MethodGet, poolName, "iam.workloadIdentityPools.get", "pool "+poolName,
+		"gcloud iam workload-identity-pools describe "+poolName)
 	var pool struct {
 		Name     string `json:"name"`
 		State    string `json:"state"`

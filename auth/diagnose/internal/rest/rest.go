@@ -1,5 +1,5 @@
-// Package rest asks the JSON APIs of clouds with the caller's own token, and words what goes wrong for a person: who was asked,
-// which right is missing, and the command that shows the same.
+// Package rest asks the JSON APIs of clouds with the caller's own token, and words what goes wrong for a person: who was
+// asked, which right is missing, and the command that shows the same.
 package rest
 
 import (
@@ -82,7 +82,8 @@ func (q Question) unanswered(err error, why string) error {
 // refused goes by the status, and takes code and text over.
 func (q Question) refused(answer transport.Answer) error {
 	code, text := readError(answer.Body)
-	e := &auth.Error{Provider: q.Provider, StatusCode: answer.Status, Code: redact.Text(code, q.Token), Remedy: "see: " + q.Show,
+	e := &auth.Error{Provider: q.Provider, StatusCode: answer.Status, Code: redact.Text(code, q.Token), Remedy: "see: " +
+		q.Show,
 		RequestID: redact.Text(answer.Header.Get("x-ms-request-id"), q.Token)}
 	text = redact.Text(text, q.Token)
 	switch {
@@ -94,7 +95,8 @@ func (q Question) refused(answer transport.Answer) error {
 		e.Reason, e.Message = auth.ErrDenied, fmt.Sprintf("%s refuses %s to %s: %s", q.Service, q.Permission, q.Who, text)
 		e.Remedy = fmt.Sprintf("grant %s on %s, and see: %s", q.Permission, q.Resource, q.Show)
 	case answer.Status == http.StatusNotFound:
-		e.Reason, e.Message, e.Err = auth.ErrMisconfigured, fmt.Sprintf("%s has no %s: %s", q.Service, q.Resource, text), diagnose.ErrMissing
+		e.Reason, e.Message, e.Err = auth.ErrMisconfigured, fmt.Sprintf("%s has no %s: %s", q.Service, q.Resource,
+			text), diagnose.ErrMissing
 	case answer.Status == http.StatusTooManyRequests:
 		e.Reason, e.Message = auth.ErrThrottled, q.Service+" asks to slow down"
 	default:
