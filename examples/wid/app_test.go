@@ -123,7 +123,7 @@ func TestMan(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	must(t, "man", dir)
 	page, err := os.ReadFile(filepath.Join(dir, "wid-token.1"))
-	if err != nil || !bytes.Contains(page, []byte(`.TH "WID"`)) || !bytes.Contains(page, []byte("service-account")) {
+	if err != nil || !bytes.Contains(page, []byte(`.TH "WID-TOKEN"`)) || !bytes.Contains(page, []byte("service-account")) {
 		t.Errorf("%v: %.200s", err, page)
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "*.1")); len(files) < 15 {

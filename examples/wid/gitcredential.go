@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/plugin"
 )
 
@@ -73,12 +74,19 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 
 // gitProvider explains the setting that is forgotten most.
 func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
-	p, err := id.atRepository(u)
-	if err != nil && u.Path == "/" {
+	if lacksPath(u) {
 		id.warn("git did not say which repository, which CodeCommit needs to know: "+
 			"git config --global credential.https://%s.useHttpPath true", u.Host)
 	}
-	return p, err
+	return id.atRepository(u)
+}
+
+// lacksPath reports whether the host is one of CodeCommit, whose credentials are for one repository each.
+func lacksPath(u *url.URL) bool {
+	somewhere := *u
+	somewhere.Path = "/v1/repos/any"
+	_, err := (&aws.Provider{}).ParseGitRepository(&somewhere, &auth.Options{})
+	return u.Path == "/" && err == nil
 }
 
 func gitRequest(provider auth.Provider, u *url.URL) request {
