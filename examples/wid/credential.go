@@ -30,6 +30,9 @@ type credential struct {
 	SecretKey    string `json:",omitempty"`
 	SessionToken string `json:",omitempty"`
 	AccountID    string `json:",omitempty"`
+
+	// Refused is set instead of all the rest if the provider has refused the exchange.
+	Refused *refusal `json:",omitempty"`
 }
 
 // Format keeps the secrets out of whatever prints by accident.
@@ -62,22 +65,27 @@ func (id *identity) get(ctx context.Context, s *source, r request, mint minter) 
 	entry, err := store.GetOrMint(ctx, key, func(ctx context.Context) (disk.Entry, error) {
 		var c *credential
 		if c, mintErr = mint(ctx, s.opts); mintErr != nil {
-			return disk.Entry{}, mintErr
+			if c = refusedBy(mintErr); c == nil {
+				return disk.Entry{}, mintErr
+			}
 		}
 		data, err := json.Marshal(c) //nolint:gosec // the cache is where secrets are kept
 		return disk.Entry{Data: data, Expires: c.Expires}, err
 	})
 	switch {
+	case mintErr != nil && (err != nil || refusedBy(mintErr) != nil):
+		return nil, mintErr
 	case errors.Is(err, disk.ErrNotKept):
 		id.warn("%v", err)
-	case err != nil && mintErr == nil:
-		return nil, brokenCache(err)
 	case err != nil:
-		return nil, mintErr
+		return nil, brokenCache(err)
 	}
 	c := &credential{}
 	if err := json.Unmarshal(entry.Data, c); err != nil {
 		return nil, brokenCache(errors.New("it holds something of another version"))
+	}
+	if c.Refused != nil {
+		return nil, c.Refused.err()
 	}
 	return c, nil
 }

@@ -77,16 +77,24 @@ func (id *identity) writeKubeconfig(ctx context.Context, t target, name, command
 			return nil, err
 		}
 	}
+	cluster := &clientcmdapi.Cluster{Server: access.Host(), CertificateAuthorityData: access.CAData()}
+	return clientcmd.Write(*ownKubeconfig(name, cluster, command, args, env))
+}
+
+// installHint is what kubectl shows where wid is missing. It also marks what wid has written.
+const installHint = "wid is the command line of github.com/workloadid/workloadid"
+
+func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, args []string, env []clientcmdapi.ExecEnvVar,
+) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: access.Host(), CertificateAuthorityData: access.CAData()}
+	config.Clusters[name] = cluster
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: command, Args: args, Env: env,
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true,
-		InstallHint: installHint,
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true, InstallHint: installHint,
 	}}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
-	return clientcmd.Write(*config)
+	return config
 }
 
 // ownCommand is how kubectl finds this program.
@@ -126,9 +134,6 @@ func unwritable(err error) error {
 	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another file with --file",
 		Message: "the kubeconfig cannot be written: " + oneLine(err.Error())}
 }
-
-// installHint is what kubectl shows where wid is missing. It also marks what wid has written.
-const installHint = "wid is the command line of github.com/workloadid/workloadid"
 
 // isOwnKubeconfig reports whether a file holds what wid kubeconfig writes, and nothing else.
 func isOwnKubeconfig(content []byte) bool {
