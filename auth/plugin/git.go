@@ -38,7 +38,7 @@ func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
 			break
 		}
 		key, value, ok := strings.Cut(line, "=")
-		if !ok || strings.ContainsAny(value, "\r\x00") {
+		if !ok || strings.ContainsAny(line, "\r\x00") { // as git itself since 2.48.1
 			return nil, misconfigured("have git call the helper", "a line of the request is not <key>=<value>")
 		}
 		if err := r.set(key, value); err != nil {
