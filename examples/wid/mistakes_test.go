@@ -150,6 +150,20 @@ func TestSilentStandardInput(t *testing.T) {
 	}
 }
 
+// The advice that CodeCommit needs is for its hosts only.
+func TestAdviceOfGit(t *testing.T) {
+	w := newWorld(t)
+	for host, want := range map[string]bool{gitHost: true, strings.Replace(gitHost, "codecommit", "codecommit-fips", 1): true, strings.ToUpper(gitHost): true,
+		"github.com": false, "dev.azure.com": false, gitHost + ".evil.example": false, "git-codecommit.evil.example": false} {
+		for _, more := range [][]string{nil, {"--provider=aws"}} {
+			r := w.wid(t, "protocol=https\nhost="+host+"\n", append(append([]string{"git-credential", "get"}, w.inHand(t)...), more...)...)
+			if strings.Contains(r.stderr, "useHttpPath true") != want || r.code == 0 || r.stdout != "" {
+				t.Errorf("%s: %+v", host, r)
+			}
+		}
+	}
+}
+
 // docker shows what a helper prints to standard output, so that is where its message is too.
 func TestDockerMistakes(t *testing.T) {
 	w := newWorld(t)
