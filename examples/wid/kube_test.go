@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -189,7 +190,8 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 	if err != nil || r.code != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://prod.example"}}}`
+	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://prod.example","certificate-authority-data":"` +
+		base64.StdEncoding.EncodeToString(config.Clusters["wid"].CertificateAuthorityData) + `"}}}`
 	r = w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info, "KUBECONFIG=/nonexistent"}, "wid", config.AuthInfos["wid"].Exec.Args...)
 	var answer clientauthv1beta1.ExecCredential
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,7 @@ func TestARefusalIsKeptForAMoment(t *testing.T) {
 	call := func(more ...string) error {
 		root := a.newRoot()
 		root.SetArgs(append(args, more...))
+		root.SetOut(io.Discard)
 		return root.ExecuteContext(t.Context())
 	}
 	var e *auth.Error
