@@ -122,7 +122,7 @@ func parseBoundObject(s string) (authenticationv1.BoundObjectReference, error) {
 	switch {
 	case s == "":
 		return authenticationv1.BoundObjectReference{}, nil
-	case len(parts) != 3 || !slices.Contains([]string{"Pod", "Secret", "Node"}, parts[0]) || parts[1] == "" || parts[2] == "":
+	case len(parts) != 3 || !slices.Contains([]string{"Pod", "Secret", "Node"}, parts[0]), slices.Contains(parts, ""):
 		return authenticationv1.BoundObjectReference{},
 			usagef("--bound-object is Pod/<name>/<UID>, or the same of a Secret or a Node, not %.300q", s)
 	}

@@ -26,8 +26,8 @@ func readBounded(name string) ([]byte, error) {
 	return content, err
 }
 
-// replaceFile writes a file of that mode, whatever the umask is, whole or not at all. A symbolic link of that name is replaced,
-// not followed.
+// replaceFile writes a file of that mode, whatever the umask is, whole or not at all. A symbolic link of that name is
+// replaced, not followed.
 func replaceFile(name string, content []byte, mode os.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(name), ".wid-*")
 	if err != nil {

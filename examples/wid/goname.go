@@ -8,7 +8,9 @@ import (
 )
 
 // goName finds what the library calls its options, in its messages. A value in brackets may follow.
-var goName = regexp.MustCompile(`(?:\b[a-z]+\.)?\b(With[A-Z]\w*|TokenType[A-Z]\w*|(?:Provider|Policy|Settings)\.[A-Z]\w*)(?:\(("[^"]*")\))?`)
+var goName = regexp.MustCompile(`(?:\b[a-z]+\.)?\b` +
+	`(With[A-Z]\w*|TokenType[A-Z]\w*|(?:Provider|Policy|Settings)\.[A-Z]\w*)` +
+	`(?:\(("[^"]*")\))?`)
 
 // phrases are remedies that a person at the command line follows in another way.
 var phrases = strings.NewReplacer(
@@ -17,7 +19,7 @@ var phrases = strings.NewReplacer(
 	"AZURE_TENANT_ID of the controller", "AZURE_TENANT_ID",
 )
 
-// flagNames are the names that no flag of an identity has: flags of some commands, and what people at a command line do instead.
+// flagNames are for names that no flag of an identity has: flags of some commands, and what people at a command line do.
 var flagNames = map[string]string{
 	"WithClusterResource":        "--cluster",
 	"WithClusterAddress":         "--cluster-address",

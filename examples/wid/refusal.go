@@ -9,8 +9,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// refusalLife is how long a refusal is kept. Programs that call their plugin in a loop would ask the provider as often as they
-// can otherwise; whoever has mended something waits for no longer than this.
+// refusalLife is how long a refusal is kept. Programs that call their plugin in a loop would ask the provider as often as
+// they can otherwise; whoever has mended something waits for no longer than this.
 const refusalLife = 5 * time.Second
 
 // refusal is what a provider has answered to an exchange, without anything secret.
@@ -30,8 +30,9 @@ func refusedBy(err error) *credential {
 	if !errors.As(err, &e) || !e.Permanent() || e.StatusCode == 0 {
 		return nil
 	}
-	return &credential{Provider: e.Provider, Expires: time.Now().Add(refusalLife), Refused: &refusal{Reason: e.Reason, Provider: e.Provider,
-		Operation: e.Operation, ServiceAccount: e.ServiceAccount, Message: e.Message, Remedy: e.Remedy, Code: e.Code, StatusCode: e.StatusCode}}
+	r := &refusal{Reason: e.Reason, Provider: e.Provider, Operation: e.Operation, ServiceAccount: e.ServiceAccount,
+		Message: e.Message, Remedy: e.Remedy, Code: e.Code, StatusCode: e.StatusCode}
+	return &credential{Provider: e.Provider, Expires: time.Now().Add(refusalLife), Refused: r}
 }
 
 func (r *refusal) err() error {
