@@ -86,8 +86,8 @@ func argumentsOf(argv []string) []string {
 
 // addCredentialCommands adds what hands out credentials.
 func (a *app) addCredentialCommands(root *cobra.Command) {
-	root.AddCommand(a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
-		a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
+	root.AddCommand(a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(),
+		a.newGitCredential(), a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
@@ -139,8 +139,9 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	case o := <-done:
 		return o.answer, o.err
 	case <-time.After(grace):
-		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
-			Remedy: "give it more time with --timeout, or look at what does not answer"}
+		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(),
+			Message: "gave up waiting for a file, a program or the network",
+			Remedy:  "give it more time with --timeout, or look at what does not answer"}
 	}
 }
 

@@ -106,6 +106,9 @@ func (id *identity) reject(s *source, r request) error {
 func brokenCache(err error) error {
 	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "use the cache on disk", Message: oneLine(err.Error()), Err: err,
 		Remedy: "or pass --cache-dir or --no-cache"}
+	if errors.Is(err, disk.ErrUnsupported) {
+		e.Remedy = "pass --no-cache"
+	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		e.Reason, e.Message, e.Remedy = auth.ErrUnavailable, "another wid has been getting the same credential all the time",
 			"see what that one waits for, or pass --timeout"

@@ -126,7 +126,8 @@ func parseBoundObject(s string) (authenticationv1.BoundObjectReference, error) {
 		return authenticationv1.BoundObjectReference{},
 			usagef("--bound-object is Pod/<name>/<UID>, or the same of a Secret or a Node, not %.300q", s)
 	}
-	return authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: parts[0], Name: parts[1], UID: types.UID(parts[2])}, nil
+	uid := types.UID(parts[2])
+	return authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: parts[0], Name: parts[1], UID: uid}, nil
 }
 
 // policyAudiences are those that the caller has chosen.

@@ -38,7 +38,8 @@ func (id *identity) named() (auth.Provider, error) {
 
 // at returns the provider of --provider, or the one whose host it is. knows returns an error for a host that is a provider's
 // but cannot be used.
-func (id *identity) at(what string, host string, knows func(p auth.Provider, o *auth.Options) (bool, error)) (auth.Provider, error) {
+func (id *identity) at(what string, host string, knows func(p auth.Provider, o *auth.Options) (bool, error),
+) (auth.Provider, error) {
 	if id.provider != "" {
 		return id.named()
 	}

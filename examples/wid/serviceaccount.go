@@ -108,7 +108,8 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.kubeconfig == "" {
 		// The kubeconfig of the environment may be the very one that has called this program.
-		return nil, usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: --kubeconfig or --in-cluster")
+		return nil, usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: " +
+			"--kubeconfig or --in-cluster")
 	}
 	if err := countDepth(); err != nil {
 		return nil, err
@@ -129,7 +130,8 @@ const (
 func countDepth() error {
 	depth, _ := strconv.Atoi(os.Getenv(depthVariable))
 	if depth >= maxDepth {
-		return usagef("the kubeconfig of the ServiceAccount's cluster has wid run, which needs that kubeconfig: name another one with --kubeconfig")
+		return usagef("the kubeconfig of the ServiceAccount's cluster has wid run, which needs that kubeconfig: " +
+			"name another one with --kubeconfig")
 	}
 	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }

@@ -40,8 +40,8 @@ const (
 	groupProgram  = "program"
 )
 
-var groupTitles = [][2]string{{groupIdentity, "Whose identity"}, {groupRequest, "What to ask for"}, {aws.ProviderName, "AWS"},
-	{azure.ProviderName, "Azure"}, {gcp.ProviderName, "Google Cloud"}, {exchange.ProviderName, "Token exchange (RFC 8693)"},
+var groupTitles = [][2]string{{groupIdentity, "Whose identity"}, {groupRequest, "What to ask for"},
+	{aws.ProviderName, "AWS"}, {azure.ProviderName, "Azure"}, {gcp.ProviderName, "Google Cloud"}, {exchange.ProviderName, "Token exchange (RFC 8693)"},
 	{groupProgram, "This program"}}
 
 // repeated is a list whose values may hold commas.
@@ -120,7 +120,7 @@ func (id *identity) azureSettings() []setting {
 	const g = azure.ProviderName
 	return []setting{
 		{g, "authority-host", &id.authorityHost, "azure.WithAuthorityHost azure.Provider.AuthorityHost",
-			"authority, https://<host>, and so the cloud; else AZURE_AUTHORITY_HOST", 0},
+			"authority, such as https://login.microsoftonline.us, and so the cloud; else AZURE_AUTHORITY_HOST", 0},
 	}
 }
 

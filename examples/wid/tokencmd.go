@@ -170,7 +170,8 @@ type shown struct {
 }
 
 func newShown(c *credential, s *source) *shown {
-	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, all: c.values(), Values: map[string]string{}}
+	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, all: c.values(),
+		Values: map[string]string{}}
 	if sa := s.serviceAccount; sa != nil {
 		out.ServiceAccount = sa.Namespace + "/" + sa.Name
 	}

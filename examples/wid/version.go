@@ -109,7 +109,8 @@ func writePages(cmd *cobra.Command, dir string) error {
 		}
 	}
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	header := &doc.GenManHeader{Title: strings.ToUpper(name), Section: "1", Source: buildVersion().Version, Manual: "workloadid"}
+	header := &doc.GenManHeader{Title: strings.ToUpper(name), Section: "1", Source: buildVersion().Version,
+		Manual: "workloadid"}
 	var page bytes.Buffer
 	if err := doc.GenMan(cmd, header, &page); err != nil {
 		return err
