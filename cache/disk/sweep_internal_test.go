@@ -24,6 +24,19 @@ func TestOnlyOurFilesAreSwept(t *testing.T) {
 	}
 }
 
+// A name of ours has one spelling.
+func FuzzNames(f *testing.F) {
+	f.Add(fileOf(cache.Key{1}))
+	f.Add(tempPrefix + fileOf(cache.Key{0xff}))
+	f.Add("config.json")
+	f.Fuzz(func(t *testing.T, name string) {
+		key, temp, ok := keyOf(name)
+		if ok && temp != (name == tempPrefix+fileOf(key)) || ok && !temp && name != fileOf(key) {
+			t.Errorf("%q is %s, %t", name, key, temp)
+		}
+	})
+}
+
 // left are the entries and temporary files in a directory.
 func left(t *testing.T, dir string) int {
 	t.Helper()

@@ -70,6 +70,13 @@ func (s *setting) values() ([]string, error) {
 // quoted returns values for a flag that takes them apart at commas, as lines of CSV.
 func quoted(list []string) (values []string, err error) {
 	for _, value := range list {
+		switch {
+		case strings.ContainsRune(value, '\r'): // readers of CSV make a line break of it
+			return nil, usagef("%.300q cannot be passed on to kubectl: it holds a carriage return", value)
+		case value == "":
+			values = append(values, `""`)
+			continue
+		}
 		var b strings.Builder
 		w := csv.NewWriter(&b)
 		if err := w.Write([]string{value}); err != nil {

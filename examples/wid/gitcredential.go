@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -75,8 +76,9 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 // gitProvider explains the setting that is forgotten most.
 func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
 	if lacksPath(u) {
-		id.warn("git did not say which repository, which CodeCommit needs to know: "+
-			"git config --global credential.https://%s.useHttpPath true", u.Host)
+		return nil, &auth.Error{Provider: aws.ProviderName, Reason: auth.ErrMisconfigured,
+			Message: "git did not say which repository, which CodeCommit needs to know",
+			Remedy:  fmt.Sprintf("git config --global credential.https://%s.useHttpPath true", u.Host)}
 	}
 	return id.atRepository(u)
 }

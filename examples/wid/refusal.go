@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,6 +37,7 @@ func refusedBy(err error) *credential {
 }
 
 func (r *refusal) err() error {
-	return &auth.Error{Reason: r.Reason, Provider: r.Provider, Operation: r.Operation, ServiceAccount: r.ServiceAccount,
-		Message: r.Message + ", a few seconds ago", Remedy: r.Remedy, Code: r.Code, StatusCode: r.StatusCode}
+	return &auth.Error{Reason: r.Reason, Provider: r.Provider, ServiceAccount: r.ServiceAccount,
+		Operation: strings.TrimPrefix(r.Operation+", a few seconds ago", ", "),
+		Message:   r.Message, Remedy: r.Remedy, Code: r.Code, StatusCode: r.StatusCode}
 }
