@@ -29,7 +29,7 @@ func TestKubeconfigCarriesEveryFlag(t *testing.T) {
 		}
 		want, got := id.flagValues(), parsed(t, args[1:]...).flagValues()
 		if s.marks&isPath != 0 {
-			absolute, err := filepath.Abs(want[s.name].(string))
+			absolute, err := filepath.Abs(sample(s)[0])
 			if err != nil {
 				t.Fatal(err)
 			}
