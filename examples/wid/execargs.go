@@ -54,7 +54,7 @@ func (s *setting) values() ([]string, error) {
 	case *[]string:
 		return quoted(*p)
 	case *string:
-		if s.marks&isPath != 0 {
+		if s.marks&isPath != 0 && *p != "" {
 			path, err := filepath.Abs(*p)
 			return []string{path}, err
 		}

@@ -45,6 +45,14 @@ func TestKubeconfigCarriesEveryFlag(t *testing.T) {
 	}
 }
 
+// A name that is empty is not that of the working directory.
+func TestKubeconfigWithAnEmptyPath(t *testing.T) {
+	args, _, err := parsed(t, "--cache-dir=").execArgs("aws", target{})
+	if err != nil || !slices.Equal(args, []string{"exec-credential", "--cache-dir="}) {
+		t.Errorf("%q, %v", args, err)
+	}
+}
+
 // Whatever a value is, it is one value again in kubectl's call.
 func FuzzListsInKubeconfigs(f *testing.F) {
 	for _, s := range []string{"", "a", "a,b", `"`, `""`, " a", "a\nb", "\\.", "#", "'", "=", "\r"} {

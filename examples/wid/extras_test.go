@@ -167,6 +167,22 @@ func TestMistakesInExtras(t *testing.T) {
 	}
 }
 
+// A program that the AWS configuration names is run if the caller says so.
+func TestAllowShellOut(t *testing.T) {
+	w := newWorld(t)
+	id, secret := w.cloud.AWS().AddUser(account, "somebody")
+	keys := filepath.Join(w.home, "keys.json")
+	w.write(t, keys, `{"Version":1,"AccessKeyId":"`+id+`","SecretAccessKey":"`+secret+`"}`)
+	w.write(t, filepath.Join(w.home, ".aws", "config"), "[default]\ncredential_process = cat "+keys+"\n")
+	args := []string{"token", "--provider=aws", "--region=eu-central-1", "-o=json"}
+	if r := w.wid(t, "", args...); r.code != exitMisconfigured || !strings.Contains(r.stderr, "--allow-shell-out") || r.stdout != "" {
+		t.Errorf("%+v", r)
+	}
+	if out := w.mustWid(t, "", append(args, "--allow-shell-out")...); !strings.Contains(out, id) || strings.Contains(out, secret) {
+		t.Errorf("got %s", out)
+	}
+}
+
 // A token that ends with an object, and earlier than others: the API server is asked for it.
 func TestBoundObject(t *testing.T) {
 	w := newKubeWorld(t)
