@@ -48,8 +48,9 @@ type Provider struct {
 	chains     chains
 
 	once      sync.Once
-	region    string    // of the environment
-	audiences [1]string // the default, so that it is not allocated on every hit
+	region    string           // of the environment
+	audiences [1]string        // the default, so that it is not allocated on every hit
+	oneToken  [1][]auth.Option // no options for one token, for the same reason
 }
 
 var (
