@@ -190,7 +190,7 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	}
 	c.lifetime = c.opts.TokenLifetime
 	if p, ok := c.provider.(TokenLifetimeProvider); ok && c.lifetime == 0 {
-		if c.lifetime, err = p.GetTokenLifetime(*c.serviceAccount, &c.opts); err != nil {
+		if c.lifetime, err = p.GetTokenLifetime(c.serviceAccount, &c.opts); err != nil {
 			return err
 		}
 	}

@@ -147,7 +147,7 @@ func (*Provider) GetIdentity(sa corev1.ServiceAccount, _ *auth.Options) (string,
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
 	text, ok := sa.Annotations[TokenExpirationAnnotation]
 	if !ok {
 		return 0, nil
