@@ -134,7 +134,7 @@ func (c *call) checkOwner() error {
 	switch {
 	case c.opts.ServiceAccount != nil:
 		return c.opts.Policy.checkNamespace(owner, *c.opts.ServiceAccount)
-	case c.opts.SubjectServiceAccount != nil && owner != (cache.InvolvedObject{}):
+	case c.opts.SubjectServiceAccount != nil && *owner != (cache.InvolvedObject{}):
 		return c.opts.Policy.checkNamespace(owner, c.subject())
 	}
 	return nil
@@ -190,7 +190,7 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	}
 	c.lifetime = c.opts.TokenLifetime
 	if p, ok := c.provider.(TokenLifetimeProvider); ok && c.lifetime == 0 {
-		if c.lifetime, err = p.GetTokenLifetime(*c.serviceAccount, &c.opts); err != nil {
+		if c.lifetime, err = p.GetTokenLifetime(c.serviceAccount, &c.opts); err != nil {
 			return err
 		}
 	}
@@ -203,7 +203,7 @@ func (c *call) authorize(ctx context.Context) error {
 	}
 	err := c.opts.Policy.Authorize(ctx, AuthorizeRequest{
 		Provider:       c.provider.GetName(),
-		Owner:          c.opts.owner(),
+		Owner:          *c.opts.owner(),
 		ServiceAccount: c.subject(),
 		Identity:       c.identity,
 		Audiences:      c.audiences,
@@ -260,10 +260,10 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 	k.add("provider=", c.provider.GetName())
 	if sa := c.serviceAccount; sa != nil {
 		// Short names, because hashing is a good part of what a hit costs.
-		k.add("id=", c.identity)
-		k.add("sa=", sa.Name)
-		k.add("ns=", sa.Namespace)
-		k.add("uid=", string(sa.UID))
+		b := appendInput(k.buf, "id=", c.identity)
+		b = appendInput(b, "sa=", sa.Name)
+		b = appendInput(b, "ns=", sa.Namespace)
+		k.buf = appendInput(b, "uid=", string(sa.UID))
 		k.AddList("aud", c.audiences)
 		c.addLifetimeKey()
 	} else {

@@ -60,7 +60,7 @@ func (c *call) addDerivedKey() {
 	case gitKind:
 		k.add("git=", c.input)
 	case clusterKind:
-		k.add("kind=", "cluster")
+		// One of the first two is there, and no access token's key has such a line.
 		k.add("cluster=", c.opts.ClusterResource)
 		k.add("address=", c.opts.ClusterAddress)
 		k.add("ca=", c.opts.CAData)

@@ -28,10 +28,13 @@ func (k *KeyBuilder) Add(name, value string) {
 }
 
 // add is Add for names that bring their "=".
-func (k *KeyBuilder) add(name, value string) {
-	if value != "" {
-		k.buf = appendLine(append(k.buf, name...), value)
+func (k *KeyBuilder) add(name, value string) { k.buf = appendInput(k.buf, name, value) }
+
+func appendInput(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
 	}
+	return appendLine(append(b, name...), value)
 }
 
 func appendLine(b []byte, value string) []byte { return append(appendValue(b, value), '\n') }
@@ -43,7 +46,7 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 	}
 	b := append(k.buf, name...)
 	b = append(b, '=')
-	b = strconv.AppendInt(b, int64(len(values)), 10)
+	b = appendLength(b, len(values))
 	for _, v := range values {
 		b = append(b, ';')
 		b = appendValue(b, v)
@@ -52,16 +55,18 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 }
 
 func appendValue(b []byte, v string) []byte {
-	// Most values are shorter than a hundred bytes, and this runs on every hit of the cache.
-	switch n := len(v); {
+	return append(append(appendLength(b, len(v)), ':'), v...)
+}
+
+// appendLength is strconv.AppendInt, quicker for what most values have: less than a hundred bytes.
+func appendLength(b []byte, n int) []byte {
+	switch {
 	case n < 10:
-		b = append(b, '0'+byte(n), ':')
+		return append(b, '0'+byte(n))
 	case n < 100:
-		b = append(b, '0'+byte(n/10), '0'+byte(n%10), ':')
-	default:
-		b = append(strconv.AppendInt(b, int64(n), 10), ':')
+		return append(b, '0'+byte(n/10), '0'+byte(n%10))
 	}
-	return append(b, v...)
+	return strconv.AppendInt(b, int64(n), 10)
 }
 
 func (k *KeyBuilder) sum() cache.Key { return sha256.Sum256(k.buf) }

@@ -43,7 +43,7 @@ func (keyProvider) NewTokenForServiceAccount(context.Context, string, corev1.Ser
 	return nil, ErrUnavailable
 }
 
-func (keyProvider) GetTokenLifetime(sa corev1.ServiceAccount, _ *Options) (time.Duration, error) {
+func (keyProvider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *Options) (time.Duration, error) {
 	if sa.Annotations["lifetime"] == "" {
 		return 0, nil
 	}

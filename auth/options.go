@@ -111,11 +111,11 @@ func (o *Options) CheckAudience(audience string) error {
 }
 
 // owner is the object that the Policy judges.
-func (o *Options) owner() cache.InvolvedObject {
+func (o *Options) owner() *cache.InvolvedObject {
 	if o.Owner.Name != "" || o.Owner.Namespace != "" {
-		return o.Owner
+		return &o.Owner
 	}
-	return o.InvolvedObject
+	return &o.InvolvedObject
 }
 
 // WithServiceAccount sets the ServiceAccount to act as, and the client that reads it and creates its tokens. The client

@@ -103,8 +103,8 @@ func (p *Policy) checkAudiences(audiences []string) error {
 }
 
 // checkClusterAddress is the rule for a cluster that only the caller vouches for.
-func (p *Policy) checkClusterAddress(owner cache.InvolvedObject, address string) error {
-	if p.AllowClusterAddress != nil && p.AllowClusterAddress(owner, address) {
+func (p *Policy) checkClusterAddress(owner *cache.InvolvedObject, address string) error {
+	if p.AllowClusterAddress != nil && p.AllowClusterAddress(*owner, address) {
 		return nil
 	}
 	return denied("name a ServiceAccount, or the cluster without its certificate authority, or set Policy.AllowClusterAddress",
@@ -112,11 +112,11 @@ func (p *Policy) checkClusterAddress(owner cache.InvolvedObject, address string)
 }
 
 // checkNamespace fails closed: without an owner there is nothing that the ServiceAccount could belong to.
-func (p *Policy) checkNamespace(owner cache.InvolvedObject, serviceAccount client.ObjectKey) error {
+func (p *Policy) checkNamespace(owner *cache.InvolvedObject, serviceAccount client.ObjectKey) error {
 	if owner.Namespace == serviceAccount.Namespace && owner.Namespace != "" {
 		return nil
 	}
-	if p.AllowCrossNamespace != nil && p.AllowCrossNamespace(owner, serviceAccount) {
+	if p.AllowCrossNamespace != nil && p.AllowCrossNamespace(*owner, serviceAccount) {
 		return nil
 	}
 	if owner.Namespace == "" {

@@ -54,7 +54,7 @@ type CacheKeyContributor interface {
 // TokenLifetimeProvider is implemented by providers whose users set the lifetime of the Kubernetes token with an
 // annotation. Zero means that nothing was set. Options.TokenLifetime, set by the controller, wins.
 type TokenLifetimeProvider interface {
-	GetTokenLifetime(serviceAccount corev1.ServiceAccount, opts *Options) (time.Duration, error)
+	GetTokenLifetime(serviceAccount *corev1.ServiceAccount, opts *Options) (time.Duration, error)
 }
 
 // ArtifactRegistryCredentialsProvider is implemented by providers whose cloud has artifact registries.

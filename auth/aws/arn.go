@@ -119,6 +119,19 @@ func ParseClusterARN(s string) (ClusterARN, error) {
 	return a, nil
 }
 
+// isPlainCluster knows the usual form of a cluster's ARN, in the partition aws, without taking it apart: this runs on every
+// hit of the cache.
+func isPlainCluster(arn string) bool {
+	const prefix, infix = "arn:aws:eks:", ":cluster/"
+	if len(arn) < len(prefix) || arn[:len(prefix)] != prefix {
+		return false
+	}
+	region, rest, _ := cut(arn[len(prefix):])
+	const name = accountLength + len(infix)
+	return len(rest) > name && rest[accountLength:name] == infix && awsname.ValidAccount(rest[:accountLength]) &&
+		awsname.ValidClusterName(rest[name:]) && awsname.IsCommercialRegion(region)
+}
+
 // cut is strings.Cut at a colon, quicker: this runs on every hit of the cache.
 func cut(s string) (before, after string, found bool) {
 	if i := strings.IndexByte(s, ':'); i >= 0 {

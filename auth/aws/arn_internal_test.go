@@ -25,3 +25,20 @@ func TestPlainRole(t *testing.T) {
 		t.Error("does not know the usual form")
 	}
 }
+
+// The short cut accepts nothing that ParseClusterARN refuses, and knows the usual form.
+func FuzzPlainCluster(f *testing.F) {
+	for _, arn := range []string{
+		"arn:aws:eks:eu-central-1:123456789012:cluster/remote", "arn:aws:eks:eu-central-1:123456789012:cluster/", "arn:aws:eks:eu-central-1:12345678901x:cluster/a",
+		"arn:aws-cn:eks:cn-north-1:123456789012:cluster/a", "arn:aws:eks:us-gov-west-1:123456789012:cluster/a", "arn:aws:eks:eu-central-1", "",
+		"arn:aws:eks:eu-central-1:123456789012:cluster/a:b", "arn:aws:eks:eu-central-1:123456789012:cluster/-a",
+	} {
+		f.Add(arn)
+	}
+	f.Fuzz(func(t *testing.T, arn string) {
+		parsed, err := ParseClusterARN(arn)
+		if want := err == nil && parsed.Partition == "aws"; isPlainCluster(arn) != want {
+			t.Errorf("%q: %t, but it is %+v, %v", arn, !want, parsed, err)
+		}
+	})
+}

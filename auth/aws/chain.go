@@ -38,7 +38,7 @@ func (t *Token) provider() aws.CredentialsProvider {
 
 // secrets are what no message may repeat.
 func (t *Token) secrets() []string {
-	p := t.parts()
+	p := t.parts(partCount)
 	return []string{p[partSecret], p[partSessionToken]}
 }
 

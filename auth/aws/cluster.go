@@ -69,6 +69,9 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 // GetAccessTokenOptionsForCluster asks for one token, for EKS and for the cluster, of STS in the cluster's region unless the
 // caller chose one.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+	if opts.STSRegion != "" && isPlainCluster(opts.ClusterResource) && clusterName(opts) == "" {
+		return p.oneToken[:], nil
+	}
 	cluster, err := p.clusterOf(opts)
 	if err != nil {
 		return nil, err

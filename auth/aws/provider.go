@@ -48,8 +48,9 @@ type Provider struct {
 	chains     chains
 
 	once      sync.Once
-	region    string    // of the environment
-	audiences [1]string // the default, so that it is not allocated on every hit
+	region    string           // of the environment
+	audiences [1]string        // the default, so that it is not allocated on every hit
+	oneToken  [1][]auth.Option // no options for one token, for the same reason
 }
 
 var (
@@ -146,7 +147,7 @@ func (*Provider) GetIdentity(sa corev1.ServiceAccount, _ *auth.Options) (string,
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
 	text, ok := sa.Annotations[TokenExpirationAnnotation]
 	if !ok {
 		return 0, nil

@@ -37,6 +37,9 @@ var _ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
 //	<account>.dkr-ecr.<region>.on.aws/<repository>
 //	public.ecr.aws/<alias>/<repository>
 func (*Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
+	if region, ok := awsname.RegionOfPlainRegistry(artifactRepository); ok {
+		return region, nil
+	}
 	host, err := auth.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err
@@ -72,6 +75,9 @@ func readRegistryInput(input string) awsname.Registry {
 // GetAccessTokenOptionsForArtifactRepository has STS asked in the registry's region, unless the caller chose one.
 func (*Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *auth.Options,
 ) ([]auth.Option, error) {
+	if opts.STSRegion != "" {
+		return nil, nil
+	}
 	return inRegion(readRegistryInput(registryInput).Region, opts), nil
 }
 

@@ -49,10 +49,16 @@ func newToken(expires time.Time, parts [partCount]string) *Token {
 	return t
 }
 
-func (t *Token) parts() (p [partCount]string) {
+// parts returns the first n of them; clients of the SDK ask for four before every request.
+func (t *Token) parts(n int) (p [partCount]string) {
 	rest := t.text.Reveal()
-	for n := range p {
-		p[n], rest, _ = strings.Cut(rest, separator)
+	for i := range n {
+		end := strings.IndexByte(rest, separator[0])
+		if end < 0 {
+			p[i] = rest
+			break
+		}
+		p[i], rest = rest[:end], rest[end+1:]
 	}
 	return p
 }
@@ -71,7 +77,7 @@ func (t *Token) GetDuration() time.Duration {
 
 // Credentials returns the credentials in the SDK's type. Unlike the Token it does not redact itself.
 func (t *Token) Credentials() aws.Credentials {
-	p := t.parts()
+	p := t.parts(partAccount + 1)
 	return aws.Credentials{
 		AccessKeyID:     p[partKeyID],
 		SecretAccessKey: p[partSecret],
@@ -84,7 +90,7 @@ func (t *Token) Credentials() aws.Credentials {
 }
 
 // AccessKeyID returns the ID of the access key, which is not a secret: CloudTrail shows it.
-func (t *Token) AccessKeyID() string { return t.parts()[partKeyID] }
+func (t *Token) AccessKeyID() string { return t.parts(partKeyID + 1)[partKeyID] }
 
 // ExpiresAt returns the time at which the credentials expire, in whole seconds. It is zero if they do not.
 func (t *Token) ExpiresAt() time.Time {
@@ -95,12 +101,12 @@ func (t *Token) ExpiresAt() time.Time {
 }
 
 // AccountID returns the account of the assumed role, "" if it is not known.
-func (t *Token) AccountID() string { return t.parts()[partAccount] }
+func (t *Token) AccountID() string { return t.parts(partAccount + 1)[partAccount] }
 
 // AssumedRoleARN returns the ARN of the session, arn:<partition>:sts::<account>:assumed-role/<role>/<session name>. It is
 // "" for the controller's own identity.
 func (t *Token) AssumedRoleARN() string {
-	p := t.parts()
+	p := t.parts(partCount)
 	if p[partRole] == "" {
 		return ""
 	}
@@ -108,7 +114,7 @@ func (t *Token) AssumedRoleARN() string {
 }
 
 // SessionName returns the name of the session. It is "" for the controller's own identity.
-func (t *Token) SessionName() string { return t.parts()[partSession] }
+func (t *Token) SessionName() string { return t.parts(partSession + 1)[partSession] }
 
 // FromToken returns the AWS credentials in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {

@@ -129,7 +129,7 @@ func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tena
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
 	text, ok := sa.Annotations[TokenExpirationAnnotation]
 	if !ok {
 		return 0, nil

@@ -119,7 +119,7 @@ func (e *examination) mint(ctx context.Context) {
 	e.minted = mint{tried: true, audiences: audiences, asked: opts.TokenLifetime}
 	if e.minted.asked == 0 {
 		if p, ok := e.Provider.(auth.TokenLifetimeProvider); ok {
-			e.minted.asked, _ = p.GetTokenLifetime(*e.serviceAccount(), opts) // told by the exchange
+			e.minted.asked, _ = p.GetTokenLifetime(e.serviceAccount(), opts) // told by the exchange
 		}
 	}
 	if e.minted.asked == 0 {

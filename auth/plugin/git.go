@@ -37,8 +37,11 @@ func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
 		if line == "" {
 			break
 		}
+		if strings.ContainsAny(line, "\r\x00") { // git itself sends none since 2.48.1
+			return nil, misconfigured("use a URL without them", "a line of the request holds a carriage return or a NUL")
+		}
 		key, value, ok := strings.Cut(line, "=")
-		if !ok || strings.ContainsAny(value, "\r\x00") {
+		if !ok {
 			return nil, misconfigured("have git call the helper", "a line of the request is not <key>=<value>")
 		}
 		if err := r.set(key, value); err != nil {

@@ -108,6 +108,8 @@ func TestGitRequest(t *testing.T) {
 		"protocol=https\nhost=h.example/x\n":                                 "",
 		"protocol=https\nhost=h.example#x\n":                                 "",
 		"protocol=https\nhost=h.ex\rample\n":                                 "",
+		"protocol=https\nhost=h.example\nunknown\r=x\n":                      "",
+		"protocol=https\nhost=h.example\npath=a\rb\n":                        "",
 		"protocol=https\nhost=h.example?\n":                                  "",
 	} {
 		r, err := plugin.ReadGitRequest(t.Context(), strings.NewReader(in))

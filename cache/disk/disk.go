@@ -10,13 +10,16 @@
 //		func(ctx context.Context) (disk.Entry, error) { return exchange(ctx) })
 //
 // However many processes ask at once, one of them mints. The rules for time are those of the cache in memory: an entry is
-// fresh for 80 % of its life; from then on it is replaced, but still serves while that fails for now; nothing is kept for
-// longer than an hour.
+// fresh for 80 % of its life; from then on it is replaced, but still serves while that fails for now; nothing is used for
+// longer than an hour. What may no longer be used is removed by the next call, for whatever key that is.
 //
 // The directory belongs to the user who runs the program and is closed to everybody else (mode 0700, files 0600). What
 // belongs to somebody else, is a symbolic link or is open to others is refused, not repaired: somebody may have read it. A
 // file that is damaged counts as missing. The files are not encrypted: whoever can act as the user can read them, as with the
 // user's other credentials.
+//
+// On Windows, Plan 9 and the like Open fails with ErrUnsupported: what is checked here does not tell there who may read a
+// file. Programs go on without the cache, or have it switched off.
 package disk
 
 import (
@@ -25,6 +28,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/workloadid/workloadid/cache"
@@ -44,6 +48,12 @@ const MaxData = 256 << 10
 // ErrRefused is the error, among others, of directories and files that other users could have read or written.
 var ErrRefused = errors.New("the cache is not safe to use")
 
+// ErrUnsupported is the error of Open on systems whose files have no owner and no mode to check.
+var ErrUnsupported = errors.New("credentials cannot be kept on disk on this system; switch the cache off")
+
+// Supported reports whether Open can work on this system.
+func Supported() bool { return supported }
+
 // ErrNotKept is the error of an entry that was minted and is returned, but could not be written.
 var ErrNotKept = errors.New("the credential is not kept")
 
@@ -52,12 +62,14 @@ type Cache struct {
 	root *os.Root
 	dir  string
 	now  func() time.Time
+	// swept is when the directory was last looked through, in nanoseconds since 1970.
+	swept atomic.Int64
 }
 
 // Open opens a directory and creates it if it does not exist. Errors say what to do.
 func Open(dir string) (*Cache, error) {
 	if !supported {
-		return nil, errors.New("credentials cannot be kept on disk on this system; switch the cache off")
+		return nil, ErrUnsupported
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create the cache directory %q: %w; choose another one, or switch the cache off",
@@ -134,6 +146,9 @@ func cause(err error) error {
 // says it is permanent (a method Permanent() bool in its chain) removes the entry; after any other the old one serves on
 // while it is valid. If the new entry cannot be written, for lack of space say, it is returned along with ErrNotKept.
 func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
+	if c.now().UnixNano()-c.swept.Load() > int64(sweepEvery) {
+		c.sweep(ctx)
+	}
 	old, err := c.read(key)
 	if err != nil {
 		return Entry{}, err
@@ -153,6 +168,9 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 	// Whoever held the lock may have done the work.
 	if old, err = c.read(key); err != nil || old.fresh(c.now()) {
 		return old.Entry, err
+	}
+	if !old.valid(c.now()) {
+		_ = c.root.Remove(fileOf(key)) // it may not exist; whoever writes it holds the lock
 	}
 	minted, err := mint(ctx)
 	if err != nil {

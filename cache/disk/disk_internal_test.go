@@ -335,35 +335,6 @@ func (f foreign) Sys() any {
 	return &other
 }
 
-// The directory does not grow: what is too old goes when something new is written.
-func TestSweep(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "kept")
-	c, clock := open(t, dir)
-	s := &service{clock: clock, life: time.Hour}
-	for n := range byte(20) {
-		get(t, c, cache.Key{n}, s)
-	}
-	other := filepath.Join(dir, "readme.txt")
-	if err := os.WriteFile(other, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	old := time.Now().Add(-2 * time.Hour)
-	names, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if err := os.Chtimes(name, old, old); err != nil {
-			t.Fatal(err)
-		}
-	}
-	get(t, c, cache.Key{99}, s)
-	entries, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if _, statErr := os.Stat(other); err != nil || len(entries) != 1 || statErr != nil {
-		t.Errorf("%q is left, %v, %v", entries, err, statErr)
-	}
-}
-
 // A directory that is full or read-only costs the keeping, not the credential.
 func TestReadOnlyDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")

@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/workloadid/workloadid/cache"
 )
@@ -87,10 +85,15 @@ func (c *Cache) write(key cache.Key, e Entry) error {
 		_ = c.root.Remove(temp) // the first error counts
 		return c.unwritable(err)
 	}
+	// The time of the file is the entry's end, so that nobody has to read it to see that it is of no use any more.
+	_, end := r.end()
+	if err := c.root.Chtimes(temp, end, end); err != nil {
+		_ = c.root.Remove(temp) // the first error counts
+		return c.unwritable(err)
+	}
 	if err := c.root.Rename(temp, fileOf(key)); err != nil {
 		return c.unwritable(err)
 	}
-	c.sweep()
 	return nil
 }
 
@@ -108,33 +111,4 @@ func (c *Cache) writeFile(name string, content []byte) error {
 		err = closeErr
 	}
 	return err
-}
-
-// isEntry knows the names of our files: a key in hexadecimal.
-func isEntry(name string) bool {
-	key, ok := strings.CutSuffix(strings.TrimPrefix(name, "new-"), ".json")
-	if !ok || len(key) != 2*len(cache.Key{}) {
-		return false
-	}
-	_, err := hex.DecodeString(key)
-	return err == nil
-}
-
-// sweep removes what is too old to be of use. It runs after an entry was minted, so the directory stays small.
-func (c *Cache) sweep() {
-	dir, err := c.root.Open(".")
-	if err != nil {
-		return
-	}
-	defer dir.Close() //nolint:errcheck // nothing was written
-	names, _ := dir.ReadDir(-1)
-	for _, entry := range names {
-		info, err := entry.Info()
-		if err != nil || !isEntry(entry.Name()) || !info.Mode().IsRegular() {
-			continue // somebody else's file: the directory may be one that is used for more
-		}
-		if c.now().Sub(info.ModTime()) > cache.MaxDuration {
-			_ = c.root.Remove(entry.Name()) // somebody else may have
-		}
-	}
 }

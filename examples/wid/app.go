@@ -13,7 +13,6 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/workloadid/workloadid/auth"
@@ -50,9 +49,12 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 func exitCode(ctx context.Context, err error) int {
 	var usage *usageError
 	var status exitStatus
+	var docker *dockerError
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
+	case errors.As(err, &docker):
+		return exitOther
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"): // cobra has no type for that
@@ -84,8 +86,8 @@ func argumentsOf(argv []string) []string {
 
 // addCredentialCommands adds what hands out credentials.
 func (a *app) addCredentialCommands(root *cobra.Command) {
-	root.AddCommand(a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
-		a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
+	root.AddCommand(a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(),
+		a.newGitCredential(), a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
@@ -93,19 +95,23 @@ func (a *app) addCredentialCommands(root *cobra.Command) {
 
 // run completes the flags, bounds the time, and writes the answer: all of it or, if anything fails, nothing.
 func (id *identity) run(cmd *cobra.Command, work func(ctx context.Context) ([]byte, error)) error {
+	return id.inTermsOfFlags(id.answer(cmd, work))
+}
+
+func (id *identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([]byte, error)) error {
 	if id.stderr == nil {
 		id.stderr = cmd.ErrOrStderr()
 	}
-	if err := id.complete(); err != nil {
+	if err := id.complete(cmd); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), id.timeout)
 	defer cancel()
-	answer, err := within(ctx, work)
+	content, err := within(ctx, work)
 	if err != nil {
 		return err
 	}
-	_, err = cmd.OutOrStdout().Write(answer)
+	_, err = cmd.OutOrStdout().Write(content)
 	return err
 }
 
@@ -133,8 +139,9 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	case o := <-done:
 		return o.answer, o.err
 	case <-time.After(grace):
-		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
-			Remedy: "give it more time with --timeout, or look at what does not answer"}
+		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(),
+			Message: "gave up waiting for a file, a program or the network",
+			Remedy:  "give it more time with --timeout, or look at what does not answer"}
 	}
 }
 
@@ -146,21 +153,6 @@ func exactly(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// flagValues are the flags that are set, on the command line or by the environment.
-func (id *identity) flagValues() map[string]any {
-	values := map[string]any{}
-	id.flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed {
-			return
-		}
-		values[f.Name] = f.Value.String()
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			values[f.Name] = list.GetSlice()
-		}
-	})
-	return values
 }
 
 // oneLine makes the text of somebody else's error fit for a message.

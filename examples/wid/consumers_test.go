@@ -139,7 +139,7 @@ func TestDockerCredentialActions(t *testing.T) {
 	if out := w.mustWid(t, registryHost, append(args, "erase")...); out != "" {
 		t.Errorf("erase: %q", out)
 	}
-	if r := w.wid(t, `{"ServerURL":"`+registryHost+`","Username":"u","Secret":"s"}`, append(args, "store")...); r.code != exitUsage || !strings.Contains(r.stderr, "no need to log in") {
+	if r := w.wid(t, `{"ServerURL":"`+registryHost+`","Username":"u","Secret":"s"}`, append(args, "store")...); r.code != 1 || !strings.Contains(r.stderr, "no need to log in") || !strings.Contains(r.stdout, "no need to log in") {
 		t.Errorf("store: %+v", r)
 	}
 }

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
@@ -28,10 +25,14 @@ type credential struct {
 	Username     string `json:",omitempty"`
 	Password     string `json:",omitempty"`
 	Token        string `json:",omitempty"`
+	IDToken      string `json:",omitempty"`
 	AccessKeyID  string `json:",omitempty"`
 	SecretKey    string `json:",omitempty"`
 	SessionToken string `json:",omitempty"`
 	AccountID    string `json:",omitempty"`
+
+	// Refused is set instead of all the rest if the provider has refused the exchange.
+	Refused *refusal `json:",omitempty"`
 }
 
 // Format keeps the secrets out of whatever prints by accident.
@@ -64,22 +65,27 @@ func (id *identity) get(ctx context.Context, s *source, r request, mint minter) 
 	entry, err := store.GetOrMint(ctx, key, func(ctx context.Context) (disk.Entry, error) {
 		var c *credential
 		if c, mintErr = mint(ctx, s.opts); mintErr != nil {
-			return disk.Entry{}, mintErr
+			if c = refusedBy(mintErr); c == nil {
+				return disk.Entry{}, mintErr
+			}
 		}
 		data, err := json.Marshal(c) //nolint:gosec // the cache is where secrets are kept
 		return disk.Entry{Data: data, Expires: c.Expires}, err
 	})
 	switch {
+	case mintErr != nil && (err != nil || refusedBy(mintErr) != nil):
+		return nil, mintErr
 	case errors.Is(err, disk.ErrNotKept):
 		id.warn("%v", err)
-	case err != nil && mintErr == nil:
-		return nil, brokenCache(err)
 	case err != nil:
-		return nil, mintErr
+		return nil, brokenCache(err)
 	}
 	c := &credential{}
 	if err := json.Unmarshal(entry.Data, c); err != nil {
 		return nil, brokenCache(errors.New("it holds something of another version"))
+	}
+	if c.Refused != nil {
+		return nil, c.Refused.err()
 	}
 	return c, nil
 }
@@ -100,6 +106,9 @@ func (id *identity) reject(s *source, r request) error {
 func brokenCache(err error) error {
 	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "use the cache on disk", Message: oneLine(err.Error()), Err: err,
 		Remedy: "or pass --cache-dir or --no-cache"}
+	if errors.Is(err, disk.ErrUnsupported) {
+		e.Remedy = "pass --no-cache"
+	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		e.Reason, e.Message, e.Remedy = auth.ErrUnavailable, "another wid has been getting the same credential all the time",
 			"see what that one waits for, or pass --timeout"
@@ -112,13 +121,11 @@ func (id *identity) store(s *source, r request) (*disk.Cache, cache.Key, error) 
 	if id.noCache || s.key == nil {
 		return nil, cache.Key{}, nil
 	}
-	dir := id.cacheDir
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return nil, cache.Key{}, nil //nolint:nilerr // a daemon without a home keeps nothing, unless told where
-		}
-		dir = filepath.Join(base, "workloadid")
+	dir, err := id.directory()
+	if err != nil {
+		id.warn("nothing is kept on disk, so every call makes an exchange: %v; name a directory with --cache-dir, "+
+			"or pass --no-cache if that is meant", err)
+		return nil, cache.Key{}, nil
 	}
 	key, err := id.key(s, r)
 	if err != nil {
@@ -131,40 +138,17 @@ func (id *identity) store(s *source, r request) (*disk.Cache, cache.Key, error) 
 	return store, key, nil
 }
 
-// shaping are the variables of the environment that the providers look at for ServiceAccounts.
-var shaping = []string{"AWS_REGION", "AZURE_TENANT_ID", "AZURE_AUTHORITY_HOST", "AZURE_ENVIRONMENT_FILEPATH",
-	"GCE_METADATA_HOST"}
-
-// unshaping are the flags that do not change what a credential is. What they say of the source is in its own key.
-var unshaping = []string{"cache-dir", "no-cache", "timeout", "kubeconfig", "context", "in-cluster", "token-file", "token-stdin",
-	"annotation", "service-account", "provider"}
-
-// key is the hash of a JSON document, which keeps its parts apart.
-func (id *identity) key(s *source, r request) (cache.Key, error) {
-	document := struct {
-		Version     int
-		Request     request
-		Source      *sourceKey
-		Flags       map[string]any
-		Environment map[string]string
-	}{1, r, s.key, map[string]any{}, map[string]string{}}
-	for name, value := range id.flagValues() {
-		if !slices.Contains(unshaping, name) {
-			document.Flags[name] = value
-		}
+// directory is where the cache lies. Without a home directory there is none, unless somebody says where.
+func (id *identity) directory() (string, error) {
+	switch {
+	case id.cacheDir != "":
+		return id.cacheDir, nil
+	case !disk.Supported():
+		return "", disk.ErrUnsupported
 	}
-	for _, name := range shaping {
-		document.Environment[name] = os.Getenv(name)
+	base, err := os.UserCacheDir()
+	if err == nil && !filepath.IsAbs(base) {
+		err = fmt.Errorf("the user's cache directory %.300q is not absolute", base)
 	}
-	if file := os.Getenv("AZURE_ENVIRONMENT_FILEPATH"); file != "" {
-		content, _ := readBounded(file) // the caller's own environment; the provider tells if it cannot be read
-		document.Environment["AZURE_ENVIRONMENT"] = hex.EncodeToString(sum(string(content)))
-	}
-	content, err := json.Marshal(document)
-	return sha256.Sum256(content), err
-}
-
-func sum(s string) []byte {
-	h := sha256.Sum256([]byte(s))
-	return h[:]
+	return filepath.Join(base, "workloadid"), err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/plugin"
@@ -24,26 +25,34 @@ func (a *app) newDockerCredential() *cobra.Command {
 		ValidArgs: []string{"get", "store", "erase", "list"},
 	}
 	id := a.newIdentity(cmd)
+	checkArgs := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error { return tellDocker(cmd, checkArgs(cmd, args)) }
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return tellDocker(cmd, usagef("%v; see %s --help", err, cmd.CommandPath()))
+	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return id.run(cmd, func(ctx context.Context) ([]byte, error) {
-			answer, err := id.docker(ctx, cmd, args[0])
-			if err != nil {
-				tellDocker(cmd, err)
-			}
-			return answer, err
-		})
+		return tellDocker(cmd, id.run(cmd, func(ctx context.Context) ([]byte, error) { return id.docker(ctx, cmd, args[0]) }))
 	}
 	return cmd
 }
 
+// dockerError ends the program with the code that docker's own helpers have.
+type dockerError struct{ error }
+
+func (e *dockerError) Unwrap() error { return e.error }
+
 // tellDocker puts the message where docker looks for it: it shows what a helper that fails writes to standard output. No
 // message is JSON. For a registry of somebody else's docker goes on without credentials, if it is told so in these words.
-func tellDocker(cmd *cobra.Command, err error) {
-	if errors.Is(err, errNotOurs) {
-		_, _ = cmd.OutOrStdout().Write([]byte(plugin.DockerNotFound + "\n"))
-		return
+func tellDocker(cmd *cobra.Command, err error) error {
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
+		return err
 	}
-	_, _ = cmd.OutOrStdout().Write([]byte("wid: " + err.Error() + "\n"))
+	message := "wid: " + err.Error()
+	if errors.Is(err, errNotOurs) {
+		message = plugin.DockerNotFound
+	}
+	_, _ = cmd.OutOrStdout().Write([]byte(message + "\n")) // there is nobody else to tell
+	return &dockerError{err}
 }
 
 func (id *identity) docker(ctx context.Context, cmd *cobra.Command, action string) ([]byte, error) {

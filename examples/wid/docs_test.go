@@ -197,3 +197,32 @@ func TestDocumentedExitCodes(t *testing.T) {
 		t.Errorf("documented are %s", got)
 	}
 }
+
+// The table of flags in the documentation is that of the program.
+func TestDocumentedFlags(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(content), "\n## All flags\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var documented, want []string
+	for line := range strings.SplitSeq(section, "\n") {
+		if strings.HasPrefix(line, "| `--") {
+			documented = append(documented, line)
+		}
+	}
+	for _, s := range parsed(t).settings() {
+		provider, options := "all", "`"+strings.Join(strings.Fields(s.option), "`, `")+"`"
+		if s.ofOther("") {
+			provider = s.group
+		}
+		if s.option == "" {
+			options = ""
+		}
+		want = append(want, strings.TrimSpace("| `--"+s.name+"` | "+provider+" | "+s.usage+" | "+options)+" |")
+	}
+	if got, want := strings.Join(documented, "\n"), strings.Join(want, "\n"); got != want {
+		t.Errorf("docs/wid.md has to have these rows:\n%s", want)
+	}
+}

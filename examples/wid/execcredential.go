@@ -126,8 +126,10 @@ func sameCluster(flag, server string) (string, error) {
 }
 
 // access is auth.GetRESTConfig through the cache on disk.
-func (id *identity) access(ctx context.Context, s *source, provider auth.Provider, t target, ca []byte) (*credential, error) {
-	r := request{Kind: "cluster", Provider: provider.GetName(), Target: []string{t.resource, t.address, hex.EncodeToString(ca), t.name}}
+func (id *identity) access(ctx context.Context, s *source, provider auth.Provider, t target, ca []byte,
+) (*credential, error) {
+	r := request{Kind: "cluster", Provider: provider.GetName(),
+		Target: []string{t.resource, t.address, hex.EncodeToString(ca), t.name}}
 	return id.get(ctx, s, r, func(ctx context.Context, opts []auth.Option) (*credential, error) {
 		config, err := auth.GetRESTConfig(ctx, provider, append(opts[:len(opts):len(opts)], t.options(ca)...)...)
 		if err != nil {

@@ -26,14 +26,18 @@ func readBounded(name string) ([]byte, error) {
 	return content, err
 }
 
-// replaceFile writes a file of mode 0600 whole or not at all. A symbolic link of that name is replaced, not followed.
-func replaceFile(name string, content []byte) error {
+// replaceFile writes a file of that mode, whatever the umask is, whole or not at all. A symbolic link of that name is
+// replaced, not followed.
+func replaceFile(name string, content []byte, mode os.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(name), ".wid-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(file.Name()) //nolint:errcheck // it is gone if all went well
 	_, err = file.Write(content)
+	if chmodErr := os.Chmod(file.Name(), mode); err == nil {
+		err = chmodErr
+	}
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
 	}

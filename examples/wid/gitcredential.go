@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/plugin"
 )
 
@@ -73,12 +75,20 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 
 // gitProvider explains the setting that is forgotten most.
 func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
-	p, err := id.atRepository(u)
-	if err != nil && u.Path == "/" {
-		id.warn("git did not say which repository, which CodeCommit needs to know: "+
-			"git config --global credential.https://%s.useHttpPath true", u.Host)
+	if lacksPath(u) {
+		return nil, &auth.Error{Provider: aws.ProviderName, Reason: auth.ErrMisconfigured,
+			Message: "git did not say which repository, which CodeCommit needs to know",
+			Remedy:  fmt.Sprintf("git config --global credential.https://%s.useHttpPath true", u.Host)}
 	}
-	return p, err
+	return id.atRepository(u)
+}
+
+// lacksPath reports whether the host is one of CodeCommit, whose credentials are for one repository each.
+func lacksPath(u *url.URL) bool {
+	somewhere := *u
+	somewhere.Path = "/v1/repos/any"
+	_, err := (&aws.Provider{}).ParseGitRepository(&somewhere, &auth.Options{})
+	return u.Path == "/" && err == nil
 }
 
 func gitRequest(provider auth.Provider, u *url.URL) request {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,17 +29,14 @@ type identity struct {
 	inCluster               bool
 	tokenFile               string
 	tokenStdin              bool
-	annotations             []string
+	annotations             repeated
 	audiences, scopes       []string
 	region, stsEndpoint     string
 	proxyURL                string
-	exchangeEndpoint        string
-	exchangeIssuer          string
-	exchangeAudience        string
-	exchangeResource        string
 	cacheDir                string
 	noCache                 bool
 	timeout                 time.Duration
+	extras
 
 	// clusterAddress is that of --cluster-address, for the commands that have it.
 	clusterAddress string
@@ -49,55 +44,16 @@ type identity struct {
 
 const defaultTimeout = time.Minute
 
-// newIdentity adds the flags to a command. Each can come from the environment too, as WID_<NAME>: some programs call their
-// plugins without arguments.
-func (a *app) newIdentity(cmd *cobra.Command) *identity {
-	id := &identity{app: a, flags: pflag.NewFlagSet("identity", pflag.ContinueOnError)}
-	f := id.flags
-	f.StringVar(&id.provider, "provider", "", "aws, azure, gcp, generic or exchange; found by the host where there is one")
-	f.StringVar(&id.serviceAccount, "service-account", "", "ServiceAccount to act as, namespace/name")
-	f.StringVar(&id.kubeconfig, "kubeconfig", "", "kubeconfig of its cluster; else KUBECONFIG, ~/.kube/config, the pod's own")
-	f.StringVar(&id.kubeContext, "context", "", "context of the kubeconfig")
-	f.BoolVar(&id.inCluster, "in-cluster", false, "reach its cluster as the pod that wid runs in, never by a kubeconfig")
-	f.StringVar(&id.tokenFile, "token-file", "", "file with a token of the ServiceAccount; no cluster is asked then")
-	f.BoolVar(&id.tokenStdin, "token-stdin", false, "read that token from standard input, if nothing else is read there")
-	f.StringArrayVar(&id.annotations, "annotation", nil, "its annotation, key=value, if there is only a token; may be repeated")
-	f.StringSliceVar(&id.audiences, "audience", nil, "audience of the ServiceAccount's token instead of the provider's own")
-	f.StringSliceVar(&id.scopes, "scope", nil, "scope of the access token")
-	f.StringVar(&id.region, "region", "", "region of AWS STS; else AWS_REGION, or that of registry, cluster, repository")
-	f.StringVar(&id.stsEndpoint, "sts-endpoint", "", "address of the provider's token service")
-	f.StringVar(&id.proxyURL, "proxy-url", "", "proxy for the provider's services; else HTTPS_PROXY")
-	f.StringVar(&id.exchangeEndpoint, "exchange-endpoint", "", "token endpoint of the provider exchange (RFC 8693)")
-	f.StringVar(&id.exchangeIssuer, "exchange-issuer", "", "issuer of the provider exchange, instead of its endpoint")
-	f.StringVar(&id.exchangeAudience, "exchange-audience", "", "audience of the token that the provider exchange issues")
-	f.StringVar(&id.exchangeResource, "exchange-resource", "", "resource of the token that the provider exchange issues")
-	f.StringVar(&id.cacheDir, "cache-dir", "", "directory that keeps credentials; else workloadid in the user's cache directory")
-	f.BoolVar(&id.noCache, "no-cache", false, "keep nothing on disk")
-	f.DurationVar(&id.timeout, "timeout", defaultTimeout, "time for everything together")
-	f.VisitAll(func(flag *pflag.Flag) { flag.Usage += " (" + variableOf(flag.Name) + ")" })
-	cmd.Flags().AddFlagSet(f)
-	return id
-}
-
-func variableOf(flag string) string {
-	return "WID_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
 // complete takes from the environment what no flag says, and refuses what contradicts itself.
-func (id *identity) complete() (err error) {
-	id.flags.VisitAll(func(f *pflag.Flag) {
-		value, ok := os.LookupEnv(variableOf(f.Name))
-		if !ok || value == "" || f.Changed || err != nil {
-			return
-		}
-		if setErr := id.flags.Set(f.Name, value); setErr != nil {
-			err = usagef("the environment variable %s cannot be used: %v", variableOf(f.Name), setErr)
-		}
-	})
-	if err != nil {
+func (id *identity) complete(cmd *cobra.Command) error {
+	given := id.given()
+	if err := id.fromEnvironment(); err != nil {
 		return err
 	}
-	if err := id.checkText(); err != nil {
+	if err := id.checkText(cmd); err != nil {
+		return err
+	}
+	if err := id.checkExtras(given); err != nil {
 		return err
 	}
 	token := id.hasToken()
@@ -117,21 +73,6 @@ func (id *identity) complete() (err error) {
 		return usagef("--timeout has to be more than 0, not %s", id.timeout)
 	}
 	return nil
-}
-
-// checkText refuses what is not UTF-8: in the key of the cache, two such texts could look the same.
-func (id *identity) checkText() (err error) {
-	id.flags.VisitAll(func(f *pflag.Flag) {
-		if !utf8.ValidString(f.Value.String()) {
-			err = usagef("--%s is not UTF-8", f.Name)
-		}
-	})
-	for _, name := range shaping {
-		if !utf8.ValidString(os.Getenv(name)) {
-			err = usagef("the environment variable %s is not UTF-8", name)
-		}
-	}
-	return err
 }
 
 func (id *identity) hasToken() bool { return id.tokenFile != "" || id.tokenStdin }
@@ -188,7 +129,7 @@ func (id *identity) resolve(ctx context.Context, in stdin) (*source, error) {
 
 // options are those that do not depend on the identity. Audiences are the caller's own choice here, annotations are not.
 func (id *identity) options() ([]auth.Option, error) {
-	opts := []auth.Option{auth.WithPolicy(auth.Policy{Audiences: id.audiences, AllowClusterAddress: id.allowsAddress})}
+	opts := []auth.Option{auth.WithPolicy(auth.Policy{Audiences: id.policyAudiences(), AllowClusterAddress: id.allowsAddress})}
 	if len(id.audiences) > 0 {
 		opts = append(opts, auth.WithAudiences(id.audiences...))
 	}
@@ -211,7 +152,8 @@ func (id *identity) options() ([]auth.Option, error) {
 	if id.httpClient != nil {
 		opts = append(opts, auth.WithHTTPClient(id.httpClient))
 	}
-	return opts, nil
+	more, err := id.extraOptions()
+	return append(opts, more...), err
 }
 
 // allowsAddress lets wid's own identity go to the address that the caller has named, not to what a kubeconfig may say.

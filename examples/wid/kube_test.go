@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -175,6 +176,30 @@ func TestKubeconfigForEKS(t *testing.T) {
 	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://evil.example"}}}`
 	if r := w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info}, "wid", exec.Args...); r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "is not that of the cluster") {
 		t.Errorf("for another server: %+v", r)
+	}
+}
+
+// A kubeconfig works in a shell that has none of the variables of the one that it was written in.
+func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
+	w := newKubeWorld(t)
+	ca := filepath.Join(w.home, "prod-ca.crt")
+	w.write(t, ca, string(w.cluster.Config().CAData))
+	env := []string{"AWS_REGION=eu-central-1", "WID_KUBECONFIG=" + w.kubeconfig, "WID_SERVICE_ACCOUNT=" + w.namespace + "/app", "WID_SESSION_NAME_PREFIX=hub"}
+	r := w.exec(t, "", env, "wid", "kubeconfig", "--provider=aws", "--cluster-address=https://prod.example", "--cluster-name=prod", "--cluster-ca-file="+ca)
+	config, err := clientcmd.Load([]byte(r.stdout))
+	if err != nil || r.code != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://prod.example","certificate-authority-data":"` +
+		base64.StdEncoding.EncodeToString(config.Clusters["wid"].CertificateAuthorityData) + `"}}}`
+	r = w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info, "KUBECONFIG=/nonexistent"}, "wid", config.AuthInfos["wid"].Exec.Args...)
+	var answer clientauthv1beta1.ExecCredential
+	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	id, err := w.cloud.AWS().VerifyEKSToken(prodARN, answer.Status.Token)
+	if err != nil || id.RoleARN != role("tenant-a") || id.SessionName != "hub="+w.namespace+".app" {
+		t.Errorf("the bearer is of %+v, %v", id, err)
 	}
 }
 

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -60,7 +56,7 @@ func (id *identity) writeKubeconfig(ctx context.Context, t target, name, command
 	if err != nil {
 		return nil, err
 	}
-	args, err := id.execArgs(t)
+	args, env, err := id.execArgs(provider.GetName(), t)
 	if err != nil {
 		return nil, err
 	}
@@ -81,57 +77,24 @@ func (id *identity) writeKubeconfig(ctx context.Context, t target, name, command
 			return nil, err
 		}
 	}
+	cluster := &clientcmdapi.Cluster{Server: access.Host(), CertificateAuthorityData: access.CAData()}
+	return clientcmd.Write(*ownKubeconfig(name, cluster, command, args, env))
+}
+
+// installHint is what kubectl shows where wid is missing. It also marks what wid has written.
+const installHint = "wid is the command line of github.com/workloadid/workloadid"
+
+func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, args []string, env []clientcmdapi.ExecEnvVar,
+) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: access.Host(), CertificateAuthorityData: access.CAData()}
+	config.Clusters[name] = cluster
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
-		APIVersion: "client.authentication.k8s.io/v1", Command: command, Args: args,
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true,
-		InstallHint: "wid is the command line of github.com/workloadid/workloadid",
+		APIVersion: "client.authentication.k8s.io/v1", Command: command, Args: args, Env: env,
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true, InstallHint: installHint,
 	}}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
-	return clientcmd.Write(*config)
-}
-
-// execArgs are the arguments with which kubectl calls wid: what this call was told, wherever that was from.
-func (id *identity) execArgs(t target) ([]string, error) {
-	cluster, err := id.clusterArgs()
-	if err != nil {
-		return nil, err
-	}
-	args := append([]string{"exec-credential"}, cluster...)
-	values := id.flagValues()
-	names := make([]string, 0, len(values))
-	for name := range values {
-		if !slices.Contains([]string{"kubeconfig", "context", "in-cluster"}, name) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		list, ok := values[name].([]string)
-		if !ok {
-			list = []string{fmt.Sprint(values[name])}
-		}
-		for _, value := range list {
-			if slices.Contains([]string{"token-file", "cache-dir"}, name) {
-				if value, err = filepath.Abs(value); err != nil {
-					return nil, err
-				}
-			}
-			args = append(args, "--"+name+"="+value)
-		}
-	}
-	if t.resource != "" {
-		args = append(args, "--cluster="+t.resource)
-	}
-	if t.address != "" {
-		args = append(args, "--cluster-address="+t.address)
-	}
-	if t.name != "" {
-		args = append(args, "--cluster-name="+t.name)
-	}
-	return args, nil
+	return config
 }
 
 // ownCommand is how kubectl finds this program.
@@ -142,19 +105,46 @@ func ownCommand() (string, error) {
 	return os.Executable()
 }
 
-// save never writes over the kubeconfig that the ServiceAccount comes from.
+// save never writes over a file that it has not written itself, such as one that kubeconfigs were merged into.
 func (id *identity) save(file string, content []byte) error {
-	own, err := id.kubeconfigPath()
-	if target, absErr := filepath.Abs(file); err == nil && absErr == nil && target == own && id.serviceAccount != "" {
-		return usagef("--file is the kubeconfig of the ServiceAccount's own cluster; choose another file")
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return unwritable(err)
+	case !info.Mode().IsRegular():
+		return usagef("--file %s is not a file; choose another one, or leave --file out for standard output", file)
+	default:
+		old, err := readBounded(file)
+		if err != nil && !errors.Is(err, errTooLarge) {
+			return unwritable(err)
+		}
+		if !isOwnKubeconfig(old) {
+			return usagef("--file %s exists and was not written by wid kubeconfig; choose another file, or remove it", file)
+		}
 	}
-	if old, err := readBounded(file); err == nil && !bytes.Contains(old, []byte("exec-credential")) || errors.Is(err, errTooLarge) {
-		return usagef("--file %s exists and was not written by wid; choose another file, or remove it", file)
-	}
-	if err := replaceFile(file, content); err != nil {
-		return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another file with --file",
-			Message: "the kubeconfig cannot be written: " + oneLine(err.Error())}
+	if err := replaceFile(file, content, 0o600); err != nil {
+		return unwritable(err)
 	}
 	id.warn("wrote %s; try it with kubectl --kubeconfig %s get namespaces", file, file)
 	return nil
+}
+
+func unwritable(err error) error {
+	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another file with --file",
+		Message: "the kubeconfig cannot be written: " + oneLine(err.Error())}
+}
+
+// isOwnKubeconfig reports whether a file holds what wid kubeconfig writes, and nothing else.
+func isOwnKubeconfig(content []byte) bool {
+	config, err := clientcmd.Load(content)
+	if err != nil || len(config.Clusters) != 1 || len(config.Contexts) != 1 || len(config.AuthInfos) != 1 {
+		return false
+	}
+	for _, user := range config.AuthInfos {
+		if user.Exec == nil || user.Exec.InstallHint != installHint {
+			return false
+		}
+	}
+	return true
 }

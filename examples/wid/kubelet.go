@@ -15,8 +15,8 @@ func (a *app) newKubeletProvider() *cobra.Command {
 		Use:   "kubelet-credential-provider",
 		Short: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount",
 		Long: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount. The\n" +
-			"kubelet sends a token of it and its annotations; the API server is not asked. Needs Kubernetes 1.34, or 1.33 with the feature gate\n" +
-			"KubeletServiceAccountTokenForCredentialProviders.",
+			"kubelet sends a token of it and its annotations; the API server is not asked. Needs Kubernetes 1.34, or 1.33 with\n" +
+			"the feature gate KubeletServiceAccountTokenForCredentialProviders.",
 		Example: "  # --image-credential-provider-config\n" +
 			"  apiVersion: kubelet.config.k8s.io/v1\n" +
 			"  kind: CredentialProviderConfig\n" +
@@ -34,7 +34,8 @@ func (a *app) newKubeletProvider() *cobra.Command {
 		Args: exactly(cobra.NoArgs),
 	}
 	id := a.newIdentity(cmd)
-	cmd.Flags().BoolVar(&node, "node-identity", false, "use the node's own identity if the kubelet sends no token of a ServiceAccount")
+	cmd.Flags().BoolVar(&node, "node-identity", false,
+		"use the node's own identity if the kubelet sends no token of a ServiceAccount")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return id.run(cmd, func(ctx context.Context) ([]byte, error) { return id.kubelet(ctx, cmd, node) })
 	}

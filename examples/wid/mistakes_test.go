@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -149,6 +150,20 @@ func TestSilentStandardInput(t *testing.T) {
 	}
 }
 
+// The advice that CodeCommit needs is for its hosts only.
+func TestAdviceOfGit(t *testing.T) {
+	w := newWorld(t)
+	for host, want := range map[string]bool{gitHost: true, strings.Replace(gitHost, "codecommit", "codecommit-fips", 1): true, strings.ToUpper(gitHost): true,
+		"github.com": false, "dev.azure.com": false, gitHost + ".evil.example": false, "git-codecommit.evil.example": false} {
+		for _, more := range [][]string{nil, {"--provider=aws"}} {
+			r := w.wid(t, "protocol=https\nhost="+host+"\n", append(append([]string{"git-credential", "get"}, w.inHand(t)...), more...)...)
+			if strings.Contains(r.stderr, "useHttpPath true") != want || r.code == 0 || r.stdout != "" {
+				t.Errorf("%s: %+v", host, r)
+			}
+		}
+	}
+}
+
 // docker shows what a helper prints to standard output, so that is where its message is too.
 func TestDockerMistakes(t *testing.T) {
 	w := newWorld(t)
@@ -156,26 +171,36 @@ func TestDockerMistakes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args  []string
 		stdin string
-		code  int
+		env   []string
 		want  string
 	}{
-		"nothing":     {args: []string{"get"}, code: exitMisconfigured, want: "no registry"},
-		"no host":     {args: []string{"get"}, stdin: "oci://x y", code: exitMisconfigured, want: "artifact repository"},
-		"not ours":    {args: []string{"get"}, stdin: "ghcr.io", code: exitMisconfigured, want: "ghcr.io"},
-		"other cloud": {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", code: exitMisconfigured, want: "azurecr.cn"},
-		"user info":   {args: []string{"get"}, stdin: registryHost + "@evil.example", code: exitMisconfigured, want: "artifact repository"},
-		"action":      {args: []string{"login"}, code: exitUsage, want: "get, store, erase and list"},
-		"token-stdin": {args: []string{"get", "--token-stdin"}, stdin: registryHost, code: exitUsage, want: "--token-file"},
-		"no provider": {args: append([]string{"get", "--provider=gcp"}, inHand...), stdin: registryHost, code: exitMisconfigured, want: "registry"},
+		"nothing":     {args: []string{"get"}, want: "no registry"},
+		"no host":     {args: []string{"get"}, stdin: "oci://x y", want: "artifact repository"},
+		"not ours":    {args: []string{"get"}, stdin: "ghcr.io", want: "ghcr.io"},
+		"other cloud": {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", want: "azurecr.cn"},
+		"user info":   {args: []string{"get"}, stdin: registryHost + "@evil.example", want: "artifact repository"},
+		"action":      {args: []string{"login"}, want: "get, store, erase and list"},
+		"token-stdin": {args: []string{"get", "--token-stdin"}, stdin: registryHost, want: "--token-file"},
+		"no action":   {args: nil, want: "--help"},
+		"environment": {args: append([]string{"get"}, inHand...), stdin: registryHost, env: []string{"WID_TIMEOUT=soon"}, want: "WID_TIMEOUT"},
+		"contradicts": {args: append([]string{"get", "--in-cluster"}, inHand...), stdin: registryHost, want: "no cluster is asked"},
+		"flag":        {args: []string{"get", "--nonsense"}, stdin: registryHost, want: "--nonsense"},
+		"flag value":  {args: []string{"get", "--timeout=soon"}, stdin: registryHost, want: "--timeout"},
+		"cache":       {args: append([]string{"get", "--cache-dir=/dev/null"}, inHand...), stdin: registryHost, want: "--no-cache"},
+		"nobody":      {args: append([]string{"get", "--proxy-url=http://127.0.0.1:1"}, inHand...), stdin: registryHost, want: "refused"},
+		"no provider": {args: append([]string{"get", "--provider=gcp"}, inHand...), stdin: registryHost, want: "registry"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := w.wid(t, tc.stdin, append([]string{"docker-credential"}, tc.args...)...)
+			r := w.exec(t, tc.stdin, tc.env, "wid", append([]string{"docker-credential"}, tc.args...)...)
 			message := strings.TrimPrefix(r.stderr, "wid: ")
-			if r.code != tc.code || !strings.Contains(message, tc.want) {
+			if r.code != 1 || !strings.Contains(message, tc.want) {
 				t.Errorf("got %+v", r)
 			}
 			if name == "not ours" && r.stdout != plugin.DockerNotFound+"\n" || name != "not ours" && r.stdout != "wid: "+message {
 				t.Errorf("standard output is %q", r.stdout)
+			}
+			if strings.Contains(r.stdout, "eyJ") || json.Valid([]byte(r.stdout)) {
+				t.Errorf("standard output looks like a credential: %q", r.stdout)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func (id *identity) process(ctx context.Context, cmd *cobra.Command) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	c, err := id.accessToken(ctx, s, &aws.Provider{})
+	c, err := id.accessToken(ctx, s, id.awsProvider())
 	if err != nil {
 		return nil, err
 	}

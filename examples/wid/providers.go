@@ -7,31 +7,21 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
-	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/token"
 )
 
 // providers are all that the library has; exchange only if the flags say where.
 func (id *identity) providers() (*auth.ProviderSet, error) {
-	list := []auth.Provider{&aws.Provider{}, &azure.Provider{}, &gcp.Provider{}, &token.Provider{}}
-	if id.exchangeEndpoint != "" || id.exchangeIssuer != "" {
+	list := []auth.Provider{id.awsProvider(), &azure.Provider{AuthorityHost: id.authorityHost}, id.gcpProvider(),
+		&token.Provider{}}
+	if id.exchange.Endpoint != "" || id.exchange.IssuerURL != "" {
 		list = append(list, id.exchangeProvider())
 	} else if id.provider == exchange.ProviderName {
 		return nil, usagef("--provider exchange needs --exchange-endpoint or --exchange-issuer")
 	}
 	return auth.NewProviderSet(list...)
-}
-
-func (id *identity) exchangeProvider() auth.Provider {
-	p := &exchange.Provider{Endpoint: id.exchangeEndpoint, IssuerURL: id.exchangeIssuer,
-		Audience: id.exchangeAudience, Resource: id.exchangeResource}
-	if len(id.audiences) == 1 {
-		p.KubernetesAudience = id.audiences[0]
-	}
-	return p
 }
 
 // named returns the provider of --provider.
@@ -48,7 +38,8 @@ func (id *identity) named() (auth.Provider, error) {
 
 // at returns the provider of --provider, or the one whose host it is. knows returns an error for a host that is a provider's
 // but cannot be used.
-func (id *identity) at(what string, host string, knows func(p auth.Provider, o *auth.Options) (bool, error)) (auth.Provider, error) {
+func (id *identity) at(what string, host string, knows func(p auth.Provider, o *auth.Options) (bool, error),
+) (auth.Provider, error) {
 	if id.provider != "" {
 		return id.named()
 	}

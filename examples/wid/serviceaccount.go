@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,25 +24,31 @@ import (
 // clusterKey says which cluster a ServiceAccount was read from and as whom: another user's rights may be fewer.
 type clusterKey struct {
 	Host, Path, ServerName string
-	CAFile, CAData         string
+	Insecure               bool
 	User                   string
-	TokenFile, CertFile    string
+	TokenFile              string
 	Impersonate            rest.ImpersonationConfig
-	// Secret is the hash of what the kubeconfig itself holds as credentials.
-	Secret []byte
-	Exec   *clientcmdapi.ExecConfig
-	Plugin *clientcmdapi.AuthProviderConfig
+	// Secrets are hashes of what the kubeconfig holds as credentials and as certificates, or of the files that it names.
+	Secrets map[string]string
+	Exec    *clientcmdapi.ExecConfig
+	Plugin  *clientcmdapi.AuthProviderConfig
 }
 
 func newClusterKey(c *rest.Config) *clusterKey {
-	k := &clusterKey{Host: c.Host, Path: c.APIPath, ServerName: c.ServerName, CAFile: c.CAFile, CAData: string(c.CAData),
-		User: c.Username, Impersonate: c.Impersonate, TokenFile: c.BearerTokenFile, CertFile: c.CertFile,
-		Exec: c.ExecProvider, Plugin: c.AuthProvider}
-	secret := c.Password + "\n" + string(c.CertData) + "\n"
+	k := &clusterKey{Host: c.Host, Path: c.APIPath, ServerName: c.ServerName, Insecure: c.Insecure,
+		User: c.Username, Impersonate: c.Impersonate, TokenFile: c.BearerTokenFile,
+		Exec: c.ExecProvider, Plugin: c.AuthProvider, Secrets: map[string]string{}}
+	secrets := map[string]string{"password": c.Password, "ca": string(c.CAData), "cert": string(c.CertData),
+		"key": string(c.KeyData)}
 	if c.BearerTokenFile == "" {
-		secret += c.BearerToken // that of a file changes every hour and stays the same user's
+		secrets["token"] = c.BearerToken // that of a file changes every hour and stays the same user's
 	}
-	k.Secret = sum(secret)
+	for name, secret := range secrets {
+		k.Secrets[name] = hex.EncodeToString(sum(secret))
+	}
+	for name, file := range map[string]string{"ca-file": c.CAFile, "cert-file": c.CertFile, "key-file": c.KeyFile} {
+		k.Secrets[name] = fileSum(file)
+	}
 	return k
 }
 
@@ -58,7 +66,7 @@ func (id *identity) fromCluster(ctx context.Context) (*source, error) {
 	if err != nil {
 		return nil, noCluster(err)
 	}
-	read := &pinned{Client: kube}
+	read := &pinned{Client: kube, key: key}
 	read.err = kube.Get(ctx, key, &read.sa)
 	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, serviceAccount: &read.sa}
 	if read.err == nil {
@@ -71,16 +79,19 @@ func (id *identity) fromCluster(ctx context.Context) (*source, error) {
 // pinned is a client that has read one ServiceAccount: what is minted is for what the key of the cache says.
 type pinned struct {
 	client.Client
+	key client.ObjectKey
 	sa  corev1.ServiceAccount
 	err error
 }
 
 func (p *pinned) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	sa, ok := obj.(*corev1.ServiceAccount)
-	if !ok {
+	switch {
+	case !ok:
 		return p.Client.Get(ctx, key, obj, opts...)
-	}
-	if p.err == nil {
+	case key != p.key:
+		return fmt.Errorf("the ServiceAccount %.300q was not read, but %q", key.String(), p.key.String())
+	case p.err == nil:
 		p.sa.DeepCopyInto(sa)
 	}
 	return p.err
@@ -97,7 +108,8 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.kubeconfig == "" {
 		// The kubeconfig of the environment may be the very one that has called this program.
-		return nil, usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: --kubeconfig or --in-cluster")
+		return nil, usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: " +
+			"--kubeconfig or --in-cluster")
 	}
 	if err := countDepth(); err != nil {
 		return nil, err
@@ -118,7 +130,8 @@ const (
 func countDepth() error {
 	depth, _ := strconv.Atoi(os.Getenv(depthVariable))
 	if depth >= maxDepth {
-		return usagef("the kubeconfig of the ServiceAccount's cluster has wid run, which needs that kubeconfig: name another one with --kubeconfig")
+		return usagef("the kubeconfig of the ServiceAccount's cluster has wid run, which needs that kubeconfig: " +
+			"name another one with --kubeconfig")
 	}
 	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }

@@ -115,6 +115,8 @@ func fromAccessToken(provider auth.Provider, s *source, t auth.Token) (*credenti
 		c.Token, c.Expires = t.AccessToken().Token, t.ExpiresAt()
 	case *gcp.Token:
 		c.Token, c.Expires = t.AccessToken(), t.ExpiresAt()
+	case *gcp.IDToken:
+		c.IDToken, c.Expires = t.Value(), t.ExpiresAt()
 	case *token.Token:
 		c.Token, c.Expires = t.Reveal(), t.ExpiresAt()
 	case *exchange.Token:
@@ -149,6 +151,7 @@ func (c *credential) values() []value {
 		name = "WID_TOKEN"
 	}
 	add(name, c.Token, true)
+	add("WID_ID_TOKEN", c.IDToken, true)
 	return all
 }
 
@@ -167,7 +170,8 @@ type shown struct {
 }
 
 func newShown(c *credential, s *source) *shown {
-	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, all: c.values(), Values: map[string]string{}}
+	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, all: c.values(),
+		Values: map[string]string{}}
 	if sa := s.serviceAccount; sa != nil {
 		out.ServiceAccount = sa.Namespace + "/" + sa.Name
 	}

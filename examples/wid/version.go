@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/workloadid/workloadid/auth"
 )
 
 // version is what the build has recorded.
@@ -85,11 +90,38 @@ func newMan(root *cobra.Command) *cobra.Command {
 		Args:    exactly(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manuals
-				return err
+				return badDirectory(err)
 			}
 			root.DisableAutoGenTag = true // the pages do not change from day to day
-			header := &doc.GenManHeader{Title: "WID", Section: "1", Source: buildVersion().Version, Manual: "workloadid"}
-			return doc.GenManTree(root, header, args[0])
+			return writePages(root, args[0])
 		},
 	}
+}
+
+// writePages writes one page for the command and for each below it.
+func writePages(cmd *cobra.Command, dir string) error {
+	for _, child := range cmd.Commands() {
+		if !child.IsAvailableCommand() || child.IsAdditionalHelpTopicCommand() {
+			continue
+		}
+		if err := writePages(child, dir); err != nil {
+			return err
+		}
+	}
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+	header := &doc.GenManHeader{Title: strings.ToUpper(name), Section: "1", Source: buildVersion().Version,
+		Manual: "workloadid"}
+	var page bytes.Buffer
+	if err := doc.GenMan(cmd, header, &page); err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644); err != nil {
+		return badDirectory(err)
+	}
+	return nil
+}
+
+func badDirectory(err error) error {
+	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another directory",
+		Message: "the manuals cannot be written: " + oneLine(err.Error())}
 }

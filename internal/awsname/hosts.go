@@ -18,19 +18,24 @@ func PartitionOf(region string) (Partition, bool) {
 	if !ValidRegion(region) {
 		return Partition{}, false
 	}
+	n := words(region)
 	switch first, rest := cut(region, '-'); {
 	case first == "cn":
-		return Partition{"aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "on.amazonwebservices.com.cn"},
-			words(region) == 3
+		return Partition{"aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "on.amazonwebservices.com.cn"}, n == 3
 	case first == "eusc":
-		return Partition{"aws-eusc", "amazonaws.eu", "api.amazonwebservices.eu", ""}, words(region) == 4
-	case words(region) == 3:
+		return Partition{"aws-eusc", "amazonaws.eu", "api.amazonwebservices.eu", ""}, n == 4
+	case n == 3:
 		return Partition{"aws", "amazonaws.com", "api.aws", "on.aws"}, true
-	case words(region) == 4:
+	case n == 4:
 		second, _ := cut(rest, '-')
 		return restricted(first, second)
 	}
 	return Partition{}, false
+}
+
+// IsCommercialRegion reports whether PartitionOf finds the partition aws, quicker.
+func IsCommercialRegion(region string) bool {
+	return ValidRegion(region) && words(region) == 3 && !strings.HasPrefix(region, "cn-") && !strings.HasPrefix(region, "eusc-")
 }
 
 func restricted(first, second string) (Partition, bool) {
@@ -120,6 +125,18 @@ func ParseRegistry(host string) (Registry, bool) {
 	r, ok := parseRegional(host[accountLength+1:])
 	r.Account = host[:accountLength]
 	return r, ok
+}
+
+// RegionOfPlainRegistry knows the usual form of a repository, <account>.dkr.ecr.<region>.amazonaws.com[/<repository>] in the
+// commercial partition, without taking it apart: this runs on every hit of the cache. ParseRegistry knows the others.
+func RegionOfPlainRegistry(repository string) (region string, ok bool) {
+	const infix, suffix = ".dkr.ecr.", ".amazonaws.com"
+	host, _ := cut(repository, '/')
+	start, end := accountLength+len(infix), len(host)-len(suffix)
+	if start > end || host[accountLength:start] != infix || host[end:] != suffix || !ValidAccount(host[:accountLength]) {
+		return "", false
+	}
+	return host[start:end], IsCommercialRegion(host[start:end])
 }
 
 func parseRegional(s string) (Registry, bool) {

@@ -154,3 +154,34 @@ func FuzzGitHost(f *testing.F) {
 		}
 	})
 }
+
+// The short cut knows the repositories that ParseRegistry would find in the commercial partition, and no others.
+func FuzzRegionOfPlainRegistry(f *testing.F) {
+	for _, repository := range []string{"123456789012.dkr.ecr.eu-central-1.amazonaws.com/a/b", "123456789012.dkr.ecr.eu-central-1.amazonaws.com",
+		"123456789012.dkr.ecr.us-gov-west-1.amazonaws.com/a", "123456789012.dkr.ecr.cn-north-1.amazonaws.com/a", "123456789012.dkr.ecr.amazonaws.com",
+		"123456789012.dkr.ecr.eu-central-1.amazonaws.com:443/a", "12345678901x.dkr.ecr.eu-central-1.amazonaws.com", "public.ecr.aws/a", "", "/"} {
+		f.Add(repository)
+	}
+	f.Fuzz(func(t *testing.T, repository string) {
+		host, _, _ := strings.Cut(repository, "/")
+		r, ok := awsname.ParseRegistry(host)
+		p, _ := awsname.PartitionOf(r.Region)
+		want := ok && p.Name == "aws" && !r.Public && !r.FIPS && !r.DualStack
+		region, got := awsname.RegionOfPlainRegistry(repository)
+		if got != want || got && region != r.Region {
+			t.Errorf("%q: %q, %t; ParseRegistry finds %+v, %t", repository, region, got, r, ok)
+		}
+	})
+}
+
+func FuzzCommercialRegion(f *testing.F) {
+	for _, region := range []string{"eu-central-1", "us-gov-west-1", "cn-north-1", "eusc-de-east-1", "eusc-de-1", "us-iso-1", "us-isof-south-1", "cn-north-a-1", ""} {
+		f.Add(region)
+	}
+	f.Fuzz(func(t *testing.T, region string) {
+		p, ok := awsname.PartitionOf(region)
+		if got := awsname.IsCommercialRegion(region); got != (ok && p.Name == "aws") {
+			t.Errorf("%q: %t, but it lies in %q", region, got, p.Name)
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Where nothing can be kept, people are told why every call makes an exchange: once, and not where programs read.
+func TestCachingThatIsOff(t *testing.T) {
+	w := newWorld(t)
+	args := append([]string{"credential-process"}, w.inHand(t)...)
+	for name, tc := range map[string]struct {
+		env  []string
+		more []string
+		want string
+	}{
+		"relative XDG_CACHE_HOME": {env: []string{"XDG_CACHE_HOME=cache"}, want: "relative"},
+		"no home":                 {env: []string{"HOME=", "XDG_CACHE_HOME="}, want: "HOME"},
+		"relative home":           {env: []string{"HOME=home", "XDG_CACHE_HOME="}, want: `"home/.cache" is not absolute`},
+		"said so":                 {env: []string{"HOME="}, more: []string{"--no-cache"}},
+		"told where":              {env: []string{"HOME="}, more: []string{"--cache-dir=" + filepath.Join(w.home, "kept")}},
+	} {
+		before := w.mints()
+		r := w.exec(t, "", tc.env, "wid", append(args, tc.more...)...)
+		if r.code != 0 || !strings.HasPrefix(r.stdout, `{"Version":1`) || w.mints() != before+1 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		warned := strings.Count(r.stderr, "\n") == 1 && strings.Contains(r.stderr, tc.want) && strings.Contains(r.stderr, "--cache-dir") && strings.Contains(r.stderr, "--no-cache")
+		if tc.want == "" && r.stderr != "" || tc.want != "" && !warned {
+			t.Errorf("%s: standard error is %q", name, r.stderr)
+		}
+	}
+	for _, dir := range []string{"cache/workloadid", "home/.cache/workloadid"} {
+		if _, err := os.Stat(filepath.Join(w.home, dir)); err == nil {
+			t.Errorf("%s was created in the working directory", dir)
+		}
+	}
+}
+
+// Flags of single commands are looked at as well: in the key, two texts that are not UTF-8 could be the same.
+func TestTextOfAllFlags(t *testing.T) {
+	w := newWorld(t)
+	for _, flag := range []string{"cluster", "cluster-name", "cluster-address", "audience", "external-id"} {
+		r := w.wid(t, "", append([]string{"exec-credential", "--provider=aws", "--assume-role=" + role("x"), "--" + flag + "=\xff"}, w.inHand(t)...)...)
+		if r.code != exitUsage || !strings.Contains(r.stderr, "--"+flag+" is not UTF-8") {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
+	r := w.exec(t, "", []string{"AZURE_TENANT_ID=\xff"}, "wid", append([]string{"token", "--provider=aws"}, w.inHand(t)...)...)
+	if r.code != exitUsage || !strings.Contains(r.stderr, "AZURE_TENANT_ID is not UTF-8") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Whoever reads a ServiceAccount with other certificates, or other rights, does not share what was made for somebody else.
+func TestClusterKey(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	key := func(c rest.Config) string {
+		k, err := parsed(t).key(&source{key: &sourceKey{Cluster: newClusterKey(&c)}}, request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.String()
+	}
+	seen := map[string]string{}
+	for name, c := range map[string]rest.Config{
+		"host":              {Host: "https://one"},
+		"another host":      {Host: "https://two"},
+		"path":              {Host: "https://one", APIPath: "/x"},
+		"user":              {Host: "https://one", Username: "u"},
+		"password":          {Host: "https://one", Password: "x"},
+		"token":             {Host: "https://one", BearerToken: "x"},
+		"password, line":    {Host: "https://one", Password: "x\n"},
+		"certificate":       {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x")}},
+		"key":               {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{KeyData: []byte("x")}},
+		"authority":         {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}},
+		"not verified":      {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+		"name":              {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{ServerName: "x"}},
+		"authority in file": {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CAFile: file("ca", "x")}},
+		"cert in file":      {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CertFile: file("cert", "x")}},
+		"key in file":       {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{KeyFile: file("key", "x")}},
+		"token in file":     {Host: "https://one", BearerTokenFile: "x"},
+		"impersonation":     {Host: "https://one", Impersonate: rest.ImpersonationConfig{UserName: "x"}},
+	} {
+		k := key(c)
+		if seen[k] != "" {
+			t.Errorf("%s has the key of %s", name, seen[k])
+		}
+		seen[k] = name
+	}
+	for _, tls := range []rest.TLSClientConfig{{CAFile: filepath.Join(dir, "ca")}, {CertFile: filepath.Join(dir, "cert")}, {KeyFile: filepath.Join(dir, "key")}} {
+		before := key(rest.Config{TLSClientConfig: tls})
+		for _, name := range []string{"ca", "cert", "key"} {
+			file(name, "y")
+		}
+		if key(rest.Config{TLSClientConfig: tls}) == before {
+			t.Errorf("the content of %+v does not count", tls)
+		}
+		for _, name := range []string{"ca", "cert", "key"} {
+			file(name, "x")
+		}
+	}
+	if key(rest.Config{BearerTokenFile: "x", BearerToken: "one"}) != key(rest.Config{BearerTokenFile: "x", BearerToken: "two"}) {
+		t.Error("a token that is replaced every hour counts")
+	}
+}
+
+// The client that has read one ServiceAccount does not pass it off as another.
+func TestPinnedReadsOneServiceAccount(t *testing.T) {
+	own := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
+	p := &pinned{key: own, sa: corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
+	var sa corev1.ServiceAccount
+	if err := p.Get(context.Background(), own, &sa); err != nil || sa.Name != "app" {
+		t.Errorf("%+v, %v", sa, err)
+	}
+	for _, key := range []client.ObjectKey{{Namespace: "tenant-b", Name: "app"}, {Namespace: "tenant-a", Name: "other"}, {}} {
+		var sa corev1.ServiceAccount
+		if err := p.Get(context.Background(), key, &sa); err == nil || sa.Name != "" {
+			t.Errorf("%s: %+v, %v", key, sa, err)
+		}
+	}
+	p.err = errors.New("away")
+	if err := p.Get(context.Background(), own, &sa); err == nil {
+		t.Error("the error is gone")
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What kubectl is told to pass on means the same, flag by flag.
+func TestKubeconfigCarriesEveryFlag(t *testing.T) {
+	for _, v := range shaping {
+		t.Setenv(v.name, "")
+	}
+	for _, s := range parsed(t).settings() {
+		if slices.Contains([]string{"kubeconfig", "context", "in-cluster", "service-account"}, s.name) {
+			continue // clusterArgs
+		}
+		provider := s.group
+		if !s.ofOther("") {
+			provider = "aws"
+		}
+		id := parsed(t, flagsFor(s)...)
+		args, env, err := id.execArgs(provider, target{})
+		if err != nil || args[0] != "exec-credential" || len(env) != 0 {
+			t.Errorf("--%s: %q, %v, %v", s.name, args, env, err)
+			continue
+		}
+		want, got := id.flagValues(), parsed(t, args[1:]...).flagValues()
+		if s.marks&isPath != 0 {
+			absolute, err := filepath.Abs(sample(s)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[s.name] = absolute
+		}
+		if !reflect.DeepEqual(got, want) || len(got) != 1 {
+			t.Errorf("--%s: %v becomes %v", s.name, want, got)
+		}
+		// Another provider has no use for it, and would refuse it.
+		if args, _, err := id.execArgs("generic", target{}); s.ofOther("") && (err != nil || len(args) != 1) {
+			t.Errorf("--%s is passed on for the provider generic: %q, %v", s.name, args, err)
+		}
+	}
+}
+
+// A name that is empty is not that of the working directory.
+func TestKubeconfigWithAnEmptyPath(t *testing.T) {
+	args, _, err := parsed(t, "--cache-dir=").execArgs("aws", target{})
+	if err != nil || !slices.Equal(args, []string{"exec-credential", "--cache-dir="}) {
+		t.Errorf("%q, %v", args, err)
+	}
+}
+
+// Whatever a value is, it is one value again in kubectl's call.
+func FuzzListsInKubeconfigs(f *testing.F) {
+	for _, s := range []string{"", "a", "a,b", `"`, `""`, " a", "a\nb", "\\.", "#", "'", "=", "\r"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		args, err := quoted([]string{value, "next"})
+		if err != nil {
+			if !strings.Contains(value, "\r") {
+				t.Errorf("%q: %v", value, err)
+			}
+			return
+		}
+		if got := parsed(t, "--audience="+args[0], "--audience="+args[1]).audiences; !slices.Equal(got, []string{value, "next"}) {
+			t.Errorf("%q becomes %q", value, got)
+		}
+	})
+}
+
+// What the environment says here goes along: as a flag if there is one, as a variable otherwise.
+func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
+	here, err := filepath.Abs("cloud.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range shaping {
+		t.Setenv(v.name, "")
+	}
+	for name, tc := range map[string]struct {
+		provider, variable, value string
+		given                     []string
+		cluster                   string
+		want                      string
+	}{
+		"region":            {"aws", "AWS_REGION", "eu-west-1", nil, "", "--region=eu-west-1"},
+		"region, flag":      {"aws", "AWS_REGION", "eu-west-1", []string{"--region=us-east-1"}, "", "--region=us-east-1"},
+		"region, ARN":       {"aws", "AWS_REGION", "eu-west-1", nil, prodARN, "--cluster=" + prodARN},
+		"region, elsewhere": {"gcp", "AWS_REGION", "eu-west-1", nil, "", ""},
+		"authority":         {"azure", "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.us", nil, "", "--authority-host=https://login.microsoftonline.us"},
+		"tenant":            {"azure", "AZURE_TENANT_ID", azureTenant, nil, "", "AZURE_TENANT_ID=" + azureTenant},
+		"cloud":             {"azure", "AZURE_ENVIRONMENT_FILEPATH", "cloud.json", nil, "", "AZURE_ENVIRONMENT_FILEPATH=" + here},
+		"metadata":          {"gcp", "GCE_METADATA_HOST", "127.0.0.1:1", nil, "", "GCE_METADATA_HOST=127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(tc.variable, tc.value)
+			args, env, err := parsed(t, tc.given...).execArgs(tc.provider, target{resource: tc.cluster})
+			got := args[1:]
+			for _, v := range env {
+				got = append(got, v.Name+"="+v.Value)
+			}
+			if err != nil || strings.Join(got, " ") != tc.want {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/token"
+)
+
+// extras are the flags that few people need.
+type extras struct {
+	allowShellOut bool
+	tokenLifetime time.Duration
+	boundObject   string
+
+	role              aws.AssumeRole
+	sessionTags       []string
+	sessionDuration   time.Duration
+	sessionNamePrefix string
+	fips, dualStack   bool
+
+	authorityHost string
+
+	delegates           []string
+	accessTokenLifetime time.Duration
+	idTokenAudience     string
+	universe            string
+
+	exchange                   exchangeFlags
+	clientID, clientSecretFile string
+}
+
+// exchangeFlags are fields of exchange.Provider, which learns from its own once.
+type exchangeFlags struct {
+	Endpoint, IssuerURL                  string
+	AllowedEndpointHosts                 []string
+	Audience, Resource                   string
+	RequestedTokenType, SubjectTokenType string
+	AssumedLifetime                      time.Duration
+}
+
+// checkExtras refuses what would have no effect. given are the flags of the command line.
+func (id *identity) checkExtras(given []string) error {
+	known := []string{aws.ProviderName, azure.ProviderName, gcp.ProviderName, token.ProviderName, exchange.ProviderName}
+	if slices.Contains(known, id.provider) {
+		if err := id.checkGiven(given, id.provider); err != nil {
+			return err
+		}
+	}
+	if id.role.RoleARN == "" {
+		for _, s := range id.settings() {
+			if s.option == "aws.WithAssumeRole" && id.changed(s.name) {
+				return usagef("--%s goes with --assume-role", s.name)
+			}
+		}
+	}
+	switch {
+	case id.clientSecretFile != "" && id.clientID == "":
+		return usagef("--exchange-client-secret-file goes with --exchange-client-id")
+	case id.allowShellOut && (id.serviceAccount != "" || id.hasToken()):
+		return usagef("--allow-shell-out is for wid's own identity; leave it out, or --service-account and the token")
+	}
+	return nil
+}
+
+func (id *identity) changed(flag string) bool { return id.flags.Lookup(flag).Changed }
+
+// extraOptions are those that a provider ignores if they are another one's.
+func (id *identity) extraOptions() ([]auth.Option, error) {
+	var opts []auth.Option
+	add := func(set bool, option func() auth.Option) {
+		if set {
+			opts = append(opts, option())
+		}
+	}
+	role, err := id.assumedRole()
+	if err != nil {
+		return nil, err
+	}
+	bound, err := parseBoundObject(id.boundObject)
+	if err != nil {
+		return nil, err
+	}
+	add(id.allowShellOut, auth.WithAllowShellOut)
+	add(id.changed("token-lifetime"), func() auth.Option { return auth.WithTokenLifetime(id.tokenLifetime) })
+	add(id.boundObject != "", func() auth.Option { return auth.WithBoundObject(bound) })
+	add(id.role.RoleARN != "", func() auth.Option { return aws.WithAssumeRole(role) })
+	add(id.changed("session-duration"), func() auth.Option { return aws.WithSessionDuration(id.sessionDuration) })
+	add(id.changed("session-name-prefix"), func() auth.Option { return aws.WithSessionNamePrefix(id.sessionNamePrefix) })
+	add(len(id.delegates) > 0, func() auth.Option { return gcp.WithDelegates(id.delegates...) })
+	add(id.changed("access-token-lifetime"), func() auth.Option { return gcp.WithLifetime(id.accessTokenLifetime) })
+	add(id.idTokenAudience != "", func() auth.Option { return gcp.WithIDTokenAudience(id.idTokenAudience) })
+	return opts, nil
+}
+
+func (id *identity) assumedRole() (aws.AssumeRole, error) {
+	role := id.role
+	role.Tags = map[string]string{}
+	for _, tag := range id.sessionTags {
+		key, value, ok := strings.Cut(tag, "=")
+		if _, twice := role.Tags[key]; !ok || twice {
+			return role, usagef("--session-tag is key=value, each key once, not %.300q", tag)
+		}
+		role.Tags[key] = value
+	}
+	return role, nil
+}
+
+// parseBoundObject wants the UID: a token that is kept must not outlive the object for another one of that name.
+func parseBoundObject(s string) (authenticationv1.BoundObjectReference, error) {
+	parts := strings.Split(s, "/")
+	switch {
+	case s == "":
+		return authenticationv1.BoundObjectReference{}, nil
+	case len(parts) != 3 || !slices.Contains([]string{"Pod", "Secret", "Node"}, parts[0]), slices.Contains(parts, ""):
+		return authenticationv1.BoundObjectReference{},
+			usagef("--bound-object is Pod/<name>/<UID>, or the same of a Secret or a Node, not %.300q", s)
+	}
+	uid := types.UID(parts[2])
+	return authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: parts[0], Name: parts[1], UID: uid}, nil
+}
+
+// policyAudiences are those that the caller has chosen.
+func (id *identity) policyAudiences() []string {
+	if id.idTokenAudience == "" {
+		return id.audiences
+	}
+	return append(slices.Clone(id.audiences), id.idTokenAudience)
+}
+
+func (id *identity) awsProvider() *aws.Provider {
+	return &aws.Provider{UseFIPSEndpoint: id.fips, UseDualStackEndpoint: id.dualStack}
+}
+
+func (id *identity) gcpProvider() *gcp.Provider {
+	// Whoever asks for a longer life at the command line means it; the organization has the last word.
+	return &gcp.Provider{UniverseDomain: id.universe, AllowExtendedLifetime: true}
+}
+
+func (id *identity) exchangeProvider() auth.Provider {
+	x := &id.exchange
+	p := &exchange.Provider{Endpoint: x.Endpoint, IssuerURL: x.IssuerURL, AllowedEndpointHosts: x.AllowedEndpointHosts,
+		Audience: x.Audience, Resource: x.Resource, RequestedTokenType: x.RequestedTokenType, SubjectTokenType: x.SubjectTokenType,
+		AssumedLifetime: x.AssumedLifetime, Client: id.exchangeClient()}
+	if len(id.audiences) == 1 {
+		p.KubernetesAudience = id.audiences[0]
+	}
+	return p
+}
+
+func (id *identity) exchangeClient() exchange.ClientAuthentication {
+	switch {
+	case id.clientID == "":
+		return nil
+	case id.clientSecretFile == "":
+		return exchange.PublicClient(id.clientID)
+	}
+	return exchange.ClientSecretBasic(id.clientID, func(context.Context) (string, error) {
+		content, err := readBounded(id.clientSecretFile)
+		if err != nil {
+			return "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "name a file with nothing but the secret",
+				Message: "--exchange-client-secret-file cannot be read: " + oneLine(err.Error())}
+		}
+		return strings.TrimSpace(string(content)), nil
+	})
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/gcp"
+)
+
+// revealed are the values of wid token.
+func (w *world) revealed(t *testing.T, args ...string) (values map[string]string, life time.Duration) {
+	t.Helper()
+	var got struct {
+		Expires time.Time
+		Values  map[string]string
+	}
+	out := w.mustWid(t, "", append([]string{"token", "-o=json", "--reveal"}, args...)...)
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got.Values, time.Until(got.Expires)
+}
+
+// All that shapes a role that is assumed with another one arrives at AWS.
+func TestRoleChaining(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AWS().SetRole(role("shared"), authtest.Trust{Principals: []string{role("tenant-a")}, ExternalID: "ext-1", TagSession: true, SetSourceIdentity: true})
+	chain := []string{"--assume-role=" + role("shared"), "--external-id=ext-1", "--session-tag=team=a,env=prod", "--transitive-tag-key=team",
+		"--source-identity=tenant-a", "--session-duration=20m", "--session-name-prefix=hub", `--session-policy={"Version":"2012-10-17","Statement":[]}`}
+	values, life := w.revealed(t, slices.Concat([]string{"--provider=aws"}, w.inHand(t), chain)...)
+	id, ok := w.cloud.AWS().Identity(values["AWS_ACCESS_KEY_ID"])
+	if !ok || id.RoleARN != role("shared") || id.SessionName != "hub=tenant-a.app" || id.SourceIdentity != "tenant-a" || life > 20*time.Minute ||
+		!maps.Equal(id.Tags, map[string]string{"team": "a", "env": "prod"}) || !slices.Equal(id.TransitiveTagKeys, []string{"team"}) {
+		t.Errorf("got %+v for %s", id, life)
+	}
+	// Plugins do it too, and by the environment.
+	env := []string{"WID_ASSUME_ROLE=" + role("shared"), "WID_EXTERNAL_ID=ext-1"}
+	r := w.exec(t, "", env, "wid", append([]string{"credential-process"}, w.inHand(t)...)...)
+	if r.code != 0 || !strings.Contains(r.stdout, `"AccountId":"`+account) {
+		t.Errorf("%+v", r)
+	}
+	// What is in the environment for AWS is no obstacle for the others.
+	if r := w.exec(t, "", env, "wid", append([]string{"token", "--provider=generic", "--audience=vault", w.tokenFile(t, "vault")}, annotationFlags()...)...); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Delegates, the life of an access token, and ID tokens.
+func TestExtrasOfGoogle(t *testing.T) {
+	w := newWorld(t)
+	email := func(name string) string { return name + "@project.iam.gserviceaccount.com" }
+	principal := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" + subjectOfApp
+	w.cloud.GCP().SetServiceAccount(email("first"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
+	w.cloud.GCP().SetServiceAccount(email("last"), authtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
+	args := []string{"--provider=gcp", w.tokenFile(t, "//iam.googleapis.com/"+gcpProvider), "--annotation=" + gcp.WorkloadIdentityProviderAnnotation + "=" + gcpProvider,
+		"--annotation=" + gcp.ServiceAccountAnnotation + "=" + email("last"), "--delegate=" + email("first")}
+	values, life := w.revealed(t, append(args, "--access-token-lifetime=15m")...)
+	id, ok := w.cloud.GCP().Identity(values["CLOUDSDK_AUTH_ACCESS_TOKEN"])
+	if !ok || id.Email != email("last") || life > 15*time.Minute || life < 10*time.Minute {
+		t.Errorf("got %+v for %s", id, life)
+	}
+	values, _ = w.revealed(t, append(args, "--id-token-audience=https://service.example")...)
+	var claims struct{ Aud, Email string }
+	claimsOf(values["WID_ID_TOKEN"], &claims)
+	if claims.Aud != "https://service.example" || claims.Email != email("last") || len(values) != 1 {
+		t.Errorf("%d values, an ID token of %+v", len(values), claims)
+	}
+	if out := w.mustWid(t, "", append([]string{"token"}, append(args, "--id-token-audience=https://service.example")...)...); strings.Contains(out, "eyJ") || !strings.Contains(out, "WID_ID_TOKEN") {
+		t.Errorf("not redacted: %s", out)
+	}
+}
+
+// The authority of another cloud, which the environment would have to name otherwise.
+func TestAuthorityHost(t *testing.T) {
+	w := newWorld(t)
+	const tenant, us = "b8e3e4f6-86f1-41af-91ab-2d7cd011db47", "https://login.microsoftonline.us"
+	w.cloud.Azure().AddTenant("login.microsoftonline.us", tenant)
+	w.cloud.Azure().AddFederatedCredential(tenant, azureClient, authtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subjectOfApp,
+		Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+	args := []string{"--provider=azure", w.tokenFile(t, azure.DefaultAudience), "--annotation=" + azure.ClientIDAnnotation + "=" + azureClient,
+		"--annotation=" + azure.TenantIDAnnotation + "=" + tenant}
+	values, _ := w.revealed(t, append(args, "--authority-host="+us)...)
+	calls := w.cloud.Log()
+	if id, ok := w.cloud.Azure().Identity(values["AZURE_ACCESS_TOKEN"]); !ok || id.Tenant != tenant || calls[len(calls)-1].Host != "login.microsoftonline.us" {
+		t.Errorf("got %+v", id)
+	}
+	if r := w.wid(t, "", append([]string{"token"}, args...)...); r.code == 0 {
+		t.Error("the public cloud knows the tenant")
+	}
+}
+
+// A server that wants to know its clients.
+func TestClientOfAnExchange(t *testing.T) {
+	w := newWorld(t)
+	o := w.cloud.OAuth()
+	o.Configure(authtest.OAuthConfig{RequireClient: true})
+	o.SetClient(authtest.OAuthClient{ID: "wid", Method: "client_secret_basic", Secret: "p:w"})
+	secret := filepath.Join(w.home, "secret")
+	w.write(t, secret, "p:w\n")
+	args := []string{"--provider=exchange", w.tokenFile(t, o.TokenEndpoint()), "--exchange-endpoint=" + o.TokenEndpoint()}
+	if r := w.wid(t, "", append([]string{"token"}, args...)...); r.code == 0 || !strings.Contains(r.stderr, "--exchange-client-id") {
+		t.Errorf("without a client: %+v", r)
+	}
+	client := append(args, "--exchange-client-id=wid", "--exchange-client-secret-file="+secret, "--exchange-token-type=urn:ietf:params:oauth:token-type:access_token")
+	values, _ := w.revealed(t, client...)
+	if id, ok := o.Identity(values["WID_TOKEN"]); !ok || id.Subject != subjectOfApp {
+		t.Errorf("got %+v", id)
+	}
+	w.write(t, secret, "another")
+	if r := w.wid(t, "", append([]string{"token"}, client...)...); r.code == 0 || strings.Contains(r.stderr+r.stdout, "another") {
+		t.Errorf("with another secret: %+v", r)
+	}
+}
+
+// What contradicts itself, or would have no effect, is refused before anything is asked.
+func TestMistakesInExtras(t *testing.T) {
+	w := newWorld(t)
+	inHand := w.inHand(t)
+	for name, tc := range map[string]struct {
+		args []string
+		env  string
+		code int
+		want string
+	}{
+		"of another provider":  {[]string{"--provider=azure", "--assume-role=" + role("x")}, "", exitUsage, "--assume-role is for the provider aws"},
+		"provider by variable": {[]string{"--delegate=x"}, "WID_PROVIDER=aws", exitUsage, "--delegate is for the provider gcp"},
+		"no role":              {[]string{"--provider=aws", "--external-id=x"}, "", exitUsage, "--external-id goes with --assume-role"},
+		"no role, variable":    {[]string{"--provider=aws"}, "WID_SOURCE_IDENTITY=x", exitUsage, "--source-identity goes with --assume-role"},
+		"tag":                  {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x"}, "", exitUsage, "key=value"},
+		"tag twice":            {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x=1,x=2"}, "", exitUsage, "each key once"},
+		"role":                 {[]string{"--provider=aws", "--assume-role=shared"}, "", exitMisconfigured, "give --assume-role arn:aws:iam"},
+		"policy":               {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-policy={"}, "", exitMisconfigured, "JSON"},
+		"duration":             {[]string{"--provider=aws", "--session-duration=0s"}, "", exitMisconfigured, "correct --session-duration"},
+		"prefix":               {[]string{"--provider=aws", "--session-name-prefix="}, "", exitMisconfigured, "correct --session-name-prefix"},
+		"bound":                {[]string{"--provider=aws", "--bound-object=Pod/app"}, "", exitUsage, "Pod/<name>/<UID>"},
+		"bound, token":         {[]string{"--provider=aws", "--bound-object=Pod/app/u"}, "", exitMisconfigured, "leave them out"},
+		"life, token":          {[]string{"--provider=aws", "--token-lifetime=20m"}, "", exitMisconfigured, "leave them out"},
+		"shell":                {[]string{"--provider=aws", "--allow-shell-out"}, "", exitUsage, "wid's own identity"},
+		"delegate":             {[]string{"--provider=gcp", "--delegate=jane@example.com"}, "", exitMisconfigured, "jane@example.com"},
+		"life and ID token":    {[]string{"--provider=gcp", "--access-token-lifetime=15m", "--id-token-audience=x"}, "", exitMisconfigured, "leave --access-token-lifetime out"},
+		"authority":            {[]string{"--provider=azure", "--authority-host=http://x"}, "", exitMisconfigured, "https://"},
+		"universe":             {[]string{"--provider=gcp", "--universe-domain=x y"}, "", exitMisconfigured, "--universe-domain"},
+		"secret":               {[]string{"--provider=exchange", "--exchange-client-secret-file=x"}, "", exitUsage, "--exchange-client-id"},
+		"two servers":          {[]string{"--provider=exchange", "--exchange-endpoint=https://x", "--exchange-issuer=https://x"}, "", exitMisconfigured, "--exchange-endpoint and --exchange-issuer"},
+		"no secret": {[]string{"--provider=exchange", "--exchange-endpoint=https://x/t", "--exchange-client-id=x", "--exchange-client-secret-file=/nonexistent", "--audience=sts.amazonaws.com"},
+			"", exitMisconfigured, "--exchange-client-secret-file cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := w.exec(t, "", []string{tc.env}, "wid", slices.Concat([]string{"token"}, inHand, tc.args)...)
+			if r.code != tc.code || !strings.Contains(r.stderr, tc.want) || r.stdout != "" {
+				t.Errorf("got %+v, want code %d and %s", r, tc.code, tc.want)
+			}
+		})
+	}
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+// A program that the AWS configuration names is run if the caller says so.
+func TestAllowShellOut(t *testing.T) {
+	w := newWorld(t)
+	id, secret := w.cloud.AWS().AddUser(account, "somebody")
+	keys := filepath.Join(w.home, "keys.json")
+	w.write(t, keys, `{"Version":1,"AccessKeyId":"`+id+`","SecretAccessKey":"`+secret+`"}`)
+	w.write(t, filepath.Join(w.home, ".aws", "config"), "[default]\ncredential_process = cat "+keys+"\n")
+	args := []string{"token", "--provider=aws", "--region=eu-central-1", "-o=json"}
+	if r := w.wid(t, "", args...); r.code != exitMisconfigured || !strings.Contains(r.stderr, "--allow-shell-out") || r.stdout != "" {
+		t.Errorf("%+v", r)
+	}
+	if out := w.mustWid(t, "", append(args, "--allow-shell-out")...); !strings.Contains(out, id) || strings.Contains(out, secret) {
+		t.Errorf("got %s", out)
+	}
+}
+
+// A token that ends with an object, and earlier than others: the API server is asked for it.
+func TestBoundObject(t *testing.T) {
+	w := newKubeWorld(t)
+	args := append([]string{"token", "--provider=generic", "--audience=vault", "-o=json", "--reveal"}, w.app()[:2]...)
+	anchor := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "anchor"}}
+	if err := w.cluster.Client().Create(t.Context(), anchor); err != nil {
+		t.Fatal(err)
+	}
+	uid := string(anchor.UID)
+	var got struct {
+		Expires time.Time
+		Values  map[string]string
+	}
+	out := w.mustWid(t, "", append(args, "--bound-object=Secret/anchor/"+uid, "--token-lifetime=12m")...)
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	var claims struct {
+		Kubernetes struct {
+			Secret struct{ Name, UID string }
+		} `json:"kubernetes.io"`
+	}
+	claimsOf(got.Values["WID_TOKEN"], &claims)
+	if life := time.Until(got.Expires); claims.Kubernetes.Secret.Name != "anchor" || claims.Kubernetes.Secret.UID != uid || life > 12*time.Minute {
+		t.Errorf("bound to %+v for %s", claims.Kubernetes.Secret, life)
+	}
+	if r := w.wid(t, "", append(args, "--bound-object=Secret/anchor/another")...); r.code == 0 || r.stdout != "" {
+		t.Errorf("bound to what does not exist: %+v", r)
+	}
+}
