@@ -42,7 +42,7 @@ const configMapMode = "CONFIG_MAP"
 
 // explainAccess says what EKS itself knows of the role that a cluster lets in, or does not.
 func (e *examination) explainAccess(ctx context.Context, f Finding) Finding {
-	role := e.role()
+	role, exact := e.role()
 	if e.Access == nil || e.Provider.GetName() != "aws" || e.Cluster == "" || role == "" {
 		return f
 	}
@@ -56,7 +56,11 @@ func (e *examination) explainAccess(ctx context.Context, f Finding) Finding {
 		}
 		return f
 	}
-	f = e.judgeAccess(f, access, role)
+	if access.Entry == nil && !exact {
+		f = f.with(same("access entry", "none for "+role+", but the role's path is not known: aws iam get-role"))
+	} else {
+		f = e.judgeAccess(f, access, role)
+	}
 	if access.AuthenticationMode != "" {
 		f = f.with(same("authentication mode", access.AuthenticationMode))
 	}
@@ -130,24 +134,24 @@ func (a *AccessEntry) options() string {
 	return b.String()
 }
 
-// role is the ARN of the role whose credentials were gained: that of the annotation, which has the path, or else what the
-// session tells.
-func (e *examination) role() string {
+// role is the ARN of the role whose credentials were gained: that of the annotation or else, without the path, what the session
+// tells.
+func (e *examination) role() (arn string, exact bool) {
 	want := e.serviceAccount().Annotations[e.cloud.required]
 	session := ""
 	if t, ok := e.gained.(interface{ AssumedRoleARN() string }); ok {
 		session = t.AssumedRoleARN()
 	}
 	if session == "" || sameIdentity(session, want) {
-		return want
+		return want, true
 	}
-	const parts, resource = 6, 5
+	const parts, account, resource = 6, 4, 5
 	p := strings.SplitN(session, ":", parts)
 	if len(p) != parts || !strings.HasPrefix(p[resource], "assumed-role/") {
-		return ""
+		return "", false
 	}
 	name, _, _ := strings.Cut(strings.TrimPrefix(p[resource], "assumed-role/"), "/")
-	return "arn:" + p[1] + ":iam::" + p[4] + ":role/" + name
+	return "arn:" + p[1] + ":iam::" + p[account] + ":role/" + name, false
 }
 
 func regionOfARN(arn string) string {

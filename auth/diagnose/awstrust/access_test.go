@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/diagnose"
 )
 
@@ -82,5 +83,23 @@ func TestNoAccessReader(t *testing.T) {
 	}
 	if _, err := w.reader.ReadAccess(t.Context(), "prod", roleARN); err == nil {
 		t.Error("a name is no ARN")
+	}
+}
+
+// A session does not tell the path of its role, which an access entry needs: what is not found without it may be there with it.
+func TestChainedRole(t *testing.T) {
+	w := newWorld(t)
+	w.eks("API", http.StatusUnauthorized)
+	const last = "arn:aws:iam::" + account + ":role/last"
+	w.cloud.AWS().SetRole(last, authtest.Trust{Principals: []string{roleARN}})
+	w.config.Options = append(w.config.Options, aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
+	f := w.run().Of("cluster")
+	one := (&diagnose.Report{Findings: []diagnose.Finding{*f}}).String()
+	if f.Class != "A19" || !strings.Contains(one, "none for "+last+", but the role's path is not known") || strings.Contains(one, "there is no access entry") {
+		t.Errorf("%s", one)
+	}
+	w.cloud.AWS().SetEKSAccessEntry(clusterARN, last, authtest.EKSAccessEntry{})
+	if one = w.run().String(); !strings.Contains(one, "there is an access entry for the role") {
+		t.Errorf("%s", one)
 	}
 }

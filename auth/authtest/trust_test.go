@@ -1,0 +1,61 @@
+package authtest_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+)
+
+// Nobody gets to read what a cloud trusts without a login: not without a credential, and not with one that is made up.
+func TestTrustNeedsLogin(t *testing.T) {
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	const guid = "00000000-0000-0000-0000-000000000001"
+	const pool = "projects/1/locations/global/workloadIdentityPools/clusters"
+	cloud.AWS().SetRole("arn:aws:iam::123456789012:role/a", authtest.Trust{Subjects: []string{"secret"}})
+	cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"})
+	cloud.Azure().AddFederatedCredential(guid, guid, authtest.FederatedCredential{Subject: "secret"})
+	cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east", authtest.WorkloadIdentityProvider{Issuer: "secret"})
+	cloud.GCP().SetServiceAccount("a@b.iam.gserviceaccount.com", authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{"secret"}})
+	cloud.GCP().SetIAMViewers("allUsers")
+	const arm = "https://management.azure.com/subscriptions/" + guid + "/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/a"
+	cloud.Azure().SetUserAssignedIdentity(strings.TrimPrefix(arm, "https://management.azure.com"), guid, guid, guid)
+	for _, tc := range []struct{ method, address, body string }{
+		{http.MethodPost, "https://iam.amazonaws.com/", "Action=GetRole&Version=2010-05-08&RoleName=a"},
+		{http.MethodPost, "https://iam.amazonaws.com/", "Action=ListOpenIDConnectProviders&Version=2010-05-08"},
+		{http.MethodGet, "https://eks.eu-central-1.amazonaws.com/clusters/prod/access-entries/arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Fa", ""},
+		{http.MethodGet, "https://eks.eu-central-1.amazonaws.com/clusters/prod/access-entries/a/access-policies", ""},
+		{http.MethodGet, arm + "?api-version=2023-01-31", ""},
+		{http.MethodGet, arm + "/federatedIdentityCredentials?api-version=2023-01-31", ""},
+		{http.MethodPost, "https://management.azure.com/providers/Microsoft.ResourceGraph/resources?api-version=2021-03-01", "{}"},
+		{http.MethodGet, "https://graph.microsoft.com/v1.0/applications(appId='" + guid + "')/federatedIdentityCredentials", ""},
+		{http.MethodGet, "https://iam.googleapis.com/v1/" + pool, ""},
+		{http.MethodGet, "https://iam.googleapis.com/v1/" + pool + "/providers/east", ""},
+		{http.MethodPost, "https://iam.googleapis.com/v1/projects/-/serviceAccounts/a@b.iam.gserviceaccount.com:getIamPolicy", ""},
+		{http.MethodPost, "https://oauth2.googleapis.com/tokeninfo", "access_token=x"},
+		{http.MethodPost, "https://oauth2.googleapis.com/token", "grant_type=refresh_token&refresh_token=x"},
+	} {
+		for _, authorization := range []string{"", "Bearer made-up", "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=00"} {
+			req, err := http.NewRequestWithContext(t.Context(), tc.method, tc.address, strings.NewReader(tc.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", authorization)
+			resp, err := cloud.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil || resp.StatusCode < 400 || resp.StatusCode > 403 || strings.Contains(string(body), "secret") {
+				t.Errorf("%s %s with %.20q: %d %s, %v", tc.method, tc.address, authorization, resp.StatusCode, body, err)
+			}
+		}
+	}
+}
