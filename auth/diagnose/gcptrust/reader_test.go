@@ -158,6 +158,12 @@ func TestUnknown(t *testing.T) {
 		{"may not read the provider", fault(get, authtest.Fault{Status: 403, Message: "no"}), "trust-anchor", "iam.workloadIdentityPoolProviders.get to " + engineer, "gcloud iam workload-identity-pools providers describe " + providerName},
 		{"may not read the pool", fault(getPool, authtest.Fault{Status: 403, Message: "no"}), "trust-anchor", "iam.workloadIdentityPools.get", "describe " + pool},
 		{"may not read the policy", fault(getPolicy, authtest.Fault{Status: 403, Message: "no"}), "trust-rule", "iam.serviceAccounts.getIamPolicy", "gcloud iam service-accounts get-iam-policy " + email},
+		{"API disabled", func(w *world) {
+			w.cloud.GCP().SetIAMViewers()
+			fault("", authtest.Fault{Rewrite: func(b []byte) []byte {
+				return []byte(strings.ReplaceAll(string(b), "IAM_PERMISSION_DENIED", "SERVICE_DISABLED"))
+			}})(w)
+		}, both, "the project that pays for your calls", "set-quota-project"},
 		{"no login", func(w *world) { w.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent") }, both, "no login for Google Cloud", "gcloud auth application-default login"},
 		{"login that has ended", func(w *world) { w.login([]byte(`{"type":"authorized_user","refresh_token":"1//x"}`)) }, both, "login for Google Cloud was refused: 400", "gcloud auth"},
 		{"signed out", func(w *world) { w.reader.TokenSource = oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "ya29.x"}) }, both, "does not accept your login", "log in again"},

@@ -81,7 +81,7 @@ func (q Question) unanswered(err error, why string) error {
 
 // refused goes by the status, and takes code and text over.
 func (q Question) refused(answer transport.Answer) error {
-	code, text := readError(answer.Body)
+	code, reason, text := readError(answer.Body)
 	e := &auth.Error{Provider: q.Provider, StatusCode: answer.Status, Code: redact.Text(code, q.Token), Remedy: "see: " +
 		q.Show,
 		RequestID: redact.Text(answer.Header.Get("x-ms-request-id"), q.Token)}
@@ -91,6 +91,11 @@ func (q Question) refused(answer transport.Answer) error {
 		return q.unanswered(nil, fmt.Sprintf("HTTP %d with something that is no answer of it", answer.Status))
 	case answer.Status == http.StatusUnauthorized:
 		e.Reason, e.Message, e.Remedy = auth.ErrDenied, q.Service+" does not accept your login: "+text, "log in again, and see: "+q.Show
+	case answer.Status == http.StatusForbidden && (reason == "SERVICE_DISABLED" || reason == "USER_PROJECT_DENIED"):
+		// It is not about a right on what was asked for.
+		e.Reason, e.Message = auth.ErrMisconfigured, q.Service+" does not serve the project that pays for your calls: "+text
+		e.Remedy = "gcloud auth application-default set-quota-project <project>, one with the API iam.googleapis.com and " +
+			"serviceusage.services.use for you, and see: " + q.Show
 	case answer.Status == http.StatusForbidden:
 		e.Reason, e.Message = auth.ErrDenied, fmt.Sprintf("%s refuses %s to %s: %s", q.Service, q.Permission, q.Who, text)
 		e.Remedy = fmt.Sprintf("grant %s on %s, and see: %s", q.Permission, q.Resource, q.Show)
@@ -106,20 +111,30 @@ func (q Question) refused(answer transport.Answer) error {
 }
 
 // readError knows the errors of Azure, {"error":{"code":"x","message":"y"}}, and those of Google (AIP-193), whose code is a
-// number beside a status. The code is empty if it is none of them.
-func readError(body []byte) (code, message string) {
+// number beside a status, and whose details may have a reason. The code is empty if it is none of them.
+func readError(body []byte) (code, reason, message string) {
 	var document struct {
 		Error struct {
 			Code    json.RawMessage `json:"code"`
 			Status  string          `json:"status"`
 			Message string          `json:"message"`
+			Details json.RawMessage `json:"details"`
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &document) != nil {
-		return "", ""
+		return "", "", ""
 	}
 	if json.Unmarshal(document.Error.Code, &code) != nil {
 		code = document.Error.Status
 	}
-	return code, document.Error.Message
+	var details []struct {
+		Reason string `json:"reason"`
+	}
+	_ = json.Unmarshal(document.Error.Details, &details) // those of Azure have another form
+	for _, d := range details {
+		if reason == "" {
+			reason = d.Reason
+		}
+	}
+	return code, reason, document.Error.Message
 }
