@@ -20,7 +20,7 @@
 //	condition := diagnose.ConditionOf(err, "IdentityReady", obj.Generation)
 //
 // Findings hold claims and the first 8 hexadecimal digits of a token's SHA-256, never a token. The package compiles no SDK
-// of a cloud: what only an SDK can do comes in as a value.
+// of a cloud: what only an SDK can do comes in as a value, such as the readers of awstrust, azuretrust and gcptrust.
 //
 // # Results
 //
