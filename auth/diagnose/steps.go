@@ -1,0 +1,66 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// step is a check of an examination that has no provider: of a bootstrap discovery, of an enrolment. All of them are number 25.
+type step struct {
+	id, title string
+	// needs are the names of the steps that must not have failed.
+	needs []string
+	run   func(ctx context.Context) Finding
+}
+
+const stepNumber = 25
+
+// performSteps has a finding for each step, like Run.
+func performSteps(ctx context.Context, steps []step, unwanted []string) []Finding {
+	results := map[string]Result{}
+	findings := make([]Finding, 0, len(steps))
+	for _, s := range steps {
+		f := s.perform(ctx, results, unwanted)
+		f.Number, f.ID = stepNumber, s.id
+		results[s.id] = f.Result
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+func (s step) perform(ctx context.Context, results map[string]Result, unwanted []string) (f Finding) {
+	if slices.Contains(unwanted, s.id) {
+		return skip("not wanted")
+	}
+	for _, needed := range s.needs {
+		if results[needed] == Fail {
+			return Finding{Result: Skip, Needs: stepNumber, Message: "skipped: needs " + needed}
+		}
+	}
+	if ctx.Err() != nil {
+		return unknown("there was no time left", "")
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			f = unknown(fmt.Sprintf("the check failed with a %T", p), "report this")
+		}
+	}()
+	return s.run(ctx)
+}
+
+func checksOf(steps []step) []Check {
+	checks := make([]Check, 0, len(steps))
+	for _, s := range steps {
+		checks = append(checks, Check{Number: stepNumber, ID: s.id, Title: s.title})
+	}
+	return checks
+}
+
+// limited is what Config.complete does to a time-out and a clock.
+func limited(timeout time.Duration, now func() time.Time) (time.Duration, func() time.Time) {
+	c := Config{Timeout: timeout, Now: now}
+	c.complete()
+	return c.Timeout, c.Now
+}
