@@ -20,6 +20,8 @@ import (
 // checkDiscover is what a machine that joins does.
 func (b *bootstrapping) checkDiscover(ctx context.Context) Finding {
 	switch {
+	case b.served == nil:
+		return skip("cluster-info was not read")
 	case !b.whole:
 		return skip("it takes the whole token")
 	case len(b.pins) == 0 && !b.WithoutPins:

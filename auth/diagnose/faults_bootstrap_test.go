@@ -129,7 +129,9 @@ func serverFaults() []bootFault {
 			w.t.Cleanup(plain.Close)
 			w.config.Server = strings.TrimPrefix(plain.URL, "http://")
 		}, server, "B5", "does not speak TLS"},
-		{"redirect", always(func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "https://login.example/", http.StatusFound) }), server, "B5", "answers 302"},
+		{"redirect", always(func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "https://login.example/", http.StatusFound)
+		}), server, "B5", "answers 302"},
 		{"a web server", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>")) }), server, "B5", "not a ConfigMap"},
 		{"a web server without the page", always(http.NotFound), server, "B5", "no API server answers 404"},
 		{"a proxy that wants a login", always(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) }), server, "B5", "no API server answers 403"},
@@ -146,7 +148,9 @@ func serverFaults() []bootFault {
 
 func secretFaults() []bootFault {
 	const check = "bootstrap-token"
-	token := func(change func(*bootstrap.TokenConfig)) func(*bootWorld) { return func(w *bootWorld) { w.tokenOf(change) } }
+	token := func(change func(*bootstrap.TokenConfig)) func(*bootWorld) {
+		return func(w *bootWorld) { w.tokenOf(change) }
+	}
 	secret := func(change func(*corev1.Secret)) func(*bootWorld) { return func(w *bootWorld) { change(w.secret) } }
 	return []bootFault{
 		{"deleted", func(w *bootWorld) { w.secret = nil }, check, "B23", "no token with this ID"},
