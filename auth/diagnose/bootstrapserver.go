@@ -82,6 +82,28 @@ func (b *bootstrapping) read(ctx context.Context) (status int, body []byte, data
 }
 
 func (b *bootstrapping) checkServer(ctx context.Context) Finding {
+	f := b.judgeServer(ctx)
+	if proxy := b.proxy(); proxy != "" && (f.Class == "B4" || f.Class == "B5") {
+		f = f.with(differs("asked through the proxy", proxy, "no proxy: put the server into NO_PROXY"))
+	}
+	return f
+}
+
+// proxy is what the environment puts in between.
+func (b *bootstrapping) proxy() string {
+	t := &http.Transport{}
+	transport.UseProxy(t, nil)
+	req, err := http.NewRequest(http.MethodGet, b.url, nil) //nolint:noctx // is not sent
+	if err != nil {
+		return ""
+	}
+	if u, err := t.Proxy(req); err == nil && u != nil {
+		return u.Host
+	}
+	return ""
+}
+
+func (b *bootstrapping) judgeServer(ctx context.Context) Finding {
 	status, body, data, err := b.read(ctx)
 	var record tls.RecordHeaderError
 	switch {

@@ -21,11 +21,13 @@ func TestEnrolmentHealthy(t *testing.T) {
 		"hub that forgot the request": func(w *hubWorld) {
 			w.csrs = nil
 		},
-		"denied long ago, then approved": func(w *hubWorld) { w.csrs = append(w.csrs, newCSR("cluster1-old", "system:bootstrap:abcdef", "Denied", 3*time.Hour)) },
-		"without add-ons":                func(w *hubWorld) { w.addon = nil },
-		"hub without add-on API":         func(w *hubWorld) { w.unknown["ManagedClusterAddOn"] = true },
-		"clocks not compared yet":        func(w *hubWorld) { setCondition(w.cluster, "ManagedClusterConditionClockSynced", "", "", "") },
-		"Klusterlet without a name":      func(w *hubWorld) { delete(w.klusterlet["spec"].(object), "clusterName") },
+		"denied long ago, then approved": func(w *hubWorld) {
+			w.csrs = append(w.csrs, newCSR("cluster1-old", "system:bootstrap:abcdef", "Denied", 3*time.Hour))
+		},
+		"without add-ons":           func(w *hubWorld) { w.addon = nil },
+		"hub without add-on API":    func(w *hubWorld) { w.unknown["ManagedClusterAddOn"] = true },
+		"clocks not compared yet":   func(w *hubWorld) { setCondition(w.cluster, "ManagedClusterConditionClockSynced", "", "", "") },
+		"Klusterlet without a name": func(w *hubWorld) { delete(w.klusterlet["spec"].(object), "clusterName") },
 		"lease of a slow agent": func(w *hubWorld) {
 			w.cluster["spec"].(object)["leaseDurationSeconds"] = int64(600)
 			w.lease["spec"].(object)["renewTime"] = time.Now().Add(-40 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z")
