@@ -77,11 +77,11 @@ func (b *bootstrapping) steps() []step {
 		{args, "address, token and pins are well formed", nil, b.checkArguments},
 		{server, "strangers can read cluster-info", []string{args}, b.checkServer},
 		{token, "the token's Secret", []string{args}, b.checkSecret},
-		{signature, "cluster-info is signed with the token", []string{args, server, token}, b.checkSignature},
-		{pins, "a certificate authority is pinned", []string{args, server}, b.checkPins},
-		{tls, "the server's certificate is from a pinned authority", []string{args, server, pins}, b.checkCertificate},
-		{discovery, "the discovery itself", []string{args, server, signature, pins, tls}, b.checkDiscover},
-		{login, "the token logs in", []string{args, server, signature, pins, tls, discovery}, b.checkLogin},
+		{signature, "cluster-info is signed with the token", []string{server, token}, b.checkSignature},
+		{pins, "a certificate authority is pinned", []string{server}, b.checkPins},
+		{tls, "the server's certificate is from a pinned authority", []string{pins}, b.checkCertificate},
+		{discovery, "the discovery itself", []string{signature, tls}, b.checkDiscover},
+		{login, "the token logs in", []string{discovery}, b.checkLogin},
 	}
 }
 

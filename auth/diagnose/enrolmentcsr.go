@@ -94,7 +94,7 @@ func (e *enrolment) checkRequests(context.Context) Finding {
 	case len(own) == 0 && e.isTrue("ManagedClusterJoined"):
 		return pass("no request waits; the hub forgets old ones")
 	case len(own) == 0:
-		return Finding{Result: Warn, Class: "O2", Remedy: agentLog,
+		return Finding{Result: Warn, Class: "O2", Remedy: e.agentLog(),
 			Message: "there is no request for a certificate: the agent has not made one, or the hub has forgotten it after a day"}
 	}
 	return e.judgeRequest(own[0], settled)
@@ -105,7 +105,7 @@ func (e *enrolment) tooMany(own []request, rotation condition, halted bool) Find
 	if e.moreCSRs {
 		more = "more than "
 	}
-	f := fail("O9", fmt.Sprintf("find out why they are not approved or not used (%s), then delete them:\nkubectl delete csr -l %s=%s", agentLog, clusterLabel, e.ClusterName),
+	f := fail("O9", fmt.Sprintf("find out why they are not approved or not used (%s), then delete them:\nkubectl delete csr -l %s=%s", e.agentLog(), clusterLabel, e.ClusterName),
 		"there are %s%d requests for certificates: the agent makes no more", more, len(own)).
 		with(differs("CSRs", fmt.Sprint(len(own)), fmt.Sprintf("less than %d", maxRequests)))
 	if rotation.status == "False" {
@@ -122,7 +122,7 @@ func (e *enrolment) judgeRequest(r request, settled bool) Finding {
 	const signs = "approved, with a certificate"
 	switch {
 	case r.state == denied:
-		return fail("O4", "kubectl delete csr "+pasted(r.name)+", at the hub; then, in the cluster: kubectl rollout restart -n open-cluster-management-agent deploy",
+		return fail("O4", "kubectl delete csr "+pasted(r.name)+", at the hub; then, in the cluster: "+e.restart(),
 			"the request for a certificate was denied, and the agent waits for it as long as it is there").with(r.field(signs))
 	case r.state == failed:
 		return fail("O5", "use a hub that issues client certificates (kubernetes.io/kube-apiserver-client), or register with IAM roles (awsirsa) at EKS",
@@ -148,7 +148,7 @@ func (e *enrolment) judgeRequest(r request, settled bool) Finding {
 }
 
 func (e *enrolment) rejoin() string {
-	return "in the cluster: kubectl delete secret -n open-cluster-management-agent hub-kubeconfig-secret bootstrap-hub-kubeconfig; then join again: clusteradm join"
+	return "in the cluster: kubectl delete secret -n " + e.agentNamespace + " hub-kubeconfig-secret bootstrap-hub-kubeconfig; then join again: clusteradm join"
 }
 
 func (e *enrolment) agentUser() string {

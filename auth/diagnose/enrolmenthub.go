@@ -12,10 +12,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const (
-	noHub    = "pass a kubeconfig of the hub"
-	agentLog = "in the cluster: kubectl logs -n open-cluster-management-agent deploy/klusterlet-registration-agent (deploy/klusterlet-agent in singleton mode)"
-)
+const noHub = "pass a kubeconfig of the hub"
+
+func (e *enrolment) agentLog() string {
+	return fmt.Sprintf("in the cluster: kubectl logs -n %s deploy/klusterlet-registration-agent (deploy/klusterlet-agent in singleton mode)", e.agentNamespace)
+}
+
+func (e *enrolment) restart() string {
+	return "kubectl rollout restart -n " + e.agentNamespace + " deploy"
+}
 
 func (e *enrolment) accept() string {
 	return fmt.Sprintf("clusteradm accept --clusters %[1]s, or, at the hub: kubectl patch managedcluster %[1]s --type merge -p '{\"spec\":{\"hubAcceptsClient\":true}}'", e.ClusterName)
@@ -47,11 +52,11 @@ func (e *enrolment) neverArrived() Finding {
 	missing := differs("ManagedCluster", "not found", e.ClusterName)
 	switch {
 	case e.csrErr != nil:
-		return fail("O2", agentLog, "there is no ManagedCluster; whether the agent has asked for a certificate could not be seen").with(missing)
+		return fail("O2", e.agentLog(), "there is no ManagedCluster; whether the agent has asked for a certificate could not be seen").with(missing)
 	case len(e.requests) > 0: // they say more
 		return Finding{Result: Warn, Class: "O7", Remedy: "see enrolment-csr", Message: "there is no ManagedCluster, but there are requests for certificates"}.with(missing)
 	}
-	f := fail("O2", agentLog, "there is neither a ManagedCluster nor a request for a certificate: the agent has never reached the hub")
+	f := fail("O2", e.agentLog(), "there is neither a ManagedCluster nor a request for a certificate: the agent has never reached the hub")
 	f.Causes = []string{"the hub's address or certificate authority in the cluster's bootstrap-hub-kubeconfig does not work there (kind needs --force-internal-endpoint-lookup)",
 		"the agent does not run", "it registers under another name", "its credential may not create ManagedClusters and CSRs: its token has expired"}
 	return f.with(missing)
@@ -100,11 +105,11 @@ func (e *enrolment) checkJoined(context.Context) Finding {
 	const kind = "ManagedClusterJoined"
 	c, _ := e.condition(kind)
 	if c.status != "True" {
-		return fail("O14", "see enrolment-agent and enrolment-secret; "+agentLog, "the agent has not joined: it cannot use its credential for the hub yet").
+		return fail("O14", "see enrolment-agent and enrolment-secret; "+e.agentLog(), "the agent has not joined: it cannot use its credential for the hub yet").
 			with(c.field(kind, "True ManagedClusterJoined"))
 	}
 	if r, found := e.condition(rotated); found && r.status == "False" {
-		return fail("O36", agentLog, "the agent has joined, but cannot renew its certificate").with(r.field(rotated, "True ClientCertificateUpdated"))
+		return fail("O36", e.agentLog(), "the agent has joined, but cannot renew its certificate").with(r.field(rotated, "True ClientCertificateUpdated"))
 	}
 	return pass("the agent has joined").with(same(kind, c.reason))
 }
@@ -140,7 +145,7 @@ func (e *enrolment) checkLease(ctx context.Context) Finding {
 	const kind, want = "ManagedClusterConditionAvailable", "True ManagedClusterAvailable"
 	c, found := e.condition(kind)
 	renewed, fields, old := e.leaseAge(ctx)
-	restart := agentLog + "\nin the cluster: kubectl rollout restart -n open-cluster-management-agent deploy"
+	restart := e.agentLog() + "\nin the cluster: " + e.restart()
 	stopped := fail("O15", restart, "the agent has stopped renewing its lease: it is down, its certificate has expired, or the clocks differ").with(fields...)
 	switch {
 	case c.status == "Unknown" && c.reason == "ManagedClusterLeaseUpdateStopped":
@@ -150,7 +155,7 @@ func (e *enrolment) checkLease(ctx context.Context) Finding {
 	case c.status == "False":
 		return fail("O16", "look at the cluster's API server: kubectl get --raw /readyz, there", "the agent reports that the cluster is not available").with(c.field(kind, want))
 	case !found || c.status != "True":
-		return Finding{Result: Warn, Class: "O17", Remedy: agentLog, Message: "nobody has reported yet whether the cluster is available"}.with(c.field(kind, want))
+		return Finding{Result: Warn, Class: "O17", Remedy: e.agentLog(), Message: "nobody has reported yet whether the cluster is available"}.with(c.field(kind, want))
 	case renewed.IsZero():
 		return pass("the hub says that the cluster is available; its lease could not be read")
 	}

@@ -42,10 +42,10 @@ func (e *enrolment) checkSecrets(ctx context.Context) Finding {
 		return fail("O24", "clusteradm get token, at the hub, and clusteradm join with what it prints, in the cluster", "neither of the agent's Secrets is in namespace %s", e.agentNamespace).
 			with(differs("Secrets", "none", bootstrapSecret+", then "+hubSecret))
 	case missing:
-		return fail("O24", e.accept()+"\n"+agentLog, "the agent has a credential for its first request, but none for the hub yet").with(differs("Secret", "not found", e.agentNamespace+"/"+hubSecret))
+		return fail("O24", e.accept()+"\n"+e.agentLog(), "the agent has a credential for its first request, but none for the hub yet").with(differs("Secret", "not found", e.agentNamespace+"/"+hubSecret))
 	}
 	if absent := lacking(hub, needed); len(absent) > 0 {
-		return fail("O25", e.accept()+"\n"+agentLog, "%s lacks %s: the agent has not been issued a credential yet", hubSecret, strings.Join(absent, ", ")).
+		return fail("O25", e.accept()+"\n"+e.agentLog(), "%s lacks %s: the agent has not been issued a credential yet", hubSecret, strings.Join(absent, ", ")).
 			with(differs("keys", keysOf(hub), strings.Join(needed, ", ")))
 	}
 	if f := e.judgeCertificate(hub["tls.crt"]); f.Result != Pass {
@@ -110,7 +110,7 @@ func (e *enrolment) judgeCertificate(content []byte) Finding {
 	case left <= 0:
 		return fail("O27", e.rejoin()+", with a new token", "the agent's certificate for the hub has expired").with(end)
 	case left < life/overdue:
-		return Finding{Result: Warn, Class: "O27", Remedy: agentLog, Message: "the agent's certificate for the hub ends soon, and was not renewed in time"}.with(end)
+		return Finding{Result: Warn, Class: "O27", Remedy: e.agentLog(), Message: "the agent's certificate for the hub ends soon, and was not renewed in time"}.with(end)
 	}
 	return pass("the agent has its certificate for the hub, until %s", stamp(c.NotAfter)).with(same("notAfter", stamp(c.NotAfter)))
 }

@@ -92,7 +92,7 @@ func (e *enrolment) explainReason(reason string) degradation {
 	case "BootstrapSecretUnauthorized":
 		return degradation{"O19", "the credential in bootstrap-hub-kubeconfig is refused or may not create ManagedClusters and CSRs: its token has expired, mostly", again}
 	case "HubKubeConfigSecretMissing":
-		return degradation{"O20", "the Secret hub-kubeconfig-secret is missing: the agent has not been issued a credential yet", e.accept() + "; " + agentLog}
+		return degradation{"O20", "the Secret hub-kubeconfig-secret is missing: the agent has not been issued a credential yet", e.accept() + "; " + e.agentLog()}
 	case "HubKubeConfigMissing":
 		return degradation{"O20", "hub-kubeconfig-secret has no kubeconfig yet: the request for a certificate has to be approved at the hub", e.accept()}
 	case "HubKubeConfigError":

@@ -10,7 +10,7 @@ import (
 // step is a check of an examination that has no provider: of a bootstrap discovery, of an enrolment. All of them are number 25.
 type step struct {
 	id, title string
-	// needs are the names of the steps that must not have failed.
+	// needs are the names of the steps that must not have failed, nor been skipped because others have.
 	needs []string
 	run   func(ctx context.Context) Finding
 }
@@ -19,24 +19,27 @@ const stepNumber = 25
 
 // performSteps has a finding for each step, like Run.
 func performSteps(ctx context.Context, steps []step, unwanted []string) []Finding {
-	results := map[string]Result{}
+	blocked := map[string]string{} // by the step that has failed
 	findings := make([]Finding, 0, len(steps))
 	for _, s := range steps {
-		f := s.perform(ctx, results, unwanted)
+		f := s.perform(ctx, blocked, unwanted)
 		f.Number, f.ID = stepNumber, s.id
-		results[s.id] = f.Result
+		if f.Result == Fail {
+			blocked[s.id] = s.id
+		}
 		findings = append(findings, f)
 	}
 	return findings
 }
 
-func (s step) perform(ctx context.Context, results map[string]Result, unwanted []string) (f Finding) {
+func (s step) perform(ctx context.Context, blocked map[string]string, unwanted []string) (f Finding) {
 	if slices.Contains(unwanted, s.id) {
 		return skip("not wanted")
 	}
 	for _, needed := range s.needs {
-		if results[needed] == Fail {
-			return Finding{Result: Skip, Needs: stepNumber, Message: "skipped: needs " + needed}
+		if by := blocked[needed]; by != "" {
+			blocked[s.id] = by
+			return Finding{Result: Skip, Needs: stepNumber, Message: "skipped: needs " + by}
 		}
 	}
 	if ctx.Err() != nil {
