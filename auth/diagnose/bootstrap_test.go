@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth/diagnose"
+	"github.com/workloadid/workloadid/bootstrap"
 )
 
 func results(report *diagnose.Report) map[string]diagnose.Result {
@@ -82,6 +83,12 @@ func TestBootstrapShowsPins(t *testing.T) {
 	report := w.run()
 	if text := report.String(); !strings.Contains(text, "authority 1 (kubernetes): "+w.ca.pin()) {
 		t.Errorf("the pin %s is not in\n%s", w.ca.pin(), text)
+	}
+	second := newAuthority(t)
+	w.publish(&bootstrap.ClusterInfo{Server: w.server.URL, CAData: append(append([]byte(nil), second.pem...), w.ca.pem...)})
+	w.config.Pins, w.config.Client = []string{w.ca.pin()}, nil
+	if f := w.run().Of("bootstrap-pins"); f.Result != diagnose.Pass || !strings.HasSuffix(f.Message, w.ca.pin()+"; not pinned: "+second.pin()) {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -44,7 +44,25 @@ func (b *bootstrapping) checkPins(context.Context) Finding {
 		return b.notPinned(authorities).with(fields...)
 	}
 	return pass("%d of %s pinned: %s", len(b.pinned), isAre(len(authorities), "certificate authority", "certificate authorities"),
-		bootstrap.PinOf(b.pinned[0])).with(fields...)
+		b.allPins(authorities)).with(fields...)
+}
+
+// allPins has the pins of all authorities in one line, those that count first.
+func (b *bootstrapping) allPins(authorities []*x509.Certificate) string {
+	const most = 5
+	var good, other []string
+	for _, c := range authorities[:min(most, len(authorities))] {
+		if pin := bootstrap.PinOf(c); contains(b.pins, pin) {
+			good = append(good, pin.String())
+		} else {
+			other = append(other, pin.String())
+		}
+	}
+	line := strings.Join(good, ", ")
+	if len(other) > 0 {
+		line += "; not pinned: " + strings.Join(other, ", ")
+	}
+	return line
 }
 
 func isAre(n int, one, many string) string {
