@@ -3,6 +3,9 @@ package diagnose_test
 import (
 	"context"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -141,5 +144,46 @@ func TestBootstrapHostile(t *testing.T) {
 	}
 	if f := w.run().Of("bootstrap-server"); f.Result != diagnose.Fail || !strings.Contains(f.Message, "larger than") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Who has verified the server by its pins need not fear somebody in between.
+func TestBootstrapWrongSignatureOfRightCluster(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(w *bootWorld)
+		fear   bool
+	}{
+		"pinned":     {func(*bootWorld) {}, false},
+		"not pinned": {func(w *bootWorld) { w.config.Pins, w.config.WithoutPins = nil, true }, true},
+	} {
+		w := newBootWorld(t)
+		w.withoutAdmin, w.config.Token = true, bootID+".aaaaaaaaaaaaaaaa"
+		tt.change(w)
+		f := w.run().Of("bootstrap-signature")
+		if f.Class != "B15" || strings.Contains(strings.Join(f.Causes, " ")+f.Remedy, "somebody is in between") != tt.fear {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// The command that findings name computes what a pin is.
+func TestBootstrapPinCommand(t *testing.T) {
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		t.Log("there is no openssl here")
+		return
+	}
+	w := newBootWorld(t)
+	w.config.Pins = []string{"sha256:"}
+	_, command, _ := strings.Cut(w.run().Worst().Remedy, ": ")
+	command, _, _ = strings.Cut(command, "\n")
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, w.ca.pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command = strings.ReplaceAll(strings.ReplaceAll(command, "/etc/kubernetes/pki/ca.crt", file), "openssl", openssl)
+	out, err := exec.CommandContext(t.Context(), "bash", "-euc", command).Output() //nolint:gosec // what the doctor says
+	if err != nil || !strings.HasPrefix(string(out), strings.TrimPrefix(w.ca.pin(), "sha256:")) {
+		t.Errorf("%s: %v: %s", command, err, out)
 	}
 }

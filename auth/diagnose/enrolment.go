@@ -70,17 +70,18 @@ type enrolment struct {
 // EnrolmentChecks returns the checks of RunEnrolment in their order.
 func EnrolmentChecks() []Check { return checksOf((&enrolment{}).steps()) }
 
+// steps have causes before symptoms: what people at the hub have to do, then the agent, then what comes of both.
 func (e *enrolment) steps() []step {
 	const hub, csr, accept, joined, clock, lease = "enrolment-hub", "enrolment-csr", "enrolment-accept", "enrolment-joined", "enrolment-clock", "enrolment-lease"
 	return []step{
 		{hub, "the hub knows the cluster", nil, e.checkHub},
 		{csr, "the agent's requests for certificates", []string{hub}, e.checkRequests},
 		{accept, "the hub accepts the cluster", []string{hub}, e.checkAccepted},
+		{"enrolment-agent", "the agent reaches the hub", nil, e.checkKlusterlet},
+		{"enrolment-secret", "the agent's Secrets", nil, e.checkSecrets},
 		{joined, "the agent has joined", []string{csr, accept}, e.checkJoined},
 		{clock, "the clocks of both agree", []string{hub}, e.checkClocks},
 		{lease, "the agent renews its lease", []string{joined}, e.checkLease},
-		{"enrolment-agent", "the agent reaches the hub", nil, e.checkKlusterlet},
-		{"enrolment-secret", "the agent's Secrets", nil, e.checkSecrets},
 		{"enrolment-addons", "the add-ons' credentials", []string{hub}, e.checkAddons},
 		{"enrolment-aws", "the cluster's role in AWS", []string{hub}, e.checkAWS},
 	}

@@ -105,7 +105,7 @@ func (e *enrolment) tooMany(own []request, rotation condition, halted bool) Find
 	if e.moreCSRs {
 		more = "more than "
 	}
-	f := fail("O9", fmt.Sprintf("find out why they are not approved or not used (%s), then delete them:\nkubectl delete csr -l %s=%s", e.agentLog(), clusterLabel, e.ClusterName),
+	f := fail("O9", fmt.Sprintf("find out why they are not approved or not used, then delete them:\n%s\nat the hub: kubectl delete csr -l %s=%s", e.agentLog(), clusterLabel, e.ClusterName),
 		"there are %s%d requests for certificates: the agent makes no more", more, len(own)).
 		with(differs("CSRs", fmt.Sprint(len(own)), fmt.Sprintf("less than %d", maxRequests)))
 	if rotation.status == "False" {
@@ -140,7 +140,7 @@ func (e *enrolment) judgeRequest(r request, settled bool) Finding {
 	case e.cluster == nil:
 		return fail("O7", e.rejoin(), "the request is approved, but there is no ManagedCluster: what is left of an older enrolment is in the way").with(r.field("with a ManagedCluster"))
 	case e.joinedAnew(r):
-		return fail("O8", fmt.Sprintf("kubectl delete managedcluster %s, at the hub; ", e.ClusterName)+e.rejoin(),
+		return fail("O8", fmt.Sprintf("kubectl delete managedcluster %s, at the hub, which also removes what the hub has deployed there;\n", e.ClusterName)+e.rejoin(),
 			"somebody has joined again under the name of a cluster that had joined before: its old objects are in the way").
 			with(r.field("from " + e.agentUser() + "…"))
 	}

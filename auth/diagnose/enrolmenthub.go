@@ -26,7 +26,7 @@ func (e *enrolment) accept() string {
 	return fmt.Sprintf("clusteradm accept --clusters %[1]s, or, at the hub: kubectl patch managedcluster %[1]s --type merge -p '{\"spec\":{\"hubAcceptsClient\":true}}'", e.ClusterName)
 }
 
-func (e *enrolment) checkHub(context.Context) Finding {
+func (e *enrolment) checkHub(ctx context.Context) Finding {
 	switch {
 	case e.ClusterName == "":
 		return fail("O2", "name the ManagedCluster", "no cluster was named")
@@ -38,7 +38,7 @@ func (e *enrolment) checkHub(context.Context) Finding {
 		return fail("O1", "pass the hub's kubeconfig, or make it a hub: clusteradm init", "this is no hub: it does not know ManagedClusters").
 			with(differs("ManagedCluster", "no such kind", clusterAPI))
 	case apierrors.IsNotFound(e.clusterErr):
-		return e.neverArrived()
+		return e.neverArrived(ctx)
 	case e.clusterErr != nil:
 		return unknown("the ManagedCluster cannot be read: "+kubeMessage(e.clusterErr), "grant get on managedclusters."+strings.TrimSuffix(clusterAPI, "/v1"))
 	case e.cluster.GetDeletionTimestamp() != nil:
@@ -48,13 +48,15 @@ func (e *enrolment) checkHub(context.Context) Finding {
 	return pass("the hub has the ManagedCluster since %s", stamp(e.cluster.GetCreationTimestamp().Time))
 }
 
-func (e *enrolment) neverArrived() Finding {
+func (e *enrolment) neverArrived(ctx context.Context) Finding {
 	missing := differs("ManagedCluster", "not found", e.ClusterName)
 	switch {
 	case e.csrErr != nil:
 		return fail("O2", e.agentLog(), "there is no ManagedCluster; whether the agent has asked for a certificate could not be seen").with(missing)
 	case len(e.requests) > 0: // they say more
 		return Finding{Result: Warn, Class: "O7", Remedy: "see enrolment-csr", Message: "there is no ManagedCluster, but there are requests for certificates"}.with(missing)
+	case e.checkKlusterlet(ctx).Result == Fail: // the other side knows why
+		return Finding{Result: Warn, Class: "O2", Remedy: "see enrolment-agent", Message: "the agent has never reached the hub"}.with(missing)
 	}
 	f := fail("O2", e.agentLog(), "there is neither a ManagedCluster nor a request for a certificate: the agent has never reached the hub")
 	f.Causes = []string{"the hub's address or certificate authority in the cluster's bootstrap-hub-kubeconfig does not work there (kind needs --force-internal-endpoint-lookup)",

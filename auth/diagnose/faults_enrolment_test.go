@@ -120,7 +120,11 @@ func requestFaults() []hubFault {
 			setCondition(w.cluster, "ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Stop creating csr since there are too many csr created already on hub")
 		}, csr, "O9", "11 requests", ""},
 		{"too many requests, the agent still works", many, csr, "O9", "11 requests", diagnose.Warn},
-		{"no request yet, and not joined", func(w *hubWorld) { accepted(w) }, "enrolment-joined", "O14", "has not joined", ""},
+		{"no request yet, and not joined", accepted, "enrolment-agent", "O20", "bootstrap-hub-kubeconfig works", ""},
+		{"never arrived, and the cluster knows why", func(w *hubWorld) {
+			w.cluster, w.csrs = nil, nil
+			setConditions(w.klusterlet, "HubConnectionDegraded", "True", "BootstrapSecretUnauthorized,HubKubeConfigMissing")
+		}, "enrolment-agent", "O19", "its token has expired", ""},
 		{"add-on waits", func(w *hubWorld) {
 			waiting := newCSR("addon-cluster1-work-abc", agentUser, "", time.Minute)
 			waiting["metadata"].(object)["labels"].(object)["open-cluster-management.io/addon-name"] = "work"
@@ -155,6 +159,11 @@ func hubFaults() []hubFault {
 		{"lease stopped, hub has not noticed", func(w *hubWorld) {
 			w.lease["spec"].(object)["renewTime"] = time.Now().Add(-301 * time.Second).UTC().Format("2006-01-02T15:04:05.000000Z")
 		}, "enrolment-lease", "O15", "stopped renewing", ""},
+		{"lease stopped, since the certificate has expired", func(w *hubWorld) {
+			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
+			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": bootSecret, "cluster-name": "cluster1", "agent-name": "agent1",
+				"tls.key": bootSecret, "tls.crt": clientCertificate(w.t, agentUser, time.Hour, -time.Minute)})
+		}, "enrolment-secret", "O27", "has expired", ""},
 		{"cluster not available", condition(available, "False", "ManagedClusterKubeAPIServerUnavailable", "no"), "enrolment-lease", "O16", "is not available", ""},
 		{"availability unknown", condition(available, "", "", ""), "enrolment-lease", "O17", "nobody has reported", diagnose.Warn},
 		{"clocks differ", func(w *hubWorld) {
