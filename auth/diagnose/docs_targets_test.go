@@ -48,8 +48,8 @@ func TestDocumentedTargets(t *testing.T) {
 	hub := newHubWorld(t)
 	fresh(hub)
 	const usual = "open-cluster-management-agent"
-	hub.klusterlet["spec"].(object)["namespace"] = usual
-	hub.boot["metadata"].(object)["namespace"], hub.agent["metadata"].(object)["namespace"] = usual, usual
+	part(hub.klusterlet, "spec")["namespace"] = usual
+	part(hub.boot, "metadata")["namespace"], part(hub.agent, "metadata")["namespace"] = usual, usual
 	hub.csrs = []object{newCSR("cluster1-xk2vq", "system:serviceaccount:open-cluster-management:agent-registration-bootstrap", "", time.Minute)}
 	for heading, report := range map[string]*diagnose.Report{"A machine that cannot join": boot.run(), "A cluster that its hub does not manage": hub.run()} {
 		if alike(sampleUnder(t, heading)) != alike(report.String()) {

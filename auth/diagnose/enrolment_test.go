@@ -27,10 +27,10 @@ func TestEnrolmentHealthy(t *testing.T) {
 		"without add-ons":           func(w *hubWorld) { w.addon = nil },
 		"hub without add-on API":    func(w *hubWorld) { w.unknown["ManagedClusterAddOn"] = true },
 		"clocks not compared yet":   func(w *hubWorld) { setCondition(w.cluster, "ManagedClusterConditionClockSynced", "", "", "") },
-		"Klusterlet without a name": func(w *hubWorld) { delete(w.klusterlet["spec"].(object), "clusterName") },
+		"Klusterlet without a name": func(w *hubWorld) { delete(part(w.klusterlet, "spec"), "clusterName") },
 		"lease of a slow agent": func(w *hubWorld) {
-			w.cluster["spec"].(object)["leaseDurationSeconds"] = int64(600)
-			w.lease["spec"].(object)["renewTime"] = time.Now().Add(-40 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z")
+			part(w.cluster, "spec")["leaseDurationSeconds"] = int64(600)
+			part(w.lease, "spec")["renewTime"] = time.Now().Add(-40 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z")
 		},
 		"joined again, and all is well": func(w *hubWorld) {
 			w.csrs = append(w.csrs, newCSR("cluster1-new", "system:bootstrap:abcdef", "Approved", time.Minute))
@@ -62,7 +62,7 @@ func TestEnrolmentUncertain(t *testing.T) {
 		"no right to add-ons":    {func(w *hubWorld) { w.forbidden["ManagedClusterAddOn"] = true }, "enrolment-addons", "namespace cluster1"},
 		"hub's ARN not known": {func(w *hubWorld) {
 			w.irsa()
-			w.config.HubClusterARN, w.klusterlet["spec"].(object)["registrationConfiguration"] = "", object{}
+			w.config.HubClusterARN, part(w.klusterlet, "spec")["registrationConfiguration"] = "", object{}
 		}, "enrolment-aws", "describe-cluster"},
 		"role not tried": {func(w *hubWorld) { w.irsa(); w.config.AssumeRole = nil }, "enrolment-aws", "role/ocm-hub-" + roleOfPair},
 		"entry not read": {func(w *hubWorld) {

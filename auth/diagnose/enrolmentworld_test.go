@@ -35,6 +35,15 @@ const (
 
 type object = map[string]any
 
+// part is an object in another one.
+func part(o object, key string) object {
+	inner, ok := o[key].(object)
+	if !ok {
+		panic("there is no " + key)
+	}
+	return inner
+}
+
 // hubWorld is a hub and a cluster that is enrolled there, until a fault changes that.
 type hubWorld struct {
 	t *testing.T
@@ -102,7 +111,7 @@ func newCSR(name, user, state string, age time.Duration) object {
 		setConditions(csr, state, "True", "ByTest")
 	}
 	if state == "Approved" {
-		csr["status"].(object)["certificate"] = "eA=="
+		part(csr, "status")["certificate"] = "eA=="
 	}
 	return csr
 }
@@ -134,7 +143,7 @@ func clientCertificate(t *testing.T, user string, age, left time.Duration) strin
 func (w *hubWorld) irsa() {
 	w.csrs = nil
 	w.annotate(managedARN, roleOfPair)
-	w.klusterlet["spec"].(object)["registrationConfiguration"] = object{"registrationDriver": object{"authType": "awsirsa", "awsIrsa": object{"hubClusterArn": hubARN}}}
+	part(w.klusterlet, "spec")["registrationConfiguration"] = object{"registrationDriver": object{"authType": "awsirsa", "awsIrsa": object{"hubClusterArn": hubARN}}}
 	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": bootSecret, "cluster-name": "cluster1", "agent-name": "agent1"})
 	w.config.HubClusterARN = hubARN
 	w.config.AssumeRole = func(context.Context, string) error { return nil }
@@ -150,7 +159,7 @@ func (w *hubWorld) annotate(arn, suffix string) {
 			annotations["agent.open-cluster-management.io/managed-cluster-"+key] = value
 		}
 	}
-	w.cluster["metadata"].(object)["annotations"] = annotations
+	part(w.cluster, "metadata")["annotations"] = annotations
 }
 
 // serve is a cluster with the objects that are there.

@@ -65,7 +65,7 @@ func (f *hubFault) diagnosed(t *testing.T) {
 
 // fresh takes everything away that comes with time: the cluster has only just been named at the hub.
 func fresh(w *hubWorld) {
-	w.cluster["spec"].(object)["hubAcceptsClient"] = false
+	part(w.cluster, "spec")["hubAcceptsClient"] = false
 	w.cluster["status"] = object{}
 	w.lease, w.addon, w.csrs = nil, nil, nil
 	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"cluster-name": "cluster1", "agent-name": "agent1"})
@@ -74,7 +74,7 @@ func fresh(w *hubWorld) {
 
 func accepted(w *hubWorld) {
 	fresh(w)
-	w.cluster["spec"].(object)["hubAcceptsClient"] = true
+	part(w.cluster, "spec")["hubAcceptsClient"] = true
 	setConditions(w.cluster, "HubAcceptedManagedCluster", "True", "HubClusterAdminAccepted")
 }
 
@@ -96,8 +96,10 @@ func requestFaults() []hubFault {
 		{"the agent has never arrived", func(w *hubWorld) { w.cluster, w.csrs = nil, nil }, "enrolment-hub", "O2", "never reached the hub", ""},
 		{"requests cannot be seen either", func(w *hubWorld) { w.cluster, w.forbidden["CertificateSigningRequest"] = nil, true }, "enrolment-hub", "O2", "could not be seen", ""},
 		{"another cluster's requests", func(w *hubWorld) {
-			w.cluster, w.config.ClusterName = nil, "cluster10"
+			w.cluster, w.config.ClusterName, part(w.klusterlet, "spec")["clusterName"] = nil, "cluster10", "cluster10"
+			w.agent = nil
 		}, "enrolment-hub", "O2", "never reached the hub", ""},
+		{"another cluster's name", func(w *hubWorld) { w.cluster, w.config.ClusterName = nil, "cluster10" }, "enrolment-agent", "O23", "another name", ""},
 		{"request waits", newest(""), csr, "O3", "waits for approval", ""},
 		{"request waits, nobody has accepted", func(w *hubWorld) {
 			fresh(w)
@@ -108,7 +110,7 @@ func requestFaults() []hubFault {
 		{"hub cannot sign", newest("Failed"), csr, "O5", "cannot sign", ""},
 		{"approved, never signed", func(w *hubWorld) {
 			newest("Approved")(w)
-			delete(w.csrs[1]["status"].(object), "certificate")
+			delete(part(w.csrs[1], "status"), "certificate")
 		}, csr, "O6", "nobody has signed it", ""},
 		{"approved, no ManagedCluster", func(w *hubWorld) { w.cluster = nil }, csr, "O7", "older enrolment is in the way", ""},
 		{"joined again over old objects", func(w *hubWorld) {
@@ -127,7 +129,7 @@ func requestFaults() []hubFault {
 		}, "enrolment-agent", "O19", "its token has expired", ""},
 		{"add-on waits", func(w *hubWorld) {
 			waiting := newCSR("addon-cluster1-work-abc", agentUser, "", time.Minute)
-			waiting["metadata"].(object)["labels"].(object)["open-cluster-management.io/addon-name"] = "work"
+			part(part(waiting, "metadata"), "labels")["open-cluster-management.io/addon-name"] = "work"
 			w.csrs = append(w.csrs, waiting)
 		}, "enrolment-addons", "O29", "add-on work", diagnose.Warn},
 	}
@@ -146,7 +148,7 @@ func hubFaults() []hubFault {
 		}, "enrolment-accept", "O10", "nobody has accepted", ""},
 		{"accepted, hub idle", condition(acceptedCondition, "", "", ""), "enrolment-accept", "O11", "has not acted", ""},
 		{"denied", func(w *hubWorld) {
-			w.cluster["spec"].(object)["hubAcceptsClient"] = false
+			part(w.cluster, "spec")["hubAcceptsClient"] = false
 			setCondition(w.cluster, acceptedCondition, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")
 		}, "enrolment-accept", "O12", "has denied", ""},
 		{"hub could not make the rights", condition(acceptedCondition, "False", "Error", "AccessDenied: iam:CreateRole"), "enrolment-accept", "O13", "could not give it its rights", ""},
@@ -154,10 +156,10 @@ func hubFaults() []hubFault {
 		{"renewal fails", condition("ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Failed to create CSR"), "enrolment-joined", "O36", "cannot renew", ""},
 		{"lease stopped", func(w *hubWorld) {
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
-			w.lease["spec"].(object)["renewTime"] = "2026-01-01T00:00:00.000000Z"
+			part(w.lease, "spec")["renewTime"] = "2026-01-01T00:00:00.000000Z"
 		}, "enrolment-lease", "O15", "stopped renewing", ""},
 		{"lease stopped, hub has not noticed", func(w *hubWorld) {
-			w.lease["spec"].(object)["renewTime"] = time.Now().Add(-301 * time.Second).UTC().Format("2006-01-02T15:04:05.000000Z")
+			part(w.lease, "spec")["renewTime"] = time.Now().Add(-301 * time.Second).UTC().Format("2006-01-02T15:04:05.000000Z")
 		}, "enrolment-lease", "O15", "stopped renewing", ""},
 		{"lease stopped, since the certificate has expired", func(w *hubWorld) {
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
@@ -171,8 +173,8 @@ func hubFaults() []hubFault {
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
 		}, "enrolment-clock", "O18", "clocks of hub and cluster differ", ""},
 		{"being deleted", func(w *hubWorld) {
-			w.cluster["metadata"].(object)["deletionTimestamp"] = ago(time.Minute)
-			w.cluster["metadata"].(object)["finalizers"] = []any{"cluster.open-cluster-management.io/api-resource-cleanup"}
+			part(w.cluster, "metadata")["deletionTimestamp"] = ago(time.Minute)
+			part(w.cluster, "metadata")["finalizers"] = []any{"cluster.open-cluster-management.io/api-resource-cleanup"}
 		}, "enrolment-hub", "O38", "being deleted", ""},
 		{"add-on without its token", func(w *hubWorld) {
 			setCondition(w.addon, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: forbidden")
@@ -193,7 +195,7 @@ func spokeFaults() []hubFault {
 	return []hubFault{
 		{"no operator", func(w *hubWorld) { w.unknown["Klusterlet"] = true }, agent, "O22", "operator is not installed", ""},
 		{"no Klusterlet", func(w *hubWorld) { w.klusterlet = nil }, agent, "O22", "nobody has had this cluster join", ""},
-		{"another name", func(w *hubWorld) { w.klusterlet["spec"].(object)["clusterName"] = "cluster10" }, agent, "O23", "another name", ""},
+		{"another name", func(w *hubWorld) { part(w.klusterlet, "spec")["clusterName"] = "cluster10" }, agent, "O23", "another name", ""},
 		{"no Klusterlet of that name", func(w *hubWorld) { w.config.Klusterlet = "other" }, agent, "O22", "of that name", ""},
 		{"bootstrap Secret missing", degraded("BootstrapSecretMissing,HubKubeConfigSecretMissing", ""), agent, "O19", "bootstrap-hub-kubeconfig is missing; the Secret hub-kubeconfig-secret is missing", ""},
 		{"bootstrap Secret wrong", degraded("BootstrapSecretError,HubKubeConfigMissing", "dial tcp: connection refused"), agent, "O19", "cannot be asked with bootstrap-hub-kubeconfig; hub-kubeconfig-secret has no kubeconfig yet", ""},
@@ -213,7 +215,7 @@ func spokeFaults() []hubFault {
 
 func secretsFaults() []hubFault {
 	const secret = "enrolment-secret"
-	drop := func(key string) func(*hubWorld) { return func(w *hubWorld) { delete(w.agent["data"].(object), key) } }
+	drop := func(key string) func(*hubWorld) { return func(w *hubWorld) { delete(part(w.agent, "data"), key) } }
 	certificate := func(user string, age, left time.Duration) func(*hubWorld) {
 		return func(w *hubWorld) {
 			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": bootSecret, "cluster-name": "cluster1", "agent-name": "agent1",
@@ -227,7 +229,7 @@ func secretsFaults() []hubFault {
 		{"bootstrap Secret empty", func(w *hubWorld) { w.boot["data"] = object{} }, secret, "O25", "has no kubeconfig", diagnose.Warn},
 		{"kubeconfig missing", drop("kubeconfig"), secret, "O25", "lacks kubeconfig", ""},
 		{"certificate missing", drop("tls.crt"), secret, "O25", "lacks tls.crt", ""},
-		{"certificate malformed", func(w *hubWorld) { w.agent["data"].(object)["tls.crt"] = "eA==" }, secret, "O25", "not a certificate", ""},
+		{"certificate malformed", func(w *hubWorld) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "O25", "not a certificate", ""},
 		{"certificate of another cluster", certificate("system:open-cluster-management:cluster10:agent1", time.Hour, time.Hour), secret, "O26", "another cluster", ""},
 		{"certificate expired", certificate(agentUser, time.Hour, -time.Minute), secret, "O27", "has expired", ""},
 		{"certificate not renewed", certificate(agentUser, 95*time.Hour, 5*time.Hour), secret, "O27", "not renewed in time", diagnose.Warn},
@@ -254,7 +256,7 @@ func irsaFaults() []hubFault {
 		{"name of a context as ARN", irsa(func(w *hubWorld) { w.annotate("managedcluster1.eu-west-1.eksctl.io", roleOfPair) }), aws, "O31", "malformed", ""},
 		{"hub's ARN malformed", irsa(func(w *hubWorld) {
 			w.config.HubClusterARN = "arn:aws:eks:eu-west-1:1:cluster/x"
-			w.klusterlet["spec"].(object)["registrationConfiguration"] = object{}
+			part(w.klusterlet, "spec")["registrationConfiguration"] = object{}
 		}), aws, "O31", "hub's ARN is malformed", ""},
 		{"another hub", irsa(func(w *hubWorld) { w.config.HubClusterARN = strings.Replace(hubARN, "hubcluster1", "hubcluster2", 1) }), aws, "O32", "ARN of another hub", ""},
 		{"suffix of another cluster", irsa(func(w *hubWorld) { w.annotate(managedARN+"0", roleOfPair) }), aws, "O32", "suffix is that of another", ""},
