@@ -85,9 +85,9 @@ func (b *bootstrapping) steps() []step {
 	}
 }
 
-// RunBootstrap examines a discovery by token. It needs no provider and always returns a report with a finding for each check,
-// within BootstrapConfig.Timeout; when ctx ends, what is left is Unknown. Nothing is sent to the network before the arguments
-// have been judged, and no finding holds the token's secret. It is safe for concurrent use.
+// RunBootstrap examines a discovery by token. It needs no provider and always returns a report with a finding for each
+// check, within BootstrapConfig.Timeout; when ctx ends, what is left is Unknown. Nothing is sent to the network before the
+// arguments have been judged, and no finding holds the token's secret. It is safe for concurrent use.
 func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	config.Timeout, config.Now = limited(config.Timeout, config.Now)
 	if config.Pause <= 0 {
@@ -97,7 +97,8 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	defer cancel()
 	b := &bootstrapping{BootstrapConfig: config}
 	b.parse()
-	report := &Report{Target: "bootstrap discovery at " + shown(redact.URL(config.Server)), Findings: performSteps(ctx, b.steps(), config.Skip)}
+	report := &Report{Target: "bootstrap discovery at " + shown(redact.URL(config.Server)),
+		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
 	settleSignature(report)
 	return report

@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-const howToPin = "on a control plane node: openssl x509 -pubkey -noout -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform der | sha256sum\n" +
+const howToPin = "on a control plane node: " +
+	"openssl x509 -pubkey -noout -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform der | sha256sum\n" +
 	"and pass it as sha256:<64 hexadecimal digits>"
 
 // checkArguments judges everything that can be judged without the network.
@@ -38,14 +39,16 @@ func (b *bootstrapping) checkArguments(context.Context) Finding {
 // malformedToken shows lengths alone: what is malformed may be the secret half.
 func (b *bootstrapping) malformedToken() (Finding, bool) {
 	const remedy = "pass <id>.<secret> as kubeadm token create prints it, or the <id> alone"
-	form := Field{Name: "token", Observed: fmt.Sprintf("%d characters", len(b.Token)), Expected: "6 characters, a dot, 16 characters, all a-z and 0-9", Differs: true}
+	form := Field{Name: "token", Observed: fmt.Sprintf("%d characters", len(b.Token)),
+		Expected: "6 characters, a dot, 16 characters, all a-z and 0-9", Differs: true}
 	switch {
 	case b.Token == "" || b.id != "":
 		return Finding{}, false
 	case b.tokenErr != nil:
 		return fail("B2", remedy, "%s", b.tokenErr).with(form), true
 	case bootstrap.ValidTokenID(b.Token[:min(6, len(b.Token))]) && len(b.Token) == 16:
-		return fail("B2", remedy, "this is the secret half of a token, perhaps: its ID is the 6 characters before the dot").with(form), true
+		return fail("B2", remedy, "this is the secret half of a token, perhaps: its ID is the 6 characters before the dot").
+			with(form), true
 	}
 	return fail("B2", remedy, "this is neither a token nor a token's ID").with(form), true
 }

@@ -59,7 +59,8 @@ func (b *bootstrapping) checkLogin(ctx context.Context) Finding {
 			config.RootCAs.AddCert(c)
 		}
 	}
-	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}}
+	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1",
+		Kind: "SelfSubjectReview"}}
 	content, err := json.Marshal(review)
 	if err != nil {
 		return unknown("the request cannot be made", "report this")
@@ -67,7 +68,8 @@ func (b *bootstrapping) checkLogin(ctx context.Context) Finding {
 	address := strings.TrimSuffix(b.discovered.Server, "/") + "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	status, body, _, err := ask(ctx, config, http.MethodPost, address, b.token.Reveal(), content)
 	if err != nil {
-		return fail("B33", "publish an address that this machine reaches and that the server's certificate names: wid bootstrap publish --server",
+		return fail("B33", "publish an address that this machine reaches and that the server's certificate names: wid bootstrap "+
+			"publish --server",
 			"cluster-info sends machines to an address that does not work from here: %s", transport.Message(err, b.token.Reveal())).
 			with(differs("server", b.discovered.Server, "reachable, with a certificate of the cluster's authority"))
 	}
@@ -80,9 +82,11 @@ func (b *bootstrapping) judgeLogin(status int, body []byte) Finding {
 	var review authenticationv1.SelfSubjectReview
 	switch {
 	case status == http.StatusUnauthorized:
-		f := fail("B30", newToken, "401: the token signs, but does not log in: the TLS bootstrap that follows gets the same").with(answered)
+		f := fail("B30", newToken, "401: the token signs, but does not log in: the TLS bootstrap that follows gets the same").
+			with(answered)
 		f.Causes = []string{"the token lacks the usage authentication", "it has expired or was deleted a moment ago",
-			"one of its groups does not begin with system:bootstrappers:", "the API server runs without --enable-bootstrap-token-auth"}
+			"one of its groups does not begin with system:bootstrappers:",
+			"the API server runs without --enable-bootstrap-token-auth"}
 		return f
 	case status == http.StatusForbidden:
 		return pass("the token logs in; it may not ask as whom")
@@ -92,5 +96,6 @@ func (b *bootstrapping) judgeLogin(status int, body []byte) Finding {
 		return Finding{Result: Warn, Class: "B30", Remedy: "see the API server's authentication webhook and configuration",
 			Message: "the token logs in as somebody else"}.with(differs("user", review.Status.UserInfo.Username, want))
 	}
-	return pass("the token logs in as %s", want).with(same("user", want), same("groups", audiences(review.Status.UserInfo.Groups)))
+	return pass("the token logs in as %s", want).with(same("user", want),
+		same("groups", audiences(review.Status.UserInfo.Groups)))
 }

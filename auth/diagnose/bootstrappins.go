@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-const compareFirst = "compare the pins above with what the cluster's administrator says, then pass the right one;\n" + howToPin
+const compareFirst = "compare the pins above with what the cluster's administrator says, then pass the right one;\n" +
+	howToPin
 
 func (b *bootstrapping) checkPins(context.Context) Finding {
 	if b.served == nil {
@@ -43,7 +44,8 @@ func (b *bootstrapping) checkPins(context.Context) Finding {
 	case len(b.pinned) == 0:
 		return b.notPinned(authorities).with(fields...)
 	}
-	return pass("%d of %s pinned: %s", len(b.pinned), isAre(len(authorities), "certificate authority", "certificate authorities"),
+	return pass("%d of %s pinned: %s", len(b.pinned), isAre(len(authorities), "certificate authority",
+		"certificate authorities"),
 		b.allPins(authorities)).with(fields...)
 }
 
@@ -90,15 +92,18 @@ func (b *bootstrapping) notPinned(authorities []*x509.Certificate) Finding {
 	for _, p := range b.pins {
 		given = append(given, p.String())
 	}
-	field := Field{Name: "pins given", Observed: shown(strings.Join(given, ", ")), Expected: "one of those below", Differs: true}
+	field := Field{Name: "pins given", Observed: shown(strings.Join(given, ", ")), Expected: "one of those below",
+		Differs: true}
 	for _, c := range authorities {
 		if contains(b.pins, sha256.Sum256(c.Raw)) {
-			return fail("B17", compareFirst, "the pin is the hash of the authority's whole certificate; it has to be that of its public key").with(field)
+			return fail("B17", compareFirst, "the pin is the hash of the authority's whole certificate; it has to be that of its "+
+				"public key").with(field)
 		}
 	}
 	for _, c := range b.chain {
 		if contains(b.pins, bootstrap.PinOf(c)) || contains(b.pins, sha256.Sum256(c.Raw)) {
-			return fail("B17", compareFirst, "the pin is that of the server's own certificate; it has to be that of the authority").with(field)
+			return fail("B17", compareFirst, "the pin is that of the server's own certificate; it has to be that of the "+
+				"authority").with(field)
 		}
 	}
 	f := fail("B16", compareFirst, "none of the cluster's certificate authorities is pinned").with(field)
@@ -133,7 +138,8 @@ func (b *bootstrapping) checkCertificate(ctx context.Context) Finding {
 		return b.untrusted(untrusted)
 	case err != nil:
 		return unknown("cluster-info could not be read over a verified connection: "+transport.Message(err), "try again")
-	case fresh.Server != b.info.Server || string(fresh.CAData) != string(b.info.CAData) || fresh.TLSServerName != b.info.TLSServerName:
+	case fresh.Server != b.info.Server || string(fresh.CAData) != string(b.info.CAData) ||
+		fresh.TLSServerName != b.info.TLSServerName:
 		return fail("B22", "try again; if it stays, do not join: somebody is in between",
 			"over the verified connection cluster-info is another one: it has just changed, or somebody is in between").
 			with(differs("server", b.info.Server, fresh.Server))
@@ -163,7 +169,8 @@ func (b *bootstrapping) untrusted(err *tls.CertificateVerificationError) Finding
 			with(differs("valid", stamp(leaf.NotBefore)+" to "+stamp(leaf.NotAfter), "at "+stamp(b.Now())))
 	}
 	f := fail("B19", "name the API server itself, not what terminates TLS in front of it; if it is that, do not join",
-		"the server's certificate is not from a pinned authority").with(differs("issuer", leaf.Issuer.String(), "a pinned authority"))
+		"the server's certificate is not from a pinned authority").
+		with(differs("issuer", leaf.Issuer.String(), "a pinned authority"))
 	f.Causes = []string{"a load balancer or proxy with a certificate of its own is in front of the API server",
 		"the API server has a certificate of another authority than cluster-info says", "somebody is in between"}
 	return f

@@ -25,12 +25,14 @@ const (
 )
 
 // ask sends one request over connections of its own and reads a bounded answer. No redirect is followed.
-func ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (status int, body []byte, chain []*x509.Certificate, err error) {
+func ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (status int,
+	body []byte, chain []*x509.Certificate, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
+	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		MaxResponseHeaderBytes: 64 << 10}
 	transport.UseProxy(t, nil)
-	client := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: t, CheckRedirect: lastResponse}
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(content))
 	if err != nil {
 		return 0, nil, nil, err
@@ -54,6 +56,8 @@ func ask(ctx context.Context, config *tls.Config, method, address, bearer string
 	}
 	return resp.StatusCode, body, chain, err
 }
+
+func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // stranger asks without credentials and without verifying the server: the signature and the pins decide about trust.
 func (b *bootstrapping) stranger(ctx context.Context, path string) (status int, body []byte, err error) {
@@ -108,14 +112,16 @@ func (b *bootstrapping) judgeServer(ctx context.Context) Finding {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return fail("B5", "correct the port: API servers mostly listen on 6443 or 443", "%s does not speak TLS: that is no API server", shown(b.url))
+		return fail("B5", "correct the port: API servers mostly listen on 6443 or 443",
+			"%s does not speak TLS: that is no API server", shown(b.url))
 	case err != nil:
 		return fail("B4", "correct the address, or open the way to it: curl -k "+shown(b.url)+"/version",
 			"the server cannot be reached: %s", transport.Message(err))
 	case status != http.StatusOK:
 		return b.judgeStatus(ctx, status, body)
 	case data == nil:
-		return fail("B5", "name the API server itself: curl -k "+shown(b.url)+infoPath, "the answer is not a ConfigMap: that is no API server")
+		return fail("B5", "name the API server itself: curl -k "+shown(b.url)+infoPath,
+			"the answer is not a ConfigMap: that is no API server")
 	case data[bootstrap.KubeConfigKey] == "":
 		return fail("B10", publishInfo, "cluster-info has no kubeconfig: whatever created it has not finished").
 			with(differs("data", "no key kubeconfig", "a kubeconfig with the server and its certificate authority"))
@@ -127,9 +133,12 @@ func (b *bootstrapping) judgeServer(ctx context.Context) Finding {
 const (
 	publishInfo = "kubeadm init phase bootstrap-token, on a control plane node, or: wid bootstrap publish"
 	allowInfo   = "kubeadm init phase bootstrap-token, on a control plane node, or: wid bootstrap publish, or:\n" +
-		"kubectl create role -n kube-public kubeadm:bootstrap-signer-clusterinfo --verb=get --resource=configmaps --resource-name=cluster-info\n" +
-		"kubectl create rolebinding -n kube-public kubeadm:bootstrap-signer-clusterinfo --role=kubeadm:bootstrap-signer-clusterinfo --user=system:anonymous"
-	discoveryFile = "hand the machine a discovery file instead: kubeadm join --discovery-file, wid bootstrap discover --discovery-file"
+		"kubectl create role -n kube-public kubeadm:bootstrap-signer-clusterinfo --verb=get --resource=configmaps " +
+		"--resource-name=cluster-info\n" +
+		"kubectl create rolebinding -n kube-public kubeadm:bootstrap-signer-clusterinfo " +
+		"--role=kubeadm:bootstrap-signer-clusterinfo --user=system:anonymous"
+	discoveryFile = "hand the machine a discovery file instead: kubeadm join --discovery-file, wid bootstrap discover " +
+		"--discovery-file"
 )
 
 // judgeStatus tells the refusals of an API server from those of something in front of it.
@@ -153,7 +162,8 @@ func (b *bootstrapping) judgeStatus(ctx context.Context, status int, body []byte
 		return fail("B9", publishInfo+"\non managed clusters, where there is none: "+discoveryFile,
 			"404: there is no cluster-info in kube-public").with(answered, same("message", said.Message))
 	}
-	return fail("B5", "name the API server itself", "the API server answers %d", status).with(answered, same("message", said.Message))
+	return fail("B5", "name the API server itself", "the API server answers %d", status).
+		with(answered, same("message", said.Message))
 }
 
 // judgeUnauthorized looks at another path: with conditions, anonymous requests get through to some.
@@ -161,13 +171,16 @@ func (b *bootstrapping) judgeUnauthorized(ctx context.Context) Finding {
 	status, _, err := b.stranger(ctx, "/version")
 	switch {
 	case err != nil:
-		return fail("B6", discoveryFile, "401: anonymous requests are refused; whether all are could not be seen: %s", transport.Message(err))
+		return fail("B6", discoveryFile, "401: anonymous requests are refused; whether all are could not be seen: %s",
+			transport.Message(err))
 	case status == http.StatusUnauthorized:
-		return fail("B6", discoveryFile+"\nor allow anonymous requests to "+infoPath+" alone: AuthenticationConfiguration, anonymous.conditions",
+		return fail("B6", discoveryFile+"\nor allow anonymous requests to "+infoPath+" alone: AuthenticationConfiguration, "+
+			"anonymous.conditions",
 			"401: the API server takes no anonymous requests (--anonymous-auth=false), or none to this path and /version").
 			with(same("/version", fmt.Sprint(status)))
 	}
-	return fail("B7", "add this path to anonymous.conditions in the AuthenticationConfiguration of the API server:\n- path: "+infoPath,
+	return fail("B7", "add this path to anonymous.conditions in the AuthenticationConfiguration of the API server:\n- "+
+		"path: "+infoPath,
 		"401: anonymous requests are taken, but not to cluster-info: the AuthenticationConfiguration lists other paths").
 		with(same("/version", fmt.Sprint(status)))
 }

@@ -29,10 +29,12 @@ func (b *bootstrapping) checkSecret(ctx context.Context) Finding {
 	err := readObject(ctx, b.Client, "v1", "Secret", client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: name}, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fail("B23", newToken, "there is no token with this ID: it was deleted, it has expired, or the ID or the kubeconfig is another cluster's").
+		return fail("B23", newToken, "there is no token with this ID: it was deleted, it has expired, or the ID or the "+
+			"kubeconfig is another cluster's").
 			with(differs("Secret", "not found", bootstrap.SecretNamespace+"/"+name))
 	case err != nil:
-		return unknown("the token's Secret cannot be read: "+kubeMessage(err), "grant get on the Secret "+name+" in namespace "+bootstrap.SecretNamespace)
+		return unknown("the token's Secret cannot be read: "+kubeMessage(err),
+			"grant get on the Secret "+name+" in namespace "+bootstrap.SecretNamespace)
 	}
 	return b.judgeSecret(secret)
 }
@@ -41,7 +43,8 @@ func (b *bootstrapping) judgeSecret(secret *corev1.Secret) Finding {
 	c, err := bootstrap.ParseSecret(secret)
 	switch {
 	case secret.DeletionTimestamp != nil:
-		return fail("B31", newToken, "the token is being deleted").with(differs("deletionTimestamp", stamp(secret.DeletionTimestamp.Time), "none"))
+		return fail("B31", newToken, "the token is being deleted").
+			with(differs("deletionTimestamp", stamp(secret.DeletionTimestamp.Time), "none"))
 	case err != nil:
 		return fail("B24", "kubectl delete secret -n kube-system "+secret.Name+"\n"+newToken,
 			"Kubernetes ignores the token: %s", oneLine(err.Error()))
@@ -53,9 +56,11 @@ func (b *bootstrapping) judgeSecret(secret *corev1.Secret) Finding {
 		return fail("B26", newToken, "the token's expiration cannot be parsed, so it counts as expired").
 			with(differs("expiration", "malformed", "RFC 3339, such as "+stamp(b.Now().Add(24*time.Hour))))
 	case c.Expired(b.Now()):
-		return fail("B25", newToken, "the token has expired").with(differs("expiration", stamp(c.Expires), "after "+stamp(b.Now())))
+		return fail("B25", newToken, "the token has expired").
+			with(differs("expiration", stamp(c.Expires), "after "+stamp(b.Now())))
 	case !c.Allows(bootstrap.UsageSigning):
-		return fail("B27", newToken, "the token may not sign cluster-info").with(differs("usages", usagesOf(c), bootstrap.UsageSigning))
+		return fail("B27", newToken, "the token may not sign cluster-info").
+			with(differs("usages", usagesOf(c), bootstrap.UsageSigning))
 	}
 	b.token, b.stored = c.Token, b.whole
 	return b.judgeAuthentication(c)
@@ -75,7 +80,8 @@ func (b *bootstrapping) judgeAuthentication(c *bootstrap.TokenConfig) Finding {
 	case c.Expires.IsZero():
 		return pass("the token signs and logs in, and never expires").with(same("usages", usagesOf(c)))
 	}
-	return pass("the token signs and logs in, until %s", stamp(c.Expires)).with(same("expiration", stamp(c.Expires)), same("usages", usagesOf(c)))
+	return pass("the token signs and logs in, until %s", stamp(c.Expires)).
+		with(same("expiration", stamp(c.Expires)), same("usages", usagesOf(c)))
 }
 
 func usagesOf(c *bootstrap.TokenConfig) string { return strings.Join(c.Usages, ", ") }
@@ -131,7 +137,8 @@ func (b *bootstrapping) verify() bool {
 func (b *bootstrapping) missingSignature() (Finding, bool) {
 	jws, there := b.served[bootstrap.SignaturePrefix+b.id]
 	ids := signers(b.served)
-	causes := []string{"the token has expired or was deleted", "the ID is another cluster's, or mistyped", "the token lacks the usage signing",
+	causes := []string{"the token has expired or was deleted", "the ID is another cluster's, or mistyped",
+		"the token lacks the usage signing",
 		"the signer has lost an update: wait a minute"}
 	look := "kubectl get secret -n kube-system " + bootstrap.SecretNamePrefix + b.id + ", or create a new one: " + newToken
 	const most = 10
@@ -145,9 +152,11 @@ func (b *bootstrapping) missingSignature() (Finding, bool) {
 		f.Causes = causes
 		return f.with(differs("signed for", strings.Join(ids[:min(most, len(ids))], ", "), b.id)), true
 	case !there:
-		f := fail("B13", "kubectl get secrets -n kube-system --field-selector type=bootstrap.kubernetes.io/token; if there are some, see that\n"+
-			"kube-controller-manager runs with --controllers=*,bootstrapsigner,tokencleaner; otherwise: "+newToken, "cluster-info is not signed at all")
-		f.Causes = []string{"the signer does not run: bootstrapsigner of kube-controller-manager is off by default outside kubeadm",
+		f := fail("B13", "kubectl get secrets -n kube-system --field-selector type=bootstrap.kubernetes.io/token\n"+
+			"if there are some: kube-controller-manager needs --controllers=*,bootstrapsigner,tokencleaner; else: "+newToken,
+			"cluster-info is not signed at all")
+		f.Causes = []string{"the signer does not run: bootstrapsigner of kube-controller-manager is off by default outside " +
+			"kubeadm",
 			"no token is valid and has the usage signing"}
 		return f.with(differs("signed for", "none", b.id)), true
 	}
@@ -156,7 +165,8 @@ func (b *bootstrapping) missingSignature() (Finding, bool) {
 
 // wrongSignature shows no signature that was computed: for content that somebody forged it would be a valid one.
 func (b *bootstrapping) wrongSignature(ctx context.Context) Finding {
-	f := fail("B15", "create a new token and try with that: "+newToken+"\nif that does not mend it, do not join: somebody is in between",
+	f := fail("B15", "create a new token and try with that: "+newToken+"\nif that does not mend it, do not join: somebody is "+
+		"in between",
 		"the signature does not fit the token and cluster-info, twice in a row")
 	if !b.stored && b.whole {
 		f.Causes = append(f.Causes, "the secret half of the token is wrong: mistyped, or of another token with this ID")
@@ -164,17 +174,21 @@ func (b *bootstrapping) wrongSignature(ctx context.Context) Finding {
 	f.Causes = append(f.Causes, "cluster-info was edited, and the signer does not run",
 		"somebody is in between, and shows another cluster-info than the cluster's")
 	if b.Client == nil {
-		return f.with(differs(bootstrap.SignaturePrefix+b.id, "does not verify", "the HMAC of cluster-info with the token's secret"))
+		return f.with(differs(bootstrap.SignaturePrefix+b.id, "does not verify",
+			"the HMAC of cluster-info with the token's secret"))
 	}
 	own := &corev1.ConfigMap{}
-	err := readObject(ctx, b.Client, "v1", "ConfigMap", client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, own)
+	err := readObject(ctx, b.Client, "v1", "ConfigMap",
+		client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, own)
 	if err == nil && own.Data[bootstrap.KubeConfigKey] != b.served[bootstrap.KubeConfigKey] {
-		f.Message = "the signature does not fit, and the administrator reads another cluster-info than strangers get at this address: " +
+		f.Message = "the signature does not fit, and the administrator reads another cluster-info than strangers get here: " +
 			"somebody is in between, or the kubeconfig is of another cluster"
 		f.Causes = nil
-		return f.with(Field{Name: "cluster-info", Observed: "another one than the administrator's", Expected: "the same", Differs: true})
+		return f.with(Field{Name: "cluster-info", Observed: "another one than the administrator's", Expected: "the same",
+			Differs: true})
 	}
-	return f.with(differs(bootstrap.SignaturePrefix+b.id, "does not verify", "the HMAC of cluster-info with the token's secret"))
+	return f.with(differs(bootstrap.SignaturePrefix+b.id, "does not verify",
+		"the HMAC of cluster-info with the token's secret"))
 }
 
 // sleep returns false if the context ends first.

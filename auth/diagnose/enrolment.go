@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// EnrolmentConfig says which cluster's enrolment at a hub of Open Cluster Management to examine and by what means. What is left
-// out makes the checks that need it Skip or Unknown.
+// EnrolmentConfig says which cluster's enrolment at a hub of Open Cluster Management to examine and by what means. What is
+// left out makes the checks that need it Skip or Unknown.
 type EnrolmentConfig struct {
 	// ClusterName is the name of the ManagedCluster. Required.
 	ClusterName string
@@ -20,8 +20,8 @@ type EnrolmentConfig struct {
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
 	Klusterlet string
 
-	// HubClusterARN is the hub's own ARN in EKS, for clusters that register with IAM (awsirsa). Empty: what the Klusterlet says,
-	// which may be another hub.
+	// HubClusterARN is the hub's own ARN in EKS, for clusters that register with IAM (awsirsa). Empty: what the Klusterlet
+	// says, which may be another hub.
 	HubClusterARN string
 	// AssumeRole tries the role that the hub has made for the cluster, as the cluster's agent would. Nil: it is not tried.
 	AssumeRole func(ctx context.Context, roleARN string) error
@@ -72,7 +72,8 @@ func EnrolmentChecks() []Check { return checksOf((&enrolment{}).steps()) }
 
 // steps have causes before symptoms: what people at the hub have to do, then the agent, then what comes of both.
 func (e *enrolment) steps() []step {
-	const hub, csr, accept, joined, clock, lease = "enrolment-hub", "enrolment-csr", "enrolment-accept", "enrolment-joined", "enrolment-clock", "enrolment-lease"
+	const hub, csr, accept, joined, clock, lease = "enrolment-hub", "enrolment-csr", "enrolment-accept", "enrolment-joined",
+		"enrolment-clock", "enrolment-lease"
 	return []step{
 		{hub, "the hub knows the cluster", nil, e.checkHub},
 		{csr, "the agent's requests for certificates", []string{hub}, e.checkRequests},
@@ -96,7 +97,8 @@ func RunEnrolment(ctx context.Context, config EnrolmentConfig) *Report {
 	defer cancel()
 	e := &enrolment{EnrolmentConfig: config, agentNamespace: defaultAgentNamespace}
 	e.gather(ctx)
-	return &Report{Target: "enrolment of the cluster " + shown(config.ClusterName), Findings: performSteps(ctx, e.steps(), config.Skip)}
+	return &Report{Target: "enrolment of the cluster " + shown(config.ClusterName),
+		Findings: performSteps(ctx, e.steps(), config.Skip)}
 }
 
 // gather reads what several checks look at.

@@ -78,30 +78,38 @@ func (e *enrolment) checkAWS(ctx context.Context) Finding {
 	case arn == "" && suffix == "" && !wanted:
 		return skip("the cluster does not register with an IAM role")
 	case arn == "" || suffix == "":
-		return fail("O30", "join again with --registration-auth awsirsa; nobody adds them later", "the ManagedCluster lacks annotations: the hub makes no role for it").
-			with(differs(arnAnnotation, firstOf(arn, "absent"), "the cluster's ARN"), differs(suffixAnnotation, firstOf(suffix, "absent"), "32 hexadecimal digits"))
+		return fail("O30", "join again with --registration-auth awsirsa; nobody adds them later",
+			"the ManagedCluster lacks annotations: the hub makes no role for it").
+			with(differs(arnAnnotation, firstOf(arn, "absent"), "the cluster's ARN"),
+				differs(suffixAnnotation, firstOf(suffix, "absent"), "32 hexadecimal digits"))
 	case e.HubClusterARN != "" && said != "" && said != e.HubClusterARN:
-		return fail("O32", "correct spec.registrationConfiguration.registrationDriver.awsIrsa.hubClusterArn of the Klusterlet, and join again", "the cluster has joined with the ARN of another hub").
+		return fail("O32", "correct spec.registrationConfiguration.registrationDriver.awsIrsa.hubClusterArn of the Klusterlet, "+
+			"and join again", "the cluster has joined with the ARN of another hub").
 			with(differs("hubClusterArn", said, e.HubClusterARN))
 	}
 	return e.judgeARNs(ctx, arn, suffix, firstOf(e.HubClusterARN, said))
 }
 
 func (e *enrolment) judgeARNs(ctx context.Context, arn, suffix, hubARN string) Finding {
-	const ask = "aws eks describe-cluster --name <name> --query cluster.arn (the name of a kubeconfig's context need not be the ARN)"
+	const ask = "aws eks describe-cluster --name <name> --query cluster.arn (the name of a kubeconfig's context need not be " +
+		"the ARN)"
 	managed, err := parseEKS(arn)
 	if err != nil {
-		return fail("O31", ask, "the cluster's ARN is malformed: %s", err).with(differs(arnAnnotation, arn, "arn:<partition>:eks:<region>:<account>:cluster/<name>"))
+		return fail("O31", ask, "the cluster's ARN is malformed: %s", err).
+			with(differs(arnAnnotation, arn, "arn:<partition>:eks:<region>:<account>:cluster/<name>"))
 	}
 	if hubARN == "" {
-		return unknown("the hub's own ARN is not known, so the role's name cannot be checked", "pass it: "+ask).with(same(suffixAnnotation, suffix))
+		return unknown("the hub's own ARN is not known, so the role's name cannot be checked", "pass it: "+ask).
+			with(same(suffixAnnotation, suffix))
 	}
 	hub, err := parseEKS(hubARN)
 	if err != nil {
-		return fail("O31", ask, "the hub's ARN is malformed: %s", err).with(differs("hub", hubARN, "arn:<partition>:eks:<region>:<account>:cluster/<name>"))
+		return fail("O31", ask, "the hub's ARN is malformed: %s", err).
+			with(differs("hub", hubARN, "arn:<partition>:eks:<region>:<account>:cluster/<name>"))
 	}
 	if want := roleSuffix(hub, managed); suffix != want {
-		return fail("O32", "join again with the ARNs of this hub and this cluster", "the role's suffix is that of another hub or of another cluster").
+		return fail("O32", "join again with the ARNs of this hub and this cluster",
+			"the role's suffix is that of another hub or of another cluster").
 			with(differs(suffixAnnotation, suffix, want), same("hub", hubARN), same("cluster", arn))
 	}
 	if f, twice := e.sharedARN(ctx, arn); twice {
@@ -118,7 +126,8 @@ func (e *enrolment) sharedARN(ctx context.Context, arn string) (Finding, bool) {
 	}
 	for i := range items {
 		if items[i].GetName() != e.ClusterName && items[i].GetAnnotations()[arnAnnotation] == arn {
-			return fail("O35", "kubectl delete managedcluster <the one that is not wanted>", "another ManagedCluster claims the same cluster of EKS: only one of them gets access").
+			return fail("O35", "kubectl delete managedcluster <the one that is not wanted>",
+				"another ManagedCluster claims the same cluster of EKS: only one of them gets access").
 				with(differs(arnAnnotation, arn+" of "+items[i].GetName()+" too", "of "+e.ClusterName+" alone")), true
 		}
 	}
@@ -127,13 +136,15 @@ func (e *enrolment) sharedARN(ctx context.Context, arn string) (Finding, bool) {
 
 func (e *enrolment) tryRole(ctx context.Context, hub clusterOfEKS, hubARN, role string) Finding {
 	assume := "as the cluster's agent: aws sts assume-role --role-session-name wid --role-arn " + role
-	describe := fmt.Sprintf("aws eks describe-access-entry --region %s --cluster-name %s --principal-arn %s", hub.region, hub.name, role)
+	describe := fmt.Sprintf("aws eks describe-access-entry --region %s --cluster-name %s --principal-arn %s", hub.region,
+		hub.name, role)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if e.AssumeRole != nil {
 		if err := e.AssumeRole(ctx, role); err != nil {
 			f := fail("O33", assume, "the role that the hub made for the cluster cannot be assumed: %s", shown(messageOf(err)))
-			f.Causes = []string{"its trust policy wants four tags on the caller (aws:PrincipalTag), which the agent's role lacks", "the hub has not made the role: see enrolment-accept",
+			f.Causes = []string{"its trust policy wants four tags on the caller (aws:PrincipalTag), which the agent's role lacks",
+				"the hub has not made the role: see enrolment-accept",
 				"it was made a moment ago: IAM takes a minute"}
 			return f.with(same("role", role))
 		}
@@ -145,14 +156,18 @@ func (e *enrolment) tryRole(ctx context.Context, hub clusterOfEKS, hubARN, role 
 		case err != nil:
 			return unknown("the hub's access entry of the role cannot be read: "+shown(messageOf(err)), describe)
 		case !found:
-			return fail("O34", "have the hub make it again: "+e.accept(), "the hub has no access entry for the role: its tokens get 401").with(differs("access entry", "none", role))
+			return fail("O34", "have the hub make it again: "+e.accept(),
+				"the hub has no access entry for the role: its tokens get 401").with(differs("access entry", "none", role))
 		case !slices.Contains(groups, want):
-			return fail("O34", "have the hub make it again: aws eks delete-access-entry, then "+e.accept(), "the hub's access entry of the role lacks the cluster's group").
+			return fail("O34", "have the hub make it again: aws eks delete-access-entry, then "+e.accept(),
+				"the hub's access entry of the role lacks the cluster's group").
 				with(differs("groups", strings.Join(groups, ", "), want))
 		}
 	}
 	if e.AssumeRole == nil || e.DescribeAccessEntry == nil {
-		return unknown("annotations and role name fit; whether the role can be assumed and the hub admits it was not tried", assume+"\n"+describe).with(same("role", role))
+		return unknown("annotations and role name fit; whether the role can be assumed and the hub admits it was not tried",
+			assume+"\n"+describe).with(same("role", role))
 	}
-	return pass("the cluster can assume its role, and the hub admits that; an entry of a role that was re-created since looks the same").with(same("role", role))
+	return pass("the cluster can assume its role, and the hub admits that; an entry of a role that was re-created since " +
+		"looks the same").with(same("role", role))
 }

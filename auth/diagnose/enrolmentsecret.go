@@ -19,8 +19,8 @@ const (
 	hubSecret       = "hub-kubeconfig-secret"
 )
 
-// checkSecrets shows names, keys, and of the certificate, which is public, how long it lives. Nothing else of a Secret leaves
-// this function.
+// checkSecrets shows names, keys, and of the certificate, which is public, how long it lives. Nothing else of a Secret
+// leaves this function.
 func (e *enrolment) checkSecrets(ctx context.Context) Finding {
 	if e.Spoke == nil {
 		return unknown("there is no access to the cluster itself", noSpoke)
@@ -39,13 +39,16 @@ func (e *enrolment) checkSecrets(ctx context.Context) Finding {
 	}
 	switch {
 	case missing && bootMissing:
-		return fail("O24", "clusteradm get token, at the hub, and clusteradm join with what it prints, in the cluster", "neither of the agent's Secrets is in namespace %s", e.agentNamespace).
+		return fail("O24", "clusteradm get token, at the hub, and clusteradm join with what it prints, in the cluster",
+			"neither of the agent's Secrets is in namespace %s", e.agentNamespace).
 			with(differs("Secrets", "none", bootstrapSecret+", then "+hubSecret))
 	case missing:
-		return fail("O24", e.accept()+"\n"+e.agentLog(), "the agent has a credential for its first request, but none for the hub yet").with(differs("Secret", "not found", e.agentNamespace+"/"+hubSecret))
+		return fail("O24", e.accept()+"\n"+e.agentLog(), "the agent has a credential for its first request, but none for the "+
+			"hub yet").with(differs("Secret", "not found", e.agentNamespace+"/"+hubSecret))
 	}
 	if absent := lacking(hub, needed); len(absent) > 0 {
-		return fail("O25", e.accept()+"\n"+e.agentLog(), "%s lacks %s: the agent has not been issued a credential yet", hubSecret, strings.Join(absent, ", ")).
+		return fail("O25", e.accept()+"\n"+e.agentLog(), "%s lacks %s: the agent has not been issued a credential yet",
+			hubSecret, strings.Join(absent, ", ")).
 			with(differs("keys", keysOf(hub), strings.Join(needed, ", ")))
 	}
 	if f := e.judgeCertificate(hub["tls.crt"]); f.Result != Pass {
@@ -53,10 +56,13 @@ func (e *enrolment) checkSecrets(ctx context.Context) Finding {
 	}
 	switch {
 	case bootMissing:
-		return Finding{Result: Warn, Class: "O24", Remedy: "keep a bootstrap kubeconfig there: without one the agent cannot begin anew when its certificate has expired",
-			Message: hubSecret + " is good, but " + bootstrapSecret + " is missing"}.with(differs("Secret", "not found", e.agentNamespace+"/"+bootstrapSecret))
+		return Finding{Result: Warn, Class: "O24", Remedy: "keep a bootstrap kubeconfig there: without one the agent cannot " +
+			"begin anew when its certificate has expired",
+			Message: hubSecret + " is good, but " + bootstrapSecret + " is missing"}.with(differs("Secret", "not found",
+			e.agentNamespace+"/"+bootstrapSecret))
 	case len(lacking(boot, []string{"kubeconfig"})) > 0:
-		return Finding{Result: Warn, Class: "O25", Remedy: "join again: clusteradm join", Message: bootstrapSecret + " has no kubeconfig"}.
+		return Finding{Result: Warn, Class: "O25", Remedy: "join again: clusteradm join",
+			Message: bootstrapSecret + " has no kubeconfig"}.
 			with(differs("keys", keysOf(boot), "kubeconfig"))
 	}
 	return e.judgeCertificate(hub["tls.crt"]).with(same(hubSecret, keysOf(hub)), same(bootstrapSecret, keysOf(boot)))
@@ -70,7 +76,8 @@ func (e *enrolment) secretKeys(ctx context.Context, name string) (data map[strin
 	case apierrors.IsNotFound(err):
 		return nil, true, f
 	case err != nil:
-		return nil, false, unknown("the agent's Secrets cannot be read: "+kubeMessage(err), fmt.Sprintf("grant get on the Secret %s in namespace %s", name, e.agentNamespace))
+		return nil, false, unknown("the agent's Secrets cannot be read: "+kubeMessage(err),
+			fmt.Sprintf("grant get on the Secret %s in namespace %s", name, e.agentNamespace))
 	}
 	return secret.Data, false, f
 }
@@ -110,7 +117,9 @@ func (e *enrolment) judgeCertificate(content []byte) Finding {
 	case left <= 0:
 		return fail("O27", e.rejoin()+", with a new token", "the agent's certificate for the hub has expired").with(end)
 	case left < life/overdue:
-		return Finding{Result: Warn, Class: "O27", Remedy: e.agentLog(), Message: "the agent's certificate for the hub ends soon, and was not renewed in time"}.with(end)
+		return Finding{Result: Warn, Class: "O27", Remedy: e.agentLog(),
+			Message: "the agent's certificate for the hub ends soon, and was not renewed in time"}.with(end)
 	}
-	return pass("the agent has its certificate for the hub, until %s", stamp(c.NotAfter)).with(same("notAfter", stamp(c.NotAfter)))
+	return pass("the agent has its certificate for the hub, until %s", stamp(c.NotAfter)).
+		with(same("notAfter", stamp(c.NotAfter)))
 }

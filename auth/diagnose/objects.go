@@ -14,7 +14,8 @@ import (
 
 // getObject reads an object without its type in Go: the kinds may be those of others, and a manager's client would begin to
 // watch all objects of a kind that it has a type for.
-func getObject(ctx context.Context, c client.Reader, apiVersion, kind string, key client.ObjectKey) (*unstructured.Unstructured, error) {
+func getObject(ctx context.Context, c client.Reader, apiVersion, kind string,
+	key client.ObjectKey) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	object := &unstructured.Unstructured{}
@@ -39,14 +40,16 @@ const (
 )
 
 // listObjects reads up to maxListed objects, and reports whether there are more.
-func listObjects(ctx context.Context, c client.Reader, apiVersion, kind string, opts ...client.ListOption) (items []unstructured.Unstructured, more bool, err error) {
+func listObjects(ctx context.Context, c client.Reader, apiVersion, kind string,
+	opts ...client.ListOption) (items []unstructured.Unstructured, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	next := ""
 	for {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind+"List"))
-		if err := c.List(ctx, list, append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, opts...)...); err != nil {
+		if err := c.List(ctx, list, append([]client.ListOption{client.Limit(pageSize), client.Continue(next)},
+			opts...)...); err != nil {
 			return items, true, err
 		}
 		items = append(items, list.Items...)
@@ -61,5 +64,6 @@ func listObjects(ctx context.Context, c client.Reader, apiVersion, kind string, 
 
 // absentKind reports that a cluster does not know a kind: no mapping of it, or no path for it.
 func absentKind(err error) bool {
-	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && strings.Contains(err.Error(), "could not find the requested resource")
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) &&
+		strings.Contains(err.Error(), "could not find the requested resource")
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// step is a check of an examination that has no provider: of a bootstrap discovery, of an enrolment. All of them are number 25.
+// step is a check of an examination that has no provider: of a discovery by token, of an enrolment. All are number 25.
 type step struct {
 	id, title string
 	// needs are the names of the steps that must not have failed, nor been skipped because others have.

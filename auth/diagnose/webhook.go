@@ -86,7 +86,8 @@ func (n *namespaceLabels) get() (labels.Set, error) {
 	return n.set, n.err
 }
 
-func newInjector(c *admissionregistrationv1.MutatingWebhookConfiguration, w *admissionregistrationv1.MutatingWebhook, pod *corev1.Pod, namespace *namespaceLabels) injector {
+func newInjector(c *admissionregistrationv1.MutatingWebhookConfiguration, w *admissionregistrationv1.MutatingWebhook,
+	pod *corev1.Pod, namespace *namespaceLabels) injector {
 	i := injector{configuration: c.Name, name: w.Name, created: c.CreationTimestamp.Time, unsure: len(w.MatchConditions) > 0,
 		noAuthority: w.ClientConfig.Service != nil && len(w.ClientConfig.CABundle) == 0,
 		ignored:     w.FailurePolicy != nil && *w.FailurePolicy == admissionregistrationv1.Ignore}
@@ -101,8 +102,10 @@ func newInjector(c *admissionregistrationv1.MutatingWebhookConfiguration, w *adm
 }
 
 func coversPods(r admissionregistrationv1.RuleWithOperations) bool {
-	creates := slices.Contains(r.Operations, admissionregistrationv1.Create) || slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
-	return creates && (slices.Contains(r.Resources, "pods") || slices.Contains(r.Resources, "*") || slices.Contains(r.Resources, "*/*"))
+	creates := slices.Contains(r.Operations, admissionregistrationv1.Create) ||
+		slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
+	return creates && (slices.Contains(r.Resources, "pods") || slices.Contains(r.Resources, "*") ||
+		slices.Contains(r.Resources, "*/*"))
 }
 
 // judge finds a selector that excludes. Without a selector everything matches.
@@ -140,10 +143,12 @@ func (e *examination) judgeUninjected(ctx context.Context, pod *corev1.Pod, rest
 	install := e.install() + ", then " + restart
 	switch {
 	case err != nil:
-		return fail(e.cloud.unset, install, "the webhook has not changed the pod: %s is not in its environment", e.cloud.tokenFile).
+		return fail(e.cloud.unset, install, "the webhook has not changed the pod: %s is not in its environment",
+			e.cloud.tokenFile).
 			with(missing, same("webhook", "may not be looked at here: kubectl get mutatingwebhookconfigurations"))
 	case len(found) == 0 && e.managed():
-		return fail(e.cloud.unset, restart, "the webhook has not changed the pod: %s is not in its environment", e.cloud.tokenFile).
+		return fail(e.cloud.unset, restart, "the webhook has not changed the pod: %s is not in its environment",
+			e.cloud.tokenFile).
 			with(missing, same("webhook", "none is visible, but EKS may run its own out of sight"))
 	case len(found) == 0:
 		return fail(e.cloud.unset, install, "the webhook has not changed the pod: there is none in this cluster").
@@ -168,8 +173,10 @@ func (e *examination) brokenInjector(found []injector, restart string) (Finding,
 		return fail(e.cloud.unset, edit+", or label what the selector wants; then "+restart,
 			"the webhook %s leaves the pod alone because of its %s", shown(i.name), i.leaves.Name).with(*i.leaves), true
 	}
-	return fail(e.cloud.unset, "have its certificate put into the configuration (cert-manager's CA injector, or the webhook's own rotation); then "+restart,
-		"the API server cannot verify the webhook %s: its caBundle is empty", shown(i.name)).with(differs("caBundle", "empty", "the authority of its certificate")), true
+	return fail(e.cloud.unset, "have its certificate put into the configuration (cert-manager's CA injector, or the "+
+		"webhook's own rotation); then "+restart,
+		"the API server cannot verify the webhook %s: its caBundle is empty", shown(i.name)).
+		with(differs("caBundle", "empty", "the authority of its certificate")), true
 }
 
 // silentInjector should have changed the pod.
@@ -179,8 +186,10 @@ func (e *examination) silentInjector(i injector, pod *corev1.Pod, restart string
 		return fail(e.cloud.unset, restart, "the pod started before the webhook was installed: restart it").
 			with(here, differs("creationTimestamp", stamp(pod.CreationTimestamp.Time), "after "+stamp(i.created)))
 	}
-	f := fail(e.cloud.unset, restart+"; if it stays: kubectl get mutatingwebhookconfiguration "+pasted(i.configuration)+" -o yaml, and the log of what it calls",
-		"the webhook has not changed the pod, though it is there: %s is not in the pod's environment", e.cloud.tokenFile).with(here)
+	f := fail(e.cloud.unset, restart+"; if it stays: kubectl get "+
+		"mutatingwebhookconfiguration "+pasted(i.configuration)+" -o yaml, and the log of what it calls",
+		"the webhook has not changed the pod, though it is there: %s is not in the pod's environment", e.cloud.tokenFile).
+		with(here)
 	if i.ignored {
 		f.Causes = append(f.Causes, "it did not answer when the pod started, and its failurePolicy Ignore let the pod in")
 	}
@@ -193,7 +202,8 @@ func (e *examination) silentInjector(i injector, pod *corev1.Pod, restart string
 
 // managed says that the control plane's owner may run the webhook where nobody sees it.
 func (e *examination) managed() bool {
-	return e.Provider.GetName() == "aws" && e.token.claims != nil && strings.HasPrefix(e.token.claims.Issuer, "https://oidc.eks.")
+	return e.Provider.GetName() == "aws" && e.token.claims != nil &&
+		strings.HasPrefix(e.token.claims.Issuer, "https://oidc.eks.")
 }
 
 func (e *examination) install() string {

@@ -31,11 +31,12 @@ func newDoctorBootstrap() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Find out why a machine cannot discover or join a cluster by token",
-		Long: "Find out why a machine cannot discover or join a cluster by token: what kubeadm join and wid bootstrap discover need, one\n" +
-			"check for each part. The token's secret is never shown, and sent only to a cluster that has proved who it is. With the ID\n" +
-			"of a token alone, or without an administrator's kubeconfig, it looks as far as that goes.\n\n" + doctorCodes,
+		Long: "Find out why a machine cannot discover or join a cluster by token: what kubeadm join and wid bootstrap discover\n" +
+			"need, one check for each part. The token's secret is never shown, and sent only to a cluster that has proved who it\n" +
+			"is. With the ID of a token alone, or without an administrator's kubeconfig, it looks as far as that goes.\n\n" +
+			doctorCodes,
 		Example: "  wid doctor bootstrap --server 10.0.0.1:6443 --token-file token --ca-cert-hash sha256:…\n" +
-			"  echo $TOKEN | wid doctor bootstrap --server 10.0.0.1:6443 --token-file - --ca-cert-hash sha256:… --kubeconfig admin.conf\n" +
+			"  wid doctor bootstrap --server 10.0.0.1:6443 --token-file - --ca-cert-hash sha256:… --kubeconfig admin.conf <token\n" +
 			"  wid doctor bootstrap --server 10.0.0.1:6443 --token abcdef --unsafe-skip-ca-verification",
 		Args: exactly(cobra.NoArgs),
 	}
@@ -46,7 +47,8 @@ func newDoctorBootstrap() *cobra.Command {
 	f.StringVar(&d.tokenFile, "token-file", "", "file with the token, - for standard input")
 	f.StringSliceVar(&d.pins, "ca-cert-hash", nil, "pin of the cluster's certificate authority, sha256:<hex>; may be repeated")
 	f.BoolVar(&d.unsafe, "unsafe-skip-ca-verification", false, "trust whoever knows the token, without a pin")
-	f.StringVar(&d.serverName, "tls-server-name", "", "name to check the server's certificate against, if it is not that of the address")
+	f.StringVar(&d.serverName, "tls-server-name", "", "name to check the server's certificate against, if it is not that of "+
+		"the address")
 	f.StringVar(&d.kubeconfig, "kubeconfig", "", "kubeconfig of an administrator of that cluster, to read the token's Secret")
 	f.StringVar(&d.kubeContext, "context", "", "context of the kubeconfig")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -68,8 +70,8 @@ func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*dia
 	if err != nil {
 		return nil, err
 	}
-	config := diagnose.BootstrapConfig{Server: d.server, ServerName: d.serverName, Token: token, Pins: d.pins, WithoutPins: d.unsafe,
-		Skip: d.skip, Timeout: d.timeout}
+	config := diagnose.BootstrapConfig{Server: d.server, ServerName: d.serverName, Token: token, Pins: d.pins,
+		WithoutPins: d.unsafe, Skip: d.skip, Timeout: d.timeout}
 	if config.Client, err = readerOf(d.kubeconfig, d.kubeContext); err != nil {
 		return nil, err
 	}

@@ -22,12 +22,12 @@ func newDoctorEnrolment() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enrolment",
 		Short: "Find out why a cluster is not managed by its hub (Open Cluster Management)",
-		Long: "Find out why a cluster is not managed by its hub (Open Cluster Management): ManagedCluster, requests for certificates, lease and\n" +
-			"add-ons at the hub; Klusterlet and Secrets in the cluster itself. Of Secrets it shows names and keys. It changes nothing, and\n" +
-			"looks at one side alone if it has no kubeconfig of the other one.\n\n" + doctorCodes,
+		Long: "Find out why a cluster is not managed by its hub (Open Cluster Management): ManagedCluster, requests for\n" +
+			"certificates, lease and add-ons at the hub; Klusterlet and Secrets in the cluster itself. Of Secrets it shows names\n" +
+			"and keys. It changes nothing, and looks at one side alone if it has no kubeconfig of the other one.\n\n" + doctorCodes,
 		Example: "  wid doctor enrolment --cluster-name cluster1 --hub-kubeconfig hub.yaml --kubeconfig cluster1.yaml\n" +
 			"  wid doctor enrolment --cluster-name cluster1 --hub-context hub --context cluster1 -o json\n" +
-			"  wid doctor enrolment --cluster-name cluster1 --hub-context hub --hub-cluster-arn arn:aws:eks:eu-west-1:123456789012:cluster/hub",
+			"  wid doctor enrolment --cluster-name cluster1 --hub-context hub --hub-cluster-arn $HUB_ARN",
 		Args: exactly(cobra.NoArgs),
 	}
 	d.addTo(cmd)
@@ -56,8 +56,9 @@ func (d *enrolmentDoctor) examine(ctx context.Context) (*diagnose.Report, error)
 		return nil, err
 	}
 	if hub == nil && spoke == nil {
-		return nil, usagef("say where the hub is (--hub-kubeconfig, --hub-context), or the cluster itself (--kubeconfig, --context)")
+		return nil, usagef("say where the hub is (--hub-kubeconfig, --hub-context), or the cluster itself (--kubeconfig, " +
+			"--context)")
 	}
-	return diagnose.RunEnrolment(ctx, diagnose.EnrolmentConfig{ClusterName: d.clusterName, Hub: hub, Spoke: spoke, Klusterlet: d.klusterlet,
-		HubClusterARN: d.hubARN, Skip: d.skip, Timeout: d.timeout}), nil
+	return diagnose.RunEnrolment(ctx, diagnose.EnrolmentConfig{ClusterName: d.clusterName, Hub: hub, Spoke: spoke,
+		Klusterlet: d.klusterlet, HubClusterARN: d.hubARN, Skip: d.skip, Timeout: d.timeout}), nil
 }

@@ -21,7 +21,7 @@ type examiner struct {
 	checks  []diagnose.Check
 }
 
-const doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unknown or doubtful."
+const doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unclear."
 
 func (t *examiner) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -63,7 +63,8 @@ func readerOf(kubeconfig, kubeContext string) (client.Reader, error) {
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
 	if err != nil {
 		return nil, usagef("the kubeconfig cannot be used: %s", oneLine(err.Error()))
 	}
