@@ -97,7 +97,11 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	defer cancel()
 	b := &bootstrapping{BootstrapConfig: config}
 	b.parse()
-	report := &Report{Target: "bootstrap discovery at " + shown(redact.URL(config.Server)),
+	server := redact.URL(config.Server)
+	if isToken(server) {
+		server = "no server"
+	}
+	report := &Report{Target: "bootstrap discovery at " + shown(server),
 		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
 	settleSignature(report)

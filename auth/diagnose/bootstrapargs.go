@@ -3,6 +3,7 @@ package diagnose
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 
@@ -18,8 +19,12 @@ func (b *bootstrapping) checkArguments(context.Context) Finding {
 	switch {
 	case b.Server == "":
 		return fail("B1", "name the API server, as host:port", "no server was named")
+	case isToken(b.Server) || isToken(b.ServerName):
+		return fail("B1", "name the API server, as host:port", "there is a token where the server belongs")
 	case b.urlErr != nil:
 		return fail("B1", "name the API server, as host:port", "%s", oneLine(b.urlErr.Error()))
+	case !validServerName(b.ServerName):
+		return fail("B1", "name what the server's certificate names, without a port", "the server name is malformed: %.100q", b.ServerName)
 	}
 	if f, bad := b.malformedToken(); bad {
 		return f
@@ -58,7 +63,24 @@ var (
 	colonedHash = regexp.MustCompile(`\A(?i:sha256:)?[0-9a-fA-F]{2}(:[0-9a-fA-F]{2})+\z`)
 )
 
+// isToken finds arguments that were mixed up: no finding repeats them.
+func isToken(text string) bool {
+	_, err := bootstrap.ParseToken(strings.TrimSpace(text))
+	return err == nil
+}
+
+func validServerName(name string) bool {
+	if _, err := netip.ParseAddr(name); err == nil || name == "" {
+		return true
+	}
+	_, err := (&bootstrap.ClusterInfo{Server: "https://" + name}).Encode() // refuses what is no host
+	return err == nil && !strings.ContainsAny(name, ":/")
+}
+
 func malformedPin(text string) Finding {
+	if isToken(text) {
+		return fail("B3", howToPin, "there is a token where a pin belongs")
+	}
 	_, err := bootstrap.ParsePin(text)
 	what := oneLine(err.Error())
 	switch {

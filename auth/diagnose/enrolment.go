@@ -15,7 +15,8 @@ type EnrolmentConfig struct {
 	// ClusterName is the name of the ManagedCluster. Required.
 	ClusterName string
 	// Hub and Spoke read from the hub and from the cluster that is to be managed. They need no kinds in their schemes; the
-	// rights that they lack make checks Unknown.
+	// rights that they lack make checks Unknown. Give them a time-out (rest.Config.Timeout): their look-up of kinds knows no
+	// context.
 	Hub, Spoke client.Reader
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
 	Klusterlet string

@@ -32,6 +32,11 @@ func TestEnrolmentHealthy(t *testing.T) {
 			part(w.cluster, "spec")["leaseDurationSeconds"] = int64(600)
 			part(w.lease, "spec")["renewTime"] = time.Now().Add(-40 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z")
 		},
+		"agent hosted elsewhere": func(w *hubWorld) {
+			part(w.klusterlet, "spec")["deployOption"] = object{"mode": "SingletonHosted"}
+			part(w.klusterlet, "metadata")["name"] = "agents"
+			part(w.klusterlet, "spec")["namespace"] = "elsewhere"
+		},
 		"joined again, and all is well": func(w *hubWorld) {
 			w.csrs = append(w.csrs, newCSR("cluster1-new", "system:bootstrap:abcdef", "Approved", time.Minute))
 		},
@@ -125,6 +130,28 @@ func TestEnrolmentEndlessList(t *testing.T) {
 	report := diagnose.RunEnrolment(t.Context(), w.config)
 	if f := report.Of("enrolment-csr"); f.Class != "O9" || !strings.Contains(f.Message, "more than 1000") || hub.pages > 40 {
 		t.Errorf("%d pages: %+v", hub.pages, f)
+	}
+}
+
+// stuck never answers.
+type stuck struct{ client.Reader }
+
+func (stuck) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (stuck) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A hub that hangs costs no more than the time limit.
+func TestEnrolmentTimeLimit(t *testing.T) {
+	start := time.Now()
+	report := diagnose.RunEnrolment(t.Context(), diagnose.EnrolmentConfig{ClusterName: "cluster1", Hub: stuck{}, Spoke: stuck{}, Timeout: time.Second})
+	if took := time.Since(start); took > 5*time.Second || report.ExitCode() != diagnose.ExitUncertain {
+		t.Errorf("took %s:\n%s", took, report)
 	}
 }
 

@@ -15,6 +15,13 @@ import (
 const noHub = "pass a kubeconfig of the hub"
 
 func (e *enrolment) agentLog() string {
+	if e.klusterlet != nil {
+		agent := "klusterlet-registration-agent"
+		if strings.HasPrefix(e.mode(), "Singleton") {
+			agent = "klusterlet-agent"
+		}
+		return fmt.Sprintf("in the cluster: kubectl logs -n %s deploy/%s", e.agentNamespace, agent)
+	}
 	return fmt.Sprintf("in the cluster: kubectl logs -n %s deploy/klusterlet-registration-agent (deploy/klusterlet-agent in "+
 		"singleton mode)", e.agentNamespace)
 }

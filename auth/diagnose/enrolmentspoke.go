@@ -43,11 +43,21 @@ func (e *enrolment) choose(items []unstructured.Unstructured) {
 			continue
 		}
 		e.klusterlet = &items[i]
-		if namespace, _, _ := unstructured.NestedString(items[i].Object, "spec", "namespace"); validName(namespace) {
+		namespace, _, _ := unstructured.NestedString(items[i].Object, "spec", "namespace")
+		if strings.HasSuffix(e.mode(), "Hosted") {
+			namespace = items[i].GetName() // in the cluster that hosts the agent
+		}
+		if validName(namespace) {
 			e.agentNamespace = namespace
 		}
 		return
 	}
+}
+
+// mode is how the agent is installed: Default, Singleton, Hosted, SingletonHosted.
+func (e *enrolment) mode() string {
+	mode, _, _ := unstructured.NestedString(e.klusterlet.Object, "spec", "deployOption", "mode")
+	return mode
 }
 
 func (e *enrolment) noKlusterlet() Finding {

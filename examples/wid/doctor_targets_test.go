@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/diagnose"
@@ -125,5 +129,42 @@ func TestDoctorTargetMistakes(t *testing.T) {
 		if r := w.wid(t, "", append([]string{"doctor"}, args...)...); r.code != diagnose.ExitUsage || r.stdout != "" || r.stderr == "" {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+}
+
+// Which webhook leaves a pod alone is seen at a real API server, by whoever may list webhooks; nobody else is told a cause.
+func TestDoctorWebhook(t *testing.T) {
+	w := newKubeWorld(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"},
+		Spec: corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	none, url := admissionregistrationv1.SideEffectClassNone, "https://127.0.0.1:1/mutate"
+	ignore := admissionregistrationv1.Ignore
+	webhook := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "pod-identity-webhook"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "iam-for-pods.amazonaws.com", SideEffects: &none, FailurePolicy: &ignore,
+			AdmissionReviewVersions: []string{"v1"}, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"inject": "yes"}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}}}}}
+	for _, obj := range []client.Object{webhook, pod} {
+		if err := w.cluster.Client().Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := w.cluster.Client().Delete(context.Background(), webhook); err != nil {
+			t.Error(err)
+		}
+	})
+	args := append(w.app(), "doctor", "--provider=aws", "--pod="+w.namespace+"/app", "-o=json")
+	r := w.wid(t, "", args...)
+	if f := parseReport(t, r.stdout).Of("pod"); f.Result != diagnose.Fail || !strings.Contains(f.Message, "because of its namespaceSelector") {
+		t.Errorf("%+v", f)
+	}
+	reader := w.cluster.User(t, "pod-reader", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "serviceaccounts"}, Verbs: []string{"get"}})
+	kubeconfig := filepath.Join(w.home, "reader.yaml")
+	w.write(t, kubeconfig, kubeconfigOf(t, reader.Host, reader.CAData, reader.CertData, reader.KeyData, ""))
+	r = w.wid(t, "", append(args, "--kubeconfig="+kubeconfig)...)
+	if f := parseReport(t, r.stdout).Of("pod"); f.Result != diagnose.Fail || strings.Contains(f.Message, "Selector") || !strings.Contains(r.stdout, "may not be looked at") {
+		t.Errorf("%+v", f)
 	}
 }
