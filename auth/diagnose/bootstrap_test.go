@@ -187,3 +187,26 @@ func TestBootstrapPinCommand(t *testing.T) {
 		t.Errorf("%s: %v: %s", command, err, out)
 	}
 }
+
+// Whatever is written on the command line, it is judged without the network, and no token is repeated.
+func FuzzBootstrapArguments(f *testing.F) {
+	f.Add("10.0.0.1:6443", "", bootToken, "sha256:00")
+	f.Add("https://u:p@[::1]:1/x?y#z", "api:1", bootID, "AB:CD")
+	f.Add(bootToken, bootToken, bootSecret, bootToken)
+	f.Fuzz(func(t *testing.T, server, name, token, pin string) {
+		config := diagnose.BootstrapConfig{Server: server, ServerName: name, Token: token, Pins: []string{pin}}
+		for _, c := range diagnose.BootstrapChecks()[1:] {
+			config.Skip = append(config.Skip, c.ID)
+		}
+		report := diagnose.RunBootstrap(t.Context(), config)
+		result, text := report.Findings[0].Result, report.String()+report.Target
+		if result != diagnose.Pass && result != diagnose.Fail || strings.ContainsAny(text, "\x1b\x00") {
+			t.Errorf("%q", text)
+		}
+		for _, argument := range []string{server, name, token, pin} {
+			if _, err := bootstrap.ParseToken(argument); err == nil && strings.Contains(text, argument) {
+				t.Errorf("%q holds a token", text)
+			}
+		}
+	})
+}

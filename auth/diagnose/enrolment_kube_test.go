@@ -74,7 +74,7 @@ func newClient(t *testing.T, config *rest.Config) client.Client {
 }
 
 // store creates an object and its status.
-func store(t *testing.T, cluster *kubetest.Cluster, o object) {
+func store(t testing.TB, cluster *kubetest.Cluster, o object) {
 	t.Helper()
 	content, err := json.Marshal(o)
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/diagnose"
@@ -171,16 +173,38 @@ func TestEnrolmentHostileNames(t *testing.T) {
 	}
 }
 
+// objects is a cluster with one object of each kind.
+type objects map[string]object
+
+func (o objects) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	into, ok := obj.(*unstructured.Unstructured)
+	found, there := o[into.GetKind()]
+	if !ok || !there {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	into.Object = (&unstructured.Unstructured{Object: found}).DeepCopy().Object
+	return nil
+}
+
+func (o objects) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	into, ok := list.(*unstructured.UnstructuredList)
+	if found, there := o[strings.TrimSuffix(into.GetKind(), "List")]; ok && there {
+		into.Items = []unstructured.Unstructured{{Object: found}}
+	}
+	return nil
+}
+
 // Whatever stands in conditions and annotations, there is a report, of one line a finding.
 func FuzzEnrolment(f *testing.F) {
 	f.Add("BootstrapSecretFunctional,HubKubeConfigMissing", "x509: no", managedARN, roleOfPair)
 	f.Add(",,,,,", "", "arn:aws:eks:::cluster/", "")
+	w := newHubWorld(f)
+	w.irsa()
 	f.Fuzz(func(t *testing.T, reason, message, arn, suffix string) {
-		w := newHubWorld(t)
 		w.annotate(arn, suffix)
-		w.config.HubClusterARN = arn
 		setCondition(w.klusterlet, "HubConnectionDegraded", "True", reason, message)
-		report := w.run()
+		report := diagnose.RunEnrolment(t.Context(), diagnose.EnrolmentConfig{ClusterName: "cluster1", HubClusterARN: arn,
+			Hub: objects{"ManagedCluster": w.cluster, "Lease": w.lease}, Spoke: objects{"Klusterlet": w.klusterlet, "Secret": w.agent}})
 		if report.Of("enrolment-agent").Result == diagnose.Pass || report.ExitCode() == diagnose.ExitPass {
 			t.Errorf("%s", report)
 		}

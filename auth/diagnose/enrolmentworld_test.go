@@ -46,7 +46,7 @@ func part(o object, key string) object {
 
 // hubWorld is a hub and a cluster that is enrolled there, until a fault changes that.
 type hubWorld struct {
-	t *testing.T
+	t testing.TB
 	// cluster is the ManagedCluster; nil leaves it out, as with the other objects.
 	cluster, lease, klusterlet, addon, boot, agent object
 	csrs                                           []object
@@ -57,7 +57,7 @@ type hubWorld struct {
 
 func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
 
-func newHubWorld(t *testing.T) *hubWorld {
+func newHubWorld(t testing.TB) *hubWorld {
 	t.Helper()
 	w := &hubWorld{t: t, unknown: map[string]bool{}, forbidden: map[string]bool{}, config: diagnose.EnrolmentConfig{ClusterName: "cluster1"}}
 	w.cluster = object{"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
@@ -125,7 +125,7 @@ func newSecret(name string, data map[string]string) object {
 }
 
 // clientCertificate was issued some time ago and has some left.
-func clientCertificate(t *testing.T, user string, age, left time.Duration) string {
+func clientCertificate(t testing.TB, user string, age, left time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

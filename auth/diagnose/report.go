@@ -43,7 +43,8 @@ type Finding struct {
 	ID string `json:"id"`
 	// Result is the outcome.
 	Result Result `json:"result"`
-	// Class is the error class that the finding is evidence of, such as "A4". Empty for those without a failure.
+	// Class is the error class that the finding is evidence of, such as "A4". Those of RunBootstrap begin with B, those of
+	// RunEnrolment with O; docs/doctor.md lists them. Empty for those without a failure.
 	Class string `json:"class,omitempty"`
 	// Message says in one sentence what was found.
 	Message string `json:"message"`
