@@ -120,8 +120,8 @@ func TestEnrolmentAtAPIServer(t *testing.T) {
 	}
 	kindsOfHub(t, cluster)
 	w.config.Hub, w.config.Spoke = newClient(t, cluster.Config()), newClient(t, cluster.Config())
-	if first := w.run().Worst(); first.Class != "O2" {
-		t.Errorf("before anybody joins: %+v", first)
+	if report = w.run(); report.Of("enrolment-hub").Class != "O2" || report.Worst().Class != "O22" {
+		t.Errorf("before anybody joins:\n%s", report)
 	}
 	w.storeWorld(cluster)
 	if report := w.run(); report.ExitCode() != diagnose.ExitPass {
