@@ -24,7 +24,8 @@ func (b *bootstrapping) checkArguments(context.Context) Finding {
 	case b.urlErr != nil:
 		return fail("B1", "name the API server, as host:port", "%s", oneLine(b.urlErr.Error()))
 	case !validServerName(b.ServerName):
-		return fail("B1", "name what the server's certificate names, without a port", "the server name is malformed: %.100q", b.ServerName)
+		return fail("B1", "name what the server's certificate names, without a port", "the server name is malformed: %.100q",
+			b.ServerName)
 	}
 	if f, bad := b.malformedToken(); bad {
 		return f

@@ -33,8 +33,7 @@ func (b *bootstrapping) checkSecret(ctx context.Context) Finding {
 			"kubeconfig is another cluster's").
 			with(differs("Secret", "not found", bootstrap.SecretNamespace+"/"+name))
 	case err != nil:
-		return unknown("the token's Secret cannot be read: "+kubeMessage(err),
-			"grant get on the Secret "+name+" in namespace "+bootstrap.SecretNamespace)
+		return unread("the token's Secret", err, "grant get on the Secret "+name+" in namespace "+bootstrap.SecretNamespace)
 	}
 	return b.judgeSecret(secret)
 }

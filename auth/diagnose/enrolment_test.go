@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/diagnose"
@@ -82,6 +83,17 @@ func TestEnrolmentUncertain(t *testing.T) {
 		report := w.run()
 		if f := report.Of(tt.check); f.Result != diagnose.Unknown || !strings.Contains(f.Remedy, tt.remedy) || report.ExitCode() == diagnose.ExitPass {
 			t.Errorf("%s: %+v\n%s", name, f, report)
+		}
+	}
+}
+
+// A cluster that cannot be reached lacks no right.
+func TestEnrolmentUnreachable(t *testing.T) {
+	down := newClient(t, &rest.Config{Host: "https://127.0.0.1:1"})
+	report := diagnose.RunEnrolment(t.Context(), diagnose.EnrolmentConfig{ClusterName: "cluster1", Hub: down, Spoke: down})
+	for _, id := range []string{"enrolment-hub", "enrolment-csr", "enrolment-agent", "enrolment-secret"} {
+		if f := report.Of(id); f.Result != diagnose.Unknown || !strings.Contains(f.Message, "connection refused") || strings.Contains(f.Remedy, "grant") {
+			t.Errorf("%+v", f)
 		}
 	}
 }

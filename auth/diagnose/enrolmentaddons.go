@@ -20,8 +20,8 @@ func (e *enrolment) checkAddons(ctx context.Context) Finding {
 	case absentKind(err):
 		return skip("the hub knows no add-ons")
 	case err != nil:
-		return unknown("the add-ons cannot be listed: "+kubeMessage(err),
-			"grant list on managedclusteraddons.addon.open-cluster-management.io in namespace "+e.ClusterName)
+		return unread("the add-ons", err, "grant list on managedclusteraddons.addon.open-cluster-management.io in "+
+			"namespace "+e.ClusterName)
 	case len(items) == 0:
 		return skip("the cluster has no add-ons")
 	}

@@ -87,8 +87,7 @@ func (e *enrolment) checkRequests(context.Context) Finding {
 	case e.Hub == nil:
 		return unknown("there is no access to the hub", noHub)
 	case e.csrErr != nil:
-		return unknown("the requests for certificates cannot be listed: "+kubeMessage(e.csrErr),
-			"grant list on certificatesigningrequests.certificates.k8s.io")
+		return unread("the requests for certificates", e.csrErr, "grant list on certificatesigningrequests.certificates.k8s.io")
 	case e.usesIAM() && len(own) == 0:
 		return skip("the cluster registers with an IAM role, not with a certificate")
 	case halted || len(own) >= maxRequests:

@@ -51,8 +51,7 @@ func (e *enrolment) checkHub(ctx context.Context) Finding {
 	case apierrors.IsNotFound(e.clusterErr):
 		return e.neverArrived(ctx)
 	case e.clusterErr != nil:
-		return unknown("the ManagedCluster cannot be read: "+kubeMessage(e.clusterErr),
-			"grant get on managedclusters."+strings.TrimSuffix(clusterAPI, "/v1"))
+		return unread("the ManagedCluster", e.clusterErr, "grant get on managedclusters."+strings.TrimSuffix(clusterAPI, "/v1"))
 	case e.cluster.GetDeletionTimestamp() != nil:
 		return fail("O38", fmt.Sprintf("see what its finalizers wait for: kubectl get managedcluster %s -o yaml",
 			e.ClusterName), "the ManagedCluster is being deleted").

@@ -76,7 +76,7 @@ func (e *enrolment) secretKeys(ctx context.Context, name string) (data map[strin
 	case apierrors.IsNotFound(err):
 		return nil, true, f
 	case err != nil:
-		return nil, false, unknown("the agent's Secrets cannot be read: "+kubeMessage(err),
+		return nil, false, unread("the agent's Secrets", err,
 			fmt.Sprintf("grant get on the Secret %s in namespace %s", name, e.agentNamespace))
 	}
 	return secret.Data, false, f

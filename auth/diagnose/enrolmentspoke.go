@@ -23,8 +23,7 @@ func (e *enrolment) checkKlusterlet(context.Context) Finding {
 			"the cluster does not know Klusterlets: the operator is not installed, or this is another cluster").
 			with(differs("Klusterlet", "no such kind", operatorAPI))
 	case e.klusterletErr != nil:
-		return unknown("the Klusterlets cannot be listed: "+kubeMessage(e.klusterletErr),
-			"grant list on klusterlets."+strings.TrimSuffix(operatorAPI, "/v1"))
+		return unread("the Klusterlets", e.klusterletErr, "grant list on klusterlets."+strings.TrimSuffix(operatorAPI, "/v1"))
 	case e.klusterlet == nil:
 		return e.noKlusterlet()
 	}

@@ -67,3 +67,17 @@ func absentKind(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) &&
 		strings.Contains(err.Error(), "could not find the requested resource")
 }
+
+// unread is the finding of a check that could not read something; grant names the right that it takes.
+func unread(what string, err error, grant string) Finding {
+	message := what + " cannot be read: " + kubeMessage(err)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return unknown(message, "log in again: the API server refuses the credentials of the kubeconfig")
+	case apierrors.IsForbidden(err):
+		return unknown(message, grant)
+	case apierrors.ReasonForError(err) == "":
+		return unknown(message, "see that the kubeconfig leads to the cluster: kubectl get --raw /version")
+	}
+	return unknown(message, "try again")
+}
