@@ -25,8 +25,8 @@ type Config struct {
 	ServiceAccount client.ObjectKey
 	// Annotations are the ServiceAccount's, for callers without a cluster. With a Client they are read.
 	Annotations map[string]string
-	// Client is that of the ServiceAccount's cluster. It needs to know the kinds of core/v1; the rights that it lacks make
-	// checks Unknown.
+	// Client is that of the ServiceAccount's cluster. It needs to know the kinds of core/v1, and should be able to list
+	// MutatingWebhookConfigurations; the rights that it lacks make checks Unknown.
 	Client client.Client
 	// RESTConfig is the access to the same cluster, for its discovery document.
 	RESTConfig *rest.Config

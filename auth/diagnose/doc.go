@@ -22,6 +22,9 @@
 // Findings hold claims and the first 8 hexadecimal digits of a token's SHA-256, never a token. The package compiles no SDK
 // of a cloud: what only an SDK can do comes in as a value, such as the readers of awstrust, azuretrust and gcptrust.
 //
+// Two targets have no provider, and reports of their own: RunBootstrap examines how a machine discovers a cluster by token,
+// RunEnrolment how a cluster gets managed by a hub of Open Cluster Management.
+//
 // # Results
 //
 // Unknown means that a check could not look: a right, a client or the network was missing. It never counts as Pass. Skip

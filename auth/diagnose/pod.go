@@ -44,13 +44,7 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	}
 	env := environmentOf(pod)
 	if env[e.cloud.tokenFile] == "" {
-		if at := e.annotatedAt(); at.After(pod.CreationTimestamp.Time) {
-			return fail(e.cloud.unset, restart, "the pod started before the annotation: restart it").
-				with(differs("creationTimestamp", stamp(pod.CreationTimestamp.Time), "after "+stamp(at)))
-		}
-		return fail(e.cloud.unset, "install the webhook of the cloud, then "+restart,
-			"the webhook has not changed the pod: %s is not in its environment", e.cloud.tokenFile).
-			with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+		return e.judgeUninjected(ctx, pod, restart)
 	}
 	want := e.serviceAccount().Annotations[e.cloud.required]
 	if got := env[e.cloud.identity]; want != "" && got != "" && got != want {

@@ -43,7 +43,8 @@ type Finding struct {
 	ID string `json:"id"`
 	// Result is the outcome.
 	Result Result `json:"result"`
-	// Class is the error class that the finding is evidence of, such as "A4". Empty for those without a failure.
+	// Class is the error class that the finding is evidence of, such as "A4". Those of RunBootstrap begin with B, those of
+	// RunEnrolment with O; docs/doctor.md lists them. Empty for those without a failure.
 	Class string `json:"class,omitempty"`
 	// Message says in one sentence what was found.
 	Message string `json:"message"`
@@ -63,8 +64,10 @@ type Finding struct {
 
 // Report holds the findings of all checks in their order. It encodes as JSON.
 type Report struct {
-	// Provider is the provider's name.
+	// Provider is the provider's name. Empty for what has none: a bootstrap discovery, an enrolment.
 	Provider string `json:"provider"`
+	// Target is what was examined where there is no provider.
+	Target string `json:"target,omitempty"`
 	// ServiceAccount is namespace/name. Empty: the program's own identity.
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 	// Findings has one entry for each check.
@@ -121,10 +124,14 @@ func (r *Report) Of(id string) *Finding {
 func (r *Report) String() string {
 	var b strings.Builder
 	counts := map[Result]int{}
+	width := 15
+	for i := range r.Findings {
+		width = max(width, len(r.Findings[i].ID))
+	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		counts[f.Result]++
-		f.print(&b)
+		f.print(&b, width)
 	}
 	fmt.Fprintf(&b, "\n%d passed, %d failed, %d warnings, %d unknown, %d skipped\n",
 		counts[Pass], counts[Fail], counts[Warn], counts[Unknown], counts[Skip])
@@ -134,13 +141,13 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-func (f *Finding) print(b *strings.Builder) {
-	fmt.Fprintf(b, "%2d %-7s %-15s %s", f.Number, f.Result, f.ID, f.Message)
+func (f *Finding) print(b *strings.Builder, width int) {
+	fmt.Fprintf(b, "%2d %-7s %-*s %s", f.Number, f.Result, width, f.ID, f.Message)
 	if f.Class != "" {
 		fmt.Fprintf(b, " [%s]", f.Class)
 	}
 	b.WriteByte('\n')
-	const indent = "                           "
+	indent := strings.Repeat(" ", width+12)
 	for _, field := range f.Fields {
 		if f.Result == Pass && !field.Differs {
 			continue

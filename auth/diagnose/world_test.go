@@ -25,9 +25,10 @@ import (
 	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/token"
+	"github.com/workloadid/workloadid/internal/kubetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }
 
 const (
 	account      = "123456789012"

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -92,6 +93,7 @@ func (a *app) doctorCommand(d *doctor) *cobra.Command {
 		})
 		return d.exit(code, err)
 	}
+	cmd.AddCommand(newDoctorBootstrap(), newDoctorEnrolment())
 	return cmd
 }
 
@@ -136,10 +138,7 @@ func (d *doctor) examine(ctx context.Context, cmd *cobra.Command) (*diagnose.Rep
 
 // config gathers what the flags say. It uses no network.
 func (d *doctor) config() (*diagnose.Config, error) {
-	if d.output != "text" && d.output != "json" {
-		return nil, usagef("--output is text or json, not %.100q", d.output)
-	}
-	if err := d.checkSkip(); err != nil {
+	if err := d.checkOutput(diagnose.Checks()); err != nil {
 		return nil, err
 	}
 	provider, err := d.id.named()
@@ -167,9 +166,13 @@ func (d *doctor) config() (*diagnose.Config, error) {
 	return config, d.connect(config)
 }
 
-func (d *doctor) checkSkip() error {
+// checkOutput judges the flags that decide what of the report is wanted, and how.
+func (d *doctor) checkOutput(checks []diagnose.Check) error {
+	if d.output != "text" && d.output != "json" {
+		return usagef("--output is text or json, not %.100q", d.output)
+	}
 	var known []string
-	for _, c := range diagnose.Checks() {
+	for _, c := range checks {
 		known = append(known, c.ID)
 	}
 	for _, id := range d.skip {
@@ -267,7 +270,8 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 	for _, kind := range []string{"ServiceAccount", "Pod"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
-	for _, kind := range []schema.GroupVersionKind{authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
+	for _, kind := range []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace"),
+		admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"), authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
 		authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")} {
 		mapper.Add(kind, meta.RESTScopeRoot)
 	}

@@ -2,6 +2,7 @@
 //
 //	wid token                                          credentials of any provider
 //	wid doctor                                         why there are none
+//	wid doctor bootstrap, doctor enrolment             why a machine or a cluster cannot join
 //	wid exec-credential, kubeconfig                    for kubectl and client-go
 //	wid docker-credential, git-credential              for docker and git
 //	wid credential-process                             for the AWS SDKs
