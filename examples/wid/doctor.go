@@ -74,7 +74,7 @@ func (a *app) doctorCommand(d *doctor) *cobra.Command {
 	f.StringVar(&d.registry, "registry", "", "artifact repository to pull from, host/name")
 	f.StringVar(&d.cluster, "cluster", "", "cluster to reach, its full name in the provider's API")
 	f.StringVar(&d.clusterAddress, "cluster-address", "", "address of the cluster to reach")
-	f.StringVar(&d.clusterCA, "cluster-ca", "", "file with the certificate authority of the cluster to reach")
+	f.StringVar(&d.clusterCA, "cluster-ca-file", "", "file with the certificate authority of the cluster to reach")
 	f.StringVar(&d.issuer, "issuer", "", "the issuer that the cloud has been told to trust")
 	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
 	f.StringVar(&d.trustFile, "trust-file", "", "file with what the cloud trusts, as aws, az or gcloud print it")
@@ -133,7 +133,19 @@ func (d *doctor) examine(ctx context.Context, cmd *cobra.Command) (*diagnose.Rep
 			return nil, err
 		}
 	}
-	return diagnose.Run(ctx, *config), nil
+	report := diagnose.Run(ctx, *config)
+	for i := range report.Findings {
+		d.inTermsOfFlags(&report.Findings[i])
+	}
+	return report, nil
+}
+
+func (d *doctor) inTermsOfFlags(f *diagnose.Finding) {
+	f.Message, f.Remedy = d.id.textOfFlags(f.Message), d.id.textOfFlags(f.Remedy)
+	f.Causes = slices.Clone(f.Causes) // they may be those of all findings of a class
+	for i, cause := range f.Causes {
+		f.Causes[i] = d.id.textOfFlags(cause)
+	}
 }
 
 // config gathers what the flags say. It uses no network.
@@ -219,7 +231,7 @@ func (d *doctor) files(config *diagnose.Config) error {
 		}
 		return content, nil
 	}
-	ca, err := read("cluster-ca", d.clusterCA)
+	ca, err := read("cluster-ca-file", d.clusterCA)
 	if err != nil {
 		return err
 	}

@@ -69,6 +69,17 @@ func TestDoctorExitCodes(t *testing.T) {
 	}
 }
 
+// Findings speak of flags, not of options of Go.
+func TestDoctorSpeaksOfFlags(t *testing.T) {
+	w := newWorld(t)
+	w.env = nil
+	t.Setenv("AWS_REGION", "")
+	stdout, code := w.doctorOf(t, append(annotationFlags(), w.tokenFile(t, "sts.amazonaws.com"), "--provider=aws")...)
+	if code != diagnose.ExitFail || !strings.Contains(stdout, "--region") || strings.Contains(stdout, "WithSTSRegion") {
+		t.Errorf("ends with %d:\n%s", code, stdout)
+	}
+}
+
 // What is wrong with the call itself is said before anything is asked, with nothing on standard output.
 func TestDoctorMistakes(t *testing.T) {
 	w := newWorld(t)

@@ -40,8 +40,17 @@ func (id *identity) inTermsOfFlags(err error) error {
 	if err == nil {
 		return nil
 	}
+	text := id.textOfFlags(err.Error())
+	if text == err.Error() {
+		return err
+	}
+	return &reworded{err, text}
+}
+
+// textOfFlags has the flags where the library names its options.
+func (id *identity) textOfFlags(text string) string {
 	names := id.flagsOfOptions()
-	text := goName.ReplaceAllStringFunc(phrases.Replace(err.Error()), func(match string) string {
+	return goName.ReplaceAllStringFunc(phrases.Replace(text), func(match string) string {
 		parts := goName.FindStringSubmatch(match)
 		flag, ok := names[parts[1]]
 		switch {
@@ -52,10 +61,6 @@ func (id *identity) inTermsOfFlags(err error) error {
 		}
 		return flag
 	})
-	if text == err.Error() {
-		return err
-	}
-	return &reworded{err, text}
 }
 
 type reworded struct {
