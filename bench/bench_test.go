@@ -20,7 +20,7 @@ func TestCases(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		r.name, r.what, r.unit = c.name, c.what, c.unit
+		r.name, r.what, r.unit, r.goal = c.name, c.what, c.unit, c.goal
 		results = append(results, r)
 		if line := r.line(); !strings.HasPrefix(line, "ratio "+c.name+" ") || strings.Contains(line, "NaN") || strings.Contains(line, "Inf") {
 			t.Errorf("%s: %s", c.name, line)

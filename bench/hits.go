@@ -129,15 +129,21 @@ func hitAdapter(w *world, p plan) (result, error) {
 	defer end()
 	a := (&aws.Provider{}).NewCredentialsProvider(w.ours(ours, nil)...)
 	b := fluxaws.NewCredentialsProvider(context.Background(), w.theirs(theirs, nil)...)
-	return hit(w, p, nil,
-		func(ctx context.Context) (string, error) {
+	floor, err := floorAdapter()
+	if err != nil {
+		return result{}, err
+	}
+	return hits(p, sides{
+		ours: repeated(func(ctx context.Context) (string, error) {
 			c, err := a.Retrieve(ctx)
 			return c.SessionToken, err
-		},
-		func(ctx context.Context) (string, error) {
+		}),
+		theirs: repeated(func(ctx context.Context) (string, error) {
 			c, err := b.Retrieve(ctx)
 			return c.SessionToken, err
-		})
+		}),
+		floor: floor,
+	})
 }
 
 // paced measures one call in a millisecond, as a controller that has other things to do, and returns the median.

@@ -43,6 +43,7 @@ type sides struct{ ours, theirs, floor op }
 type result struct {
 	name, what          string
 	unit                unit
+	goal                goal
 	ours, theirs, floor []float64
 	allocs              [3]float64 // of ours, theirs and the floor, for each call; negative: not measured
 	note                string

@@ -256,6 +256,11 @@ func TestPins(t *testing.T) {
 			t.Errorf("%q was accepted", s)
 		}
 	}
+	for _, token := range []string{"abcdef.0123456789abcdef", " abcdef.0123456789abcdef'"} {
+		if _, err := bootstrap.ParsePin(token); err == nil || strings.Contains(err.Error(), "0123456789abcdef") {
+			t.Errorf("a token in place of a pin: %v", err)
+		}
+	}
 }
 
 func FuzzPin(f *testing.F) {

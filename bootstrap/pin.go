@@ -22,16 +22,24 @@ const pinPrefix = "sha256:"
 func ParsePin(s string) (Pin, error) {
 	var p Pin
 	if len(s) < len(pinPrefix) || !strings.EqualFold(s[:len(pinPrefix)], pinPrefix) {
-		return p, fmt.Errorf("a pin is sha256:<64 hexadecimal digits>, not %.100q", s)
+		return p, fmt.Errorf("a pin is sha256:<64 hexadecimal digits>, not %s", shownPin(s))
 	}
 	digits := s[len(pinPrefix):]
 	if len(digits) != hex.EncodedLen(len(p)) {
 		return p, fmt.Errorf("a pin has 64 hexadecimal digits after %q, this one has %d", pinPrefix, len(digits))
 	}
 	if _, err := hex.Decode(p[:], []byte(digits)); err != nil {
-		return p, fmt.Errorf("a pin is sha256:<64 hexadecimal digits>, not %.100q", s)
+		return p, fmt.Errorf("a pin is sha256:<64 hexadecimal digits>, not %s", shownPin(s))
 	}
 	return p, nil
+}
+
+// shownPin keeps a token that was given in place of a pin out of the message, malformed or not.
+func shownPin(s string) string {
+	if strings.Contains(s, ".") {
+		return "what has a dot, as a token has"
+	}
+	return fmt.Sprintf("%.100q", s)
 }
 
 // String returns the pin in the form that ParsePin takes.
