@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ type Token struct {
 	text redact.Secret
 	// expires is in seconds since 1970. Zero: the credentials do not expire.
 	expires int64
+	// ends are where the first parts end, which clients of the SDK ask for before every request.
+	ends [partAccount]uint16
 }
 
 // The parts of a token.
@@ -36,29 +39,40 @@ const (
 // separator stands between the parts. No credential holds it: they go into headers.
 const separator = "\x00"
 
-// newToken returns nil if a part holds what credentials cannot.
+// newToken returns nil if a part holds what credentials cannot, or is longer than any.
 func newToken(expires time.Time, parts [partCount]string) *Token {
 	text := strings.Join(parts[:], separator)
 	if strings.Count(text, separator) != partCount-1 {
 		return nil
 	}
 	t := &Token{text: redact.New(text)}
+	end := 0
+	for i := range t.ends {
+		end += len(parts[i])
+		if end > math.MaxUint16 {
+			return nil
+		}
+		t.ends[i] = uint16(end)
+		end += len(separator)
+	}
 	if !expires.IsZero() {
 		t.expires = expires.Unix()
 	}
 	return t
 }
 
-// parts returns the first n of them; clients of the SDK ask for four before every request.
+// parts returns the first n of them.
 func (t *Token) parts(n int) (p [partCount]string) {
-	rest := t.text.Reveal()
+	text, start := t.text.Reveal(), 0
 	for i := range n {
-		end := strings.IndexByte(rest, separator[0])
-		if end < 0 {
-			p[i] = rest
-			break
+		end := len(text)
+		if i < len(t.ends) {
+			end = int(t.ends[i])
+		} else if length := strings.IndexByte(text[start:], separator[0]); length >= 0 {
+			end = start + length
 		}
-		p[i], rest = rest[:end], rest[end+1:]
+		p[i] = text[start:end]
+		start = min(end+len(separator), len(text))
 	}
 	return p
 }

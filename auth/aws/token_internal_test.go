@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,6 +35,12 @@ func TestTokenParts(t *testing.T) {
 	}
 	if newToken(expires, [partCount]string{partSecret: "a" + separator, partSessionToken: "b"}) != nil {
 		t.Error("took a secret with a separator")
+	}
+	if newToken(expires, [partCount]string{partSessionToken: strings.Repeat("x", 1<<16)}) != nil {
+		t.Error("took a session token longer than any header")
+	}
+	if c := (&Token{}).Credentials(); c.AccessKeyID != "" || c.SessionToken != "" || (&Token{}).SessionName() != "" {
+		t.Errorf("an empty token has %v", c)
 	}
 	own := newToken(time.Time{}, [partCount]string{partKeyID: "AKIA", partAccount: "123456789012"})
 	if own.GetDuration() != staticLife || !own.ExpiresAt().IsZero() || own.AccountID() != "123456789012" || own.AssumedRoleARN() != "" {
