@@ -62,7 +62,7 @@ func appendValue(b []byte, v string) []byte {
 func appendLength(b []byte, n int) []byte {
 	switch {
 	case n < 10:
-		return append(b, '0'+byte(n))
+		return append(b, '0'+byte(n)) //nolint:gosec // a length
 	case n < 100:
 		return append(b, '0'+byte(n/10), '0'+byte(n%10))
 	}
