@@ -21,7 +21,7 @@ func TestRealAPIServer(t *testing.T) {
 	namespace, admin := cluster.Namespace(t), cluster.Client()
 	user := cluster.User(t, "reads-serviceaccounts", namespace, rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"list", "watch"}})
-	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace, AnnotationPrefixes: []string{"eks.amazonaws.com/"}})
+	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace})
 	if err != nil {
 		t.Fatal(err)
 	}
