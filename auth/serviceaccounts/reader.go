@@ -57,25 +57,24 @@ func NewForClient(c metadata.Interface, o Options) (*Reader, error) {
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.LabelSelector = o.LabelSelector
 			list, err := accounts.List(ctx, opts)
-			r.note(ctx, err, true)
+			r.note(err, true)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.LabelSelector = o.LabelSelector
 			w, err := accounts.Watch(ctx, opts)
-			r.note(ctx, err, opts.SendInitialEvents == nil) // an older API server refuses that, and a list follows
+			r.note(err, opts.SendInitialEvents == nil) // an older API server refuses that, and a list follows
 			return w, err
 		},
 	}, c)
 	return r, nil
 }
 
-func (r *Reader) note(ctx context.Context, err error, final bool) {
-	switch {
-	case err == nil:
-		r.state.contact()
-	case ctx.Err() == nil:
+func (r *Reader) note(err error, final bool) {
+	if err != nil {
 		r.state.fail(err, final)
+	} else {
+		r.state.contact()
 	}
 }
 
@@ -85,8 +84,8 @@ func (r *Reader) Start(ctx context.Context) error {
 		return errors.New("the reader of ServiceAccounts was started before")
 	}
 	defer r.state.end()
-	cache.NewReflectorWithOptions(r.source, &metav1.PartialObjectMetadata{}, r.store, cache.ReflectorOptions{Name: "workloadid/serviceaccounts"}).
-		RunWithContext(ctx)
+	options := cache.ReflectorOptions{Name: "workloadid/serviceaccounts"}
+	cache.NewReflectorWithOptions(r.source, &metav1.PartialObjectMetadata{}, r.store, options).RunWithContext(ctx)
 	return nil
 }
 
@@ -130,8 +129,8 @@ func (r *Reader) WaitForSync(ctx context.Context) error {
 }
 
 // Get fills in name, namespace, UID, resource version, deletion timestamp and what is kept of the annotations of a
-// *corev1.ServiceAccount. It shares them with all other callers: do not change them. One that is unknown is a NotFound error,
-// as of the API server.
+// *corev1.ServiceAccount. It shares them with all other callers: do not change them. One that is unknown is a NotFound
+// error, as of the API server.
 //
 // Before the first reading it waits, at most for Options.SyncTimeout, and not at all once the API server has refused to
 // list. Then, after Start has returned and if the last contact is longer ago than Options.MaxAge it returns an *auth.Error.

@@ -223,6 +223,7 @@ func BenchmarkBytesPerServiceAccount(b *testing.B) {
 				var objs []k8sruntime.Object
 				for i := range count {
 					m := metadataOf(fmt.Sprintf("tenant-%05d", i), "default", nil)
+					m.ResourceVersion = fmt.Sprintf("1%09d", i)
 					m.UID = types.UID(fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", i))
 					if annotated {
 						m.Annotations = map[string]string{aws.RoleARNAnnotation: roleARN + m.Namespace}
