@@ -117,7 +117,8 @@ func TestReaderPerNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "app", UID: "of the base"}})
-	c := fakeClient(metadataOf("a", "app", nil), metadataOf("b", "app", nil), metadataOf("c", "app", nil))
+	annotations := map[string]string{aws.AudienceAnnotation: aws.DefaultAudience}
+	c := fakeClient(metadataOf("a", "app", annotations), metadataOf("b", "app", annotations), metadataOf("c", "app", annotations))
 	ra := newReader(t, c, serviceaccounts.Options{Namespace: "a"})
 	rb := newReader(t, c, serviceaccounts.Options{Namespace: "b"})
 	start(t, ra)

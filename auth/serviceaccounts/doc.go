@@ -27,8 +27,9 @@
 // Changes take effect as soon as the watch brings them, mostly within milliseconds. While the API server cannot be reached
 // or refuses, what was read last counts, for at most Options.MaxAge after the last contact: an outage takes no cached
 // credential away, and a controller that has lost the right to list and watch does not go by old annotations for ever.
-// Meanwhile Reader.Check and Reader.LastContact tell. Before the first reading, Get waits for up to Options.SyncTimeout; what
-// the API server refuses it tells at once. The Reader tries again after at most a minute. After its end, it reads nothing.
+// Meanwhile Reader.Check and Reader.LastContact tell. Before the first reading, Get waits for up to Options.SyncTimeout;
+// what the API server refuses it tells at once. The Reader tries again after at most a minute. After its end, it reads
+// nothing.
 //
 // # Memory
 //
