@@ -149,7 +149,7 @@ func (c *call) loadServiceAccount(ctx context.Context) error {
 		return nil
 	}
 	sa := &c.stored
-	if err := c.opts.Client.Get(ctx, *c.opts.ServiceAccount, sa); err != nil {
+	if err := readServiceAccount(ctx, c.opts.Client, *c.opts.ServiceAccount, sa); err != nil {
 		return readError(err, *c.opts.ServiceAccount)
 	}
 	if sa.DeletionTimestamp != nil {
@@ -161,7 +161,22 @@ func (c *call) loadServiceAccount(ctx context.Context) error {
 	return nil
 }
 
+// readServiceAccount spares clients that have ServiceAccounts in memory the copy: nothing is written to it.
+func readServiceAccount(ctx context.Context, c client.Client, key client.ObjectKey, sa *corev1.ServiceAccount) error {
+	shared, ok := c.(interface {
+		GetShared(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error
+	})
+	if ok {
+		return shared.GetShared(ctx, key, sa)
+	}
+	return c.Get(ctx, key, sa)
+}
+
 func readError(err error, sa client.ObjectKey) error {
+	var known *Error
+	if errors.As(err, &known) {
+		return err // the client knows better what it lacks
+	}
 	e := kubernetesError(err, "read ServiceAccount")
 	switch {
 	case apierrors.IsForbidden(err):

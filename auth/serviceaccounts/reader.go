@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,134 +16,173 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
-
-// Options say what to keep. The zero value keeps the ServiceAccounts of all namespaces with all their annotations.
-type Options struct {
-	// Namespace is the only one to read. Empty: all.
-	Namespace string
-	// LabelSelector picks ServiceAccounts, as a shard of a controller may want. Empty: all. The others count as not found.
-	LabelSelector string
-	// AnnotationPrefixes are those of the annotations to keep: list all that the providers in use read, or they will find
-	// them missing. Nil: all but the one in which kubectl keeps the whole object.
-	AnnotationPrefixes []string
-}
 
 // Reader has the ServiceAccounts of a cluster. It is a Runnable of a manager, which runs it in
 // every replica, and is safe for concurrent use.
 type Reader struct {
+	options Options
 	source  cache.ListerWatcher
 	store   *store
-	started atomic.Bool
-	failure atomic.Pointer[error] // of the last attempt to list
+	state   *state
 }
 
 var (
 	_ manager.Runnable               = (*Reader)(nil)
 	_ manager.LeaderElectionRunnable = (*Reader)(nil)
+	_ healthz.Checker                = (*Reader)(nil).Check
 )
 
-// New returns a Reader for the cluster of a configuration. Start it, or add it to a manager.
+// New returns a Reader for the cluster of a configuration. Start it, or add it to a manager. It refuses options that are
+// malformed, without network access.
 func New(config *rest.Config, o Options) (*Reader, error) {
 	c, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	return NewForClient(c, o), nil
+	return NewForClient(c, o)
 }
 
 // NewForClient returns a Reader that uses a given client, such as a fake one in tests.
-func NewForClient(c metadata.Interface, o Options) *Reader {
-	r := &Reader{store: newStore(o.AnnotationPrefixes)}
+func NewForClient(c metadata.Interface, o Options) (*Reader, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	state := newState(o.MaxAge)
+	r := &Reader{options: o, store: newStore(o.AnnotationPrefixes, state), state: state}
 	accounts := c.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(o.Namespace)
 	r.source = cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.LabelSelector = o.LabelSelector
 			list, err := accounts.List(ctx, opts)
-			return list, r.remember(err)
+			r.note(err, true)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.LabelSelector = o.LabelSelector
 			w, err := accounts.Watch(ctx, opts)
-			return w, r.remember(err)
+			r.note(err, opts.SendInitialEvents == nil) // an older API server refuses that, and a list follows
+			return w, err
 		},
 	}, c)
-	return r
+	return r, nil
 }
 
-func (r *Reader) remember(err error) error {
+func (r *Reader) note(err error, final bool) {
 	if err != nil {
-		r.failure.Store(&err)
+		r.state.fail(err, final)
+	} else {
+		r.state.contact()
 	}
-	return err
 }
 
-// Start reads until the context ends. It returns an error only if it was started before.
+// Start reads until the context ends; from then on Get fails. It returns an error only if it was started before.
 func (r *Reader) Start(ctx context.Context) error {
-	if r.started.Swap(true) {
+	if !r.state.start() {
 		return errors.New("the reader of ServiceAccounts was started before")
 	}
-	cache.NewReflectorWithOptions(r.source, &metav1.PartialObjectMetadata{}, r.store, cache.ReflectorOptions{Name: "workloadid/serviceaccounts"}).
-		RunWithContext(ctx)
+	defer r.state.end()
+	options := cache.ReflectorOptions{Name: "workloadid/serviceaccounts"}
+	cache.NewReflectorWithOptions(r.source, &metav1.PartialObjectMetadata{}, r.store, options).RunWithContext(ctx)
 	return nil
 }
 
 // NeedLeaderElection has a manager run the reader in every replica.
 func (r *Reader) NeedLeaderElection() bool { return false }
 
-// WaitForSync waits until all ServiceAccounts have been read once, or until the context ends.
-func (r *Reader) WaitForSync(ctx context.Context) error {
-	select {
-	case <-r.store.synced:
-		return nil
-	default:
-	}
-	if !r.started.Load() {
-		return errors.New("the reader of ServiceAccounts has not been started: add it to the manager")
-	}
-	select {
-	case <-r.store.synced:
-		return nil
-	case <-ctx.Done():
-	}
-	if failure := r.failure.Load(); failure != nil {
-		return fmt.Errorf("list and watch ServiceAccounts: %w", *failure)
-	}
-	return fmt.Errorf("list and watch ServiceAccounts: %w", ctx.Err())
+// LastContact is when the API server was heard of last: an answer, a change, or a sign of life of the watch, which comes
+// every minute or so. The zero time: never.
+func (r *Reader) LastContact() time.Time {
+	now, _ := r.state.look()
+	return now.contact
 }
 
-// Get fills in a *corev1.ServiceAccount with what is kept, after waiting for the first reading. It shares its annotations
-// with all other callers: do not change them. One that is unknown is a NotFound error, as of the API server.
+// Check is a healthz.Checker: it fails with the last error of list and watch until the API server is heard of again, and
+// before the first reading and after the end. It is meant for Manager.AddReadyzCheck; as a liveness probe it would restart
+// controllers while the API server is away, and their cached credentials would be lost.
+func (r *Reader) Check(*http.Request) error {
+	if now, _ := r.state.look(); now.failure != nil || !r.state.usable.Load() {
+		return r.problem(now, errors.New("the ServiceAccounts have not been read yet"))
+	}
+	return nil
+}
+
+// WaitForSync waits until all ServiceAccounts have been read once, or until the context or the Reader ends, also while the
+// API server refuses: somebody may be about to grant the rights.
+func (r *Reader) WaitForSync(ctx context.Context) error {
+	for {
+		now, changed := r.state.look()
+		switch {
+		case now.ended:
+			return r.problem(now, nil)
+		case now.synced:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return r.problem(now, ctx.Err())
+		}
+	}
+}
+
+// Get fills in name, namespace, UID, resource version, deletion timestamp and what is kept of the annotations of a
+// *corev1.ServiceAccount. It shares them with all other callers: do not change them. One that is unknown is a NotFound
+// error, as of the API server.
+//
+// Before the first reading it waits, at most for Options.SyncTimeout, and not at all once the API server has refused to
+// list. Then, after Start has returned and if the last contact is longer ago than Options.MaxAge it returns an *auth.Error.
 func (r *Reader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	sa, ok := obj.(*corev1.ServiceAccount)
 	if !ok {
 		return fmt.Errorf("the reader of ServiceAccounts cannot read a %T", obj)
 	}
-	if err := r.WaitForSync(ctx); err != nil {
-		return err
+	if !r.covers(key.Namespace) {
+		return apierrors.NewBadRequest(fmt.Sprintf("the reader of ServiceAccounts reads the namespace %q only, not %.100q",
+			r.options.Namespace, key.Namespace))
+	}
+	return r.read(ctx, key, sa)
+}
+
+func (r *Reader) covers(namespace string) bool {
+	return r.options.Namespace == "" || r.options.Namespace == namespace
+}
+
+func (r *Reader) read(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error {
+	if !r.state.usable.Load() {
+		if err := r.wait(ctx); err != nil {
+			return err
+		}
 	}
 	kept, ok := r.store.get(key)
 	if !ok {
 		return apierrors.NewNotFound(corev1.Resource("serviceaccounts"), key.Name)
 	}
-	*sa = corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Namespace: key.Namespace,
-		UID: kept.uid, Annotations: kept.annotations, DeletionTimestamp: kept.deleted}}
+	*sa = corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Namespace: key.Namespace, UID: kept.uid,
+		ResourceVersion: kept.version, Annotations: kept.annotations, DeletionTimestamp: kept.deleted}}
 	return nil
 }
 
-// Client returns a client that reads ServiceAccounts with Get from r, and leaves everything else to base.
-func (r *Reader) Client(base client.Client) client.Client { return &readingClient{base, r} }
-
-type readingClient struct {
-	client.Client
-	reader *Reader
-}
-
-// Get implements client.Reader.
-func (c *readingClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if _, ok := obj.(*corev1.ServiceAccount); ok {
-		return c.reader.Get(ctx, key, obj, opts...)
+// wait waits for the first reading, as long as that may still come.
+func (r *Reader) wait(ctx context.Context) error {
+	timer := time.NewTimer(r.options.SyncTimeout)
+	defer timer.Stop()
+	for {
+		now, changed := r.state.look()
+		switch {
+		case now.ended, now.stale, now.refused && !now.synced:
+			return r.problem(now, nil)
+		case now.synced:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return r.problem(now, ctx.Err())
+		case <-timer.C:
+			return r.problem(now, fmt.Errorf("the ServiceAccounts have not been read within %s", r.options.SyncTimeout))
+		}
 	}
-	return c.Client.Get(ctx, key, obj, opts...)
 }

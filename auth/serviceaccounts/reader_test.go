@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,8 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/fake"
-	k8stesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -26,7 +26,10 @@ import (
 	"github.com/workloadid/workloadid/internal/kubetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = nil // one of them sleeps by the clock, of which synctest has several
+	goleak.VerifyTestMain(kubetest.Main(m))
+}
 
 const roleARN = "arn:aws:iam::123456789012:role/tenant-a"
 
@@ -45,25 +48,21 @@ func fakeClient(objs ...k8sruntime.Object) *fake.FakeMetadataClient {
 	return fake.NewSimpleMetadataClient(scheme, objs...)
 }
 
+func newReader(t testing.TB, c metadata.Interface, o serviceaccounts.Options) *serviceaccounts.Reader {
+	t.Helper()
+	r, err := serviceaccounts.NewForClient(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // start runs a reader until the test ends.
 func start(t testing.TB, r *serviceaccounts.Reader) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	for {
-		if err := r.WaitForSync(ctx); err == nil {
-			return
-		} else if !strings.Contains(err.Error(), "has not been started") {
-			t.Fatal(err)
-		}
-		runtime.Gosched()
+	run(t, r)
+	if err := r.WaitForSync(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -96,18 +95,20 @@ func get(t testing.TB, r reader, namespace, name string) *corev1.ServiceAccount 
 }
 
 func TestWhatIsKept(t *testing.T) {
-	annotations := map[string]string{aws.RoleARNAnnotation: roleARN, "example.com/other": "x", corev1.LastAppliedConfigAnnotation: "{}"}
+	annotations := map[string]string{aws.RoleARNAnnotation: roleARN, "example.com/a": "x", "example.com/b": "y",
+		"eks.amazonaws.com/junk": "z", corev1.LastAppliedConfigAnnotation: "{}"}
 	tests := map[string]struct {
-		options serviceaccounts.Options
-		want    []string
+		prefixes []string
+		want     []string
 	}{
-		"all but kubectl's": {serviceaccounts.Options{}, []string{aws.RoleARNAnnotation, "example.com/other"}},
-		"by prefix":         {serviceaccounts.Options{AnnotationPrefixes: []string{"eks.amazonaws.com/"}}, []string{aws.RoleARNAnnotation}},
-		"none":              {serviceaccounts.Options{AnnotationPrefixes: []string{}}, nil},
+		"what the providers read":  {nil, []string{aws.RoleARNAnnotation}},
+		"and what has a prefix":    {[]string{"example.com/"}, []string{aws.RoleARNAnnotation, "example.com/a", "example.com/b"}},
+		"and one by its name":      {[]string{"example.com/b"}, []string{aws.RoleARNAnnotation, "example.com/b"}},
+		"and nothing, if so asked": {[]string{}, []string{aws.RoleARNAnnotation}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := serviceaccounts.NewForClient(fakeClient(metadataOf("tenant-a", "app", annotations)), tt.options)
+			r := newReader(t, fakeClient(metadataOf("tenant-a", "app", annotations)), serviceaccounts.Options{AnnotationPrefixes: tt.prefixes})
 			start(t, r)
 			sa := get(t, r, "tenant-a", "app")
 			if sa.Name != "app" || sa.Namespace != "tenant-a" || sa.UID != "tenant-a/app" || len(sa.Annotations) != len(tt.want) {
@@ -124,11 +125,8 @@ func TestWhatIsKept(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	c := fakeClient(metadataOf("tenant-a", "app", nil))
-	r := serviceaccounts.NewForClient(c, serviceaccounts.Options{})
+	r := newReader(t, c, serviceaccounts.Options{})
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
-	if err := r.Get(t.Context(), key, &corev1.ServiceAccount{}); err == nil || !strings.Contains(err.Error(), "add it to the manager") {
-		t.Errorf("before it was started: %v", err)
-	}
 	start(t, r)
 	if err := r.Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "other"}, &corev1.ServiceAccount{}); !apierrors.IsNotFound(err) {
 		t.Errorf("one that does not exist: %v", err)
@@ -144,31 +142,9 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A controller without the rights hears what it lacks.
-func TestForbidden(t *testing.T) {
-	c := fakeClient()
-	c.PrependReactor("list", "serviceaccounts", func(k8stesting.Action) (bool, k8sruntime.Object, error) {
-		return true, nil, apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "", fmt.Errorf("no rule"))
-	})
-	r := serviceaccounts.NewForClient(c, serviceaccounts.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Start(ctx) }()
-	defer func() { cancel(); <-done }()
-	for {
-		// A call whose context has ended returns at once, with what is known by then.
-		ended, end := context.WithCancel(ctx)
-		end()
-		if err := r.Get(ended, client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.ServiceAccount{}); apierrors.IsForbidden(err) {
-			return
-		}
-		runtime.Gosched()
-	}
-}
-
 func TestChanges(t *testing.T) {
 	c := fakeClient(metadataOf("tenant-a", "app", map[string]string{aws.RoleARNAnnotation: roleARN}))
-	r := serviceaccounts.NewForClient(c, serviceaccounts.Options{})
+	r := newReader(t, c, serviceaccounts.Options{})
 	start(t, r)
 	gvr, key := corev1.SchemeGroupVersion.WithResource("serviceaccounts"), client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	other := metadataOf("tenant-a", "app", map[string]string{aws.RoleARNAnnotation: roleARN + "-2"})
@@ -208,7 +184,7 @@ func TestHitsAllocateNothing(t *testing.T) {
 	annotations := map[string]string{aws.RoleARNAnnotation: roleARN}
 	base := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "tenant-a/app", Annotations: annotations}})
 	c := fakeClient(metadataOf("tenant-a", "app", annotations))
-	r := serviceaccounts.NewForClient(c, serviceaccounts.Options{AnnotationPrefixes: []string{"eks.amazonaws.com/"}})
+	r := newReader(t, c, serviceaccounts.Options{})
 	start(t, r)
 	tokens, err := cache.NewTokenCache(10)
 	if err != nil {
@@ -238,19 +214,6 @@ func TestHitsAllocateNothing(t *testing.T) {
 	}
 }
 
-// What is not a ServiceAccount is read by the base.
-func TestClientReadsOtherKinds(t *testing.T) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := issuer.Client(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}})
-	c := serviceaccounts.NewForClient(fakeClient(), serviceaccounts.Options{}).Client(base)
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.ConfigMap{}); err != nil {
-		t.Error(err)
-	}
-}
-
 // BenchmarkBytesPerServiceAccount reports what the package's documentation says.
 func BenchmarkBytesPerServiceAccount(b *testing.B) {
 	for _, annotated := range []bool{true, false} {
@@ -260,6 +223,7 @@ func BenchmarkBytesPerServiceAccount(b *testing.B) {
 				var objs []k8sruntime.Object
 				for i := range count {
 					m := metadataOf(fmt.Sprintf("tenant-%05d", i), "default", nil)
+					m.ResourceVersion = fmt.Sprintf("1%09d", i)
 					m.UID = types.UID(fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", i))
 					if annotated {
 						m.Annotations = map[string]string{aws.RoleARNAnnotation: roleARN + m.Namespace}
@@ -268,7 +232,7 @@ func BenchmarkBytesPerServiceAccount(b *testing.B) {
 				}
 				c := fakeClient(objs...)
 				before := heap()
-				r := serviceaccounts.NewForClient(c, serviceaccounts.Options{AnnotationPrefixes: []string{"eks.amazonaws.com/"}})
+				r := newReader(b, c, serviceaccounts.Options{})
 				start(b, r)
 				after := heap()
 				b.ReportMetric(float64(after-before)/count, "B/ServiceAccount")

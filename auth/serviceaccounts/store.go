@@ -2,11 +2,11 @@ package serviceaccounts
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unique"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -15,10 +15,10 @@ import (
 
 // store is what the reflector writes to.
 type store struct {
+	names    map[string]bool
 	prefixes []string
-	synced   chan struct{} // closed after the first reading
+	state    *state
 
-	once sync.Once
 	mu   sync.RWMutex
 	kept map[client.ObjectKey]account
 }
@@ -26,12 +26,17 @@ type store struct {
 // account is what is kept of a ServiceAccount.
 type account struct {
 	uid         types.UID
+	version     string            // so that a write that comes too late is a conflict
 	annotations map[string]string // never written to again
 	deleted     *metav1.Time
 }
 
-func newStore(prefixes []string) *store {
-	return &store{prefixes: prefixes, synced: make(chan struct{}), kept: map[client.ObjectKey]account{}}
+func newStore(prefixes []string, state *state) *store {
+	s := &store{names: map[string]bool{}, prefixes: slices.Clone(prefixes), state: state, kept: map[client.ObjectKey]account{}}
+	for _, name := range KnownAnnotations() {
+		s.names[name] = true
+	}
+	return s
 }
 
 func (s *store) get(key client.ObjectKey) (account, bool) {
@@ -43,6 +48,7 @@ func (s *store) get(key client.ObjectKey) (account, bool) {
 
 // Add implements cache.ReflectorStore.
 func (s *store) Add(obj any) error {
+	s.state.contact()
 	key, a, err := s.strip(obj)
 	if err != nil {
 		return err
@@ -58,6 +64,7 @@ func (s *store) Update(obj any) error { return s.Add(obj) }
 
 // Delete implements cache.ReflectorStore.
 func (s *store) Delete(obj any) error {
+	s.state.contact()
 	key, _, err := s.strip(obj)
 	if err != nil {
 		return err
@@ -81,7 +88,13 @@ func (s *store) Replace(objs []any, _ string) error {
 	s.mu.Lock()
 	s.kept = kept
 	s.mu.Unlock()
-	s.once.Do(func() { close(s.synced) })
+	s.state.sync()
+	return nil
+}
+
+// Bookmark implements cache.ReflectorBookmarkStore: the API server shows every minute or so that a watch is alive.
+func (s *store) Bookmark(string) error {
+	s.state.contact()
 	return nil
 }
 
@@ -106,8 +119,13 @@ func (s *store) strip(obj any) (client.ObjectKey, account, error) {
 	}
 	// Decoded strings may be parts of the whole answer, which must not stay in memory for them.
 	key := client.ObjectKey{Namespace: shared(m.Namespace), Name: strings.Clone(m.Name)}
-	return key, account{uid: types.UID(strings.Clone(string(m.UID))), annotations: s.keep(m.Annotations), deleted: m.DeletionTimestamp}, nil
+	return key, account{uid: types.UID(strings.Clone(string(m.UID))), version: strings.Clone(m.ResourceVersion),
+		annotations: s.keep(m.Annotations), deleted: m.DeletionTimestamp}, nil
 }
+
+// maxValue bounds what is kept of an annotation, in bytes. No provider of this module accepts as much, and no message shows
+// as much of it: what is cut off changes nothing but the length that a message may give.
+const maxValue = 4096
 
 // keep copies the annotations that somebody may look at. Nil if there are none.
 func (s *store) keep(annotations map[string]string) map[string]string {
@@ -119,21 +137,13 @@ func (s *store) keep(annotations map[string]string) map[string]string {
 		if kept == nil {
 			kept = map[string]string{}
 		}
-		kept[shared(name)] = strings.Clone(value)
+		kept[shared(name)] = strings.Clone(value[:min(len(value), maxValue)])
 	}
 	return kept
 }
 
 func (s *store) wanted(name string) bool {
-	if s.prefixes == nil {
-		return name != corev1.LastAppliedConfigAnnotation
-	}
-	for _, prefix := range s.prefixes {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return s.names[name] || slices.ContainsFunc(s.prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // shared returns the one copy of a string that many ServiceAccounts have.
