@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -58,14 +59,16 @@ func (w *world) dispatch(ctx context.Context, tenants []*tenant, running *sync.W
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	places := make(chan struct{}, maxWaiting)
-	perBeat := int(float64(*soakRate)*beat.Seconds()) / len(w.allSides)
+	start, sent := time.Now(), 0
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		for range max(1, perBeat) {
+		// What a late beat has left out is made up for.
+		due := int(time.Since(start).Seconds()*float64(*soakRate)) / len(w.allSides)
+		for ; sent < due; sent++ {
 			select {
 			case places <- struct{}{}:
 			default:
@@ -100,19 +103,23 @@ func (w *world) warm(t *testing.T) {
 type question struct {
 	*tenant
 	registry, direct bool
+	stored           bool // reads with the serviceaccounts.Reader
 	phase            *phase
 	before, after    view
 	start, end       time.Time
 }
 
-// view is what the informer shows of a ServiceAccount, nil if there is none.
+// view is what the reader of the call shows of a ServiceAccount, nil if there is none.
 type view = *corev1.ServiceAccount
 
-func (w *world) look(ctx context.Context, t *tenant) view {
-	sa := &corev1.ServiceAccount{}
-	if err := w.informed.Get(ctx, t.key, sa); err != nil {
+func (w *world) look(ctx context.Context, q *question) view {
+	sa, reader := &corev1.ServiceAccount{}, w.informed
+	if q.stored {
+		reader = w.stored
+	}
+	if err := reader.Get(ctx, q.key, sa); err != nil {
 		if !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			w.violations.add("informer", "%s: %v", t.key, err)
+			w.violations.add("reader in memory failed", "%s: %v", q.key, err)
 		}
 		return nil
 	}
@@ -124,7 +131,7 @@ func (q *question) stable() bool {
 	if q.before == nil || q.after == nil {
 		return q.before == q.after
 	}
-	return q.before.ResourceVersion == q.after.ResourceVersion
+	return q.before.UID == q.after.UID && maps.Equal(q.before.Annotations, q.after.Annotations)
 }
 
 // purpose is what the cache keeps for this call.
@@ -146,6 +153,7 @@ func (w *world) call(ctx context.Context, tenants []*tenant) {
 	}
 	q := &question{tenant: tenants[n], phase: w.phase(), direct: rand.IntN(50) == 0}
 	q.registry = q.usesRegistry() && rand.IntN(2) == 0
+	q.stored = !q.direct && rand.IntN(2) == 0
 	limited := ctx
 	if rand.IntN(50) == 0 {
 		var cancel context.CancelFunc
@@ -157,11 +165,11 @@ func (w *world) call(ctx context.Context, tenants []*tenant) {
 
 // answer asks and judges the answer. limited is the context of a caller who may give up.
 func (w *world) answer(ctx, limited context.Context, q *question) {
-	q.before = w.look(ctx, q.tenant)
+	q.before = w.look(ctx, q)
 	q.start = time.Now()
 	token, err := q.ask(limited)
 	q.end = time.Now()
-	q.after = w.look(ctx, q.tenant)
+	q.after = w.look(ctx, q)
 	if ctx.Err() != nil {
 		return // the load has ended
 	}
@@ -171,18 +179,21 @@ func (w *world) answer(ctx, limited context.Context, q *question) {
 	case err == nil:
 		w.checkToken(ctx, q, token)
 	case limited.Err() != nil:
-		stats.fail("gave up")
+		stats.failures.add("gave up")
 		w.checkHaste(limited, q)
 	default:
-		stats.fail(reasonOf(err))
+		stats.failures.add(reasonOf(err))
 		w.checkFailure(q, err)
 	}
 }
 
 func (q *question) ask(ctx context.Context) (auth.Token, error) {
 	options := q.options
-	if q.direct {
+	switch {
+	case q.direct:
 		options = q.tenant.direct
+	case q.stored:
+		options = q.tenant.stored
 	}
 	if !q.registry {
 		return auth.GetAccessToken(ctx, q.side.provider, options...)
@@ -211,12 +222,27 @@ func (w *world) checkToken(ctx context.Context, q *question, token auth.Token) {
 		w.violations.add("credential of long ago", "%s: %v", q.key, token)
 	} else if from.at.Before(q.start) {
 		q.phase.of(q.side).hit(q.end.Sub(q.start))
+		w.checkAge(q, from)
 	}
 	if q.stable() && !q.direct {
 		w.checkView(q, name, from)
 	}
 	if q.phase.fault == nil && rand.IntN(200) == 0 && !w.faulty(q.side, "", q.start, time.Now()) {
 		w.present(ctx, q, token)
+	}
+}
+
+// clocks is how far the cache's idea of when a credential came may be behind the soak's.
+const clocks = 500 * time.Millisecond
+
+// checkAge makes sure that what was made before the call had not come to its end when it was asked for.
+func (w *world) checkAge(q *question, from minted) {
+	age := q.start.Sub(from.at)
+	if age > from.life {
+		w.violations.add("credential that had expired when it was asked for", "%s: %s old, lived for %s", q.key, age, from.life)
+	}
+	if kept := w.lifeInCache(from.life); age > kept+clocks+w.stalls.within(from.at, q.start) {
+		w.violations.add("credential that was kept for too long", "%s: %s old, to be kept for %s", q.key, age, kept)
 	}
 }
 
@@ -303,7 +329,7 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 	q.mu.Unlock()
 	switch {
 	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(landing)) && q.end.Before(r.hard()):
-		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s, made %s ago, %+v: %v",
+		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s, made %s ago, %s: %v",
 			q.key, p.kind, r.hard().Sub(q.end), q.end.Sub(r.succeeded), r, err)
 	case err.Operation == "create ServiceAccount token" && errors.Is(err, auth.ErrDenied) &&
 		w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
