@@ -18,9 +18,11 @@ import (
 	"github.com/workloadid/workloadid/cache/metrics"
 )
 
-// load is what a controller does for some hours: the cache and its metrics are real, time is not.
+// length is that of a simulation.
+const length = 6 * time.Hour
+
+// load is what a controller does in that time: the cache and its metrics are real, time is not.
 type load struct {
-	length  time.Duration // six hours if it is not set
 	tenants int
 	// together has all tenants asked for at the same time. Otherwise they come in the course of the first hour.
 	together bool
@@ -32,8 +34,6 @@ type load struct {
 	exchange func(ctx context.Context, tenant int, at time.Duration) error
 	capacity int // 10,000 if it is not set
 	options  []cache.Option
-	// unseen are minutes in which Prometheus cannot reach the controller.
-	unseen func(minute int) bool
 }
 
 type credential struct{ ends time.Time }
@@ -69,17 +69,15 @@ func (l load) series(t *testing.T) string {
 		for tenant := range l.tenants {
 			running.Go(func() { l.live(ctx, tokens, tenant, start) })
 		}
-		for minute := range int(l.duration() / time.Minute) {
+		for minute := range int(length / time.Minute) {
 			time.Sleep(time.Until(start.Add(time.Duration(minute)*time.Minute + time.Second)))
-			if l.unseen == nil || !l.unseen(minute) {
-				scrapes.add(t, minute, registry)
-			}
+			scrapes.add(t, minute, registry)
 		}
 		cancel()
 		tokens.Close()
 		running.Wait()
 	})
-	return scrapes.text(int(l.duration() / time.Minute))
+	return scrapes.text(int(length / time.Minute))
 }
 
 func (l load) size() int {
@@ -87,13 +85,6 @@ func (l load) size() int {
 		return 10_000
 	}
 	return l.capacity
-}
-
-func (l load) duration() time.Duration {
-	if l.length == 0 {
-		return 6 * time.Hour
-	}
-	return l.length
 }
 
 // live asks for a tenant's credential until ctx ends.

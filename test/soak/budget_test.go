@@ -23,9 +23,9 @@ func (w *world) requests(s *side) (n int64) {
 }
 
 // budget is how many exchanges a cloud's tenants may make: each purpose one at the start and then one whenever three
-// quarters of its life have passed; while a fault lasts, as many more as the back-off lets through from when a purpose is due
-// for renewal, which is at any time of its life; and some for each change of a tenant. It is up to twice what happens, because
-// what has been renewed together in the phase before is due together.
+// quarters of its life have passed; while a fault lasts, as many more as the back-off lets through from when a purpose is
+// due for renewal, which is at any time of its life; and some for each change of a tenant. It is up to twice what happens,
+// because what has been renewed together in the phase before is due together.
 func (w *world) budget(s *side) int64 {
 	purposes := float64(w.purposesOf(s))
 	n := purposes
@@ -39,12 +39,14 @@ func (w *world) budget(s *side) int64 {
 			n += purposes * renewals(took*(clockPart-2)/clockPart, renewal, min(renewal, w.lifeInCache(shortLife())*3/4))
 			took = took * 2 / clockPart
 		}
-		n += purposes * took.Seconds() / renewal.Seconds()
 		if p.failing != nil {
-			n += purposes * failures(time.Duration(p.failing(s)*float64(p.took)), renewal)
+			failing := time.Duration(p.failing(s) * float64(p.took))
+			n += purposes * failures(failing, renewal)
+			took = max(0, took-failing)
 		}
+		n += purposes * took.Seconds() / renewal.Seconds()
 	}
-	return int64(n) + int64(s.purposes)*w.changes.Load()
+	return int64(n) + int64(s.purposes)*w.changes.of(s.name)
 }
 
 // renewals is how many exchanges of a purpose there are on average when lives become shorter: the first one when it is due

@@ -50,8 +50,9 @@ func (w *world) startLoad(t *testing.T) (end func()) {
 const (
 	// beat is how often callers are sent out.
 	beat = 5 * time.Millisecond
-	// maxWaiting is how many callers of a cloud's tenants there may be at once.
-	maxWaiting = 1000
+	// maxWaiting is how many callers of a cloud's tenants there may be at once: more than ask in the time that an exchange
+	// takes until it has failed.
+	maxWaiting = 5000
 )
 
 // dispatch sends out callers of some tenants, unless too many wait for an exchange.

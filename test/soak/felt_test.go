@@ -86,6 +86,9 @@ func always(*side) float64 { return 1 }
 // half is for faults that some requests get past.
 func half(*side) float64 { return 0.5 }
 
+// hardly is for faults that exchanges get past with another try.
+func hardly(*side) float64 { return 0.05 }
+
 func onlyHanging(s *side) float64 {
 	if s == s.provider.world.hanging() {
 		return 1

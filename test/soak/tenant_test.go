@@ -184,6 +184,6 @@ func (w *world) alter(ctx context.Context, t *tenant, do func(context.Context, *
 		err = do(ctx, found)
 	}
 	if err == nil {
-		w.changes.Add(1)
+		w.changes.add(t.side.name)
 	}
 }

@@ -94,10 +94,6 @@ func newReader(t *testing.T, config *rest.Config) *serviceaccounts.Reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var prefixes []string
-	for _, annotation := range []string{aws.RoleARNAnnotation, azure.ClientIDAnnotation, azure.TenantIDAnnotation,
-		gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation} {
-		prefixes = append(prefixes, annotation)
-	}
-	return serviceaccounts.NewForClient(c, serviceaccounts.Options{AnnotationPrefixes: prefixes})
+	return serviceaccounts.NewForClient(c, serviceaccounts.Options{AnnotationPrefixes: []string{aws.RoleARNAnnotation,
+		azure.ClientIDAnnotation, azure.TenantIDAnnotation, gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation}})
 }

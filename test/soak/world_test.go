@@ -50,7 +50,7 @@ type world struct {
 
 	phases     []*phase
 	current    atomic.Pointer[phase]
-	changes    atomic.Int64
+	changes    tally // by cloud
 	presented  atomic.Int64
 	heldBack   atomic.Int64 // calls that were not made because too many waited
 	cutOff     atomic.Int64 // connections
