@@ -71,7 +71,8 @@ func (w *world) report() string {
 	fmt.Fprintf(&b, "\nsoak: %d tenants, %.0f calls a second (%d were meant), %s, credentials kept for %s, seed %d\n\n",
 		len(w.tenants), float64(calls)/w.loadTook.Seconds(), *soakRate, w.loadTook.Round(time.Second), w.maxDuration, *soakSeed)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "phase\tcloud\tcalls\thits\tTokenRequests\texchanges\tof them failed\tp50 of hits\tp99\tcalls that failed")
+	fmt.Fprintln(table, "phase\tcloud\tcalls\thits\tTokenRequests\texchanges\tof them failed\t"+
+		"p50 of hits\tp99\tcalls that failed")
 	for _, p := range w.phases {
 		for _, s := range w.allSides {
 			x := p.of(s)

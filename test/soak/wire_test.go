@@ -75,7 +75,8 @@ type watchedToken struct {
 	world *world
 }
 
-func (c *watchedToken) Create(ctx context.Context, obj, request client.Object, opts ...client.SubResourceCreateOption) error {
+func (c *watchedToken) Create(ctx context.Context, obj, request client.Object,
+	opts ...client.SubResourceCreateOption) error {
 	t := c.world.byKey[client.ObjectKeyFromObject(obj)]
 	stats := c.world.phase().of(t.side)
 	err := c.SubResourceClient.Create(ctx, obj, request, opts...)
