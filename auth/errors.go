@@ -124,6 +124,15 @@ func (e *Error) Permanent() bool {
 // Result returns the Reason as a label for metrics.
 func (e *Error) Result() string { return string(e.reason()) }
 
+// ExchangeResult is a label for metrics of exchanges: that of a failure of the API server, which the provider's service is
+// not to blame for, or "".
+func (e *Error) ExchangeResult() string {
+	if reason := e.reason(); e.Operation == opCreateToken && (reason == ErrUnavailable || reason == ErrThrottled) {
+		return "kubernetes_unavailable"
+	}
+	return ""
+}
+
 func (e *Error) reason() Reason {
 	if e.Reason == "" {
 		return ErrUnavailable

@@ -76,6 +76,7 @@ type TokenCache struct {
 	closed   bool
 	entries  *simplelru.LRU[Key, entry]
 	failures *simplelru.LRU[Key, failure]
+	failing  map[Failing]int // how many of failures there are of each kind
 	flights  map[Key]*flight // those whose result is still wanted
 	inFlight int             // all of them
 	waiting  int
@@ -92,6 +93,7 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 		base:        time.Now(),
 		places:      newPlaces(defaultMaxFlights, defaultMaxFlightsPerTenant),
 		flights:     map[Key]*flight{},
+		failing:     map[Failing]int{},
 	}
 	c.now = func() instant { return instantAt(time.Now(), c.base) }
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -111,31 +113,11 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	if c.entries, err = simplelru.NewLRU[Key, entry](capacity, nil); err != nil {
 		return nil, err
 	}
-	if c.failures, err = simplelru.NewLRU[Key, failure](capacity, nil); err != nil {
+	if c.failures, err = simplelru.NewLRU(capacity, c.uncount); err != nil {
 		return nil, err
 	}
 	c.running.Go(c.sweepUntilClosed)
 	return c, nil
-}
-
-// Stats are the gauges of a cache.
-type Stats struct {
-	// Items is the number of tokens in the cache.
-	Items int
-	// Flights is the number of exchanges that are under way or wait for a place.
-	Flights int
-	// Waiting is the number of callers that wait for one.
-	Waiting int
-}
-
-// Stats returns the gauges as they are now.
-func (c *TokenCache) Stats() Stats {
-	if c.disabled() {
-		return Stats{}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: c.waiting}
 }
 
 // Enabled reports whether the cache keeps anything: it is not nil and its capacity is not 0.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -195,7 +196,7 @@ func TestOneFlightPerKey(t *testing.T) {
 		if n := m.calls.Load(); n != 1 {
 			t.Errorf("%d exchanges, want 1", n)
 		}
-		if s := c.Stats(); s != (Stats{Items: 1}) {
+		if s := c.Stats(); !reflect.DeepEqual(s, Stats{Items: 1}) {
 			t.Errorf("stats %+v afterwards", s)
 		}
 	})
@@ -239,7 +240,7 @@ func TestMintThatMisbehaves(t *testing.T) {
 			if msg := err.Error(); msg == "" || len(msg) > 200 || containsSecret(msg) {
 				t.Errorf("message %q", msg)
 			}
-			if s := c.Stats(); s != (Stats{}) {
+			if s := c.Stats(); s.Items != 0 || s.Flights != 0 || s.Running != 0 || s.Waiting != 0 || len(s.Failing) != 1 {
 				t.Errorf("stats %+v", s)
 			}
 			m.mint = hourly
@@ -507,7 +508,7 @@ func TestNoCache(t *testing.T) {
 				t.Errorf("%s: retrieved %t, %v", name, retrieved, err)
 			}
 		}
-		if _, ok := c.Get(key(1), InvolvedObject{}); ok || m.calls.Load() != 2 || c.Len() != 0 || c.Stats() != (Stats{}) {
+		if _, ok := c.Get(key(1), InvolvedObject{}); ok || m.calls.Load() != 2 || c.Len() != 0 || !reflect.DeepEqual(c.Stats(), Stats{}) {
 			t.Errorf("%s caches", name)
 		}
 		m.mint = func(context.Context) (Token, error) { panic("secret") }

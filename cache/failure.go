@@ -56,6 +56,7 @@ const (
 // failure is what is remembered of a key that failed.
 type failure struct {
 	err   error
+	of    Failing
 	count int
 	until instant
 }

@@ -121,7 +121,7 @@ func (c *TokenCache) land(f *flight, req Request) {
 		evicted = c.entries.Add(req.Key, newEntry(f.token, life, c.maxDuration, now))
 		c.failures.Remove(req.Key)
 	default:
-		c.recordFailure(req.Key, f.err, now)
+		c.recordFailure(req, f.err, now)
 	}
 	c.mu.Unlock()
 	if evicted {
@@ -130,12 +130,18 @@ func (c *TokenCache) land(f *flight, req Request) {
 }
 
 // recordFailure is called with the lock held.
-func (c *TokenCache) recordFailure(key Key, err error, now instant) {
+func (c *TokenCache) recordFailure(req Request, err error, now instant) {
 	if isPermanent(err) {
-		c.entries.Remove(key)
+		c.entries.Remove(req.Key)
 	}
-	before, _ := c.failures.Peek(key)
-	c.failures.Add(key, before.again(err, now))
+	before, again := c.failures.Peek(req.Key)
+	if again {
+		c.uncount(req.Key, before)
+	}
+	failed := before.again(err, now)
+	failed.of = Failing{Provider: req.Provider, Result: resultOf(failed.err)}
+	c.failing[failed.of]++
+	c.failures.Add(req.Key, failed)
 }
 
 // mint calls Mint and makes sure that what comes back is a token or an error.

@@ -31,20 +31,25 @@ func (noObserver) Refresh(string)                     {}
 func (noObserver) Evicted()                           {}
 
 // Results returns all results that an Observer can see. Except for success, panic, timeout and error, they are what an
-// error's method Result() string says.
+// error's method ExchangeResult() string says or, if it has none, its method Result() string. The last one is for
+// exchanges that never reached the provider's service, because the API server did not give the token to exchange.
 func Results() []string {
-	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error"}
+	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error",
+		"kubernetes_unavailable"}
 }
 
 // resultOf keeps the label to a known set, whatever an error says of itself.
 func resultOf(err error) string {
 	var panicked *PanicError
 	var classified interface{ Result() string }
+	var placed interface{ ExchangeResult() string }
 	switch {
 	case err == nil:
 		return "success"
 	case errors.As(err, &panicked):
 		return "panic"
+	case errors.As(err, &placed) && slices.Contains(Results(), placed.ExchangeResult()):
+		return placed.ExchangeResult()
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
 	case errors.As(err, &classified) && slices.Contains(Results(), classified.Result()):

@@ -23,6 +23,8 @@ type places struct {
 	freeSlow int
 	tenants  map[string]*tenant // those with an exchange that runs or waits
 	ready    list.List          // of *tenant: those with one that waits and a place of their own for it
+	running  int
+	queued   int
 }
 
 type tenant struct {
@@ -39,6 +41,13 @@ func newPlaces(all, perTenant int) *places {
 }
 
 func (p *places) setFree(n int) { p.free, p.freeSlow = n, n*slowFactor }
+
+// count returns how many exchanges have a place and how many wait for one.
+func (p *places) count() (running, queued int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running, p.queued
+}
 
 // place is held by one exchange.
 type place struct {
@@ -58,6 +67,7 @@ func (p *places) take(ctx context.Context, name string) (*place, error) {
 	}
 	turn := make(chan struct{})
 	waiting := t.queue.PushBack(turn)
+	p.queued++
 	p.update(t)
 	p.dispatch()
 	p.mu.Unlock()
@@ -86,6 +96,7 @@ func (p *places) withdraw(t *tenant, waiting *list.Element, turn chan struct{}) 
 	default:
 	}
 	t.queue.Remove(waiting)
+	p.queued--
 	p.update(t)
 	return true
 }
@@ -113,6 +124,8 @@ func (p *places) dispatch() {
 		turn, _ := t.queue.Remove(t.queue.Front()).(chan struct{})
 		close(turn)
 		p.free--
+		p.queued--
+		p.running++
 		t.running++
 		p.ready.MoveToBack(front)
 		p.update(t)
@@ -148,6 +161,7 @@ func (h *place) leave() {
 	} else {
 		p.free++
 	}
+	p.running--
 	h.tenant.running--
 	p.update(h.tenant)
 	h.tenant = nil // for a timer that fires now

@@ -14,9 +14,13 @@
 //	gotk_token_cached_items                                     tokens in the cache
 //	gotk_token_cache_mint_duration_seconds{provider,result}     exchanges, and the time they took
 //	gotk_token_cache_refreshes_total{result}                    exchanges that renewed a token ahead of time
-//	gotk_token_cache_flights                                    exchanges under way
-//	gotk_token_cache_waiting_callers                            callers that wait for one
+//	gotk_token_cache_flights                                    exchanges asked for that have not ended
+//	gotk_token_cache_running_flights                            of these, exchanges under way
+//	gotk_token_cache_queued_flights                             of these, exchanges that wait for their turn
+//	gotk_token_cache_waiting_callers                            callers that wait for an exchange
+//	gotk_token_cache_failing_keys{provider,result}              credentials whose last exchange failed
 //
+// The result "kubernetes_unavailable" says that the API server failed and the provider's service was not asked.
 // The first one has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
 package metrics
 
@@ -77,29 +81,15 @@ func New(prefix string, registerer prometheus.Registerer) (*Metrics, error) {
 		mints: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "cache_mint_duration_seconds",
 			Help: "Time that exchanges took, by provider and result.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 13)}, []string{"provider", "result"}),
 	}
-	for _, c := range []prometheus.Collector{m.events, requests, m.evictions, m.refreshes, m.mints,
-		m.gauge(prefix+"cached_items", "Tokens in the cache.", func(s cache.Stats) int { return s.Items }),
-		m.gauge(prefix+"cache_flights", "Exchanges that are under way or wait for their turn.", func(s cache.Stats) int { return s.Flights }),
-		m.gauge(prefix+"cache_waiting_callers", "Callers that wait for an exchange.", func(s cache.Stats) int { return s.Waiting }),
-	} {
+	for _, result := range cache.Results() {
+		m.refreshes.WithLabelValues(result) // shown as 0, so that the first one is an increase
+	}
+	for _, c := range []prometheus.Collector{m.events, requests, m.evictions, m.refreshes, m.mints, newGauges(m, prefix)} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register the metrics with prefix %q: %w", prefix, err)
 		}
 	}
 	return m, nil
-}
-
-// gauge asks the caches when it is scraped, so it is never out of date.
-func (m *Metrics) gauge(name, help string, value func(cache.Stats) int) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-		m.mu.RLock()
-		defer m.mu.RUnlock()
-		sum := 0
-		for _, stats := range m.stats {
-			sum += value(stats())
-		}
-		return float64(sum)
-	})
 }
 
 // Attach implements cache.Observer.
@@ -143,6 +133,9 @@ func (m *Metrics) event(kind string, o cache.InvolvedObject) prometheus.Counter 
 
 // Mint implements cache.Observer.
 func (m *Metrics) Mint(provider, result string, took time.Duration) {
+	for _, first := range []string{"success", "panic"} {
+		m.mints.WithLabelValues(provider, first) // shown as 0, so that the first one is an increase
+	}
 	m.mints.WithLabelValues(provider, result).Observe(took.Seconds())
 }
 

@@ -3,7 +3,9 @@ package metrics_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,7 +76,7 @@ func TestMetrics(t *testing.T) {
 			# HELP gotk_token_cached_items Tokens in the cache.
 			# TYPE gotk_token_cached_items gauge
 			gotk_token_cached_items 2
-			# HELP gotk_token_cache_flights Exchanges that are under way or wait for their turn.
+			# HELP gotk_token_cache_flights Exchanges that were asked for and have not ended.
 			# TYPE gotk_token_cache_flights gauge
 			gotk_token_cache_flights 0
 			# HELP gotk_token_cache_waiting_callers Callers that wait for an exchange.
@@ -89,13 +91,24 @@ func TestMetrics(t *testing.T) {
 		tokens.Delete(cache.Key{2})
 		expect(t, registry, `# HELP gotk_token_cache_refreshes_total Exchanges that renewed a token ahead of time, by result.
 			# TYPE gotk_token_cache_refreshes_total counter
+			gotk_token_cache_refreshes_total{result="denied"} 0
 			gotk_token_cache_refreshes_total{result="error"} 1
+			gotk_token_cache_refreshes_total{result="kubernetes_unavailable"} 0
+			gotk_token_cache_refreshes_total{result="misconfigured"} 0
+			gotk_token_cache_refreshes_total{result="panic"} 0
+			gotk_token_cache_refreshes_total{result="success"} 0
+			gotk_token_cache_refreshes_total{result="throttled"} 0
+			gotk_token_cache_refreshes_total{result="timeout"} 0
+			gotk_token_cache_refreshes_total{result="unavailable"} 0
+			# HELP gotk_token_cache_failing_keys Tokens whose last exchange failed, by provider and result.
+			# TYPE gotk_token_cache_failing_keys gauge
+			gotk_token_cache_failing_keys{provider="test",result="error"} 1
 			# HELP gotk_token_cached_items Tokens in the cache.
 			# TYPE gotk_token_cached_items gauge
 			gotk_token_cached_items 1
-			`, "gotk_token_cache_refreshes_total", "gotk_token_cached_items")
+			`, "gotk_token_cache_refreshes_total", "gotk_token_cached_items", "gotk_token_cache_failing_keys")
 		tokens.Purge()
-		if n, err := testutil.GatherAndCount(registry, "gotk_token_cache_mint_duration_seconds"); err != nil || n != 2 {
+		if n, err := testutil.GatherAndCount(registry, "gotk_token_cache_mint_duration_seconds"); err != nil || n != 3 { // success, error and panic
 			t.Errorf("%d series of exchanges, %v", n, err)
 		}
 		expect(t, registry, `# HELP gotk_token_cached_items Tokens in the cache.
@@ -111,6 +124,57 @@ func TestMetrics(t *testing.T) {
 		if n, err := testutil.GatherAndCount(registry, "gotk_token_cache_events_total"); err != nil || n != 0 {
 			t.Errorf("%d series of an object that is gone, %v", n, err)
 		}
+	})
+}
+
+// What is under way and what waits for its turn can be told apart.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		m, err := metrics.New("x_", registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := cache.NewTokenCache(10, cache.WithObserver(m), cache.WithMaxFlights(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		for n := range 3 {
+			req := request(byte(n), nil)
+			mint := req.Mint
+			req.Mint = func(ctx context.Context) (cache.Token, error) {
+				time.Sleep(time.Second / 2)
+				return mint(ctx)
+			}
+			callers.Go(func() { _, _, _ = tokens.GetOrSet(t.Context(), req) })
+		}
+		synctest.Wait()
+		gauges := func(flights, queued, running, waiting int) {
+			t.Helper()
+			expect(t, registry, fmt.Sprintf(`# HELP x_cache_flights Exchanges that were asked for and have not ended.
+				# TYPE x_cache_flights gauge
+				x_cache_flights %d
+				# HELP x_cache_queued_flights Exchanges that wait for their turn.
+				# TYPE x_cache_queued_flights gauge
+				x_cache_queued_flights %d
+				# HELP x_cache_running_flights Exchanges that are under way.
+				# TYPE x_cache_running_flights gauge
+				x_cache_running_flights %d
+				# HELP x_cache_waiting_callers Callers that wait for an exchange.
+				# TYPE x_cache_waiting_callers gauge
+				x_cache_waiting_callers %d
+				`, flights, queued, running, waiting),
+				"x_cache_flights", "x_cache_queued_flights", "x_cache_running_flights", "x_cache_waiting_callers")
+		}
+		gauges(3, 2, 1, 3)
+		time.Sleep(time.Second / 2)
+		synctest.Wait()
+		gauges(2, 1, 1, 2)
+		callers.Wait()
+		synctest.Wait()
+		gauges(0, 0, 0, 0)
+		tokens.Close()
 	})
 }
 

@@ -30,6 +30,8 @@ type side struct {
 	purposes int
 	// requests is how many an exchange takes at most, if all goes well.
 	requests int
+	// requestsFor is how many one for a purpose takes if all goes well.
+	requestsFor func(p purpose) int64
 
 	// annotations are those that ask for one of a tenant's two identities.
 	annotations func(t *tenant, variant int) map[string]string
@@ -49,6 +51,7 @@ const (
 	entra      = "11111111-2222-3333-4444-555555555555"
 	pool       = "projects/123456/locations/global/workloadIdentityPools/soak"
 	poolOf     = pool + "/providers/cluster"
+	direct     = "direct" // the identity of a Google Cloud ServiceAccount that is not impersonated
 	principals = "principal://iam.googleapis.com/" + pool + "/subject/"
 )
 
@@ -68,6 +71,7 @@ func (w *world) awsSide() *side {
 		return map[string]string{aws.RoleARNAnnotation: role(t, variant)}
 	}
 	s.identity = func(a map[string]string) string { return a[aws.RoleARNAnnotation] }
+	s.requestsFor = func(purpose) int64 { return 1 }
 	s.grant = func(t *tenant) (names [2]string) {
 		for variant := range names {
 			cloud.SetRole(role(t, variant), authtest.Trust{Issuer: w.issuer, Subjects: []string{t.subject()}})
@@ -109,6 +113,7 @@ func (w *world) azureSide() *side {
 		return map[string]string{azure.ClientIDAnnotation: client(t, variant), azure.TenantIDAnnotation: entra}
 	}
 	s.identity = func(a map[string]string) string { return a[azure.ClientIDAnnotation] }
+	s.requestsFor = func(purpose) int64 { return 1 }
 	var pull []string
 	s.grant = func(t *tenant) (names [2]string) {
 		for variant := range names {
@@ -166,9 +171,18 @@ func (w *world) gcpSide() *side {
 	}
 	s.identity = func(a map[string]string) string {
 		if a[gcp.ServiceAccountAnnotation] == "" && a[gcp.WorkloadIdentityProviderAnnotation] != "" {
-			return "direct"
+			return direct
 		}
 		return a[gcp.ServiceAccountAnnotation]
+	}
+	s.requestsFor = func(p purpose) int64 {
+		switch {
+		case p.kind == registryKind:
+			return 0 // the access token is the password
+		case p.identity == direct:
+			return 1
+		}
+		return 2
 	}
 	s.grant = func(t *tenant) [2]string {
 		cloud.SetServiceAccount(email(t), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principals + t.subject()}})

@@ -15,15 +15,21 @@ const (
 	// ahead is a time in which the clouds find all access tokens expired. Registries of Azure answer to those as they do to
 	// identities without rights, which the library believes.
 	ahead = "clock ahead"
+	// skewed is a time in which the clouds' clock goes wrong. The SDK of AWS sends what it has signed again.
+	skewed = "clock skewed"
 )
 
-func surroundings(kind string) bool { return kind == kubernetes || kind == ahead }
+func surroundings(kind string) bool { return kind == kubernetes || kind == ahead || kind == skewed }
 
 // phase is a part of the load, with a fault.
 type phase struct {
 	name    string
 	percent int
 	fault   func(w *world, t *testing.T, length time.Duration) // nil: none
+	// felt returns what shows that the fault was there. Nil: there is none.
+	felt func(w *world, p *phase) []evidence
+	// failing is the clouds whose exchanges fail, in which share of the time. Nil: none.
+	failing func(s *side) float64
 	stats   map[*side]*stats
 
 	length, took time.Duration
@@ -53,13 +59,13 @@ func (w *world) enter(p *phase) {
 func (w *world) plan(total time.Duration) {
 	w.phases = []*phase{
 		{name: "warm-up"},
-		{name: "STS outage", percent: 20, fault: (*world).playOutage},
+		{name: "STS outage", percent: 20, fault: (*world).playOutage, felt: feltOutage, failing: always},
 		{name: "recovery", percent: 10},
-		{name: "429 storm", percent: 12, fault: (*world).playStorm},
-		{name: "cut connections", percent: 12, fault: (*world).playCuts},
-		{name: "one cloud hangs", percent: 10, fault: (*world).playHang},
-		{name: "API server restart", percent: 12, fault: (*world).playRestart},
-		{name: "clock jumps", percent: 14, fault: (*world).playClock},
+		{name: "429 storm", percent: 12, fault: (*world).playStorm, felt: feltStorm, failing: half},
+		{name: "cut connections", percent: 12, fault: (*world).playCuts, felt: feltCuts, failing: hardly},
+		{name: "one cloud hangs", percent: 8, fault: (*world).playHang, felt: feltHang, failing: onlyHanging},
+		{name: "API server restart", percent: 12, fault: (*world).playRestart, felt: feltRestart},
+		{name: "clock jumps", percent: 16, fault: (*world).playClock, felt: feltClock, failing: whileClockIsWrong},
 		{name: "calm", percent: 10},
 	}
 	if *soakOnly != "" {
@@ -72,39 +78,6 @@ func (w *world) plan(total time.Duration) {
 		}
 	}
 }
-
-// window is a time in which something is wrong.
-type window struct {
-	from, to time.Time // to is zero until it has ended
-	of       func(s *side, kind string) bool
-}
-
-// fault opens a window.
-func (w *world) fault(of func(s *side, kind string) bool) (end func()) {
-	added := &window{from: time.Now(), of: of}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.windows = append(w.windows, added)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		added.to = time.Now()
-	}
-}
-
-// faulty reports whether something was wrong with a cloud at any time between the two. No kind means all.
-func (w *world) faulty(s *side, kind string, from, to time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, window := range w.windows {
-		if window.from.Before(to) && (window.to.IsZero() || window.to.After(from)) && window.of(s, kind) {
-			return true
-		}
-	}
-	return false
-}
-
-func clouds(_ *side, kind string) bool { return !surroundings(kind) }
 
 // faults sets one at the services of all clouds.
 func (w *world) faults(of func(s *side) []string, fault func(s *side) authtest.Fault) (end func()) {
@@ -166,7 +139,7 @@ func (w *world) playCuts(_ *testing.T, length time.Duration) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for over := time.Now().Add(length); time.Now().Before(over); <-tick.C {
-		w.connections.cut()
+		w.cutOff.Add(int64(w.connections.cut("")))
 	}
 	end()
 	closed()
@@ -174,7 +147,7 @@ func (w *world) playCuts(_ *testing.T, length time.Duration) {
 
 // playHang has one cloud never answer. That is nothing to the tenants of the others.
 func (w *world) playHang(_ *testing.T, length time.Duration) {
-	hanging := w.allSides[len(w.allSides)-1]
+	hanging := w.hanging()
 	closed := w.fault(func(s *side, kind string) bool { return !surroundings(kind) && s == hanging })
 	var ends []func()
 	for _, service := range allServices(hanging) {
@@ -184,7 +157,7 @@ func (w *world) playHang(_ *testing.T, length time.Duration) {
 	for _, end := range ends {
 		end()
 	}
-	w.connections.cut() // what hangs would go on hanging
+	w.connections.cut("googleapis.com") // what hangs would go on hanging
 	closed()
 }
 
@@ -192,32 +165,40 @@ func (w *world) playHang(_ *testing.T, length time.Duration) {
 func (w *world) playRestart(t *testing.T, length time.Duration) {
 	over := time.Now().Add(length)
 	closed := w.fault(func(_ *side, kind string) bool { return kind == kubernetes })
+	down := time.Now()
 	w.cluster.Restart(t, func() { time.Sleep(length / 3) })
+	w.downtime = time.Since(down)
 	closed()
 	time.Sleep(time.Until(over))
 }
 
 // playClock moves the clouds' clock: far ahead, where all tokens of the API server have expired; a little ahead; and so far
-// back that the credentials of AWS, which end at a time and not after one, last for twenty seconds.
+// back that the credentials of AWS, which end at a time and not after one, last for seconds.
 func (w *world) playClock(_ *testing.T, length time.Duration) {
 	set := func(d time.Duration) {
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(d) })
 	}
+	straight := w.fault(func(_ *side, kind string) bool { return kind == skewed })
 	closed, near := w.fault(clouds), w.fault(func(_ *side, kind string) bool { return kind == ahead })
 	set(2 * time.Hour)
-	time.Sleep(length / 4)
+	time.Sleep(length / clockPart)
 	set(20 * time.Minute)
 	closed()
 	near()
-	time.Sleep(length / 4)
-	closed = w.fault(func(s *side, kind string) bool {
-		return !surroundings(kind) && (kind == "" || s.name != "aws" || kind == registryKind)
-	})
-	set(-time.Hour + shortLife)
-	time.Sleep(length / 2)
+	time.Sleep(length / clockPart)
+	closed = w.fault(func(s *side, kind string) bool { return !surroundings(kind) && (kind == "" || s.name != "aws") })
+	registries := w.fault(func(s *side, kind string) bool { return kind == registryKind && s.name == "aws" })
+	set(-time.Hour + shortLife())
+	time.Sleep(length - 2*length/clockPart)
 	w.cloud.SetClock(nil)
+	straight()
 	closed()
+	// What lasts for seconds can come to its end on its way to the registry.
+	w.lingering = append(w.lingering, time.AfterFunc(shortLife()+landing, registries))
 }
 
-// shortLife is how long credentials of AWS last while the clouds' clock goes wrong.
-const shortLife = 20 * time.Second
+// clockPart is the part of its phase in which the clouds' clock is far ahead, and that in which it is a little ahead.
+const clockPart = 8
+
+// shortLife is how long credentials of AWS last while the clouds' clock is far back: they end while it is, and are renewed.
+func shortLife() time.Duration { return min(20*time.Second, max(3*time.Second, *soakTime*6/100)) }

@@ -15,14 +15,20 @@ import (
 )
 
 var (
-	soakTime    = flag.Duration("soak.time", 40*time.Second, "how long the load lasts")
+	soakTime    = flag.Duration("soak.time", minTime, "how long the load lasts")
 	soakTenants = flag.Int("soak.tenants", 2000, "number of ServiceAccounts")
-	soakRate    = flag.Int("soak.rate", 4000, "calls a second")
+	soakRate    = flag.Int("soak.rate", 2000, "calls a second")
 	soakOnly    = flag.String("soak.only", "", "of the phases between the warm-up and the calm one, play only that of this name")
 	soakSeed    = flag.Uint64("soak.seed", rand.Uint64(), "of what happens to the tenants")
 )
 
+// minTime is what the phases need: in less, no credential comes to its end, and no fault is felt.
+const minTime = 40 * time.Second
+
 func TestSoak(t *testing.T) {
+	if *soakTime < minTime {
+		t.Fatalf("the soak takes at least %s, not %s: in less, credentials do not come to their end", minTime, *soakTime)
+	}
 	// Watches complain while the API server is down, and servers when connections are cut, as they should.
 	log.SetOutput(io.Discard)
 	klog.SetLogger(logr.Discard())
@@ -31,12 +37,16 @@ func TestSoak(t *testing.T) {
 	defer limit.Stop()
 	before := takeStock()
 	var kept any
+	var exchanges int64
 	t.Run("load", func(t *testing.T) {
 		w := newWorld(t)
 		kept = w.lasting()
 		w.run(t)
+		for _, s := range w.allSides {
+			exchanges += w.exchanges(s)
+		}
 	})
-	before.compare(t)
+	before.compare(t, exchanges)
 	if kept == nil {
 		t.Error("there was no load")
 	}
@@ -46,6 +56,7 @@ func TestSoak(t *testing.T) {
 func (w *world) run(t *testing.T) {
 	w.warm(t)
 	w.phases[0].end()
+	w.loadBegan = time.Now()
 	end := w.startLoad(t)
 	for _, p := range w.phases[1:] {
 		w.enter(p)
@@ -53,8 +64,14 @@ func (w *world) run(t *testing.T) {
 		p.end()
 	}
 	end()
+	for _, timer := range w.lingering {
+		timer.Stop()
+	}
+	w.loadTook = time.Since(w.loadBegan)
 	w.settle(t)
 	fmt.Println(w.report())
 	w.checkBudget(t)
+	w.checkLoad(t)
+	w.checkFaults(t)
 	w.violations.report(t)
 }

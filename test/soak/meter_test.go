@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa 
 	opts *auth.Options) (auth.Token, error) {
 	t := m.world.byKey[client.ObjectKeyFromObject(&sa)]
 	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
-	return t.exchange(m.world, p, t.variantOf(sa.Annotations) >= 0, func() (auth.Token, error) {
+	return t.exchange(ctx, m.world, p, t.variantOf(sa.Annotations) >= 0, func(ctx context.Context) (auth.Token, error) {
 		return m.provider.NewTokenForServiceAccount(ctx, jwt, sa, opts)
 	})
 }
@@ -45,7 +46,7 @@ func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input stri
 	t := m.world.byKey[*opts.ServiceAccount]
 	from, _ := t.origin(access)
 	p := purpose{uid: from.uid, identity: from.identity, kind: registryKind}
-	token, err := t.exchange(m.world, p, true, func() (auth.Token, error) {
+	token, err := t.exchange(ctx, m.world, p, true, func(ctx context.Context) (auth.Token, error) {
 		return m.provider.NewArtifactRegistryCredentials(ctx, input, access, opts)
 	})
 	credentials, _ := token.(*auth.ArtifactRegistryCredentials)
@@ -59,6 +60,7 @@ type minted struct {
 	purpose
 	token auth.Token
 	at    time.Time
+	life  time.Duration // from then on
 }
 
 // keepMinted is how many credentials are remembered of a tenant. The cache can hold fewer.
@@ -95,6 +97,19 @@ func (r *record) due() time.Time {
 	return r.succeeded.Add(r.life * 3 / 4)
 }
 
+func (r record) String() string {
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return t.Format(clockTime)
+	}
+	return fmt.Sprintf("succeeded %s for %s, failed %s, %d times in a row", at(r.succeeded), r.life, at(r.failed), r.failures)
+}
+
+// isShort means that the clouds' clock was so far back that the credential lasted no longer than that left it.
+func (r *record) isShort() bool { return !r.succeeded.IsZero() && r.life > 0 && r.life <= shortLife() }
+
 func (r *record) known() bool { return !r.succeeded.IsZero() || r.failures > 0 }
 
 // hard is until when the cache has to serve what the last success gave.
@@ -110,10 +125,14 @@ func (t *tenant) record(p purpose) *record {
 }
 
 // exchange makes one and checks that it was time for it.
-func (t *tenant) exchange(w *world, p purpose, own bool, mint func() (auth.Token, error)) (auth.Token, error) {
+func (t *tenant) exchange(ctx context.Context, w *world, p purpose, own bool,
+	mint func(ctx context.Context) (auth.Token, error)) (auth.Token, error) {
 	start := time.Now()
 	stats := w.phase().of(t.side)
 	stats.exchanges.Add(1)
+	if p.kind != registryKind {
+		stats.accessExchanges.Add(1)
+	}
 	t.mu.Lock()
 	r := t.record(p)
 	before, due := *r, r.due()
@@ -126,14 +145,22 @@ func (t *tenant) exchange(w *world, p purpose, own bool, mint func() (auth.Token
 		w.violations.add("exchange before it is due", "%s %+v: %s early after %d failures, life %s", t.key, p,
 			due.Sub(start), before.failures, before.life)
 	}
-	token, err := mint()
+	if before.isShort() && before.failures == 0 {
+		stats.shortRenewals.Add(1)
+	}
+	ctx, requests := t.side.countRequests(ctx)
+	token, err := mint(ctx)
 	end := time.Now()
+	if err == nil {
+		w.checkRequests(t, p, start, end, requests.sent.Load())
+	}
 
 	t.mu.Lock()
 	r.flying = false
 	if err == nil {
-		*r = record{succeeded: end, life: w.lifeInCache(token.GetDuration())}
-		t.minted = append(t.minted, minted{p, token, end})
+		life := token.GetDuration()
+		*r = record{succeeded: end, life: w.lifeInCache(life)}
+		t.minted = append(t.minted, minted{p, token, end, life})
 		t.minted = t.minted[max(0, len(t.minted)-keepMinted):]
 	} else {
 		r.failed, r.failures = end, r.failures+1
@@ -143,12 +170,21 @@ func (t *tenant) exchange(w *world, p purpose, own bool, mint func() (auth.Token
 	}
 	t.mu.Unlock()
 	if err != nil {
-		stats.failedExchanges.Add(1)
+		stats.failedExchanges.add(reasonOf(err))
 		if own && !t.touchedSince(start.Add(-settling)) {
 			w.checkExchange(t, p, start, end, err)
 		}
 	}
 	return token, err
+}
+
+// checkRequests is for an exchange that succeeded.
+func (w *world) checkRequests(t *tenant, p purpose, start, end time.Time, sent int64) {
+	// Connections that are cut at the end of a fault are noticed a little later.
+	before := start.Add(-time.Second)
+	if want := t.side.requestsFor(p); sent != want && !w.faulty(t.side, p.kind, before, end) && !w.faulty(nil, skewed, before, end) {
+		w.violations.add("exchange that took more or fewer requests", "%s %+v: %d instead of %d", t.key, p, sent, want)
+	}
 }
 
 // checkExchange is for one that failed although nobody has changed the tenant.

@@ -26,6 +26,7 @@ type tenant struct {
 	names   [2]string // by which the cloud knows its two identities
 	options []auth.Option
 	direct  []auth.Option // the same without the informer
+	stored  []auth.Option // the same with a serviceaccounts.Reader
 
 	mu      sync.Mutex
 	touched time.Time // when it was last changed
@@ -94,7 +95,7 @@ func (w *world) newTenants(sides []*side, n int) {
 			return append([]auth.Option{auth.WithServiceAccount(t.key, c), auth.WithCache(w.tokens, t.object()),
 				auth.WithHTTPClient(w.httpClient)}, t.side.options...)
 		}
-		t.options, t.direct = with(w.informed), with(w.reading)
+		t.options, t.direct, t.stored = with(w.informed), with(w.reading), with(w.stored)
 		w.tenants = append(w.tenants, t)
 		w.byKey[t.key] = t
 		for _, name := range t.names {
@@ -183,6 +184,6 @@ func (w *world) alter(ctx context.Context, t *tenant, do func(context.Context, *
 		err = do(ctx, found)
 	}
 	if err == nil {
-		w.changes.Add(1)
+		w.changes.add(t.side.name)
 	}
 }

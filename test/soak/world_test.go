@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -39,6 +38,7 @@ type world struct {
 	admin    client.Client
 	reading  client.Client // of the controller, which asks the API server each time
 	informed client.Client // of the controller, with its informer
+	stored   client.Client // of the controller, with a serviceaccounts.Reader
 	tokens   *cache.TokenCache
 	observer *observer
 
@@ -50,10 +50,15 @@ type world struct {
 
 	phases     []*phase
 	current    atomic.Pointer[phase]
-	changes    atomic.Int64
+	changes    tally // by cloud
 	presented  atomic.Int64
 	heldBack   atomic.Int64 // calls that were not made because too many waited
-	leftLate   atomic.Int64 // the longest time that a caller who gave up had to wait for it, in nanoseconds
+	cutOff     atomic.Int64 // connections
+	loadBegan  time.Time
+	loadTook   time.Duration
+	downtime   time.Duration // of the API server
+	lingering  []*time.Timer // end windows after their phase
+	leftLate   atomic.Int64  // the longest time that a caller who gave up had to wait for it, in nanoseconds
 	violations violations
 	stalls     stalls
 
@@ -83,9 +88,9 @@ func newWorld(t *testing.T) *world {
 	w.startClients(t)
 	w.allSides = w.sides()
 	w.newTenants(w.allSides, *soakTenants)
-	w.createAll(t)
 	w.plan(*soakTime)
 	w.enter(w.phases[0])
+	w.createAll(t)
 	return w
 }
 
@@ -110,13 +115,13 @@ func (w *world) newHTTPClient(t *testing.T) *http.Client {
 			if err != nil {
 				return nil, err
 			}
-			return w.connections.add(conn), nil
+			return w.connections.add(conn, addr), nil
 		},
 		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 256,
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
+	return &http.Client{Transport: &counted{transport, w}}
 }
 
 // startClients makes the controller's clients: it may read ServiceAccounts and ask for their tokens.
@@ -124,7 +129,7 @@ func (w *world) startClients(t *testing.T) {
 	w.admin = newClient(t, w.cluster.Config(), client.Options{})
 	config := w.cluster.User(t, "soak-controller", "",
 		rule("serviceaccounts", "get", "list", "watch"), rule("serviceaccounts/token", "create"))
-	w.reading = newClient(t, config, client.Options{})
+	w.reading = &watched{newClient(t, config, client.Options{}), w}
 	hc := httpClientFor(t, config)
 	informers, err := crcache.New(config, crcache.Options{HTTPClient: hc})
 	if err != nil {
@@ -133,11 +138,14 @@ func (w *world) startClients(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = informers.Start(ctx) })
+	accounts := newReader(t, config)
+	running.Go(func() { _ = accounts.Start(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
-	w.informed = newClient(t, config, client.Options{Cache: &client.CacheOptions{Reader: informers}})
+	w.informed = &watched{newClient(t, config, client.Options{Cache: &client.CacheOptions{Reader: informers}}), w}
+	w.stored = accounts.Client(w.informed)
 	if _, err := informers.GetInformer(t.Context(), &corev1.ServiceAccount{}); err != nil {
 		t.Fatal(err)
 	}
@@ -192,16 +200,19 @@ func (w *world) createAll(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	w.awaitInformer(t)
+	w.awaitReaders(t)
 	t.Logf("%d tenants in %s, seed %d", len(w.tenants), time.Since(start).Round(time.Millisecond), *soakSeed)
 }
 
-func (w *world) awaitInformer(t *testing.T) {
+func (w *world) awaitReaders(t *testing.T) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for _, one := range w.tenants {
 		for {
 			err := w.informed.Get(t.Context(), one.key, &corev1.ServiceAccount{})
+			if err == nil {
+				err = w.stored.Get(t.Context(), one.key, &corev1.ServiceAccount{})
+			}
 			if err == nil {
 				break
 			}
@@ -211,85 +222,4 @@ func (w *world) awaitInformer(t *testing.T) {
 			<-tick.C
 		}
 	}
-}
-
-// connections are those to the cloud.
-type connections struct {
-	mu   sync.Mutex
-	open map[*connection]bool
-}
-
-type connection struct {
-	net.Conn
-	of *connections
-}
-
-func (c *connections) add(conn net.Conn) net.Conn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open == nil {
-		c.open = map[*connection]bool{}
-	}
-	added := &connection{conn, c}
-	c.open[added] = true
-	return added
-}
-
-func (c *connection) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c)
-	c.of.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// cut closes all of them, in the middle of whatever is sent.
-func (c *connections) cut() int {
-	c.mu.Lock()
-	var all []net.Conn
-	for conn := range c.open {
-		all = append(all, conn.Conn)
-	}
-	c.mu.Unlock()
-	for _, conn := range all {
-		_ = conn.Close() // that is the point
-	}
-	return len(all)
-}
-
-// observer counts what only the cache can tell.
-type observer struct {
-	hits, misses, refused, evicted atomic.Int64
-	refreshes                      sync.Map // *atomic.Int64 by result
-}
-
-func (*observer) Attach(func() cache.Stats) {}
-
-func (o *observer) Request(_ cache.InvolvedObject, hit, ok bool) {
-	switch {
-	case hit:
-		o.hits.Add(1)
-	case ok:
-		o.misses.Add(1)
-	default:
-		o.refused.Add(1)
-	}
-}
-
-func (*observer) Mint(string, string, time.Duration) {}
-
-func (o *observer) Refresh(result string) {
-	n, _ := o.refreshes.LoadOrStore(result, &atomic.Int64{})
-	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // nothing else is stored
-}
-
-func (o *observer) Evicted() { o.evicted.Add(1) }
-
-func (o *observer) String() string {
-	text := fmt.Sprintf("the cache counted %d hits, %d served by exchanges, %d failed, %d evicted; renewals:", o.hits.Load(),
-		o.misses.Load(), o.refused.Load(), o.evicted.Load())
-	o.refreshes.Range(func(result, n any) bool {
-		text += fmt.Sprintf(" %v %d", result, n.(*atomic.Int64).Load()) //nolint:forcetypeassert // as above
-		return true
-	})
-	return text
 }

@@ -1,0 +1,144 @@
+package soak
+
+import (
+	"testing"
+)
+
+// evidence is something that a fault has to cause, and how often it has.
+type evidence struct {
+	what  string
+	times int64
+}
+
+// checkFaults fails if a fault was not felt: a soak without faults proves nothing.
+func (w *world) checkFaults(t *testing.T) {
+	least := max(3, int64(len(w.tenants)/len(w.allSides)/100)) // one in a hundred of a cloud's tenants
+	for _, p := range w.phases {
+		if p.felt == nil {
+			continue
+		}
+		for _, e := range p.felt(w, p) {
+			if e.times < least {
+				t.Errorf("%s: the fault was not felt: %d times %s, not at least %d times", p.name, e.times, e.what, least)
+			}
+		}
+	}
+}
+
+// failedWith is the exchanges of each cloud that failed with a result.
+func failedWith(w *world, p *phase, result string) (all []evidence) {
+	for _, s := range w.allSides {
+		all = append(all, evidence{"exchanges of " + s.name + " were " + result, p.of(s).failedExchanges.of(result)})
+	}
+	return all
+}
+
+func feltOutage(w *world, p *phase) []evidence { return failedWith(w, p, "unavailable") }
+
+func feltStorm(w *world, p *phase) []evidence { return failedWith(w, p, "throttled") }
+
+// feltCuts asks for requests, because an exchange sends another one and succeeds.
+func feltCuts(w *world, p *phase) []evidence {
+	all := []evidence{{"connections were cut", w.cutOff.Load()}}
+	for _, s := range w.allSides {
+		all = append(all, evidence{"requests to " + s.name + " were cut", p.of(s).brokenRequests.Load()})
+	}
+	return all
+}
+
+// feltHang counts requests without an answer: they end with their connection, at the end.
+func feltHang(w *world, p *phase) []evidence {
+	s := w.hanging()
+	return []evidence{{"requests to " + s.name + " had no answer", p.of(s).brokenRequests.Load()}}
+}
+
+func feltRestart(w *world, p *phase) []evidence {
+	var reads int64
+	all := []evidence{}
+	for _, s := range w.allSides {
+		reads += p.of(s).failedReads.Load()
+		all = append(all, evidence{"TokenRequests for " + s.name + " failed", p.of(s).failedTokenRequests.Load()},
+			evidence{"the cache knew that exchanges of " + s.name + " failed because of the API server",
+				w.observer.mints.of(s.name + " kubernetes_unavailable")})
+	}
+	return append(all, evidence{"ServiceAccounts could not be read", reads})
+}
+
+func feltClock(w *world, p *phase) (all []evidence) {
+	for _, s := range w.allSides {
+		if s.name != "aws" {
+			all = append(all, evidence{"exchanges of " + s.name + " were unavailable", p.of(s).failedExchanges.of("unavailable")})
+			continue
+		}
+		var renewed int64
+		for _, p := range w.phases { // the last ones after the clock is right again
+			renewed += p.of(s).shortRenewals.Load()
+		}
+		all = append(all, evidence{"short-lived credentials of " + s.name + " were renewed", renewed})
+	}
+	return all
+}
+
+func (w *world) hanging() *side { return w.allSides[len(w.allSides)-1] }
+
+func always(*side) float64 { return 1 }
+
+// half is for faults that some requests get past.
+func half(*side) float64 { return 0.5 }
+
+// hardly is for faults that exchanges get past with another try.
+func hardly(*side) float64 { return 0.05 }
+
+func onlyHanging(s *side) float64 {
+	if s == s.provider.world.hanging() {
+		return 1
+	}
+	return 0
+}
+
+func whileClockIsWrong(s *side) float64 {
+	if s.name == "aws" {
+		return 1. / clockPart
+	}
+	return 1 - 1./clockPart
+}
+
+// checkLoad fails if there was less of it than the flags say, or if no credential came to its end.
+func (w *world) checkLoad(t *testing.T) {
+	var made int64
+	for _, p := range w.phases[1:] {
+		for _, s := range w.allSides {
+			made += p.of(s).calls.Load()
+		}
+	}
+	if wanted := int64(w.loadTook.Seconds() * float64(*soakRate)); made*100 < wanted*95 {
+		t.Errorf("%d calls were made of %d, %d were left out: this machine is too slow or too busy for -soak.rate %d",
+			made, wanted, w.heldBack.Load(), *soakRate)
+	}
+	w.checkTokenRequests(t)
+	if *soakOnly != "" {
+		return // that may take less than a life
+	}
+	for _, s := range w.allSides {
+		if n := w.purposesOf(s); w.exchanges(s) < 2*n {
+			t.Errorf("%s: %d exchanges for %d purposes: credentials are not renewed", s.name, w.exchanges(s), n)
+		}
+	}
+	if n := w.observer.refreshes.of("success"); n < int64(len(w.tenants))/2 {
+		t.Errorf("%d credentials of %d tenants were renewed ahead of time", n, len(w.tenants))
+	}
+}
+
+// checkTokenRequests is for phases without a fault, in which each exchange takes one. Some of either may have begun in
+// the phase before.
+func (w *world) checkTokenRequests(t *testing.T) {
+	const across = 64
+	for _, p := range w.phases {
+		for _, s := range w.allSides {
+			sent, exchanges := p.of(s).tokenRequests.Load(), p.of(s).accessExchanges.Load()
+			if off := sent - exchanges; p.fault == nil && max(off, -off) > across+exchanges/20 {
+				t.Errorf("%s, %s: %d TokenRequests for %d exchanges", p.name, s.name, sent, exchanges)
+			}
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package soak
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/serviceaccounts"
+)
+
+// exchangeRequests counts the requests of one exchange. It travels in the exchange's context.
+type exchangeRequests struct {
+	side *side
+	sent atomic.Int64
+}
+
+type exchangeRequestsKey struct{}
+
+func (s *side) countRequests(ctx context.Context) (context.Context, *exchangeRequests) {
+	n := &exchangeRequests{side: s}
+	return context.WithValue(ctx, exchangeRequestsKey{}, n), n
+}
+
+// counted is the way to the cloud.
+type counted struct {
+	*http.Transport
+	world *world
+}
+
+func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
+	n, ok := req.Context().Value(exchangeRequestsKey{}).(*exchangeRequests)
+	if !ok {
+		return c.Transport.RoundTrip(req)
+	}
+	n.sent.Add(1)
+	stats := c.world.phase().of(n.side) // the phase that it began in
+	resp, err := c.Transport.RoundTrip(req)
+	if err != nil {
+		stats.brokenRequests.Add(1)
+	}
+	return resp, err
+}
+
+// watched is the way to the API server.
+type watched struct {
+	client.Client
+	world *world
+}
+
+func (c *watched) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	t := c.world.byKey[key]
+	stats := c.world.phase().of(t.side)
+	err := c.Client.Get(ctx, key, obj, opts...)
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		stats.failedReads.Add(1)
+	}
+	return err
+}
+
+func (c *watched) SubResource(name string) client.SubResourceClient {
+	return &watchedToken{c.Client.SubResource(name), c.world}
+}
+
+type watchedToken struct {
+	client.SubResourceClient
+	world *world
+}
+
+func (c *watchedToken) Create(ctx context.Context, obj, request client.Object,
+	opts ...client.SubResourceCreateOption) error {
+	t := c.world.byKey[client.ObjectKeyFromObject(obj)]
+	stats := c.world.phase().of(t.side)
+	err := c.SubResourceClient.Create(ctx, obj, request, opts...)
+	switch {
+	case err == nil:
+		stats.tokenRequests.Add(1)
+	case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+		stats.failedTokenRequests.Add(1)
+	}
+	return err
+}
+
+// newReader keeps what the providers look at.
+func newReader(t *testing.T, config *rest.Config) *serviceaccounts.Reader {
+	c, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), httpClientFor(t, config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serviceaccounts.NewForClient(c, serviceaccounts.Options{AnnotationPrefixes: []string{aws.RoleARNAnnotation,
+		azure.ClientIDAnnotation, azure.TenantIDAnnotation, gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation}})
+}
