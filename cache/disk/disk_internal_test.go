@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -163,6 +164,47 @@ func TestWaiting(t *testing.T) {
 	}
 	close(finish)
 	group.Wait()
+}
+
+// A service that does not answer is as one that is away: the old entry serves, also at the very end of the caller's time, but
+// not somebody who has been interrupted.
+func TestServiceThatHangs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		context func(ctx context.Context) (context.Context, context.CancelFunc)
+		takes   time.Duration
+		want    error
+	}{
+		"no end":      {context.WithCancel, renewalTime, nil},
+		"a deadline":  {deadlineIn(3 * time.Second), 3 * time.Second, nil},
+		"a later one": {deadlineIn(time.Minute), renewalTime, nil},
+		"interrupted": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, time.Second, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
+				get(t, c, cache.Key{1}, &service{clock: clock, life: time.Hour})
+				clock.pass(50 * time.Minute)
+				ctx, cancel := tc.context(t.Context())
+				defer cancel()
+				start := time.Now()
+				e, err := c.GetOrMint(ctx, cache.Key{1}, func(ctx context.Context) (Entry, error) {
+					<-ctx.Done()
+					return Entry{}, ctx.Err()
+				})
+				if took := time.Since(start); !errors.Is(err, tc.want) || (err == nil) != (string(e.Data) == "credential 1") || took != tc.takes {
+					t.Errorf("after %s: %s, %v", took, e.Data, err)
+				}
+			})
+		})
+	}
+}
+
+func deadlineIn(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
 }
 
 func TestReject(t *testing.T) {
