@@ -108,6 +108,7 @@ func (id *identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([
 	ctx, cancel := context.WithTimeout(cmd.Context(), id.timeout)
 	defer cancel()
 	content, err := within(ctx, work)
+	id.relay.Load().end()
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,8 @@ func (id *identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([
 const grace = time.Second
 
 // within ends soon after its context even if the work does not: a named pipe and another program know nothing of contexts.
-// What is left behind ends with this program.
+// What is left behind ends with this program, but for an exec plugin of the kubeconfig: client-go does not say which process
+// that is. It goes on by itself and holds none of our standard streams (see relay), so that nobody waits for it.
 func within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	type outcome struct {
 		answer []byte

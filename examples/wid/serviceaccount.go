@@ -118,6 +118,9 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, noCluster(err)
 	}
+	if err := id.relayPlugin(config); err != nil {
+		return nil, noCluster(err)
+	}
 	return config, nil
 }
 
