@@ -34,11 +34,12 @@ func (w *world) withPlugin(t *testing.T, server, script string) string {
 func TestExecPluginThatHangs(t *testing.T) {
 	w := newWorld(t)
 	pid := filepath.Join(w.home, "pid")
-	file := w.withPlugin(t, "https://127.0.0.1:1", "echo $$ >"+pid+"; echo the plugin speaks >&2; exec sleep 120")
+	file := w.withPlugin(t, "https://127.0.0.1:1", "echo $$ >>"+pid+"; echo the plugin speaks >&2; exec sleep 120")
 	t.Cleanup(func() {
 		content, _ := os.ReadFile(pid)
-		if n, err := strconv.Atoi(strings.TrimSpace(string(content))); err == nil {
-			if plugin, err := os.FindProcess(n); err == nil {
+		for _, line := range strings.Fields(string(content)) {
+			n, err := strconv.Atoi(line)
+			if plugin, findErr := os.FindProcess(n); err == nil && findErr == nil {
 				_ = plugin.Kill() // it may be gone
 			}
 		}
