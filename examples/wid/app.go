@@ -119,7 +119,9 @@ func (id *identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([
 // grace is for what ends with its context and can say more about it.
 const grace = time.Second
 
-// within ends soon after its context even if the work does not: a named pipe and another program know nothing of contexts.
+var errInterrupted = errors.New("interrupted")
+
+// within ends soon after its context even if the work does not, and at once if somebody interrupts it: a named pipe and another program know nothing of contexts.
 // What is left behind ends with this program, but for an exec plugin of the kubeconfig: client-go does not say which process
 // that is. It goes on by itself and holds none of our standard streams (see relay), so that nobody waits for it.
 func within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
@@ -136,6 +138,9 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	case o := <-done:
 		return o.answer, o.err
 	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, errInterrupted
 	}
 	select {
 	case o := <-done:
