@@ -114,7 +114,10 @@ func check(path string, info fs.FileInfo, dir bool) error {
 	case !dir && !mode.IsRegular():
 		return refuse("%q is not a file; remove it")
 	case owner(info) != os.Geteuid():
-		return refuse("%q belongs to user %d, not to %d; remove it, or choose another directory", owner(info), os.Geteuid())
+		return refuse("%q belongs to user %d, not to %d; choose another directory", owner(info), os.Geteuid())
+	case dir && mode.Perm()&0o077 != 0:
+		return refuse("%q is open to other users, mode %04o; choose another one, or if it is the cache's own, remove it: "+
+			"what is in there may have been read", mode.Perm())
 	case mode.Perm()&0o077 != 0:
 		return refuse("%q is open to other users, mode %04o; remove it: what is in there may have been read", mode.Perm())
 	}

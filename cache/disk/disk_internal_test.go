@@ -324,7 +324,7 @@ func TestRefusals(t *testing.T) {
 		want    string
 	}{
 		"linked directory": {func(dir string) error { return os.Symlink(elsewhere, dir) }, "symbolic link"},
-		"open directory":   {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770)) }, "mode 0770"},
+		"open directory":   {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770)) }, "mode 0770; choose another one"},
 		"a file":           {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
 		"linked entry": {func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), os.Symlink(victim, filepath.Join(dir, fileOf(key))))
