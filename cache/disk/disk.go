@@ -114,7 +114,10 @@ func check(path string, info fs.FileInfo, dir bool) error {
 	case !dir && !mode.IsRegular():
 		return refuse("%q is not a file; remove it")
 	case owner(info) != os.Geteuid():
-		return refuse("%q belongs to user %d, not to %d; remove it, or choose another directory", owner(info), os.Geteuid())
+		return refuse("%q belongs to user %d, not to %d; choose another directory", owner(info), os.Geteuid())
+	case dir && mode.Perm()&0o077 != 0:
+		return refuse("%q is open to other users, mode %04o; choose another one, or if it is the cache's own, remove it: "+
+			"what is in there may have been read", mode.Perm())
 	case mode.Perm()&0o077 != 0:
 		return refuse("%q is open to other users, mode %04o; remove it: what is in there may have been read", mode.Perm())
 	}
@@ -142,9 +145,10 @@ func cause(err error) error {
 // GetOrMint returns the entry of the key, minting it if there is none that is fresh. The key stands for everything that
 // shapes the credential. The error is that of mint, the context's, or one of the files.
 //
-// While another process mints, the entry is served if it is still valid; otherwise the caller waits. An error of mint that
-// says it is permanent (a method Permanent() bool in its chain) removes the entry; after any other the old one serves on
-// while it is valid. If the new entry cannot be written, for lack of space say, it is returned along with ErrNotKept.
+// While another process mints, the entry is served if it is still valid; otherwise the caller waits, for a third of the time
+// that ctx gives and twenty seconds at most, and mints too then. An error of mint that
+// says it is permanent (a method Permanent() bool in its chain) removes the entry; after any other, and if mint takes longer
+// than ten seconds or than ctx gives it, the old one serves on while it is valid. If the new entry cannot be written, for lack of space say, it is returned along with ErrNotKept.
 func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
 	if c.now().UnixNano()-c.swept.Load() > int64(sweepEvery) {
 		c.sweep(ctx)
@@ -170,9 +174,9 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 		return old.Entry, err
 	}
 	if !old.valid(c.now()) {
-		_ = c.root.Remove(fileOf(key)) // it may not exist; whoever writes it holds the lock
+		_ = c.root.Remove(fileOf(key)) // it may not exist
 	}
-	minted, err := mint(ctx)
+	minted, err := c.mint(ctx, old, mint)
 	if err != nil {
 		return c.afterFailure(ctx, key, old, err)
 	}
@@ -182,13 +186,26 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 	return minted, nil
 }
 
+// renewalTime is how long a caller waits for a new entry while the old one is valid.
+const renewalTime = 10 * time.Second
+
+func (c *Cache) mint(ctx context.Context, old record, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
+	if old.valid(c.now()) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, renewalTime)
+		defer cancel()
+	}
+	return mint(ctx)
+}
+
 func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err error) (Entry, error) {
 	var permanent interface{ Permanent() bool }
 	if errors.As(err, &permanent) && permanent.Permanent() {
 		_ = c.root.Remove(fileOf(key)) // it may not exist
 		return Entry{}, err
 	}
-	if ctx.Err() == nil && old.valid(c.now()) {
+	// Whoever runs out of time has use for the old entry; whoever is interrupted has not.
+	if !errors.Is(ctx.Err(), context.Canceled) && old.valid(c.now()) {
 		return old.Entry, nil
 	}
 	return Entry{}, err

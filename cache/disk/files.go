@@ -80,7 +80,8 @@ func (c *Cache) write(key cache.Key, e Entry) error {
 	if err != nil {
 		return err
 	}
-	temp := tempPrefix + fileOf(key) // whoever writes it holds the lock
+	// Whoever writes it holds the lock, or has waited for that in vain: if two do, the sum shows what has become of it.
+	temp := tempPrefix + fileOf(key)
 	if err := c.writeFile(temp, content); err != nil {
 		_ = c.root.Remove(temp) // the first error counts
 		return c.unwritable(err)

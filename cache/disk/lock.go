@@ -14,8 +14,9 @@ import (
 // errLocked means that somebody else holds the lock.
 var errLocked = errors.New("locked")
 
-// lock makes sure that one process at a time mints what has the key. There are 256 locks, so that they need not be removed.
-// If wait is set it waits for its turn, until the context ends.
+// lock makes sure that one process at a time mints what has the key. There are 256 locks, so that they need not be removed: a
+// few keys share each. If wait is set it waits for its turn, for a third of the time that is left, and goes on without the lock
+// then: whoever holds it hangs, and may do so for the sake of another key.
 func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func(), err error) {
 	name := fmt.Sprintf("lock-%02x", key[0])
 	if info, err := c.root.Lstat(name); err == nil {
@@ -27,6 +28,8 @@ func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func
 	if err != nil {
 		return nil, c.unwritable(err)
 	}
+	waiting, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
 	const most = 100 * time.Millisecond
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, most) {
 		if err = tryLock(file); err == nil {
@@ -35,12 +38,23 @@ func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func
 		if !wait || !errors.Is(err, errLocked) {
 			break
 		}
-		if err = sleep(ctx, pause); err != nil {
+		if sleep(waiting, pause) != nil {
+			err = ctx.Err() // nil: go on
 			break
 		}
 	}
 	_ = file.Close() // the first error counts
-	return nil, err
+	return func() {}, err
+}
+
+// maxPatience is how long a lock is waited for at most.
+const maxPatience = 20 * time.Second
+
+func patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(time.Until(deadline)/3, maxPatience)
+	}
+	return maxPatience
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

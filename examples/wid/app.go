@@ -88,6 +88,9 @@ func argumentsOf(argv []string) []string {
 func (a *app) addCredentialCommands(root *cobra.Command) {
 	root.AddCommand(a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(),
 		a.newGitCredential(), a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
+	if err := completeValues(root.Commands()); err != nil {
+		panic(err) // a flag that has two of them is a mistake here
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
@@ -108,6 +111,7 @@ func (id *identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([
 	ctx, cancel := context.WithTimeout(cmd.Context(), id.timeout)
 	defer cancel()
 	content, err := within(ctx, work)
+	id.relay.Load().end()
 	if err != nil {
 		return err
 	}
@@ -118,8 +122,12 @@ func (id *identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([
 // grace is for what ends with its context and can say more about it.
 const grace = time.Second
 
-// within ends soon after its context even if the work does not: a named pipe and another program know nothing of contexts.
-// What is left behind ends with this program.
+var errInterrupted = errors.New("interrupted")
+
+// within ends soon after its context even if the work does not, and at once if somebody interrupts it: a named pipe and another
+// program know nothing of contexts. What is left behind ends with this program, but for an exec plugin of the kubeconfig:
+// client-go does not say which process that is. It goes on by itself and holds none of our standard streams (see relay), so
+// that nobody waits for it.
 func within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	type outcome struct {
 		answer []byte
@@ -134,6 +142,9 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	case o := <-done:
 		return o.answer, o.err
 	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, errInterrupted
 	}
 	select {
 	case o := <-done:

@@ -117,6 +117,13 @@ func TestCompletion(t *testing.T) {
 	if out := must(t, "__complete", "git-credential", ""); !strings.Contains(out, "get\n") {
 		t.Error(out)
 	}
+	for _, tc := range [][]string{{"token", "--provider", "aws azure gcp generic exchange"}, {"doctor", "--provider", "aws azure gcp generic exchange"},
+		{"token", "-o", "table json env"}, {"doctor", "--output", "text json"}, {"version", "-o", "text json"}} {
+		values, directive, _ := strings.Cut(must(t, "__complete", tc[0], tc[1], ""), ":")
+		if strings.Join(strings.Fields(values), " ") != tc[2] || !strings.HasPrefix(directive, "4") {
+			t.Errorf("%s: %s:%s", tc, values, directive)
+		}
+	}
 }
 
 func TestMan(t *testing.T) {

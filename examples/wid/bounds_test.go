@@ -29,6 +29,13 @@ func TestWorkThatNeverEnds(t *testing.T) {
 		if answer != nil || !errors.Is(err, auth.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > time.Minute+grace {
 			t.Errorf("after %s: %q, %v", time.Since(start), answer, err)
 		}
+		ctx, interrupt := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, interrupt)
+		start = time.Now()
+		answer, err = within(ctx, func(context.Context) ([]byte, error) { <-end; return []byte("late"), nil })
+		if answer != nil || !errors.Is(err, errInterrupted) || time.Since(start) > time.Second {
+			t.Errorf("after %s: %q, %v", time.Since(start), answer, err)
+		}
 		close(end)
 		answer, err = within(t.Context(), func(context.Context) ([]byte, error) { return []byte("answer"), nil })
 		if string(answer) != "answer" || err != nil {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,7 +97,13 @@ func TestClusterKey(t *testing.T) {
 		"authority in file": {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CAFile: file("ca", "x")}},
 		"cert in file":      {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CertFile: file("cert", "x")}},
 		"key in file":       {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{KeyFile: file("key", "x")}},
-		"token in file":     {Host: "https://one", BearerTokenFile: "x"},
+		"token in file":     {Host: "https://one", BearerTokenFile: "x", BearerToken: "one"},
+		"another":           {Host: "https://one", BearerTokenFile: "x", BearerToken: "two"},
+		"JWT in file":       {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "jane", 1)},
+		"another user's":    {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "joe", 1)},
+		"another issuer's":  {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://other", "jane", 1)},
+		"nobody's":          {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 1)},
+		"nobody's, later":   {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 2)},
 		"impersonation":     {Host: "https://one", Impersonate: rest.ImpersonationConfig{UserName: "x"}},
 	} {
 		k := key(c)
@@ -116,9 +124,15 @@ func TestClusterKey(t *testing.T) {
 			file(name, "x")
 		}
 	}
-	if key(rest.Config{BearerTokenFile: "x", BearerToken: "one"}) != key(rest.Config{BearerTokenFile: "x", BearerToken: "two"}) {
+	if later := (rest.Config{Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "jane", 2) + "\n"}); seen[key(later)] != "JWT in file" {
 		t.Error("a token that is replaced every hour counts")
 	}
+}
+
+// jwtOf is a token that nobody has signed.
+func jwtOf(issuer, subject string, expiry int) string {
+	claims := fmt.Sprintf(`{"iss":%q,"sub":%q,"exp":%d}`, issuer, subject, expiry)
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
 }
 
 // The client that has read one ServiceAccount does not pass it off as another.

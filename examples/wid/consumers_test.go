@@ -264,6 +264,10 @@ func TestKubeletCredentialProvider(t *testing.T) {
 		response.CacheDuration == nil || response.CacheDuration.Duration != time.Hour {
 		t.Errorf("got %s %s by %s for %v", response.APIVersion, response.Kind, response.CacheKeyType, response.CacheDuration)
 	}
+	// Another repository of the registry costs nothing.
+	if another := w.mustWid(t, strings.Replace(string(request), "team/app", "team/other", 1), "kubelet-credential-provider"); w.mints() != 1 || !strings.Contains(another, login.Password) {
+		t.Errorf("%d exchanges", w.mints())
+	}
 }
 
 // What asks in vain is cancelled, and stops at once: a plugin must not outlive its caller's patience.

@@ -110,8 +110,8 @@ func brokenCache(err error) error {
 		e.Remedy = "pass --no-cache"
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		e.Reason, e.Message, e.Remedy = auth.ErrUnavailable, "another wid has been getting the same credential all the time",
-			"see what that one waits for, or pass --timeout"
+		e.Reason, e.Message, e.Remedy = auth.ErrUnavailable, "the time was over before it was this call's turn",
+			"give it more time with --timeout"
 	}
 	return e
 }

@@ -19,7 +19,8 @@ func (a *app) newDockerCredential() *cobra.Command {
 			"Registry. They call docker-credential-wid, a link to wid, without flags: set the environment variables instead.",
 		Example: "  ln -s \"$(command -v wid)\" ~/bin/docker-credential-wid\n" +
 			"  export WID_SERVICE_ACCOUNT=tenant-a/app\n" +
-			"  echo '{\"credHelpers\": {\"123456789012.dkr.ecr.eu-central-1.amazonaws.com\": \"wid\"}}' >~/.docker/config.json\n" +
+			"  # in ~/.docker/config.json:\n" +
+			"  #   \"credHelpers\": {\"123456789012.dkr.ecr.eu-central-1.amazonaws.com\": \"wid\"}\n" +
 			"  echo 123456789012.dkr.ecr.eu-central-1.amazonaws.com | wid docker-credential get --service-account tenant-a/app",
 		Args:      exactly(cobra.ExactArgs(1)),
 		ValidArgs: []string{"get", "store", "erase", "list"},

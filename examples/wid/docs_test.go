@@ -8,10 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -133,7 +136,7 @@ func TestDocumentation(t *testing.T) {
 	w.tryProfile(t, docs["AWS SDKs and the aws command"])
 	delete(docs, "AWS SDKs and the aws command")
 	var kubelet kubeletconfigv1.CredentialProviderConfig
-	if err := yaml.UnmarshalStrict([]byte(docs["The kubelet"]), &kubelet); err != nil || len(kubelet.Providers) != 1 || kubelet.Providers[0].Args[0] != newKubeletName() {
+	if err := yaml.UnmarshalStrict([]byte(docs["The kubelet"]), &kubelet); err != nil || len(kubelet.Providers) != 1 || strings.Join(kubelet.Providers[0].Args, " ") != newKubeletName()+" --no-cache" {
 		t.Errorf("%+v, %v", kubelet, err)
 	}
 	delete(docs, "The kubelet")
@@ -155,6 +158,15 @@ func (w *kubeWorld) tryDocker(t *testing.T, block string, setUp func()) {
 	t.Helper()
 	want := w.registryWithImage(t, "team/app")
 	setUp()
+	configuration := filepath.Join(w.home, ".docker", "config.json")
+	before, err := os.ReadFile(configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.exec(t, "", nil, "bash", "-uc", strings.ReplaceAll(block, "wid\"}}", "other\"}}"))
+	if after, err := os.ReadFile(configuration); err != nil || string(after) != string(before) {
+		t.Errorf("a configuration that exists is replaced by %s, %v", after, err)
+	}
 	w.setenv(t)
 	t.Setenv("DOCKER_CONFIG", filepath.Join(w.home, ".docker"))
 	for _, export := range regexp.MustCompile(`(?m)^export (\w+)=(\S+)$`).FindAllStringSubmatch(block, -1) {
@@ -224,5 +236,47 @@ func TestDocumentedFlags(t *testing.T) {
 	}
 	if got, want := strings.Join(documented, "\n"), strings.Join(want, "\n"); got != want {
 		t.Errorf("docs/wid.md has to have these rows:\n%s", want)
+	}
+}
+
+// So is that of flags that only some commands have. docs/doctor.md and docs/bootstrap.md have those of others.
+func TestDocumentedFlagsOfSingleCommands(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	common := map[string]bool{"help": true}
+	for _, s := range parsed(t).settings() {
+		common[s.name] = true
+	}
+	var rows []string
+	commands := map[string][]string{}
+	for _, cmd := range newRoot().Commands() {
+		if cmd.Flags().Lookup("provider") == nil || cmd.Name() == "doctor" {
+			continue
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			name := "`--" + f.Name + "`"
+			if f.Shorthand != "" {
+				name += ", `-" + f.Shorthand + "`"
+			}
+			usage := f.Usage
+			if value := f.DefValue; value != "" && value != "false" {
+				usage += "; " + value + " if not given"
+			}
+			if row := name + " | " + usage + " |"; !common[f.Name] {
+				rows = append(rows, row)
+				commands[row] = append(commands[row], "`"+cmd.Name()+"`")
+			}
+		})
+	}
+	slices.Sort(rows)
+	for _, row := range slices.Compact(rows) {
+		if want := "\n| " + strings.Join(commands[row], ", ") + " | " + row + "\n"; !strings.Contains(string(content), want) {
+			t.Errorf("docs/wid.md has to have this row:%s", want)
+		}
+	}
+	if !strings.Contains(string(content), "`--timeout` is a minute") || defaultTimeout != time.Minute {
+		t.Error("docs/wid.md has to have the default of --timeout")
 	}
 }

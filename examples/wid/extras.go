@@ -11,10 +11,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
-	"github.com/workloadid/workloadid/auth/token"
 )
 
 // extras are the flags that few people need.
@@ -51,8 +49,7 @@ type exchangeFlags struct {
 
 // checkExtras refuses what would have no effect. given are the flags of the command line.
 func (id *identity) checkExtras(given []string) error {
-	known := []string{aws.ProviderName, azure.ProviderName, gcp.ProviderName, token.ProviderName, exchange.ProviderName}
-	if slices.Contains(known, id.provider) {
+	if slices.Contains(providerNames(), id.provider) {
 		if err := id.checkGiven(given, id.provider); err != nil {
 			return err
 		}

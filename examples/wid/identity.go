@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,8 @@ type identity struct {
 
 	// clusterAddress is that of --cluster-address, for the commands that have it.
 	clusterAddress string
+
+	relay atomic.Pointer[relay]
 }
 
 const defaultTimeout = time.Minute

@@ -15,15 +15,16 @@ func (a *app) newKubeletProvider() *cobra.Command {
 		Use:   "kubelet-credential-provider",
 		Short: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount",
 		Long: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount. The\n" +
-			"kubelet sends a token of it and its annotations; the API server is not asked. Needs Kubernetes 1.34, or 1.33 with\n" +
-			"the feature gate KubeletServiceAccountTokenForCredentialProviders.",
+			"kubelet sends a token of it and its annotations; the API server is not asked. The\n" +
+			"kubelet keeps what it gets in memory, so --no-cache costs nothing and leaves no password on the node. Needs\n" +
+			"Kubernetes 1.34, or 1.33 with the feature gate KubeletServiceAccountTokenForCredentialProviders.",
 		Example: "  # --image-credential-provider-config\n" +
 			"  apiVersion: kubelet.config.k8s.io/v1\n" +
 			"  kind: CredentialProviderConfig\n" +
 			"  providers:\n" +
 			"  - name: wid\n" +
 			"    apiVersion: credentialprovider.kubelet.k8s.io/v1\n" +
-			"    args: [kubelet-credential-provider]\n" +
+			"    args: [kubelet-credential-provider, --no-cache]\n" +
 			"    matchImages: [\"*.dkr.ecr.*.amazonaws.com\"]\n" +
 			"    defaultCacheDuration: 10m\n" +
 			"    tokenAttributes:\n" +
@@ -54,11 +55,11 @@ func (id *identity) kubelet(ctx context.Context, cmd *cobra.Command, node bool) 
 	if err != nil {
 		return nil, err
 	}
-	repository, _, err := plugin.KubeletRegistry(r)
+	_, host, err := plugin.KubeletRegistry(r) // credentials are good for the whole registry
 	if err != nil {
 		return nil, err
 	}
-	provider, err := id.atRegistry(repository)
+	provider, err := id.atRegistry(host)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func (id *identity) kubelet(ctx context.Context, cmd *cobra.Command, node bool) 
 	if err != nil {
 		return nil, err
 	}
-	c, err := id.registry(ctx, s, provider, repository)
+	c, err := id.registry(ctx, s, provider, host)
 	if err != nil {
 		return nil, err
 	}

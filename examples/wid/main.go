@@ -25,14 +25,16 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second signal ends the program at once
+	stderr := os.Stderr          // see relayPlugin
 	root := newRoot()
+	root.SetErr(stderr)
 	root.SetArgs(argumentsOf(os.Args))
 	err := root.ExecuteContext(ctx)
 	code := 0
 	if err != nil {
 		var status exitStatus
 		if !errors.As(err, &status) { // it has said all there is to say
-			fmt.Fprintln(os.Stderr, "wid:", err)
+			_, _ = fmt.Fprintln(stderr, "wid:", err) // there is nobody else to tell
 		}
 		code = exitCode(ctx, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/internal/jwt"
 )
 
 // clusterKey says which cluster a ServiceAccount was read from and as whom: another user's rights may be fewer.
@@ -40,8 +42,9 @@ func newClusterKey(c *rest.Config) *clusterKey {
 		Exec: c.ExecProvider, Plugin: c.AuthProvider, Secrets: map[string]string{}}
 	secrets := map[string]string{"password": c.Password, "ca": string(c.CAData), "cert": string(c.CertData),
 		"key": string(c.KeyData)}
-	if c.BearerTokenFile == "" {
-		secrets["token"] = c.BearerToken // that of a file changes every hour and stays the same user's
+	secrets["token"] = c.BearerToken
+	if c.BearerTokenFile != "" {
+		secrets["token"] = bearer(c.BearerToken)
 	}
 	for name, secret := range secrets {
 		k.Secrets[name] = hex.EncodeToString(sum(secret))
@@ -50,6 +53,16 @@ func newClusterKey(c *rest.Config) *clusterKey {
 		k.Secrets[name] = fileSum(file)
 	}
 	return k
+}
+
+// bearer says whose a token from a file is: the token changes every hour, its user does not. Whoever puts somebody else's name
+// into a token gets nothing for it: the API server is asked with it on every call.
+func bearer(token string) string {
+	claims, err := jwt.Parse(strings.TrimSpace(token))
+	if err != nil || claims.Issuer == "" || claims.Subject == "" {
+		return token
+	}
+	return fmt.Sprintf("%q %q", claims.Issuer, claims.Subject)
 }
 
 // fromCluster reads the ServiceAccount. If that fails, the library is left to tell why: it tries with the same answer.
@@ -104,6 +117,7 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 		if err != nil {
 			return nil, noCluster(err)
 		}
+		boundAnswers(config)
 		return config, nil
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.kubeconfig == "" {
@@ -114,8 +128,19 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	if err := countDepth(); err != nil {
 		return nil, err
 	}
-	config, err := id.loadKubeconfig().ClientConfig()
+	loader, err := id.loadKubeconfig()
 	if err != nil {
+		return nil, err
+	}
+	if err := id.checkKubeFiles(loader); err != nil {
+		return nil, err
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	boundAnswers(config)
+	if err := id.relayPlugin(config); err != nil {
 		return nil, noCluster(err)
 	}
 	return config, nil
@@ -136,11 +161,16 @@ func countDepth() error {
 	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }
 
-func (id *identity) loadKubeconfig() clientcmd.ClientConfig {
+func (id *identity) loadKubeconfig() (clientcmd.ClientConfig, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = id.kubeconfig
+	for _, file := range rules.GetLoadingPrecedence() {
+		if err := checkKubeFile(file); err != nil {
+			return nil, err
+		}
+	}
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: id.kubeContext}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
 }
 
 // noCluster explains why there is no cluster to ask.
@@ -162,6 +192,9 @@ func newKubeClient(config *rest.Config) (client.Client, error) {
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
 	config = rest.CopyConfig(config)
 	config.UserAgent = "wid"
+	if token := strings.TrimSpace(config.BearerToken); token != "" {
+		config.BearerToken, config.BearerTokenFile = token, "" // the one that clusterKey stands for
+	}
 	return client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 }
 
@@ -171,6 +204,7 @@ func (id *identity) podClient() (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	boundAnswers(config)
 	return newKubeClient(config)
 }
 
@@ -179,7 +213,10 @@ func (id *identity) clusterArgs() ([]string, error) {
 	if id.serviceAccount == "" || id.hasToken() {
 		return nil, nil
 	}
-	config := id.loadKubeconfig()
+	config, err := id.loadKubeconfig()
+	if err != nil {
+		return nil, err
+	}
 	raw, err := config.RawConfig()
 	if err != nil {
 		return nil, noCluster(err)

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// An answer without end costs neither memory nor patience.
+func TestAPIServerThatStreams(t *testing.T) {
+	w := newWorld(t)
+	const most = 64 << 20
+	var written atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		_, err := rw.Write([]byte(`{"kind":"`))
+		for block := make([]byte, 64<<10); err == nil && written.Load() < most; written.Add(int64(len(block))) {
+			_, err = rw.Write(block)
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(w.home, "kubeconfig")
+	w.write(t, file, kubeconfigOf(t, server.URL, nil, nil, nil, ""))
+	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1")
+	if r.code != exitUnavailable || r.stdout != "" || written.Load() >= most {
+		t.Errorf("%+v after %d bytes", r, written.Load())
+	}
+}
+
+// An API server that is overloaded is asked again if there is time for that, and named as the cause if there is not.
+func TestAPIServerThatThrottles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		after string
+		code  int
+	}{"soon": {"1", exitDenied}, "later": {"40", exitThrottled}, "in a year": {"31536000", exitThrottled}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var calls atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+				if calls.Add(1) == 1 {
+					rw.Header().Set("Retry-After", tc.after)
+					rw.WriteHeader(http.StatusTooManyRequests)
+					return
+				}
+				rw.WriteHeader(http.StatusForbidden)
+			}))
+			defer server.Close()
+			file := filepath.Join(w.home, "kubeconfig")
+			w.write(t, file, kubeconfigOf(t, server.URL, nil, nil, nil, ""))
+			r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1", "--timeout=30s")
+			if r.code != tc.code || r.stdout != "" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// Files that have no end, or nearly none, are not read.
+func TestKubeconfigWithoutEnd(t *testing.T) {
+	w := newWorld(t)
+	large := filepath.Join(w.home, "large")
+	w.write(t, large, "")
+	if err := os.Truncate(large, maxKubeFile+1); err != nil {
+		t.Fatal(err)
+	}
+	whole := kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, "")
+	files := map[string]string{"zero": "/dev/zero", "large": large}
+	for name, change := range map[string][2]string{
+		"authority":   {"server:", "certificate-authority: /dev/zero\n    server:"},
+		"token":       {"user: {}", "user: {tokenFile: /dev/zero}"},
+		"certificate": {"user: {}", "user: {client-certificate: " + large + ", client-key: " + large + "}"},
+	} {
+		files[name] = filepath.Join(w.home, name)
+		w.write(t, files[name], strings.Replace(whole, change[0], change[1], 1))
+	}
+	for name, file := range files {
+		for _, command := range []string{"token", "kubeconfig"} {
+			r := w.wid(t, "", command, "--provider=generic", "--audience=x", "--kubeconfig="+file, "--service-account=tenant-a/app", "--timeout=20s")
+			said := strings.Contains(r.stderr, "is a device") || strings.Contains(r.stderr, "is larger than")
+			if want := command == "token" || file == "/dev/zero" || file == large; want && (r.code != exitMisconfigured || !said) {
+				t.Errorf("%s, %s: %+v", command, name, r)
+			}
+		}
+	}
+	if err := checkKubeFile(os.DevNull); err != nil {
+		t.Error(err)
+	}
+}
