@@ -238,9 +238,9 @@ func TestWaiting(t *testing.T) {
 	t.Parallel()
 	few := []cache.Option{cache.WithMaxFlights(1)}
 	play(t, map[string]trouble{
-		"a service hangs": {load{tenants: 1000, every: time.Minute, exchange: hang(everyone)},
+		"a service hangs": {load{tenants: 300, every: time.Minute, exchange: hang(everyone)},
 			[]string{serviceFailing, refreshesFailing, requestsFailing, waiting}},
-		"a service hangs, one place": {load{tenants: 1000, every: time.Minute, exchange: hang(everyone), options: few},
+		"a service hangs, one place": {load{tenants: 300, every: time.Minute, exchange: hang(everyone), options: few},
 			[]string{serviceFailing, refreshesFailing, requestsFailing, waiting, queued}},
 	})
 }

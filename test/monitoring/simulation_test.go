@@ -19,14 +19,14 @@ import (
 )
 
 // length is that of a simulation.
-const length = 6 * time.Hour
+const length = 5 * time.Hour
 
 // load is what a controller does in that time: the cache and its metrics are real, time is not.
 type load struct {
 	tenants int
 	// together has all tenants asked for at the same time. Otherwise they come in the course of the first hour.
 	together bool
-	// every is how often each is asked for, 10 s if it is not set.
+	// every is how often each is asked for, 20 s if it is not set.
 	every time.Duration
 	// cloud says whose tenant it is. Nil: all are of aws.
 	cloud func(tenant int) string
@@ -91,7 +91,7 @@ func (l load) size() int {
 func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, start time.Time) {
 	every, r := l.every, rand.New(rand.NewPCG(uint64(tenant), 4)) //nolint:gosec // the same in each run
 	if every == 0 {
-		every = 10 * time.Second
+		every = 20 * time.Second
 	}
 	if !l.together && !sleep(ctx, time.Duration(r.Int64N(int64(time.Hour)))) {
 		return

@@ -37,16 +37,17 @@ func TestSoak(t *testing.T) {
 	defer limit.Stop()
 	before := takeStock()
 	var kept any
-	var exchanges int64
+	var exchanges, peak int64
 	t.Run("load", func(t *testing.T) {
 		w := newWorld(t)
 		kept = w.lasting()
 		w.run(t)
+		peak = int64(w.stalls.goroutines)
 		for _, s := range w.allSides {
 			exchanges += w.exchanges(s)
 		}
 	})
-	before.compare(t, exchanges)
+	before.compare(t, exchanges, peak)
 	if kept == nil {
 		t.Error("there was no load")
 	}

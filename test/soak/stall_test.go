@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -11,6 +12,8 @@ type stalls struct {
 	mu      sync.Mutex
 	seen    []stall
 	longest time.Duration
+	// goroutines is the most that there were at once.
+	goroutines int
 }
 
 type stall struct{ from, to time.Time }
@@ -27,6 +30,9 @@ func (s *stalls) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := time.Now()
+		s.mu.Lock()
+		s.goroutines = max(s.goroutines, runtime.NumGoroutine())
+		s.mu.Unlock()
 		if gap := now.Sub(last); gap > longer {
 			s.mu.Lock()
 			s.seen, s.longest = append(s.seen, stall{last, now}), max(s.longest, gap)
