@@ -11,9 +11,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/auth/azure"
-	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 )
 
@@ -89,12 +86,14 @@ func (c *watchedToken) Create(ctx context.Context, obj, request client.Object,
 	return err
 }
 
-// newReader keeps what the providers look at.
 func newReader(t *testing.T, config *rest.Config) *serviceaccounts.Reader {
 	c, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), httpClientFor(t, config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serviceaccounts.NewForClient(c, serviceaccounts.Options{AnnotationPrefixes: []string{aws.RoleARNAnnotation,
-		azure.ClientIDAnnotation, azure.TenantIDAnnotation, gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation}})
+	reader, err := serviceaccounts.NewForClient(c, serviceaccounts.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reader
 }
