@@ -23,7 +23,7 @@ func remedyFor(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "give it more time with --timeout, or look at what does not answer"
 	case errors.As(err, &cluster):
-		return "check the cluster's address in the kubeconfig, and that its user can log in: kubectl get serviceaccounts tries both"
+		return "check the cluster's address in the kubeconfig, and that its user can log in: try kubectl get serviceaccounts"
 	case strings.HasPrefix(e.Code, "AADSTS"):
 		return "look the code up at https://login.microsoftonline.com/error"
 	}

@@ -57,8 +57,8 @@ func newClusterKey(c *rest.Config) *clusterKey {
 	return k
 }
 
-// bearer says whose a token from a file is: the token changes every hour, its user does not. Whoever puts somebody else's name
-// into a token gets nothing for it: the API server is asked with it on every call.
+// bearer says whose a token from a file is: the token changes every hour, its user does not. Whoever puts somebody else's
+// name into a token gets nothing for it: the API server is asked with it on every call.
 func bearer(token string) string {
 	claims, err := jwt.Parse(strings.TrimSpace(token))
 	if err != nil || claims.Issuer == "" || claims.Subject == "" {
