@@ -81,6 +81,8 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrUnavailable, "check the clock of the cluster's control plane: STS finds a new token expired"
 	case code == "RegionDisabledException":
 		return auth.ErrMisconfigured, "activate STS for the region in the account, or use another region"
+	case code == "ValidationError" && strings.Contains(message, "MaxSessionDuration"):
+		return auth.ErrMisconfigured, "correct WithSessionDuration, or raise the role's maximum session duration"
 	case code == "ValidationError", code == "MalformedPolicyDocument", code == "PackedPolicyTooLarge",
 		code == "InvalidParameterException", code == "ResourceNotFoundException":
 		return auth.ErrMisconfigured, ""

@@ -146,9 +146,10 @@ func cause(err error) error {
 // shapes the credential. The error is that of mint, the context's, or one of the files.
 //
 // While another process mints, the entry is served if it is still valid; otherwise the caller waits, for a third of the time
-// that ctx gives and twenty seconds at most, and mints too then. An error of mint that
-// says it is permanent (a method Permanent() bool in its chain) removes the entry; after any other, and if mint takes longer
-// than ten seconds or than ctx gives it, the old one serves on while it is valid. If the new entry cannot be written, for lack of space say, it is returned along with ErrNotKept.
+// that ctx gives and twenty seconds at most, and mints too then. An error of mint that says it is permanent (a method
+// Permanent() bool in its chain) removes the entry. After any other, and if mint takes longer than ten seconds or than ctx
+// gives it, the old one serves on while it is valid. If the new entry cannot be written, for lack of space say, it is
+// returned along with ErrNotKept.
 func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
 	if c.now().UnixNano()-c.swept.Load() > int64(sweepEvery) {
 		c.sweep(ctx)

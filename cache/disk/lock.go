@@ -14,9 +14,9 @@ import (
 // errLocked means that somebody else holds the lock.
 var errLocked = errors.New("locked")
 
-// lock makes sure that one process at a time mints what has the key. There are 256 locks, so that they need not be removed: a
-// few keys share each. If wait is set it waits for its turn, for a third of the time that is left, and goes on without the lock
-// then: whoever holds it hangs, and may do so for the sake of another key.
+// lock makes sure that one process at a time mints what has the key. There are 256 locks, so that they need not be removed:
+// several keys share each. If wait is set it waits for its turn, for a third of the time that is left, and goes on without
+// the lock then: whoever holds it hangs, and may do so for the sake of another key.
 func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func(), err error) {
 	name := fmt.Sprintf("lock-%02x", key[0])
 	if info, err := c.root.Lstat(name); err == nil {

@@ -22,7 +22,7 @@ const maxKubeFile = 16 << 20
 func checkKubeFile(name string) error {
 	info, err := os.Stat(name)
 	if name == "" || err != nil {
-		return nil
+		return nil //nolint:nilerr // client-go tells
 	}
 	null, err := os.Stat(os.DevNull)
 	switch {
@@ -61,13 +61,13 @@ func (id *identity) checkKubeFiles(config clientcmd.ClientConfig) error {
 	return nil
 }
 
-// boundAnswers keeps an API server, or what claims to be one, from filling the memory and from keeping us waiting for nothing.
+// boundAnswers keeps an API server, or what claims to be one, from filling the memory and from keeping us waiting in vain.
 func boundAnswers(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{transport.Bounded(next)} })
 }
 
-// patience has client-go try again only if there is time for it: if it runs out of time while it waits, it says nothing of what
-// it waits for.
+// patience has client-go try again only if there is time for it: if it runs out of time while it waits, it says nothing of
+// what it waits for.
 type patience struct{ next http.RoundTripper }
 
 func (p patience) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -124,10 +124,10 @@ const grace = time.Second
 
 var errInterrupted = errors.New("interrupted")
 
-// within ends soon after its context even if the work does not, and at once if somebody interrupts it: a named pipe and another
-// program know nothing of contexts. What is left behind ends with this program, but for an exec plugin of the kubeconfig:
-// client-go does not say which process that is. It goes on by itself and holds none of our standard streams (see relay), so
-// that nobody waits for it.
+// within ends soon after its context even if the work does not, and at once if somebody interrupts it: a named pipe and
+// another program know nothing of contexts. What is left behind ends with this program, but for an exec plugin of the
+// kubeconfig: client-go does not say which process that is. It goes on by itself and holds none of our standard streams (see
+// relay), so that nobody waits for it.
 func within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	type outcome struct {
 		answer []byte

@@ -19,8 +19,8 @@ type relay struct {
 // relayTime is for the last words of a plugin. One that is still there has no more of it.
 const relayTime = 500 * time.Millisecond
 
-// relayPlugin has client-go set up the exec plugin of the kubeconfig, if there is one. client-go takes os.Stderr for it there
-// and then, offers no other way, and keeps the plugin for all clients with the same configuration.
+// relayPlugin has client-go set up the exec plugin of the kubeconfig, if there is one. client-go takes os.Stderr for it
+// there and then, offers no other way, and keeps the plugin for all clients with the same configuration.
 func (id *identity) relayPlugin(config *rest.Config) error {
 	if config.ExecProvider == nil || term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a file descriptor fits
 		return nil // nobody waits for the end of a terminal, and plugins may want to know that it is one

@@ -159,6 +159,10 @@ func TestInTermsOfFlags(t *testing.T) {
 		"set Provider.IssuerURL to exactly what":                                    "set --exchange-issuer to exactly what",
 		"Without a role nothing works; WithSomethingNew is not known":               "Without a role nothing works; WithSomethingNew is not known",
 		"add it to Policy.Audiences in the controller if its tenants may choose it": "pass it with --audience",
+		"check the controller's own kubeconfig or ServiceAccount token":             "log in to the cluster again, or check the kubeconfig's user",
+		"set the cluster's full name in the provider's API, or its address":         "pass --cluster with its full name in the provider's API, or --cluster-address",
+		"find the controller's own AWS credentials":                                 "find wid's own AWS credentials",
+		"grant the controller the verb get on serviceaccounts":                      "grant wid's user in the cluster the verb get on serviceaccounts",
 	} {
 		e := &auth.Error{Reason: auth.ErrDenied, Message: text}
 		got := id.inTermsOfFlags(e)

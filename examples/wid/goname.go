@@ -17,6 +17,18 @@ var phrases = strings.NewReplacer(
 	"add it to Policy.Audiences in the controller if its tenants may choose it", "pass it with --audience",
 	"AWS_REGION of the controller", "AWS_REGION",
 	"AZURE_TENANT_ID of the controller", "AZURE_TENANT_ID",
+	"check the controller's own kubeconfig or ServiceAccount token",
+	"log in to the cluster again, or check the kubeconfig's user",
+	"grant the controller the verb", "grant wid's user in the cluster the verb",
+	"the controller has no identity", "wid itself has no identity",
+	"give the controller's pod an identity", "run wid where it has an identity",
+	", or name a ServiceAccount", ", or pass --service-account",
+	"the controller's machine", "this machine",
+	"the controller's own", "wid's own",
+	" of the controller is refused", " is refused",
+	"in the environment of the controller", "in the environment",
+	"set the cluster's full name in the provider's API, or its address",
+	"pass --cluster with its full name in the provider's API, or --cluster-address",
 )
 
 // flagNames are for names that no flag of an identity has: flags of some commands, and what people at a command line do.
@@ -41,6 +53,9 @@ func (id *identity) inTermsOfFlags(err error) error {
 		return nil
 	}
 	text := id.textOfFlags(err.Error())
+	if remedy := remedyFor(err); remedy != "" {
+		text += "; " + remedy
+	}
 	if text == err.Error() {
 		return err
 	}

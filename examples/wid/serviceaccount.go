@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -55,8 +57,8 @@ func newClusterKey(c *rest.Config) *clusterKey {
 	return k
 }
 
-// bearer says whose a token from a file is: the token changes every hour, its user does not. Whoever puts somebody else's name
-// into a token gets nothing for it: the API server is asked with it on every call.
+// bearer says whose a token from a file is: the token changes every hour, its user does not. Whoever puts somebody else's
+// name into a token gets nothing for it: the API server is asked with it on every call.
 func bearer(token string) string {
 	claims, err := jwt.Parse(strings.TrimSpace(token))
 	if err != nil || claims.Issuer == "" || claims.Subject == "" {
@@ -81,6 +83,9 @@ func (id *identity) fromCluster(ctx context.Context) (*source, error) {
 	}
 	read := &pinned{Client: kube, key: key}
 	read.err = kube.Get(ctx, key, &read.sa)
+	if answer := apierrors.APIStatus(nil); read.err != nil && !errors.As(read.err, &answer) {
+		read.err = &unreached{read.err}
+	}
 	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, serviceAccount: &read.sa}
 	if read.err == nil {
 		s.key = &sourceKey{Namespace: key.Namespace, Name: key.Name, UID: string(read.sa.UID),

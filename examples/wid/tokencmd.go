@@ -29,7 +29,8 @@ func (a *app) newToken() *cobra.Command {
 			"wid itself runs as. Secrets are shown with --reveal only.",
 		Example: "  wid token --provider aws --service-account tenant-a/app --region eu-central-1\n" +
 			"  wid token --provider gcp --service-account tenant-a/app -o json\n" +
-			"  keys=$(wid token --provider aws --service-account tenant-a/app --region eu-central-1 -o env --reveal) && eval \"$keys\"\n" +
+			"  keys=$(wid token --provider aws --service-account tenant-a/app --region eu-central-1 -o env --reveal) &&\n" +
+			"    eval \"$keys\"\n" +
 			"  wid token --provider generic --service-account tenant-a/app --audience vault -o json --reveal\n" +
 			"  wid token --provider azure --token-file /run/token --annotation azure.workload.identity/client-id=$ID",
 		Args: exactly(cobra.NoArgs),
