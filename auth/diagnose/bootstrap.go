@@ -105,6 +105,7 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
 	settleSignature(report)
+	report.scrub(b.token.Reveal())
 	return report
 }
 

@@ -98,8 +98,10 @@ func RunEnrolment(ctx context.Context, config EnrolmentConfig) *Report {
 	defer cancel()
 	e := &enrolment{EnrolmentConfig: config, agentNamespace: defaultAgentNamespace}
 	e.gather(ctx)
-	return &Report{Target: "enrolment of the cluster " + shown(config.ClusterName),
+	report := &Report{Target: "enrolment of the cluster " + shown(config.ClusterName),
 		Findings: performSteps(ctx, e.steps(), config.Skip)}
+	report.scrub()
+	return report
 }
 
 // gather reads what several checks look at.

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -28,12 +32,22 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 	if err != nil {
 		return fail("A14", "correct AWS_CONTAINER_CREDENTIALS_FULL_URI", "the address of the endpoint is not a URL")
 	}
+	if !helperHost(req.URL) {
+		return fail("A14", "use https, or http at this machine or at an address of the clouds' agents",
+			"the SDKs refuse the endpoint: they send its token with http to this machine, 169.254.170.2, 169.254.170.23 and "+
+				"[fd00:ec2::23] only").with(differs("endpoint", redact.URL(address), "https://…"))
+	}
 	if tokenFile != "" {
 		token, err := readToken(tokenFile)
-		if err != nil {
+		switch {
+		case err != nil:
 			return fail("K9", "mount the authorization token", "the authorization token of the endpoint cannot be read: %s", oneLine(lastError(err)))
+		case strings.ContainsAny(token, "\r\n"):
+			return fail("A14", "write the authorization token without a line break", "the SDKs refuse the endpoint's authorization token: "+
+				"there is a line break in its file")
 		}
-		req.Header.Set("Authorization", strings.TrimSpace(token))
+		e.helperToken = token
+		req.Header.Set("Authorization", token)
 	}
 	client, err := e.pool.Client(nil, "")
 	if err != nil {
@@ -51,6 +65,19 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 		return unknown("the endpoint's answer breaks off", "try again")
 	}
 	return e.judgeHelper(resp, body, e.Now().Sub(asked))
+}
+
+// helperHost is the rule of the AWS SDKs for AWS_CONTAINER_CREDENTIALS_FULL_URI.
+func helperHost(u *url.URL) bool {
+	if u.Scheme == "https" {
+		return true
+	}
+	host := u.Hostname()
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host == "localhost"
+	}
+	return ip.IsLoopback() || slices.Contains([]string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23"}, ip.String())
 }
 
 func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Duration) Finding {

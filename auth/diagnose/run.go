@@ -72,6 +72,9 @@ type examination struct {
 	anchors  *Trust
 	trustErr error
 	results  map[int]Result
+	// skippedBy has the checks that failed, by the checks that they were skipped for.
+	skippedBy   map[int]int
+	helperToken string
 }
 
 // Run examines. It always returns a report with a finding for each check, within Config.Timeout; when ctx ends, what is left
@@ -80,7 +83,7 @@ func Run(ctx context.Context, config Config) *Report {
 	config.complete()
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	e := &examination{Config: config, results: map[int]Result{}}
+	e := &examination{Config: config, results: map[int]Result{}, skippedBy: map[int]int{}}
 	defer e.pool.CloseIdleConnections()
 	report := &Report{}
 	if config.Provider == nil {
@@ -100,6 +103,7 @@ func Run(ctx context.Context, config Config) *Report {
 		report.Findings = append(report.Findings, f)
 	}
 	reconcile(report)
+	report.scrub(e.secrets()...)
 	return report
 }
 
@@ -109,8 +113,13 @@ func (e *examination) perform(ctx context.Context, check Check) (f Finding) {
 		return skip("not wanted")
 	}
 	for _, needed := range check.Needs {
-		if e.results[needed] == Fail {
-			return Finding{Result: Skip, Needs: needed, Message: fmt.Sprintf("skipped: needs check %d", needed)}
+		by := needed
+		if e.skippedBy[needed] != 0 {
+			by = e.skippedBy[needed]
+		}
+		if e.results[by] == Fail {
+			e.skippedBy[check.Number] = by
+			return Finding{Result: Skip, Needs: by, Message: fmt.Sprintf("skipped: needs check %d", by)}
 		}
 	}
 	if ctx.Err() != nil {

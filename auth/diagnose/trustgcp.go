@@ -1,11 +1,12 @@
 package diagnose
 
 import (
+	"context"
 	"slices"
 	"strings"
 )
 
-func (e *examination) gcpAnchor(anchors []Anchor) Finding {
+func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 	c := e.token.claims
 	if len(anchors) == 0 {
 		return skip("the pool of a GKE cluster trusts the token; it has no providers to look at")
@@ -29,7 +30,7 @@ func (e *examination) gcpAnchor(anchors []Anchor) Finding {
 			"the provider does not allow the token's audience").with(differs("aud", audiences(c.Audience), "one of "+audiences(allowed)))
 	}
 	if len(a.JWKS) > 0 {
-		if f := e.judgeKeys(parseKeys(a.JWKS), "the keys that were uploaded to the provider"); f.Result != Pass {
+		if f := e.judgeKeys(ctx, parseKeys(a.JWKS), "the keys that were uploaded to the provider"); f.Result != Pass {
 			return f
 		}
 	}

@@ -75,6 +75,8 @@ func (p patience) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Without it nobody follows a redirect, with the user's credentials, to wherever the server says.
+	resp.Header.Del("Location")
 	deadline, limited := r.Context().Deadline()
 	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	// client-go knows seconds only.

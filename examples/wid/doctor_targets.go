@@ -71,5 +71,6 @@ func readerOf(kubeconfig, kubeContext string) (client.Reader, error) {
 	const each = 5 * time.Second
 	config = rest.CopyConfig(config)
 	config.UserAgent, config.Timeout = "wid", each // the look-up of kinds knows no context
+	boundAnswers(config)
 	return client.New(config, client.Options{Scheme: runtime.NewScheme()})
 }
