@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -166,15 +167,18 @@ func exactly(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// oneLine makes the text of somebody else's error fit for a message.
+// oneLine makes the text of somebody else's error fit for a message. It leaves out the user's part of URLs: client-go quotes the
+// proxy of a kubeconfig with its password.
 func oneLine(s string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
+	return userInfo.ReplaceAllString(strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
-	}, s))
+	}, s)), "://[redacted]@")
 }
+
+var userInfo = regexp.MustCompile(`://[^/@\s"]*@`)
 
 // inputOf is standard input, unless it is a terminal: nobody types a request.
 func inputOf(cmd *cobra.Command) (stdin, error) {
