@@ -21,7 +21,7 @@ type Check struct {
 	ID string
 	// Title says what it looks at.
 	Title string
-	// Needs are the numbers of the checks that must not have failed.
+	// Needs are the numbers of the checks that must not have failed, nor been skipped because others have.
 	Needs []int
 
 	run func(e *examination, ctx context.Context) Finding
@@ -71,7 +71,7 @@ type examination struct {
 	gained   auth.Token
 	anchors  *Trust
 	trustErr error
-	results  map[int]Result
+	blocked  map[int]int // by the check that has failed, or that something is missing from
 }
 
 // Run examines. It always returns a report with a finding for each check, within Config.Timeout; when ctx ends, what is left
@@ -80,7 +80,7 @@ func Run(ctx context.Context, config Config) *Report {
 	config.complete()
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	e := &examination{Config: config, results: map[int]Result{}}
+	e := &examination{Config: config, blocked: map[int]int{}}
 	defer e.pool.CloseIdleConnections()
 	report := &Report{}
 	if config.Provider == nil {
@@ -91,12 +91,18 @@ func Run(ctx context.Context, config Config) *Report {
 	e.cloud = cloudOf(report.Provider)
 	e.prepare(ctx)
 	if sa := e.serviceAccount(); sa.Name != "" {
-		report.ServiceAccount = sa.Namespace + "/" + sa.Name
+		report.ServiceAccount = shown(sa.Namespace + "/" + sa.Name)
 	}
 	for _, check := range Checks() {
 		f := e.perform(ctx, check)
+		f = f.printable()
 		f.Number, f.ID = check.Number, check.ID
-		e.results[check.Number] = f.Result
+		switch {
+		case f.Result == Fail:
+			e.blocked[check.Number] = check.Number
+		case f.Result == Skip && f.Needs != 0:
+			e.blocked[check.Number] = f.Needs
+		}
 		report.Findings = append(report.Findings, f)
 	}
 	reconcile(report)
@@ -109,8 +115,8 @@ func (e *examination) perform(ctx context.Context, check Check) (f Finding) {
 		return skip("not wanted")
 	}
 	for _, needed := range check.Needs {
-		if e.results[needed] == Fail {
-			return Finding{Result: Skip, Needs: needed, Message: fmt.Sprintf("skipped: needs check %d", needed)}
+		if by := e.blocked[needed]; by != 0 {
+			return Finding{Result: Skip, Needs: by, Message: fmt.Sprintf("skipped: needs check %d", by)}
 		}
 	}
 	if ctx.Err() != nil {
