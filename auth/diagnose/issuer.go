@@ -234,7 +234,7 @@ func cheap(key any) bool {
 }
 
 // judgeKeys verifies the signature with one of the keys, as a cloud does.
-func (e *examination) judgeKeys(set *jose.JSONWebKeySet, which string) Finding {
+func (e *examination) judgeKeys(ctx context.Context, set *jose.JSONWebKeySet, which string) Finding {
 	if set == nil {
 		return fail(e.cloud.unpublished, republish, "%s are not a JSON web key set", which)
 	}

@@ -71,6 +71,7 @@ type examination struct {
 	gained   auth.Token
 	anchors  *Trust
 	trustErr error
+	results  map[int]Result
 	blocked  map[int]int // by the check that has failed, or that something is missing from
 }
 
@@ -80,7 +81,7 @@ func Run(ctx context.Context, config Config) *Report {
 	config.complete()
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	e := &examination{Config: config, blocked: map[int]int{}}
+	e := &examination{Config: config, results: map[int]Result{}, blocked: map[int]int{}}
 	defer e.pool.CloseIdleConnections()
 	report := &Report{}
 	if config.Provider == nil {
@@ -97,6 +98,7 @@ func Run(ctx context.Context, config Config) *Report {
 		f := e.perform(ctx, check)
 		f = f.printable()
 		f.Number, f.ID = check.Number, check.ID
+		e.results[check.Number] = f.Result
 		switch {
 		case f.Result == Fail:
 			e.blocked[check.Number] = check.Number

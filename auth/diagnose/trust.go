@@ -169,7 +169,7 @@ func (e *examination) checkAnchor(ctx context.Context) Finding {
 	if trust == nil {
 		return f
 	}
-	judge, missing := e.gcpAnchor, "G1"
+	judge, missing := func(anchors []Anchor) Finding { return e.gcpAnchor(ctx, anchors) }, "G1"
 	switch e.Provider.GetName() {
 	case "aws":
 		judge, missing = e.awsAnchor, "A2"

@@ -1,13 +1,14 @@
 package diagnose
 
 import (
+	"context"
 	"slices"
 	"strings"
 
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-func (e *examination) gcpAnchor(anchors []Anchor) Finding {
+func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 	c := e.token.claims
 	if len(anchors) == 0 {
 		return skip("the pool of a GKE cluster trusts the token; it has no providers to look at")
