@@ -45,7 +45,7 @@ func (b *bootstrapping) judgeSecret(secret *corev1.Secret) Finding {
 		return fail("B31", newToken, "the token is being deleted").
 			with(differs("deletionTimestamp", stamp(secret.DeletionTimestamp.Time), "none"))
 	case err != nil:
-		return fail("B24", "kubectl delete secret -n kube-system "+secret.Name+"\n"+newToken,
+		return fail("B24", "kubectl delete secret -n kube-system "+bootstrap.SecretNamePrefix+b.id+"\n"+newToken,
 			"Kubernetes ignores the token: %s", oneLine(err.Error()))
 	case b.whole && !c.Token.Equal(b.token):
 		return fail("B29", "pass the token as it was created, or create a new one: "+newToken,

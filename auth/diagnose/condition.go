@@ -31,11 +31,12 @@ func (r *Report) Condition(conditionType string, generation int64) metav1.Condit
 	case Warn, Pass, Skip:
 	}
 	c.Reason = reason(worst.ID, worst.Class)
-	message := worst.Message
+	printable := worst.printable()
+	message := printable.Message
 	if class, ok := auth.ClassByID(worst.Class); ok && worst.StatusCode != 0 {
 		message = class.Service + ": " + class.Summary // some services put the time into their texts
 	}
-	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, message), worst.Remedy))
+	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, message), printable.Remedy))
 	return c
 }
 
@@ -47,7 +48,7 @@ func ConditionOf(err error, conditionType string, generation int64) metav1.Condi
 	if err == nil {
 		return c
 	}
-	c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Failed", bounded(err.Error())
+	c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Failed", bounded(oneLine(err.Error()))
 	e, ok := asError(err)
 	if !ok {
 		return c
@@ -55,7 +56,7 @@ func ConditionOf(err error, conditionType string, generation int64) metav1.Condi
 	if e.Permanent() {
 		c.Status = metav1.ConditionFalse
 	}
-	c.Reason, c.Message = reason(e.Result(), e.Class().ID), bounded(Explain(err, nil))
+	c.Reason, c.Message = reason(e.Result(), e.Class().ID), bounded(oneLine(Explain(err, nil)))
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 const (
@@ -135,9 +136,9 @@ func (e *enrolment) sharedARN(ctx context.Context, arn string) (Finding, bool) {
 }
 
 func (e *enrolment) tryRole(ctx context.Context, hub clusterOfEKS, hubARN, role string) Finding {
-	assume := "as the cluster's agent: aws sts assume-role --role-session-name wid --role-arn " + role
-	describe := fmt.Sprintf("aws eks describe-access-entry --region %s --cluster-name %s --principal-arn %s", hub.region,
-		hub.name, role)
+	assume := "as the cluster's agent: aws sts assume-role --role-session-name wid --role-arn " + shell.Word(role, "<role>")
+	describe := fmt.Sprintf("aws eks describe-access-entry --region %s --cluster-name %s --principal-arn %s",
+		shell.Word(hub.region, "<region>"), shell.Word(hub.name, "<hub>"), shell.Word(role, "<role>"))
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if e.AssumeRole != nil {

@@ -1,85 +1,160 @@
 package diagnose_test
 
 import (
-	"context"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"time"
+	"unicode"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/diagnose"
+	"github.com/workloadid/workloadid/auth/gcp"
 )
 
-// A token whose issuer is refused by its form has nothing fetched, of no check.
-func TestRefusedIssuerIsNotAsked(t *testing.T) {
-	var asked atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
-	defer server.Close()
-	host := strings.TrimPrefix(server.URL, "http://")
-	for _, issuer := range []string{"http://user:password@" + host + "/latest/meta-data?x=1", "https://" + host + "/a?b=#c"} {
-		w := newWorld(t, "aws")
-		w.config.Token = w.sign(func(claims map[string]any) { claims["iss"] = issuer })
-		w.config.IssuerClient = server.Client()
-		report := w.run()
-		if f := report.Of("issuer"); f.Result != diagnose.Fail || asked.Load() != 0 {
-			t.Errorf("%q: %d requests:\n%s", issuer, asked.Load(), report)
+// hostileValues would each leave a file called owned, if a shell read them unquoted, or obey the terminal.
+func hostileValues() []string {
+	return []string{"x;touch owned;echo", "x$(touch${IFS}owned)`touch owned`", "x'$(touch owned)';touch owned;'", "x|touch owned",
+		"x\n25 PASS    helpers forged\ntouch owned\x1b[2J\u009b31m\u202e"}
+}
+
+var placeholder = regexp.MustCompile(`<[a-z: ]+>`)
+
+// harmless runs what a remedy says where no command is found but touch, and reads the report as a terminal does.
+func harmless(t *testing.T, r *diagnose.Report) {
+	t.Helper()
+	text := r.String()
+	whole, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	condition := r.Condition("Ready", 1)
+	for name, s := range map[string]string{"text": strings.ReplaceAll(text, "\n", ""), "JSON": string(whole), "condition": condition.Message} {
+		if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) || strings.Contains(s, `\u001b`) {
+			t.Errorf("the %s holds what a terminal obeys: %q", name, s)
 		}
-		for _, id := range []string{"discovery", "keys"} {
-			if f := report.Of(id); f.Result != diagnose.Skip || f.Needs != report.Of("issuer").Number {
-				t.Errorf("%+v", f)
+	}
+	if strings.Contains(text, "\n25 PASS    helpers forged") {
+		t.Errorf("a forged line: %s", text)
+	}
+	dir := t.TempDir()
+	touch, err := exec.LookPath("touch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(touch, filepath.Join(dir, "touch")); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Findings {
+		for line := range strings.SplitSeq(f.Remedy, "\n") {
+			cmd := exec.Command("/bin/sh", "-c", placeholder.ReplaceAllString(line, "placeholder"))
+			cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir}
+			_ = cmd.Run() // fails: there is no kubectl
+			if _, err := os.Stat(filepath.Join(dir, "owned")); err == nil {
+				t.Fatalf("%s: the remedy runs a stranger's command: %q", f.ID, line)
 			}
 		}
 	}
 }
 
-// A server that echoes what it was sent, whole, cut or in parts, does not get it into the report.
-func TestEchoedSecrets(t *testing.T) {
-	const own = "the-caller's-own-credential-0123456789"
-	for name, echo := range map[string]func(token string) string{
-		"whole":         func(token string) string { return token + " " + own },
-		"the beginning": func(token string) string { return token[:len(token)/2] + own[:20] },
-		"the signature": func(token string) string { return token[strings.LastIndex(token, ".")+1:] + own[8:] },
-		"after much":    func(token string) string { return strings.Repeat("x", 250) + token },
-		"with escapes":  func(token string) string { return "\x1b[2J\n25 PASS    forged " + token },
-	} {
-		w := newWorld(t, "aws")
-		token := w.sign(nil)
-		w.config.Token = token
-		w.config.RESTConfig = &rest.Config{Host: w.api().Host, BearerToken: own}
-		w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-				switch review := obj.(type) {
-				case *authenticationv1.TokenReview:
-					review.Status.Error = echo(token)
-					return nil
-				case *authenticationv1.SelfSubjectReview:
-					review.Status.UserInfo.Username, review.Status.UserInfo.Groups = echo(token), []string{echo(token)}
-					return nil
+func TestHostileClaimsInRemedies(t *testing.T) {
+	trusts := map[string][]string{
+		"aws": {`{"Role":{"AssumeRolePolicyDocument":{"Statement":[]}}} {"Url":"issuer.example","ClientIDList":["other"]}`},
+		"azure": {`[]`, `[{"name":"a;touch owned","issuer":"https://o","subject":"s","audiences":["a"]}]`,
+			`[{"name":"$(touch owned)","issuer":"https://issuer.example","subject":"s","audiences":["a"]}]`},
+		"gcp": {`{"name":"` + poolProvider + `","oidc":{"issuerUri":"https://o"}} {"etag":"x","bindings":[]}`,
+			`{"name":"` + poolProvider + `","oidc":{"issuerUri":"https://issuer.example"}} {"etag":"x","bindings":[]}`},
+	}
+	for provider, files := range trusts {
+		for _, claim := range []string{"iss", "sub", "aud", "kid"} {
+			for _, evil := range hostileValues() {
+				for _, trust := range files {
+					w := newWorld(t, provider)
+					w.config.ServiceAccount, w.withoutCluster, w.trust = client.ObjectKey{}, true, trust
+					w.config.Annotations = w.account.Annotations
+					w.write(w.sign(func(c map[string]any) {
+						c["iss"] = "https://issuer.example"
+						switch claim {
+						case "iss":
+							c["iss"] = "https://issuer.example/" + evil
+						case "sub":
+							c["sub"] = "system:serviceaccount:" + evil + ":" + evil
+							c["kubernetes.io"] = map[string]any{"namespace": evil, "serviceaccount": map[string]any{"name": evil}}
+						case "aud":
+							c["aud"] = []string{evil}
+						}
+					}))
+					harmless(t, w.run())
 				}
-				return c.Create(ctx, obj, opts...)
-			},
-		})
-		report := w.run()
-		encoded, err := json.Marshal(report)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := report.String() + report.Condition("Ready", 1).Message + string(encoded)
-		for i := 0; i+20 <= len(token); i += 10 {
-			if strings.Contains(text, token[i:i+20]) {
-				t.Errorf("%s: a part of the token: %s", name, report)
-				break
 			}
 		}
-		if strings.Contains(text, own[:18]) || strings.Contains(text, own[10:]) || strings.Contains(text, "\x1b") || strings.Contains(text, "\n25 PASS    forged") {
-			t.Errorf("%s:\n%s", name, text)
+	}
+}
+
+func TestHostileObjects(t *testing.T) {
+	for _, provider := range []string{"aws", "azure", "gcp"} {
+		for _, evil := range hostileValues() {
+			for _, change := range []func(w *world){
+				func(w *world) { w.user.Name = evil },
+				func(w *world) { w.user.Name = "system:serviceaccount:a:" + evil },
+				func(w *world) { w.config.ServiceAccount = client.ObjectKey{Namespace: "tenant-a", Name: evil} },
+				func(w *world) {
+					w.account.Annotations[aws.RoleARNAnnotation] = "arn:aws:iam::" + account + ":role/" + evil
+				},
+				func(w *world) { w.account.Annotations[azure.ClientIDAnnotation] = evil },
+				func(w *world) { w.account.Annotations[gcp.ServiceAccountAnnotation] = evil },
+				func(w *world) {
+					w.account.Annotations = map[string]string{"eks.amazonaws.com/role-arm": evil, "x" + evil: "y"}
+				},
+				func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: evil} },
+			} {
+				w := newWorld(t, provider)
+				change(w)
+				harmless(t, w.run())
+			}
+		}
+	}
+}
+
+func TestHostileHub(t *testing.T) {
+	for _, evil := range hostileValues() {
+		for _, change := range []func(w *hubWorld){
+			func(w *hubWorld) {
+				w.irsa()
+				w.annotate("arn:aws:eks:"+evil+":123456789012:cluster/"+evil, evil)
+			},
+			func(w *hubWorld) { w.config.ClusterName = evil },
+			func(w *hubWorld) { w.csrs = []object{newCSR("cluster1-a", evil, "Pending", time.Hour)} },
+			func(w *hubWorld) { setCondition(w.cluster, "ManagedClusterJoined", "False", "Other", evil) },
+			func(w *hubWorld) { setCondition(w.klusterlet, "HubConnectionDegraded", "True", evil, evil) },
+			func(w *hubWorld) { part(w.klusterlet, "spec")["namespace"] = evil },
+		} {
+			w := newHubWorld(t)
+			change(w)
+			harmless(t, w.run())
+		}
+	}
+}
+
+func TestHostileBootstrap(t *testing.T) {
+	for _, evil := range hostileValues() {
+		for _, change := range []func(w *bootWorld){
+			func(w *bootWorld) { w.config.Server = evil },
+			func(w *bootWorld) { w.config.ServerName = evil },
+			func(w *bootWorld) { w.config.Token = evil },
+			func(w *bootWorld) { w.config.Pins = []string{evil} },
+			func(w *bootWorld) { w.publishRaw(evil) },
+		} {
+			w := newBootWorld(t)
+			change(w)
+			harmless(t, w.run())
 		}
 	}
 }

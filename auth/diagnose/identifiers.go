@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // Check 9. The provider itself judges the names; what people mix up most gets a class of its own.
@@ -63,7 +64,7 @@ func (e *examination) explainMissing(f Finding, sa client.ObjectKey) Finding {
 	}
 	f.Result, f.Class = Fail, e.cloud.unset
 	f.Message += fmt.Sprintf("; %q looks like %q", shown(wrote), meant)
-	f.Remedy = fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", sa.Namespace, sa.Name, strings.TrimSuffix(meant, " (an annotation)"))
+	f.Remedy = fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", shell.Word(sa.Namespace, "<namespace>"), shell.Word(sa.Name, "<name>"), strings.TrimSuffix(meant, " (an annotation)"))
 	return f.with(differs("annotation", wrote, meant))
 }
 

@@ -222,17 +222,18 @@ func (e *examination) checkKeys(ctx context.Context) Finding {
 	return e.judgeKeys(ctx, docs.set, "the published keys")
 }
 
-// judgeKeys verifies the signature with one of the keys, as a cloud does.
-// maxTries is how many keys of one kid are tried.
-const maxTries = 4
+// Verifying takes the square of an RSA key's length, and whoever publishes the keys chooses length and number.
+const (
+	maxKeyBits = 8192
+	maxKeys    = 4
+)
 
-// verifiable keeps keys out that take very long, as those of a hostile issuer may.
-func verifiable(k *jose.JSONWebKey) bool {
-	const maxBits, maxExponent = 8192, 1<<31 - 1
-	key, isRSA := k.Key.(*rsa.PublicKey)
-	return !isRSA || key.N.BitLen() <= maxBits && key.E < maxExponent
+func cheap(key any) bool {
+	public, ok := key.(*rsa.PublicKey)
+	return !ok || public.N.BitLen() <= maxKeyBits
 }
 
+// judgeKeys verifies the signature with one of the keys, as a cloud does.
 func (e *examination) judgeKeys(ctx context.Context, set *jose.JSONWebKeySet, which string) Finding {
 	if set == nil {
 		return fail(e.cloud.unpublished, republish, "%s are not a JSON web key set", which)
@@ -252,16 +253,22 @@ func (e *examination) judgeKeys(ctx context.Context, set *jose.JSONWebKeySet, wh
 	if err != nil {
 		return fail(e.cloud.malformed, "use a token of the ServiceAccount", "the token's signature is malformed")
 	}
-	for i := range found[:min(len(found), maxTries)] {
+	tried := 0
+	for i := range found {
+		if !cheap(found[i].Key) || tried == maxKeys {
+			continue
+		}
 		if ctx.Err() != nil {
 			return unknown("there was no time left", "")
 		}
-		if !verifiable(&found[i]) {
-			continue
-		}
+		tried++
 		if _, err := signed.Verify(found[i].Key); err == nil {
 			return pass("the key is published, and the signature is its").with(same("kid", kid))
 		}
+	}
+	if tried == 0 {
+		return fail(e.cloud.unpublished, republish, "%s have one with the token's kid, but none that a cloud would use", which).
+			with(differs("kid", kid, fmt.Sprintf("of a key of at most %d bits", maxKeyBits)))
 	}
 	return fail(e.cloud.badSignature, republish, "the kid is the same, but the key is another one: it was replaced in place").
 		with(Field{Name: "signature", Observed: "wrong for kid " + shown(kid), Expected: "signed with that key", Differs: true})

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -59,23 +60,23 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 	sa := e.serviceAccount()
 	switch {
 	case apierrors.IsNotFound(e.read):
-		return fail("K2", fmt.Sprintf("kubectl create serviceaccount -n %s %s, or correct the name", sa.Namespace, sa.Name),
+		return fail("K2", fmt.Sprintf("kubectl create serviceaccount -n %s %s, or correct the name", namespaceOf(sa), nameOf(sa)),
 			"the ServiceAccount does not exist").with(differs("ServiceAccount", "not found", sa.Namespace+"/"+sa.Name))
 	case apierrors.IsUnauthorized(e.read):
 		return fail("K10", "log in again", "401: the API server refuses the caller's own credentials")
 	case e.read != nil:
 		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read),
-			fmt.Sprintf("grant get on serviceaccounts in namespace %s", sa.Namespace))
+			fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa)))
 	case e.account.Name == "":
 		return unknown("the ServiceAccount is not known by name", "name it")
 	}
 	if wrote, meant := e.cloud.nearMiss(sa.Annotations, sa.Labels); wrote != "" {
 		f := Finding{Result: Fail, Class: e.cloud.unset, Message: fmt.Sprintf("%q looks like %q", shown(wrote), meant),
-			Remedy: fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", sa.Namespace, sa.Name, strings.TrimSuffix(meant, " (an annotation)"))}
+			Remedy: fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", namespaceOf(sa), nameOf(sa), strings.TrimSuffix(meant, " (an annotation)"))}
 		return f.with(differs("annotation", wrote, meant))
 	}
 	if e.cloud.required != "" && sa.Annotations[e.cloud.required] == "" {
-		return fail(e.cloud.unset, fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", sa.Namespace, sa.Name, e.cloud.required),
+		return fail(e.cloud.unset, fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", namespaceOf(sa), nameOf(sa), e.cloud.required),
 			"the annotation %s is missing", e.cloud.required).with(differs(e.cloud.required, "", "who to be"))
 	}
 	var fields []Field
@@ -126,7 +127,7 @@ func (e *examination) mintRefused(ctx context.Context) Finding {
 		f.Message = "RBAC allows it, but the API server refuses: an admission plugin, perhaps: " + shown(messageOf(e.minted.err))
 	}
 	f.Remedy = fmt.Sprintf("kubectl create role wid-token -n %[1]s --verb=create --resource=serviceaccounts/token --resource-name=%[2]s\n"+
-		"kubectl create rolebinding wid-token -n %[1]s --role=wid-token %[3]s", sa.Namespace, sa.Name, e.binding(ctx))
+		"kubectl create rolebinding wid-token -n %[1]s --role=wid-token %[3]s", namespaceOf(sa), nameOf(sa), e.binding(ctx))
 	return f.with(Field{Name: "create serviceaccounts/token", Observed: "no", Expected: "yes", Differs: true})
 }
 
@@ -149,11 +150,11 @@ func (e *examination) binding(ctx context.Context) string {
 	if e.Client.Create(ctx, review) != nil || review.Status.UserInfo.Username == "" {
 		return "--user=<user of the controller>"
 	}
-	user := shown(review.Status.UserInfo.Username)
+	user := review.Status.UserInfo.Username
 	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		return "--serviceaccount=" + rest
+		return "--serviceaccount=" + shell.Word(rest, "<namespace>:<name>")
 	}
-	return "--user=" + user
+	return "--user=" + shell.Word(user, "<user>")
 }
 
 // Check 17.

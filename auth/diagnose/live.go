@@ -20,7 +20,7 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 		f := refusal(err)
 		if c := e.token.claims; c != nil {
 			f.Fields = append(f.Fields, same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)))
-			f.Remedy = strings.NewReplacer("<iss>", shown(c.Issuer), "<sub>", shown(c.Subject), "<aud>", audiences(c.Audience)).Replace(f.Remedy)
+			f.Remedy = strings.NewReplacer("<iss>", issuerOf(c), "<sub>", subjectWord(c), "<aud>", audienceWords(c)).Replace(f.Remedy)
 			if f.Class == "A1" {
 				f.Remedy = e.statement()
 			}

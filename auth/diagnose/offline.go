@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // Check 1. Only a pod's own programs look at the environment; for objects the ServiceAccount alone counts.
@@ -180,7 +182,7 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 	}
 	missing := slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audience, a) })
 	remedy := fmt.Sprintf("request the token with the audience: kubectl create token %s -n %s --audience %s",
-		c.ServiceAccount, c.Namespace, strings.Join(want, ","))
+		shell.Word(c.ServiceAccount, "<name>"), shell.Word(c.Namespace, "<namespace>"), shell.Word(strings.Join(want, ","), "<audience>"))
 	switch {
 	case missing && slices.Contains(c.Audience, c.Issuer), missing && slices.ContainsFunc(c.Audience, isAPIServer):
 		return fail(e.cloud.wrongAudience, remedy, "the token is for the API server; %s needs another audience", e.cloud.name).

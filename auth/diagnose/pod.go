@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // Check 15.
@@ -22,15 +24,15 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	err := e.Client.Get(ctx, e.Pod, pod)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fail(e.cloud.unset, "correct the name: kubectl get pods -n "+e.Pod.Namespace, "the pod does not exist").
+		return fail(e.cloud.unset, "correct the name: kubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"), "the pod does not exist").
 			with(differs("pod", "not found", e.Pod.String()))
 	case err != nil:
-		return unknown("the pod cannot be read: "+kubeMessage(err), "grant get on pods in namespace "+e.Pod.Namespace)
+		return unknown("the pod cannot be read: "+kubeMessage(err), "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>"))
 	}
 	if f, wrong := e.wrongAccount(pod); wrong {
 		return f
 	}
-	restart := fmt.Sprintf("kubectl delete pod -n %s %s", pod.Namespace, pod.Name)
+	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"), shell.Word(e.Pod.Name, "<pod>"))
 	if e.Provider.GetName() == "gcp" {
 		return e.judgeGKEPod(pod)
 	}

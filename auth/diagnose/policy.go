@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // trustPolicy is the document that says who may assume a role.
@@ -153,11 +155,11 @@ func (e *examination) statement() string {
 		if err != nil {
 			return "null"
 		}
-		return string(content)
+		return inert.Replace(string(content))
 	}
 	return fmt.Sprintf(`aws iam update-assume-role-policy --role-name %s --policy-document file://trust.json, with the statement`+"\n"+
 		`{"Effect":"Allow","Action":"sts:AssumeRoleWithWebIdentity","Principal":{"Federated":%s},"Condition":{"StringEquals":{%s:%s,%s:%s}}}`,
-		shown(role[strings.LastIndexByte(role, '/')+1:]), quote("arn:aws:iam::"+account+":oidc-provider/"+host),
+		shell.Word(role[strings.LastIndexByte(role, '/')+1:], "<role>"), quote("arn:aws:iam::"+account+":oidc-provider/"+host),
 		quote(host+":sub"), quote(shown(c.Subject)), quote(host+":aud"), quote(e.cloud.audience))
 }
 

@@ -136,12 +136,13 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "\n%d passed, %d failed, %d warnings, %d unknown, %d skipped\n",
 		counts[Pass], counts[Fail], counts[Warn], counts[Unknown], counts[Skip])
 	if w := r.Worst(); w != nil && w.Result != Unknown {
-		fmt.Fprintf(&b, "Begin with check %d (%s): %s\n", w.Number, w.ID, w.Message)
+		fmt.Fprintf(&b, "Begin with check %d (%s): %s\n", w.Number, w.ID, clean(w.Message))
 	}
 	return b.String()
 }
 
-func (f *Finding) print(b *strings.Builder, width int) {
+func (f Finding) print(b *strings.Builder, width int) {
+	f = f.printable()
 	fmt.Fprintf(b, "%2d %-7s %-*s %s", f.Number, f.Result, width, f.ID, f.Message)
 	if f.Class != "" {
 		fmt.Fprintf(b, " [%s]", f.Class)

@@ -21,7 +21,7 @@ type Check struct {
 	ID string
 	// Title says what it looks at.
 	Title string
-	// Needs are the numbers of the checks that must not have failed.
+	// Needs are the numbers of the checks that must not have failed, nor been skipped because others have.
 	Needs []int
 
 	run func(e *examination, ctx context.Context) Finding
@@ -72,8 +72,8 @@ type examination struct {
 	anchors  *Trust
 	trustErr error
 	results  map[int]Result
-	// skippedBy has the checks that failed, by the checks that they were skipped for.
-	skippedBy   map[int]int
+	blocked  map[int]int // by the check that has failed, or that something is missing from
+
 	helperToken string
 }
 
@@ -83,7 +83,7 @@ func Run(ctx context.Context, config Config) *Report {
 	config.complete()
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	e := &examination{Config: config, results: map[int]Result{}, skippedBy: map[int]int{}}
+	e := &examination{Config: config, results: map[int]Result{}, blocked: map[int]int{}}
 	defer e.pool.CloseIdleConnections()
 	report := &Report{}
 	if config.Provider == nil {
@@ -94,12 +94,19 @@ func Run(ctx context.Context, config Config) *Report {
 	e.cloud = cloudOf(report.Provider)
 	e.prepare(ctx)
 	if sa := e.serviceAccount(); sa.Name != "" {
-		report.ServiceAccount = sa.Namespace + "/" + sa.Name
+		report.ServiceAccount = shown(sa.Namespace + "/" + sa.Name)
 	}
 	for _, check := range Checks() {
 		f := e.perform(ctx, check)
+		f = f.printable()
 		f.Number, f.ID = check.Number, check.ID
 		e.results[check.Number] = f.Result
+		switch {
+		case f.Result == Fail:
+			e.blocked[check.Number] = check.Number
+		case f.Result == Skip && f.Needs != 0:
+			e.blocked[check.Number] = f.Needs
+		}
 		report.Findings = append(report.Findings, f)
 	}
 	reconcile(report)
@@ -113,12 +120,7 @@ func (e *examination) perform(ctx context.Context, check Check) (f Finding) {
 		return skip("not wanted")
 	}
 	for _, needed := range check.Needs {
-		by := needed
-		if e.skippedBy[needed] != 0 {
-			by = e.skippedBy[needed]
-		}
-		if e.results[by] == Fail {
-			e.skippedBy[check.Number] = by
+		if by := e.blocked[needed]; by != 0 {
 			return Finding{Result: Skip, Needs: by, Message: fmt.Sprintf("skipped: needs check %d", by)}
 		}
 	}

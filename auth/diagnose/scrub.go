@@ -1,21 +1,17 @@
 package diagnose
 
-import (
-	"strings"
-	"unicode"
-)
+import "strings"
 
 // minPart is how much of a secret counts as one, in bytes: servers cut what they echo.
 const minPart = 16
 
-// scrub takes out of a whole report what strangers have echoed: secrets and parts of them, and what a terminal would obey. The
-// checks see to that themselves; this is for what they forget.
+// scrub takes secrets and parts of them, which strangers have echoed, out of a whole report. The checks see to that
+// themselves; this is for what they forget.
 func (r *Report) scrub(secrets ...string) {
-	clean := func(s string) string { return printable(withoutSecrets(s, secrets), false) }
+	clean := func(s string) string { return withoutSecrets(s, secrets) }
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		f.Message, f.Code, f.RequestID = clean(f.Message), clean(f.Code), clean(f.RequestID)
-		f.Remedy = printable(withoutSecrets(f.Remedy, secrets), true)
+		f.Message, f.Remedy, f.Code, f.RequestID = clean(f.Message), clean(f.Remedy), clean(f.Code), clean(f.RequestID)
 		causes := make([]string, 0, len(f.Causes))
 		for _, cause := range f.Causes {
 			causes = append(causes, clean(cause)) // they may be those of all findings of a class
@@ -26,15 +22,6 @@ func (r *Report) scrub(secrets ...string) {
 		}
 	}
 	r.Target = clean(r.Target)
-}
-
-func printable(s string, lines bool) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || lines && r == '\n' {
-			return r
-		}
-		return ' '
-	}, s)
 }
 
 func withoutSecrets(text string, secrets []string) string {

@@ -22,7 +22,7 @@ func performSteps(ctx context.Context, steps []step, unwanted []string) []Findin
 	blocked := map[string]string{} // by the step that has failed
 	findings := make([]Finding, 0, len(steps))
 	for _, s := range steps {
-		f := s.perform(ctx, blocked, unwanted)
+		f := s.perform(ctx, blocked, unwanted).printable()
 		f.Number, f.ID = stepNumber, s.id
 		if f.Result == Fail {
 			blocked[s.id] = s.id

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // TrustReader reads what a cloud has been told to trust, with rights that the identity under examination mostly lacks.
@@ -190,7 +192,7 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 			continue
 		}
 		if !slices.ContainsFunc(c.Audience, func(aud string) bool { return slices.Contains(a.Audiences, aud) }) {
-			return fail("A4", fmt.Sprintf("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn <arn> --client-id %s", c.Audience[0]),
+			return fail("A4", fmt.Sprintf("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn <arn> --client-id %s", shell.Word(c.Audience[0], "<audience>")),
 				"the OIDC provider lacks the token's audience as client ID").with(differs("aud", audiences(c.Audience), "one of "+audiences(a.Audiences)))
 		}
 		return pass("the account has an OIDC provider for the issuer")

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // azureAnchor finds the federated credential that fits best, and shows the one field that does not.
 func (e *examination) azureAnchor(anchors []Anchor) Finding {
 	c := e.token.claims
 	if len(anchors) == 0 {
-		return fail("Z6", "az identity federated-credential create ... --issuer "+shown(c.Issuer)+" --subject "+shown(c.Subject)+" --audiences "+audiences(c.Audience),
+		return fail("Z6", "az identity federated-credential create ... --issuer "+issuerOf(c)+" --subject "+subjectWord(c)+" --audiences "+audienceWords(c),
 			"the identity has no federated credential")
 	}
 	const everything = 5
@@ -37,18 +39,18 @@ func (e *examination) azureAnchor(anchors []Anchor) Finding {
 	const update = "az identity federated-credential update --name %s --identity-name <name> --resource-group <group> --%s %s"
 	switch {
 	case a.Issuer != c.Issuer:
-		return fail("Z2", fmt.Sprintf(update, a.Name, "issuer", shown(c.Issuer)), "%s differs in issuer: %s", which,
+		return fail("Z2", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "issuer", issuerOf(c)), "%s differs in issuer: %s", which,
 			difference(c.Issuer, a.Issuer)).
 			with(differs("iss", c.Issuer, a.Issuer))
 	case a.Subject != c.Subject && strings.EqualFold(a.Subject, c.Subject):
-		return fail("Z5", fmt.Sprintf(update, a.Name, "subject", shown(c.Subject)),
+		return fail("Z5", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "subject", subjectWord(c)),
 			"%s differs in the subject's upper and lower case", which).
 			with(differs("sub", c.Subject, a.Subject))
 	case a.Subject != c.Subject:
-		return fail("Z4", fmt.Sprintf(update, a.Name, "subject", shown(c.Subject)), "%s differs in subject",
+		return fail("Z4", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "subject", subjectWord(c)), "%s differs in subject",
 			which).with(differs("sub", c.Subject, a.Subject))
 	case !fitsAudience(a, c):
-		return fail("Z3", fmt.Sprintf(update, a.Name, "audiences", audiences(c.Audience)), "%s differs in audience", which).
+		return fail("Z3", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "audiences", audienceWords(c)), "%s differs in audience", which).
 			with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
 	}
 	return pass("federated credential %d of %d fits", best+1, len(anchors))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
@@ -23,10 +25,10 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 			"the provider does not count: %s", shown(a.Disabled)).
 			with(differs("state", a.Disabled, "ACTIVE"))
 	case a.Issuer != c.Issuer:
-		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc --issuer-uri="+shown(c.Issuer),
+		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc --issuer-uri="+issuerOf(c),
 			"the provider trusts another issuer: %s", difference(c.Issuer, a.Issuer)).with(differs("iss", c.Issuer, a.Issuer))
 	case !slices.ContainsFunc(c.Audience, func(aud string) bool { return slices.Contains(allowed, aud) }):
-		return fail("G3", "gcloud iam workload-identity-pools providers update-oidc --allowed-audiences="+audiences(c.Audience),
+		return fail("G3", "gcloud iam workload-identity-pools providers update-oidc --allowed-audiences="+shell.Word(strings.Join(c.Audience, ","), "<audience>"),
 			"the provider does not allow the token's audience").with(differs("aud", audiences(c.Audience), "one of "+audiences(allowed)))
 	}
 	if len(a.JWKS) > 0 {
@@ -129,8 +131,8 @@ func (e *examination) judgeMembers(trust *Trust) Finding {
 	if strings.HasSuffix(closest, "/subject/"+e.token.claims.Subject) {
 		why = "the binding names another project or pool: it needs the project's number"
 	}
-	email := shown(e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"])
-	return fail("G10", "gcloud iam service-accounts add-iam-policy-binding "+email+" --role roles/iam.workloadIdentityUser --member '"+shown(want)+"'", "%s", why).
+	email := shell.Word(e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"], "<email>")
+	return fail("G10", "gcloud iam service-accounts add-iam-policy-binding "+email+" --role roles/iam.workloadIdentityUser --member "+shell.Word(want, "<member>"), "%s", why).
 		with(differs("member", firstOf(closest, "none"), want))
 }
 

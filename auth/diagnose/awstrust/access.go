@@ -46,7 +46,7 @@ func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsau
 	// What these two actions are about is not the cluster.
 	resource := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/*", cluster.Partition, cluster.Region, cluster.Account,
 		cluster.Name)
-	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", cluster.Name, cluster.Region, quoted(role))
+	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", quoted(cluster.Name), quoted(cluster.Region), quoted(role))
 	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: resource, who: me.arn,
 		show: "aws eks describe-access-entry" + where}
 	out, err := client.DescribeAccessEntry(ctx, &eks.DescribeAccessEntryInput{ClusterName: &cluster.Name, PrincipalArn: &role})

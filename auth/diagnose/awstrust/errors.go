@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -61,10 +61,7 @@ func explain(err error, r request) error {
 
 // quoted makes a word of a shell of what a token or an annotation says.
 func quoted(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-=+,@") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(redact.Text(s), "'", `'\''`) + "'"
+	return shell.Word(redact.Text(s), "<name>")
 }
 
 func isThrottle(code string) bool {

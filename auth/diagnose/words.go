@@ -1,0 +1,60 @@
+package diagnose
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+// These write values of tokens and objects into the commands of remedies.
+
+func namespaceOf(sa *corev1.ServiceAccount) string { return shell.Word(sa.Namespace, "<namespace>") }
+
+func nameOf(sa *corev1.ServiceAccount) string { return shell.Word(sa.Name, "<name>") }
+
+func issuerOf(c *Claims) string { return shell.Word(c.Issuer, "<issuer>") }
+
+func subjectWord(c *Claims) string { return shell.Word(c.Subject, "<subject>") }
+
+func audienceWords(c *Claims) string {
+	words := make([]string, 0, len(c.Audience))
+	for _, audience := range c.Audience {
+		words = append(words, shell.Word(audience, "<audience>"))
+	}
+	return strings.Join(words, " ")
+}
+
+// inert writes in JSON's other way what a shell obeys in text that is not meant for it, but pasted.
+var inert = strings.NewReplacer("$", `\u0024`, "`", `\u0060`, "'", `\u0027`, "!", `\u0021`)
+
+// printable is the finding without anything that a terminal obeys. Only a remedy has lines.
+func (f Finding) printable() Finding {
+	f.Message, f.Code, f.RequestID = clean(f.Message), clean(f.Code), clean(f.RequestID)
+	lines := strings.Split(f.Remedy, "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
+	}
+	f.Remedy = strings.Join(lines, "\n")
+	f.Fields, f.Causes = slices.Clone(f.Fields), slices.Clone(f.Causes)
+	for i := range f.Fields {
+		own := &f.Fields[i]
+		own.Name, own.Observed, own.Expected = clean(own.Name), clean(own.Observed), clean(own.Expected)
+	}
+	for i := range f.Causes {
+		f.Causes[i] = clean(f.Causes[i])
+	}
+	return f
+}
+
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
