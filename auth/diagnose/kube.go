@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -217,9 +218,9 @@ func (e *examination) checkTokenReview(ctx context.Context) Finding {
 	case err != nil:
 		return unknown("the token cannot be reviewed: "+kubeMessage(err), "")
 	case review.Status.Authenticated:
-		return pass("the cluster accepts the token as %s", shown(review.Status.User.Username))
+		return pass("the cluster accepts the token as %s", shown(redact.Text(review.Status.User.Username, e.token.raw)))
 	}
-	text := strings.ReplaceAll(shown(review.Status.Error), e.token.raw, "[redacted]")
+	text := shown(redact.Text(review.Status.Error, e.token.raw))
 	why, remedy := explainReview(text)
 	return fail("K6", remedy, "the cluster refuses the token: %s", why).
 		with(Field{Name: "TokenReview", Observed: firstOf(text, "not authenticated"), Expected: "authenticated", Differs: true})
