@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,10 +31,17 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 	if err != nil {
 		return fail("A14", "correct AWS_CONTAINER_CREDENTIALS_FULL_URI", "the address of the endpoint is not a URL")
 	}
+	if !mayServe(req.URL) {
+		return fail("A14", "use https, or the address of the agent or of a sidecar", "SDKs ask no endpoint over http but this machine's and those of ECS and EKS").
+			with(differs("host", req.URL.Host, "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]"))
+	}
 	if tokenFile != "" {
 		token, err := readToken(tokenFile)
 		if err != nil {
 			return fail("K9", "mount the authorization token", "the authorization token of the endpoint cannot be read: %s", oneLine(lastError(err)))
+		}
+		if strings.ContainsAny(token, "\r\n") {
+			return fail("A14", "write the authorization token without a newline", "the authorization token has a newline, for which SDKs refuse it")
 		}
 		req.Header.Set("Authorization", strings.TrimSpace(token))
 	}
@@ -86,4 +96,12 @@ func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Du
 			Message: "the endpoint takes more than a second"}.with(Field{Name: "time", Observed: fmt.Sprint(took.Round(time.Millisecond)), Expected: "< 1s", Differs: true})
 	}
 	return pass("the endpoint answers; its credentials live until %s", stamp(end))
+}
+
+// mayServe is the rule of the AWS SDKs for AWS_CONTAINER_CREDENTIALS_FULL_URI.
+func mayServe(u *url.URL) bool {
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	return u.Scheme == "https" || host == "localhost" || ip != nil && (ip.IsLoopback() ||
+		slices.Contains([]string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23"}, ip.String()))
 }
