@@ -61,10 +61,9 @@ func (b *bootstrapping) malformedToken() (Finding, bool) {
 
 var (
 	bareHash    = regexp.MustCompile(`\A[0-9a-fA-F]{64}\z`)
+	anyToken    = regexp.MustCompile(`(?:\A|[^a-z0-9.-])[a-z0-9]{6}\.([a-z0-9]{16})(?:\z|[^a-z0-9.-])`)
 	colonedHash = regexp.MustCompile(`\A(?i:sha256:)?[0-9a-fA-F]{2}(:[0-9a-fA-F]{2})+\z`)
 )
-
-var anyToken = regexp.MustCompile(`(?:\A|[^a-z0-9.-])[a-z0-9]{6}\.([a-z0-9]{16})(?:\z|[^a-z0-9.-])`)
 
 // isToken finds arguments that were mixed up: no finding repeats them, and no resolver of names is asked. The secret of a token
 // is hardly ever without a digit, unlike a domain of that length.

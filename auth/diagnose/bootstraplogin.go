@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -92,10 +93,13 @@ func (b *bootstrapping) judgeLogin(status int, body []byte) Finding {
 		return pass("the token logs in; it may not ask as whom")
 	case status != http.StatusCreated && status != http.StatusOK || json.Unmarshal(body, &review) != nil:
 		return unknown(fmt.Sprintf("the API server answers %d", status), "try again")
-	case review.Status.UserInfo.Username != want:
+	}
+	user := redact.Text(review.Status.UserInfo.Username, b.token.Reveal())
+	groups := redact.Text(audiences(redacted(review.Status.UserInfo.Groups, b.token.Reveal())))
+	if user != want {
 		return Finding{Result: Warn, Class: "B30", Remedy: "see the API server's authentication webhook and configuration",
-			Message: "the token logs in as somebody else"}.with(differs("user", review.Status.UserInfo.Username, want))
+			Message: "the token logs in as somebody else"}.with(differs("user", user, want))
 	}
 	return pass("the token logs in as %s", want).with(same("user", want),
-		same("groups", audiences(review.Status.UserInfo.Groups)))
+		same("groups", groups))
 }

@@ -88,14 +88,14 @@ func podFaults() []fault {
 		{"sidecar answers nonsense", "aws", helper(http.StatusOK, "application/json", "{}"), "helpers", "A14", "lacks"},
 		{"sidecar with a time zone", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2030-01-01T00:00:00+01:00"}`), "helpers", "A14", "UTC"},
 		{"sidecar with old credentials", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2020-01-01T00:00:00Z"}`), "helpers", "A14", "expired"},
-		{"an endpoint that SDKs refuse", "aws", func(w *world) { w.config.Helper = "http://192.0.2.2/credentials" }, "helpers", "A14", "SDKs refuse the endpoint"},
+		{"an endpoint that SDKs refuse", "aws", func(w *world) { w.config.Helper = "http://192.0.2.2/credentials" }, "helpers", "A14", "SDKs ask no endpoint over http"},
 		{"a line break in the endpoint's token", "aws", func(w *world) {
 			helper(http.StatusOK, "application/json", "{}")(w)
 			w.config.HelperTokenFile = filepath.Join(w.dir, "authorization")
 			if err := os.WriteFile(w.config.HelperTokenFile, []byte("token\n"), 0o600); err != nil {
 				w.t.Fatal(err)
 			}
-		}, "helpers", "A14", "line break"},
+		}, "helpers", "A14", "newline"},
 		{"no sidecar", "aws", func(w *world) { w.config.Helper = "http://127.0.0.1:1/credentials" }, "helpers", "A14", "reached"},
 	}
 }

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -32,22 +31,20 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 	if err != nil {
 		return fail("A14", "correct AWS_CONTAINER_CREDENTIALS_FULL_URI", "the address of the endpoint is not a URL")
 	}
-	if !helperHost(req.URL) {
-		return fail("A14", "use https, or http at this machine or at an address of the clouds' agents",
-			"the SDKs refuse the endpoint: they send its token with http to this machine, 169.254.170.2, 169.254.170.23 and "+
-				"[fd00:ec2::23] only").with(differs("endpoint", redact.URL(address), "https://…"))
+	if !mayServe(req.URL) {
+		return fail("A14", "use https, or the address of the agent or of a sidecar", "SDKs ask no endpoint over http but this machine's and those of ECS and EKS").
+			with(differs("host", req.URL.Host, "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]"))
 	}
 	if tokenFile != "" {
 		token, err := readToken(tokenFile)
-		switch {
-		case err != nil:
+		if err != nil {
 			return fail("K9", "mount the authorization token", "the authorization token of the endpoint cannot be read: %s", oneLine(lastError(err)))
-		case strings.ContainsAny(token, "\r\n"):
-			return fail("A14", "write the authorization token without a line break", "the SDKs refuse the endpoint's authorization token: "+
-				"there is a line break in its file")
+		}
+		if strings.ContainsAny(token, "\r\n") {
+			return fail("A14", "write the authorization token without a newline", "the authorization token has a newline, for which SDKs refuse it")
 		}
 		e.helperToken = token
-		req.Header.Set("Authorization", token)
+		req.Header.Set("Authorization", strings.TrimSpace(token))
 	}
 	client, err := e.pool.Client(nil, "")
 	if err != nil {
@@ -65,19 +62,6 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 		return unknown("the endpoint's answer breaks off", "try again")
 	}
 	return e.judgeHelper(resp, body, e.Now().Sub(asked))
-}
-
-// helperHost is the rule of the AWS SDKs for AWS_CONTAINER_CREDENTIALS_FULL_URI.
-func helperHost(u *url.URL) bool {
-	if u.Scheme == "https" {
-		return true
-	}
-	host := u.Hostname()
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return host == "localhost"
-	}
-	return ip.IsLoopback() || slices.Contains([]string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23"}, ip.String())
 }
 
 func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Duration) Finding {
@@ -113,4 +97,12 @@ func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Du
 			Message: "the endpoint takes more than a second"}.with(Field{Name: "time", Observed: fmt.Sprint(took.Round(time.Millisecond)), Expected: "< 1s", Differs: true})
 	}
 	return pass("the endpoint answers; its credentials live until %s", stamp(end))
+}
+
+// mayServe is the rule of the AWS SDKs for AWS_CONTAINER_CREDENTIALS_FULL_URI.
+func mayServe(u *url.URL) bool {
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	return u.Scheme == "https" || host == "localhost" || ip != nil && (ip.IsLoopback() ||
+		slices.Contains([]string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23"}, ip.String()))
 }

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -35,18 +36,19 @@ func (e *examination) checkAPIServer(ctx context.Context) Finding {
 		return fail("K10", "log in again; a program re-reads its token file", "401: the API server refuses the caller's own credentials").
 			with(Field{Name: "status", Observed: "401", Expected: "201", Differs: true})
 	case err != nil:
-		return unknown("who the caller is cannot be asked: "+kubeMessage(err), "")
+		return unknown("who the caller is cannot be asked: "+kubeMessage(err, e.secrets()...), "")
 	}
 	user := review.Status.UserInfo
-	return pass("you are %s", shown(user.Username)).with(same("user", user.Username), same("groups", audiences(user.Groups)))
+	name := redact.Text(user.Username, e.secrets()...)
+	return pass("you are %s", shown(name)).with(same("user", name), same("groups", audiences(redacted(user.Groups, e.secrets()...))))
 }
 
 // kubeMessage makes the text of a client's error fit for a finding.
-func kubeMessage(err error) string {
+func kubeMessage(err error, secrets ...string) string {
 	if apierrors.ReasonForError(err) != "" {
-		return shown(err.Error())
+		return shown(redact.Text(err.Error(), secrets...))
 	}
-	return transport.Message(err)
+	return transport.Message(err, secrets...)
 }
 
 // Check 14.
@@ -65,7 +67,7 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 	case apierrors.IsUnauthorized(e.read):
 		return fail("K10", "log in again", "401: the API server refuses the caller's own credentials")
 	case e.read != nil:
-		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read),
+		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...),
 			fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa)))
 	case e.account.Name == "":
 		return unknown("the ServiceAccount is not known by name", "name it")
@@ -118,13 +120,14 @@ func (e *examination) checkTokenRequest(ctx context.Context) Finding {
 
 func (e *examination) mintRefused(ctx context.Context) Finding {
 	f := refusal(e.minted.err)
+	f.Message = redact.Text(f.Message, e.secrets()...)
 	sa := e.serviceAccount()
 	if f.Class != "K1" {
 		return f
 	}
 	f.Message = fmt.Sprintf("RBAC lacks create on serviceaccounts/token for %s/%s", sa.Namespace, sa.Name)
 	if allowed, known := e.mayMint(ctx); known && allowed {
-		f.Message = "RBAC allows it, but the API server refuses: an admission plugin, perhaps: " + shown(messageOf(e.minted.err))
+		f.Message = "RBAC allows it, but the API server refuses: an admission plugin, perhaps: " + shown(redact.Text(messageOf(e.minted.err), e.secrets()...))
 	}
 	f.Remedy = fmt.Sprintf("kubectl create role wid-token -n %[1]s --verb=create --resource=serviceaccounts/token --resource-name=%[2]s\n"+
 		"kubectl create rolebinding wid-token -n %[1]s --role=wid-token %[3]s", namespaceOf(sa), nameOf(sa), e.binding(ctx))
@@ -215,11 +218,11 @@ func (e *examination) checkTokenReview(ctx context.Context) Finding {
 	case apierrors.IsForbidden(err):
 		return unknown("the caller may not have tokens reviewed", "kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator --user=<you>")
 	case err != nil:
-		return unknown("the token cannot be reviewed: "+kubeMessage(err), "")
+		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), "")
 	case review.Status.Authenticated:
-		return pass("the cluster accepts the token as %s", shown(review.Status.User.Username))
+		return pass("the cluster accepts the token as %s", shown(redact.Text(review.Status.User.Username, e.token.raw)))
 	}
-	text := strings.ReplaceAll(shown(review.Status.Error), e.token.raw, "[redacted]")
+	text := shown(redact.Text(review.Status.Error, e.token.raw))
 	why, remedy := explainReview(text)
 	return fail("K6", remedy, "the cluster refuses the token: %s", why).
 		with(Field{Name: "TokenReview", Observed: firstOf(text, "not authenticated"), Expected: "authenticated", Differs: true})

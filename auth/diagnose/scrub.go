@@ -54,20 +54,3 @@ func withoutParts(text, secret string) string {
 	b.WriteString(text[last:])
 	return b.String()
 }
-
-// secrets are what this run holds and a server could send back.
-func (e *examination) secrets() []string {
-	held := []string{e.token.raw}
-	if c := e.RESTConfig; c != nil {
-		held = append(held, c.BearerToken, c.Password)
-		if c.BearerTokenFile != "" {
-			if token, err := readToken(c.BearerTokenFile); err == nil {
-				held = append(held, token)
-			}
-		}
-	}
-	if e.helperToken != "" {
-		held = append(held, e.helperToken)
-	}
-	return held
-}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -30,6 +31,29 @@ func audienceWords(c *Claims) string {
 
 // inert writes in JSON's other way what a shell obeys in text that is not meant for it, but pasted.
 var inert = strings.NewReplacer("$", `\u0024`, "`", `\u0060`, "'", `\u0027`, "!", `\u0021`)
+
+// secrets are what a server that echoes its requests could have this program print.
+func (e *examination) secrets() []string {
+	secrets := []string{e.token.raw, e.helperToken}
+	if c := e.RESTConfig; c != nil {
+		secrets = append(secrets, c.BearerToken, c.Password)
+		if c.BearerTokenFile != "" {
+			if token, err := readToken(c.BearerTokenFile); err == nil {
+				secrets = append(secrets, strings.TrimSpace(token))
+			}
+		}
+	}
+	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
+}
+
+// redacted is the list without the secrets.
+func redacted(list []string, secrets ...string) []string {
+	clean := make([]string, 0, len(list))
+	for _, s := range list {
+		clean = append(clean, redact.Text(s, secrets...))
+	}
+	return clean
+}
 
 // printable is the finding without anything that a terminal obeys. Only a remedy has lines.
 func (f Finding) printable() Finding {

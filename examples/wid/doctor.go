@@ -289,5 +289,5 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.UserAgent = "wid"
-	return client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
+	return newExaminingClient(config, client.Options{Scheme: scheme, Mapper: mapper})
 }

@@ -66,11 +66,14 @@ func readerOf(kubeconfig, kubeContext string) (client.Reader, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
 	if err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", oneLine(err.Error()))
+		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
 	const each = 5 * time.Second
 	config = rest.CopyConfig(config)
 	config.UserAgent, config.Timeout = "wid", each // the look-up of kinds knows no context
-	boundAnswers(config)
-	return client.New(config, client.Options{Scheme: runtime.NewScheme()})
+	reader, err := newExaminingClient(config, client.Options{Scheme: runtime.NewScheme()})
+	if err != nil {
+		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+	}
+	return reader, nil
 }

@@ -181,7 +181,7 @@ func (id *identity) loadKubeconfig() (clientcmd.ClientConfig, error) {
 // noCluster explains why there is no cluster to ask.
 func noCluster(err error) error {
 	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
-		Message: "the ServiceAccount's cluster cannot be found: " + oneLine(err.Error()),
+		Message: "the ServiceAccount's cluster cannot be found: " + kubeconfigMistake(err),
 		Remedy:  "pass --kubeconfig and --context, set KUBECONFIG, or run in a pod"}
 }
 

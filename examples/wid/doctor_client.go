@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// maxAnswer bounds an answer of an API server, in bytes after decompression: lists of a large hub have some megabytes.
+const maxAnswer = 16 << 20
+
+// newExaminingClient is for an API server that may be what is wrong: it reads bounded answers, and the caller's credentials
+// follow no redirect.
+func newExaminingClient(config *rest.Config, options client.Options) (client.Client, error) {
+	given, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	guarded := *given
+	guarded.Transport = boundedAnswers{given.Transport}
+	guarded.CheckRedirect = transport.NoRedirect
+	options.HTTPClient = &guarded
+	return client.New(config, options)
+}
+
+type boundedAnswers struct{ next http.RoundTripper }
+
+func (b boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	next := b.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	return resp, nil
+}
+
+// kubeconfigMistake keeps texts out that repeat an address: that of a proxy may hold a password.
+func kubeconfigMistake(err error) string {
+	text := err.Error()
+	var parsing *url.Error
+	switch {
+	case strings.Contains(text, "proxy-url"), strings.Contains(text, "could not parse"), strings.Contains(text, "unsupported scheme"):
+		return "a proxy-url of the kubeconfig is malformed: it has to begin with http://, https:// or socks5://"
+	case errors.As(err, &parsing):
+		return "an address of the kubeconfig is malformed"
+	}
+	return oneLine(text)
+}
