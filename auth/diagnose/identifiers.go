@@ -14,6 +14,9 @@ import (
 
 // Check 9. The provider itself judges the names; what people mix up most gets a class of its own.
 func (e *examination) checkIdentifiers(ctx context.Context) Finding {
+	if e.podIdentity {
+		return skip(byPodIdentity)
+	}
 	opts := e.resolved()
 	if v, ok := e.Provider.(auth.OptionsValidator); ok {
 		if err := v.ValidateOptions(opts); err != nil {

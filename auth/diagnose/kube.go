@@ -72,6 +72,9 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 	case e.account.Name == "":
 		return unknown("the ServiceAccount is not known by name", "name it")
 	}
+	if e.podIdentity {
+		return pass("the ServiceAccount exists; %s", byPodIdentity)
+	}
 	if wrote, meant := e.cloud.nearMiss(sa.Annotations, sa.Labels); wrote != "" {
 		f := Finding{Result: Fail, Class: e.cloud.unset, Message: fmt.Sprintf("%q looks like %q", shown(wrote), meant),
 			Remedy: fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", namespaceOf(sa), nameOf(sa), strings.TrimSuffix(meant, " (an annotation)"))}

@@ -9,6 +9,9 @@ import (
 
 // Check 21: what the program itself would do, without a cache.
 func (e *examination) checkExchange(ctx context.Context) Finding {
+	if e.podIdentity && !e.own() {
+		return skip("the agent on the pod's node makes the exchange; run wid doctor in the pod")
+	}
 	if !e.own() && e.token.claims == nil {
 		f, _ := e.noToken()
 		return f

@@ -31,6 +31,9 @@ func (e *examination) checkSource(context.Context) Finding {
 				with(differs(name, "set", "not set"))
 		}
 	}
+	if e.podIdentity {
+		return pass("%s", byPodIdentity)
+	}
 	if e.cloud.tokenFile == "" || e.ServiceAccount.Name != "" {
 		return pass("nothing in the environment hides the identity of the ServiceAccount")
 	}

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,10 +19,7 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	case e.Client == nil:
 		return unknown("there is no access to the cluster", noCluster)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	pod := &corev1.Pod{}
-	err := e.Client.Get(ctx, e.Pod, pod)
+	pod, err := e.pod, e.podErr
 	switch {
 	case apierrors.IsNotFound(err):
 		return fail(e.cloud.unset, "correct the name: kubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"), "the pod does not exist").
@@ -38,6 +36,12 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	}
 	if e.cloud.tokenFile == "" {
 		return pass("the pod runs as the ServiceAccount")
+	}
+	if f, hidden := e.hiddenIdentity(pod); hidden {
+		return f
+	}
+	if e.podIdentity {
+		return pass("%s", byPodIdentity)
 	}
 	if len(e.cloud.labels) > 0 && pod.Labels[e.cloud.labels[0]] != "true" {
 		return fail(e.cloud.unset, `add the label to the pod's template: azure.workload.identity/use: "true"`,
@@ -56,6 +60,20 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	return pass("the identity is mounted: %s", shown(env[e.cloud.tokenFile]))
 }
 
+// hiddenIdentity finds what SDKs prefer to the identity of the ServiceAccount, in any container.
+func (e *examination) hiddenIdentity(pod *corev1.Pod) (Finding, bool) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, v := range c.Env {
+			if slices.Contains(e.cloud.hiding, v.Name) && (v.Value != "" || v.ValueFrom != nil) {
+				return fail(e.cloud.unset, "remove "+v.Name+" from the container's environment",
+					"%s in the container %s hides the identity of the ServiceAccount", v.Name, shown(c.Name)).
+					with(differs(v.Name, "set", "not set")), true
+			}
+		}
+	}
+	return Finding{}, false
+}
+
 func (e *examination) wrongAccount(pod *corev1.Pod) (Finding, bool) {
 	want, got := e.serviceAccount(), pod.Spec.ServiceAccountName
 	if want.Name == "" || got == want.Name && pod.Namespace == want.Namespace {
@@ -70,7 +88,7 @@ func (e *examination) judgeGKEPod(pod *corev1.Pod) Finding {
 		return fail("G15", "set hostNetwork: false", "the pod uses the network of its host, where the metadata server is that of the node").
 			with(differs("hostNetwork", "true", "false"))
 	}
-	return pass("the pod can reach the metadata server of GKE")
+	return skip("nothing in a pod's specification shows GKE's metadata server; run wid doctor in the pod")
 }
 
 // environmentOf merges the variables of all containers: the webhook sets them alike.

@@ -18,6 +18,8 @@ type policyStatement struct {
 	Effect    string
 	Action    oneOrMore[string]
 	Principal json.RawMessage
+	// NotAction and NotPrincipal are only known to be there.
+	NotAction, NotPrincipal json.RawMessage
 	// Condition holds values by operator and key.
 	Condition map[string]map[string]oneOrMore[string]
 }
@@ -44,22 +46,29 @@ func (e *examination) judgePolicy(document []byte) Finding {
 	}
 	closest := fail("A1", e.statement(),
 		"no statement of the trust policy is about web identities").with(differs("Action", "others", "sts:AssumeRoleWithWebIdentity"))
-	near := 0
+	near, doubt := 0, false
 	for _, s := range policy.Statement {
-		if !slices.ContainsFunc(s.Action, isWebIdentity) {
+		if s.Effect != "Deny" {
+			continue
+		}
+		switch e.denies(s) {
+		case Fail:
+			return fail("A1", "change the statement that denies", "a statement of the trust policy denies it").with(differs("Effect", "Deny", "Allow"))
+		case Unknown:
+			doubt = true
+		}
+	}
+	for _, s := range policy.Statement {
+		if s.Effect == "Deny" || !slices.ContainsFunc(s.Action, isWebIdentity) {
 			continue
 		}
 		f, fits := e.judgeStatement(s)
-		if s.Effect == "Deny" {
-			if f.Result == Pass {
-				return fail("A1", "change the statement that denies", "a statement of the trust policy denies it").with(differs("Effect", "Deny", "Allow"))
-			}
-			continue
-		}
-		if f.Result == Pass {
+		switch {
+		case f.Result == Pass && doubt:
+			return unknown("a statement of the trust policy allows it, but one that denies is beyond this check", "compare that by hand")
+		case f.Result == Pass:
 			return f
-		}
-		if fits >= near {
+		case fits >= near:
 			closest, near = f, fits
 		}
 	}
@@ -67,7 +76,87 @@ func (e *examination) judgePolicy(document []byte) Finding {
 }
 
 func isWebIdentity(action string) bool {
-	return action == "*" || strings.EqualFold(action, "sts:*") || strings.EqualFold(action, "sts:AssumeRoleWithWebIdentity")
+	return like(strings.ToLower(action), "sts:assumerolewithwebidentity")
+}
+
+// denies is Fail for a statement that denies the token, Pass for one that is plainly about others, else Unknown.
+func (e *examination) denies(s policyStatement) Result {
+	if s.NotAction == nil && !slices.ContainsFunc(s.Action, isWebIdentity) {
+		return Pass
+	}
+	everybody, federated := e.namedBy(s.Principal)
+	if s.NotPrincipal == nil && !everybody && !federated {
+		return Pass
+	}
+	result := Fail
+	if s.NotAction != nil || s.NotPrincipal != nil {
+		result = Unknown
+	}
+	for operator, keys := range s.Condition {
+		for key, values := range keys {
+			switch holds, known := e.conditionHolds(operator, key, values); {
+			case !known:
+				result = Unknown
+			case !holds:
+				return Pass
+			}
+		}
+	}
+	return result
+}
+
+// namedBy reports whether a statement is about everybody, or about tokens of this issuer.
+func (e *examination) namedBy(principal json.RawMessage) (everybody, federated bool) {
+	var anybody string
+	if json.Unmarshal(principal, &anybody) == nil {
+		return anybody == "*", false
+	}
+	var named struct{ Federated, AWS oneOrMore[string] }
+	_ = json.Unmarshal(principal, &named) // what it is not is about others
+	want := e.oidcProvider(strings.TrimPrefix(e.token.claims.Issuer, "https://"))
+	return slices.Contains(named.AWS, "*") || slices.Contains(named.Federated, "*"),
+		slices.ContainsFunc(named.Federated, func(arn string) bool { return strings.HasSuffix(arn, want) })
+}
+
+// conditionKeys are those of the issuer that this check knows, as IAM writes them: in any case.
+func (e *examination) conditionKeys() map[string][]string {
+	host := strings.ToLower(strings.TrimPrefix(e.token.claims.Issuer, "https://"))
+	return map[string][]string{host + ":sub": {e.token.claims.Subject}, host + ":aud": e.token.claims.Audience}
+}
+
+// conditionHolds evaluates a condition whose key and operator are known.
+func (e *examination) conditionHolds(operator, key string, values []string) (holds, known bool) {
+	got, there := e.conditionKeys()[strings.ToLower(key)]
+	name := plainOperator(operator)
+	positive := strings.Replace(name, "not", "", 1)
+	matches := matcherOf(positive)
+	if !there || matches == nil || strings.Contains(operator, ":") && name != positive {
+		return false, false
+	}
+	found := slices.ContainsFunc(values, func(v string) bool {
+		return slices.ContainsFunc(got, func(g string) bool { return matches(v, g) })
+	})
+	return found == (name == positive), true
+}
+
+// plainOperator is the operator in lower case, without what makes no difference for a token that has the key.
+func plainOperator(operator string) string {
+	name := strings.ToLower(operator)
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "foranyvalue:"), "forallvalues:")
+	return strings.TrimSuffix(name, "ifexists")
+}
+
+// matcherOf is nil for operators that are not known.
+func matcherOf(operator string) func(want, got string) bool {
+	switch operator {
+	case "stringequals":
+		return func(want, got string) bool { return want == got }
+	case "stringequalsignorecase":
+		return strings.EqualFold
+	case "stringlike":
+		return like
+	}
+	return nil
 }
 
 // judgeStatement also says how many parts of the statement fit.
@@ -82,7 +171,7 @@ func (e *examination) judgeStatement(s policyStatement) (f Finding, fits int) {
 			"the trust policy names another OIDC provider").with(differs("Principal.Federated", audiences(principal.Federated),
 			"arn:..."+want)), 1
 	}
-	claims := map[string][]string{host + ":sub": {c.Subject}, host + ":aud": c.Audience}
+	claims := e.conditionKeys()
 	for _, operator := range sortedOperators(s.Condition) {
 		for _, key := range sortedConditionKeys(s.Condition[operator]) {
 			f, ok := e.judgeCondition(operator, key, s.Condition[operator][key], claims, host)
@@ -105,21 +194,20 @@ func (e *examination) oidcProvider(host string) string {
 
 // judgeCondition is about one key under one operator.
 func (e *examination) judgeCondition(operator, key string, values []string, claims map[string][]string, host string) (Finding, bool) {
-	got, known := claims[key]
-	plain := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(operator, "ForAnyValue:"), "ForAllValues:"), "IfExists")
+	got, known := claims[strings.ToLower(key)]
+	plain := plainOperator(operator)
 	remedy := e.statement()
-	if !known {
+	switch {
+	case !known && (strings.HasPrefix(key, "sts:") || strings.HasPrefix(key, "aws:")):
+		return unknown("the trust policy has a condition on "+shown(key)+", which is not of the token", "compare it by hand"), false
+	case !known && strings.HasSuffix(strings.ToLower(operator), "ifexists"):
+		return Finding{}, true
+	case !known:
 		return fail("A1", remedy, "the trust policy has a condition on a key that the token does not have").
 			with(differs("condition", key, host+":sub or "+host+":aud")), false
 	}
-	matches := func(a, b string) bool { return a == b }
-	switch plain {
-	case "StringEquals":
-	case "StringEqualsIgnoreCase":
-		matches = strings.EqualFold
-	case "StringLike":
-		matches = like
-	default:
+	matches := matcherOf(plain)
+	if matches == nil {
 		return unknown("the operator "+shown(operator)+" of the trust policy is not known to this check", "compare by hand"), false
 	}
 	if slices.ContainsFunc(values, func(v string) bool {
@@ -129,7 +217,7 @@ func (e *examination) judgeCondition(operator, key string, values []string, clai
 	}
 	field := differs(strings.TrimPrefix(key, host+":"), audiences(got), audiences(values))
 	switch {
-	case plain == "StringEquals" && slices.ContainsFunc(values, func(v string) bool {
+	case plain == "stringequals" && slices.ContainsFunc(values, func(v string) bool {
 		return strings.ContainsAny(v, "*?") && slices.ContainsFunc(got, func(g string) bool { return like(v, g) })
 	}):
 		return fail("A1", "use StringLike for the condition with *, or name the ServiceAccount:\n"+remedy, "StringEquals contains * and is compared literally").with(field), false
@@ -145,9 +233,13 @@ func (e *examination) judgeCondition(operator, key string, values []string, clai
 func (e *examination) statement() string {
 	c := e.token.claims
 	role := e.serviceAccount().Annotations[e.cloud.required]
-	account := "<account>"
+	partition, account := "aws", "<account>"
 	if parts := strings.SplitN(role, ":", 6); len(parts) == 6 {
-		account = parts[4]
+		partition, account = parts[1], parts[4]
+	}
+	audience := e.cloud.audience
+	if slices.Contains(c.Audience, "sts.amazonaws.com.cn") && partition == "aws-cn" {
+		audience = "sts.amazonaws.com.cn"
 	}
 	host := shown(strings.TrimPrefix(c.Issuer, "https://"))
 	quote := func(v any) string {
@@ -157,10 +249,10 @@ func (e *examination) statement() string {
 		}
 		return inert.Replace(string(content))
 	}
-	return fmt.Sprintf(`aws iam update-assume-role-policy --role-name %s --policy-document file://trust.json, with the statement`+"\n"+
+	return fmt.Sprintf(`aws iam update-assume-role-policy --role-name %s --policy-document file://trust.json, whose list Statement gets`+"\n"+
 		`{"Effect":"Allow","Action":"sts:AssumeRoleWithWebIdentity","Principal":{"Federated":%s},"Condition":{"StringEquals":{%s:%s,%s:%s}}}`,
-		shell.Word(role[strings.LastIndexByte(role, '/')+1:], "<role>"), quote("arn:aws:iam::"+account+":oidc-provider/"+host),
-		quote(host+":sub"), quote(shown(c.Subject)), quote(host+":aud"), quote(e.cloud.audience))
+		shell.Word(role[strings.LastIndexByte(role, '/')+1:], "<role>"), quote("arn:"+partition+":iam::"+account+":oidc-provider/"+host),
+		quote(host+":sub"), quote(shown(c.Subject)), quote(host+":aud"), quote(audience))
 }
 
 func sortedOperators(m map[string]map[string]oneOrMore[string]) []string {

@@ -37,6 +37,7 @@ func (e *examination) prepare(ctx context.Context) {
 		}
 	}
 	e.readServiceAccount(ctx)
+	e.readPod(ctx)
 	if e.token.raw == "" && e.TokenFile == "" && e.Client != nil && e.account.Name != "" {
 		e.mint(ctx)
 	}

@@ -87,7 +87,7 @@ func (c *Claims) String() string {
 
 func audiences(list []string) string {
 	if len(list) == 1 {
-		return shown(list[0])
+		return exactly(list[0])
 	}
 	return shown("[" + strings.Join(list, " ") + "]")
 }
