@@ -54,7 +54,7 @@ func harmless(t *testing.T, r *diagnose.Report) {
 	}
 	for _, f := range r.Findings {
 		for line := range strings.SplitSeq(f.Remedy, "\n") {
-			cmd := exec.Command("/bin/sh", "-c", placeholder.ReplaceAllString(line, "placeholder"))
+			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", placeholder.ReplaceAllString(line, "placeholder"))
 			cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir}
 			_ = cmd.Run() // fails: there is no kubectl
 			if _, err := os.Stat(filepath.Join(dir, "owned")); err == nil {

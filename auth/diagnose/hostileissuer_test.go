@@ -67,7 +67,7 @@ func TestFewKeysAreTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	response := httptest.NewRecorder()
-	w.issuer.ServeHTTP(response, httptest.NewRequest(http.MethodGet, w.issuer.URL()+"/openid/v1/jwks", nil))
+	w.issuer.ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, w.issuer.URL()+"/openid/v1/jwks", nil))
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(response.Body.Bytes(), &set); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func FuzzWord(f *testing.F) {
 		if word == "placeholder" {
 			want = word
 		}
-		got, err := exec.Command("/bin/sh", "-c", "printf '%s|' "+word).Output()
+		got, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", "printf '%s|' "+word).Output()
 		if err != nil || string(got) != want+"|" {
 			t.Errorf("%q is written %s, and the shell reads %q, %v", value, word, got, err)
 		}
