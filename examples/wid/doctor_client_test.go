@@ -61,6 +61,7 @@ func TestDoctorFollowsNoRedirect(t *testing.T) {
 }
 
 func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
+	t.Setenv(depthVariable, "") // clusterConfig counts in the environment
 	for _, proxy := range []string{"http://me:hunter2@proxy:port", "ftp://me:hunter2@proxy", "http://me:hunter2@pro xy", "%hunter2"} {
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		writeKubeconfig(t, path, kubeconfigThrough("https://127.0.0.1:1", proxy))
