@@ -74,9 +74,10 @@ func (c *call) end(token *Token, err *error) {
 	if *err != nil {
 		*token, *err = nil, c.describe(*err)
 	}
-	*c = call{key: c.key}
-	c.key.reset()
-	if cap(c.key.buf) <= maxScratch {
+	buf := c.key.buf[:0]
+	*c = call{} // in place: a literal with a field would be built elsewhere and copied
+	if cap(buf) <= maxScratch {
+		c.key.buf = buf
 		scratch.Put(c)
 	}
 }
@@ -192,11 +193,11 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	if c.serviceAccount == nil {
 		return nil
 	}
-	if c.identity, err = c.provider.GetIdentity(*c.serviceAccount, &c.opts); err != nil {
+	if c.identity, err = c.provider.GetIdentity(c.serviceAccount, &c.opts); err != nil {
 		return err
 	}
 	if c.audiences = c.opts.Audiences; len(c.audiences) == 0 {
-		if c.audiences, err = c.provider.GetAudiences(ctx, *c.serviceAccount, &c.opts); err != nil {
+		if c.audiences, err = c.provider.GetAudiences(ctx, c.serviceAccount, &c.opts); err != nil {
 			return err
 		}
 	}

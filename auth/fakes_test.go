@@ -167,13 +167,13 @@ func (e *exchange) NewControllerToken(context.Context, *auth.Options) (auth.Toke
 	return e.token("controller", ""), nil
 }
 
-func (*exchange) GetAudiences(context.Context, corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (*exchange) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
 	return []string{"exchange"}, nil
 }
 
-func (e *exchange) GetIdentity(sa corev1.ServiceAccount, _ *auth.Options) (string, error) {
+func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, _ *auth.Options) (string, error) {
 	if e.inspect != nil {
-		e.inspect(sa)
+		e.inspect(*sa)
 	}
 	if identity := sa.Annotations["identity"]; identity != "malformed" {
 		return identity, nil
@@ -181,7 +181,7 @@ func (e *exchange) GetIdentity(sa corev1.ServiceAccount, _ *auth.Options) (strin
 	return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "identity" is malformed`}
 }
 
-func (e *exchange) NewTokenForServiceAccount(ctx context.Context, jwt string, sa corev1.ServiceAccount, _ *auth.Options,
+func (e *exchange) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, _ *auth.Options,
 ) (auth.Token, error) {
 	if e.mint != nil {
 		e.mints.Add(1)

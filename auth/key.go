@@ -70,5 +70,3 @@ func appendLength(b []byte, n int) []byte {
 }
 
 func (k *KeyBuilder) sum() cache.Key { return sha256.Sum256(k.buf) }
-
-func (k *KeyBuilder) reset() { k.buf = k.buf[:0] }

@@ -31,15 +31,15 @@ func (keyProvider) NewControllerToken(context.Context, *Options) (Token, error) 
 	return nil, ErrUnavailable
 }
 
-func (keyProvider) GetAudiences(_ context.Context, sa corev1.ServiceAccount, _ *Options) ([]string, error) {
+func (keyProvider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, _ *Options) ([]string, error) {
 	return strings.Split(sa.Annotations["audiences"], ","), nil
 }
 
-func (keyProvider) GetIdentity(sa corev1.ServiceAccount, _ *Options) (string, error) {
+func (keyProvider) GetIdentity(sa *corev1.ServiceAccount, _ *Options) (string, error) {
 	return sa.Annotations["identity"], nil
 }
 
-func (keyProvider) NewTokenForServiceAccount(context.Context, string, corev1.ServiceAccount, *Options) (Token, error) {
+func (keyProvider) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *Options) (Token, error) {
 	return nil, ErrUnavailable
 }
 

@@ -34,7 +34,7 @@ func (m *minter) accessToken(ctx context.Context) (Token, error) {
 	if err != nil {
 		return nil, m.describe(err)
 	}
-	token, err := m.provider.NewTokenForServiceAccount(ctx, jwt, *m.serviceAccount.DeepCopy(), &m.opts)
+	token, err := m.provider.NewTokenForServiceAccount(ctx, jwt, m.serviceAccount.DeepCopy(), &m.opts)
 	return m.checked(token, err, jwt)
 }
 

@@ -43,13 +43,13 @@ func (p silent) NewControllerToken(context.Context, *auth.Options) (auth.Token, 
 	return nil, errors.New("silent")
 }
 
-func (silent) GetAudiences(context.Context, corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (silent) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
 	return []string{"silent"}, nil
 }
 
-func (silent) GetIdentity(corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+func (silent) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
 
-func (p silent) NewTokenForServiceAccount(context.Context, string, corev1.ServiceAccount, *auth.Options) (auth.Token, error) {
+func (p silent) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *auth.Options) (auth.Token, error) {
 	p.t.Error("an exchange was made")
 	return nil, errors.New("silent")
 }

@@ -24,16 +24,16 @@ type Provider interface {
 	// GetAudiences returns the audiences that a Kubernetes token must have to be exchanged by this provider. An
 	// audience that a tenant can choose freely has to pass Options.CheckAudience first. It must not depend on
 	// anything but its arguments and on what the provider has learned once about its surroundings.
-	GetAudiences(ctx context.Context, serviceAccount corev1.ServiceAccount, opts *Options) ([]string, error)
+	GetAudiences(ctx context.Context, serviceAccount *corev1.ServiceAccount, opts *Options) ([]string, error)
 
 	// GetIdentity returns the identity that the ServiceAccount's annotations ask for, in the provider's own
 	// notation (a role ARN, a client ID, an e-mail address), or "" where the provider needs none. It works without
 	// network access and refuses malformed annotations with ErrMisconfigured.
-	GetIdentity(serviceAccount corev1.ServiceAccount, opts *Options) (string, error)
+	GetIdentity(serviceAccount *corev1.ServiceAccount, opts *Options) (string, error)
 
 	// NewTokenForServiceAccount exchanges oidcToken, a token that the Kubernetes API server issued for the
 	// ServiceAccount and that has the audiences of GetAudiences, for a credential of the provider.
-	NewTokenForServiceAccount(ctx context.Context, oidcToken string, serviceAccount corev1.ServiceAccount,
+	NewTokenForServiceAccount(ctx context.Context, oidcToken string, serviceAccount *corev1.ServiceAccount,
 		opts *Options) (Token, error)
 }
 

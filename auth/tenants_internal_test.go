@@ -29,7 +29,7 @@ type tag struct {
 
 func (t *tag) GetDuration() time.Duration { return time.Until(t.expires) }
 
-func (tagging) NewTokenForServiceAccount(_ context.Context, jwt string, sa corev1.ServiceAccount, opts *Options) (Token, error) {
+func (tagging) NewTokenForServiceAccount(_ context.Context, jwt string, sa *corev1.ServiceAccount, opts *Options) (Token, error) {
 	claims, err := parseClaims(jwt)
 	if err != nil {
 		return nil, err

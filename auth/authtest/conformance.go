@@ -110,13 +110,13 @@ func (h *Harness) testInspection(t *testing.T) {
 	p, sa := h.New(t), h.serviceAccount(t, h.Good)
 	before := h.calls()
 	for range 3 {
-		identity, err := p.GetIdentity(sa, h.options())
-		again, _ := p.GetIdentity(*sa.DeepCopy(), h.options())
+		identity, err := p.GetIdentity(&sa, h.options())
+		again, _ := p.GetIdentity(sa.DeepCopy(), h.options())
 		if err != nil || identity != again {
 			t.Errorf("GetIdentity: %q and %q, %v", identity, again, err)
 		}
-		audiences, err := p.GetAudiences(t.Context(), sa, h.options())
-		more, _ := p.GetAudiences(t.Context(), *sa.DeepCopy(), h.options())
+		audiences, err := p.GetAudiences(t.Context(), &sa, h.options())
+		more, _ := p.GetAudiences(t.Context(), sa.DeepCopy(), h.options())
 		if err != nil || !slices.Equal(audiences, more) || len(audiences) == 0 || slices.Contains(audiences, "") {
 			t.Errorf("GetAudiences: %q and %q, %v", audiences, more, err)
 		}
@@ -187,7 +187,7 @@ func printAll(values ...any) string {
 func (h *Harness) testArguments(t *testing.T) {
 	p, sa, opts := h.New(t), h.serviceAccount(t, h.Good), h.options()
 	before, optsBefore := *sa.DeepCopy(), *opts
-	audiences, err := p.GetAudiences(t.Context(), sa, opts)
+	audiences, err := p.GetAudiences(t.Context(), &sa, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func (h *Harness) testArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.NewTokenForServiceAccount(t.Context(), jwt, sa, opts); err != nil {
+	if _, err := p.NewTokenForServiceAccount(t.Context(), jwt, &sa, opts); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(sa, before) || !reflect.DeepEqual(*opts, optsBefore) {

@@ -25,7 +25,7 @@ const (
 )
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token for credentials of its role.
-func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa corev1.ServiceAccount,
+func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *auth.Options) (auth.Token, error) {
 	arn, err := p.GetIdentity(sa, opts)
 	if err != nil {

@@ -45,7 +45,7 @@ func FuzzSTSResponse(f *testing.F) {
 			answer.status = http.StatusForbidden
 		}
 		opts := &auth.Options{STSRegion: "eu-central-1", HTTPClient: &http.Client{Transport: answer}}
-		got, err := (&aws.Provider{}).NewTokenForServiceAccount(t.Context(), canary, sa, opts)
+		got, err := (&aws.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, opts)
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}

@@ -115,7 +115,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 }
 
 // GetAudiences returns DefaultAudience, or that of AudienceAnnotation if the controller allows it.
-func (p *Provider) GetAudiences(_ context.Context, sa corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
 	if !ok || audience == DefaultAudience {
 		p.learn()
@@ -128,7 +128,7 @@ func (p *Provider) GetAudiences(_ context.Context, sa corev1.ServiceAccount, opt
 }
 
 // GetIdentity returns the role ARN of the ServiceAccount.
-func (*Provider) GetIdentity(sa corev1.ServiceAccount, _ *auth.Options) (string, error) {
+func (*Provider) GetIdentity(sa *corev1.ServiceAccount, _ *auth.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
 		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,

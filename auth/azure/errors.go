@@ -210,7 +210,7 @@ func worthAnotherTry(answer transport.Answer) bool {
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
-func exchangeError(answer transport.Answer, tenant, clientID string, sa corev1.ServiceAccount, oidcToken string) error {
+func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string) error {
 	e := classifyEntra(answer, opExchange, oidcToken)
 	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
 	if remedy := federationRemedy(e, clientID, sa); remedy != "" {
@@ -220,7 +220,7 @@ func exchangeError(answer transport.Answer, tenant, clientID string, sa corev1.S
 }
 
 // federationRemedy says which part of a federated credential does not fit.
-func federationRemedy(e *auth.Error, clientID string, sa corev1.ServiceAccount) string {
+func federationRemedy(e *auth.Error, clientID string, sa *corev1.ServiceAccount) string {
 	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 	number, _ := aadsts(e.Code)
 	switch number {

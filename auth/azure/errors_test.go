@@ -195,7 +195,7 @@ func TestEntraVerifies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, *identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
+		_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
 		return err
 	}
 	checkError(t, forged(func(c map[string]any) { c["iss"] = w.issuer.URL() + "/" }), auth.ErrDenied, "AADSTS700211")
@@ -211,6 +211,6 @@ func TestEntraVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, *identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
+	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
 	checkError(t, err, auth.ErrUnavailable, "AADSTS7000272")
 }

@@ -23,9 +23,9 @@ const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token for an access token of its application or managed identity:
 // the client credentials grant of RFC 6749, section 4.4, with the token as client assertion (RFC 7523, section 2.2).
-func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa corev1.ServiceAccount,
+func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *auth.Options) (auth.Token, error) {
-	tenant, clientID, err := p.identity(&sa, opts)
+	tenant, clientID, err := p.identity(sa, opts)
 	if err != nil {
 		return nil, err
 	}

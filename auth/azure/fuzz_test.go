@@ -23,7 +23,7 @@ func FuzzTokenAnswer(f *testing.F) {
 			return // these are tried again, after a while
 		}
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, status, text), nil })}
-		got, err := (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), canary, sa, &auth.Options{HTTPClient: client})
+		got, err := (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, &auth.Options{HTTPClient: client})
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
@@ -59,6 +59,6 @@ func FuzzAuthority(f *testing.F) {
 		})}
 		opts := &auth.Options{HTTPClient: client}
 		azure.WithAuthorityHost(authority)(opts)
-		_, _ = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), "jwt", sa, opts) // what counts is where it went
+		_, _ = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), "jwt", &sa, opts) // what counts is where it went
 	})
 }

@@ -89,14 +89,14 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 }
 
 // GetAudiences returns DefaultAudience, or the Audience of the Provider.
-func (p *Provider) GetAudiences(context.Context, corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
 	s := p.learn()
 	return s.audiences[:], nil
 }
 
 // GetIdentity returns "<tenant>/<client ID>".
-func (p *Provider) GetIdentity(sa corev1.ServiceAccount, opts *auth.Options) (string, error) {
-	tenant, client, err := p.identity(&sa, opts)
+func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+	tenant, client, err := p.identity(sa, opts)
 	if err != nil {
 		return "", err
 	}

@@ -189,7 +189,7 @@ func TestTenant(t *testing.T) {
 	if err != nil || token.Tenant() != tenantID {
 		t.Errorf("got %v, %v", token, err)
 	}
-	got, err := (&azure.Provider{}).GetIdentity(*sa, &auth.Options{})
+	got, err := (&azure.Provider{}).GetIdentity(sa, &auth.Options{})
 	if err != nil || got != tenantID+"/"+clientA {
 		t.Errorf("identity %q, %v", got, err)
 	}

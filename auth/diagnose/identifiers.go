@@ -30,11 +30,11 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 	if e.Client != nil && e.read != nil && len(e.Annotations) == 0 {
 		return Finding{Result: Skip, Needs: 14, Message: "skipped: needs check 14"}
 	}
-	identity, err := e.Provider.GetIdentity(*sa, opts)
+	identity, err := e.Provider.GetIdentity(sa, opts)
 	if err == nil && len(opts.Audiences) == 0 {
 		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		_, err = e.Provider.GetAudiences(bounded, *sa, opts)
+		_, err = e.Provider.GetAudiences(bounded, sa, opts)
 	}
 	if err != nil {
 		return e.explainMissing(e.refused(err), client.ObjectKeyFromObject(sa))

@@ -207,7 +207,7 @@ func (e *examination) wantedAudiences(ctx context.Context) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return e.Provider.GetAudiences(ctx, *e.serviceAccount(), opts)
+	return e.Provider.GetAudiences(ctx, e.serviceAccount(), opts)
 }
 
 func isAPIServer(audience string) bool {

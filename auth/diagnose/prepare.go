@@ -113,7 +113,7 @@ func (e *examination) mint(ctx context.Context) {
 	if len(audiences) == 0 {
 		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		if audiences, err = e.Provider.GetAudiences(bounded, *e.serviceAccount(), opts); err != nil {
+		if audiences, err = e.Provider.GetAudiences(bounded, e.serviceAccount(), opts); err != nil {
 			return // the check of identifiers tells
 		}
 	}

@@ -80,7 +80,7 @@ func (e *examination) readTrust(ctx context.Context) (*Trust, error) {
 		return e.anchors, e.trustErr
 	}
 	sa := e.serviceAccount()
-	identity, err := e.Provider.GetIdentity(*sa, e.resolved())
+	identity, err := e.Provider.GetIdentity(sa, e.resolved())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()

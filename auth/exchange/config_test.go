@@ -61,7 +61,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Errorf("a password shows: %v", err)
 			}
-			if _, err := tc.provider.GetAudiences(t.Context(), *serviceAccount("tenant-a"), &auth.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
+			if _, err := tc.provider.GetAudiences(t.Context(), serviceAccount("tenant-a"), &auth.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
 				t.Errorf("GetAudiences: %v", err)
 			}
 		})

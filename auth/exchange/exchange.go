@@ -22,7 +22,7 @@ const (
 )
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token.
-func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, _ corev1.ServiceAccount,
+func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, _ *corev1.ServiceAccount,
 	opts *auth.Options) (auth.Token, error) {
 	return p.exchange(ctx, oidcToken, opts)
 }

@@ -41,7 +41,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		opts := &auth.Options{Scopes: []string{"read"}, HTTPClient: &http.Client{Transport: answer}}
 		p := &exchange.Provider{Endpoint: "https://oauth.example/token"}
-		got, err := p.NewTokenForServiceAccount(t.Context(), canary, *serviceAccount("tenant-a"), opts)
+		got, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), opts)
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
@@ -79,7 +79,7 @@ func FuzzMetadata(f *testing.F) {
 			return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
 		})}
 		p := &exchange.Provider{IssuerURL: "https://oauth.example"}
-		_, err := p.NewTokenForServiceAccount(t.Context(), canary, *serviceAccount("tenant-a"), &auth.Options{HTTPClient: client})
+		_, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &auth.Options{HTTPClient: client})
 		if err != nil && strings.Contains(err.Error(), "canary-signature") {
 			t.Errorf("the message holds the token: %v", err)
 		}
@@ -126,7 +126,7 @@ func FuzzScope(f *testing.F) {
 			sent = r.PostForm
 			return fixedAnswer{http.StatusForbidden, nil}.RoundTrip(r)
 		})}
-		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, *serviceAccount("tenant-a"), &auth.Options{Scopes: []string{scope}, HTTPClient: client})
+		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &auth.Options{Scopes: []string{scope}, HTTPClient: client})
 		if fields := strings.Fields(sent.Get("scope")); len(fields) != 1 || fields[0] != scope || len(sent["scope"]) != 1 {
 			t.Errorf("%q was sent as %q", scope, sent["scope"])
 		}

@@ -121,7 +121,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 }
 
 // GetAudiences returns KubernetesAudience or its default.
-func (p *Provider) GetAudiences(context.Context, corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
 	c := p.learn()
 	if c.err != nil {
 		return nil, c.err
@@ -130,4 +130,4 @@ func (p *Provider) GetAudiences(context.Context, corev1.ServiceAccount, *auth.Op
 }
 
 // GetIdentity returns "": the ServiceAccount is the identity.
-func (*Provider) GetIdentity(corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+func (*Provider) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }

@@ -188,7 +188,7 @@ func TestAudienceOfTheKubernetesToken(t *testing.T) {
 		w.oauth.URL():           {IssuerURL: w.oauth.URL()},
 		"our-audience":          {Endpoint: w.oauth.TokenEndpoint(), KubernetesAudience: "our-audience"},
 	} {
-		got, err := p.GetAudiences(t.Context(), corev1.ServiceAccount{}, &auth.Options{})
+		got, err := p.GetAudiences(t.Context(), &corev1.ServiceAccount{}, &auth.Options{})
 		if err != nil || len(got) != 1 || got[0] != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}

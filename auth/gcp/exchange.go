@@ -30,7 +30,7 @@ type exchange struct {
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token at the security token service and, if an annotation names a
 // service account, has that impersonated. The result is a *Token, or an *IDToken with WithIDTokenAudience.
-func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa corev1.ServiceAccount,
+func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *auth.Options) (auth.Token, error) {
 	e, err := p.newExchange(ctx, oidcToken, sa, opts)
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return e.impersonate(ctx, federated)
 }
 
-func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa corev1.ServiceAccount, opts *auth.Options,
+func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *auth.Options,
 ) (*exchange, error) {
 	email, err := p.GetIdentity(sa, opts)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa corev1.
 		return nil, err
 	}
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		w, err := p.workloadIdentityProvider(&sa)
+		w, err := p.workloadIdentityProvider(sa)
 		if err != nil {
 			return nil, err
 		}

@@ -234,7 +234,7 @@ func TestSubjectTokenThatEnds(t *testing.T) {
 		}
 	}
 	for name, token := range map[string]string{"nothing": "", "no JWT": "ya29.opaque", "no exp": "eyJhbGciOiJub25lIn0.e30.x"} {
-		if _, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), token, *sa, &auth.Options{HTTPClient: w.cloud.Client()}); err == nil {
+		if _, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), token, sa, &auth.Options{HTTPClient: w.cloud.Client()}); err == nil {
 			t.Errorf("%s was exchanged", name)
 		}
 	}

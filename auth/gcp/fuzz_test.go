@@ -39,7 +39,7 @@ func FuzzAnswers(f *testing.F) {
 			resp.Request = r
 			return resp, nil
 		})}
-		got, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), canary, *sa, &auth.Options{HTTPClient: client})
+		got, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), canary, sa, &auth.Options{HTTPClient: client})
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}

@@ -114,7 +114,7 @@ func TestMetadataIsAskedForOnce(t *testing.T) {
 	ask := func(ctx context.Context) <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := p.GetAudiences(ctx, *account("tenant-a", "gke"), &auth.Options{HTTPClient: w.cloud.Client()})
+			_, err := p.GetAudiences(ctx, account("tenant-a", "gke"), &auth.Options{HTTPClient: w.cloud.Client()})
 			done <- err
 		}()
 		return done
@@ -165,7 +165,7 @@ func TestMetadataFailureIsShared(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				_, err := p.GetAudiences(t.Context(), *account("tenant-a", "gke"), opts)
+				_, err := p.GetAudiences(t.Context(), account("tenant-a", "gke"), opts)
 				if !errors.Is(err, auth.ErrDenied) {
 					t.Errorf("got %v", err)
 				}
@@ -194,7 +194,7 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
 	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
-		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), *account("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), account("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
 		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
 			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
 		}

@@ -20,7 +20,7 @@ func TestServiceAccountEmails(t *testing.T) {
 		"project.example.com@appspot.gserviceaccount.com",
 	} {
 		sa := account("ns", "name", gcp.ServiceAccountAnnotation, good)
-		if got, err := (&gcp.Provider{}).GetIdentity(*sa, &auth.Options{}); err != nil || got != good {
+		if got, err := (&gcp.Provider{}).GetIdentity(sa, &auth.Options{}); err != nil || got != good {
 			t.Errorf("%q: got %q, %v", good, got, err)
 		}
 	}
@@ -33,7 +33,7 @@ func FuzzServiceAccountEmail(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, email string) {
 		sa := account("ns", "name", gcp.ServiceAccountAnnotation, email)
-		got, err := (&gcp.Provider{}).GetIdentity(*sa, &auth.Options{})
+		got, err := (&gcp.Provider{}).GetIdentity(sa, &auth.Options{})
 		if err != nil {
 			return
 		}
@@ -55,7 +55,7 @@ func FuzzWorkloadIdentityProvider(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		sa := account("ns", "name", gcp.WorkloadIdentityProviderAnnotation, name)
-		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), *sa, &auth.Options{})
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), sa, &auth.Options{})
 		if err != nil {
 			return
 		}

@@ -89,9 +89,9 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount
 
 // GetAudiences returns the full resource name of the provider that WorkloadIdentityProviderAnnotation names, or without that
 // the workload identity pool of the GKE cluster, which it asks the metadata server for once.
-func (p *Provider) GetAudiences(ctx context.Context, sa corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		w, err := p.workloadIdentityProvider(&sa)
+		w, err := p.workloadIdentityProvider(sa)
 		if err != nil {
 			return nil, err
 		}
@@ -110,9 +110,9 @@ func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
 }
 
 // GetIdentity returns the e-mail address of the service account to impersonate, "" if there is none.
-func (p *Provider) GetIdentity(sa corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		if _, err := p.workloadIdentityProvider(&sa); err != nil {
+		if _, err := p.workloadIdentityProvider(sa); err != nil {
 			return "", err
 		}
 	}

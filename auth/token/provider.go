@@ -41,7 +41,7 @@ var (
 func (*Provider) GetName() string { return ProviderName }
 
 // GetIdentity returns "": the ServiceAccount is the identity.
-func (*Provider) GetIdentity(corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+func (*Provider) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
 
 // AddToCacheKey implements auth.CacheKeyContributor: the controller's own token depends on the cluster's address.
 func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, opts *auth.Options) {
@@ -56,7 +56,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount
 
 // GetAudiences returns the cluster's address, for callers that set no audiences. Only the cluster itself gets to see
 // that token, so an address that a tenant chose is safe.
-func (*Provider) GetAudiences(_ context.Context, _ corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+func (*Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
 	return defaultAudiences(opts)
 }
 
@@ -72,7 +72,7 @@ func defaultAudiences(opts *auth.Options) ([]string, error) {
 }
 
 // NewTokenForServiceAccount returns the token as it is.
-func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ corev1.ServiceAccount, _ *auth.Options,
+func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ *corev1.ServiceAccount, _ *auth.Options,
 ) (auth.Token, error) {
 	return newToken(oidcToken)
 }

@@ -102,7 +102,7 @@ func (id *identity) accessToken(ctx context.Context, s *source, provider auth.Pr
 func fromAccessToken(provider auth.Provider, s *source, t auth.Token) (*credential, error) {
 	c := &credential{Provider: provider.GetName()}
 	if s.serviceAccount != nil {
-		c.Identity, _ = provider.GetIdentity(*s.serviceAccount, &auth.Options{}) // it was good enough for the token
+		c.Identity, _ = provider.GetIdentity(s.serviceAccount, &auth.Options{}) // it was good enough for the token
 	}
 	switch t := t.(type) {
 	case *aws.Token:

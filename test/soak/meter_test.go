@@ -32,9 +32,9 @@ func (w *world) metered(s *side, p provider) *side {
 	return s
 }
 
-func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa corev1.ServiceAccount,
+func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount,
 	opts *auth.Options) (auth.Token, error) {
-	t := m.world.byKey[client.ObjectKeyFromObject(&sa)]
+	t := m.world.byKey[client.ObjectKeyFromObject(sa)]
 	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
 	return t.exchange(ctx, m.world, p, t.variantOf(sa.Annotations) >= 0, func(ctx context.Context) (auth.Token, error) {
 		return m.provider.NewTokenForServiceAccount(ctx, jwt, sa, opts)
