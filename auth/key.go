@@ -2,6 +2,7 @@ package auth
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strconv"
 
 	"github.com/workloadid/workloadid/cache"
@@ -23,21 +24,29 @@ func (k *KeyBuilder) Add(name, value string) {
 	if value == "" {
 		return
 	}
-	b := append(k.buf, name...)
-	k.buf = appendLine(append(b, '='), value)
+	k.buf = appendInput(append(k.buf, name...), "=", value)
 }
 
 // add is Add for names that bring their "=".
 func (k *KeyBuilder) add(name, value string) { k.buf = appendInput(k.buf, name, value) }
 
+// appendInput makes room once: of a hit of the cache, much of the time goes into the key.
 func appendInput(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
-	return appendLine(append(b, name...), value)
+	const length = 20 + len(":\n") // of any int, and what is around the value
+	b = slices.Grow(b, len(name)+len(value)+length)
+	n := len(b)
+	b = b[:n+len(name)]
+	copy(b[n:], name)
+	b = append(appendLength(b, len(value)), ':')
+	n = len(b)
+	b = b[:n+len(value)+1]
+	copy(b[n:], value)
+	b[n+len(value)] = '\n'
+	return b
 }
-
-func appendLine(b []byte, value string) []byte { return append(appendValue(b, value), '\n') }
 
 // AddList adds an input that has several values, whose order counts.
 func (k *KeyBuilder) AddList(name string, values []string) {

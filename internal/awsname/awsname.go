@@ -82,10 +82,13 @@ func isRegionChar(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <=
 
 // ValidRegion knows the shape of regions: us-east-1, us-gov-west-1, eusc-de-east-1. New ones appear, so there is no list.
 // It is at least two words of letters and a number of up to two digits, with hyphens between them.
-func ValidRegion(region string) bool {
+func ValidRegion(region string) bool { return wordsOfRegion(region) != 0 }
+
+// wordsOfRegion counts the words of a region, and the number at its end as one. It is 0 for what is no region.
+func wordsOfRegion(region string) int {
 	const maxLength = 32
 	if len(region) > maxLength {
-		return false
+		return 0
 	}
 	words, start := 0, 0
 	for i := range len(region) {
@@ -94,12 +97,15 @@ func ValidRegion(region string) bool {
 		case c == '-' && i > start:
 			words, start = words+1, i+1
 		case isDigit(c) && words >= 2 && i == start:
-			return i == len(region)-1 || i == len(region)-2 && isDigit(region[i+1])
+			if i == len(region)-1 || i == len(region)-2 && isDigit(region[i+1]) {
+				return words + 1
+			}
+			return 0
 		default:
-			return false
+			return 0
 		}
 	}
-	return false
+	return 0
 }
 
 // ValidAccount reports whether s has the form of an account ID: 12 digits.

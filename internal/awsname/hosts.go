@@ -35,7 +35,7 @@ func PartitionOf(region string) (Partition, bool) {
 
 // IsCommercialRegion reports whether PartitionOf finds the partition aws, quicker.
 func IsCommercialRegion(region string) bool {
-	return ValidRegion(region) && words(region) == 3 && !strings.HasPrefix(region, "cn-") && !strings.HasPrefix(region, "eusc-")
+	return wordsOfRegion(region) == 3 && !strings.HasPrefix(region, "cn-") && !strings.HasPrefix(region, "eusc-")
 }
 
 func restricted(first, second string) (Partition, bool) {
