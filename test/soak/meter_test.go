@@ -83,8 +83,8 @@ type record struct {
 	flying    bool
 	succeeded time.Time     // the last time
 	life      time.Duration // in the cache, of what that gave
-	failed    time.Time     // the last time, zero after a success
-	failures  int           // in a row
+	failed    time.Time     // the last time
+	failures  int           // in a row, none after a success
 }
 
 // due is when the cache may exchange again, by its documented rules: at 75 % of the life at the earliest, after a failure
@@ -159,7 +159,7 @@ func (t *tenant) exchange(ctx context.Context, w *world, p purpose, own bool,
 	r.flying = false
 	if err == nil {
 		life := token.GetDuration()
-		*r = record{succeeded: end, life: w.lifeInCache(life)}
+		*r = record{succeeded: end, life: w.lifeInCache(life), failed: r.failed}
 		t.minted = append(t.minted, minted{p, token, end, life})
 		t.minted = t.minted[max(0, len(t.minted)-keepMinted):]
 	} else {
