@@ -128,6 +128,14 @@ func (e *examination) serviceAccount() *corev1.ServiceAccount {
 	return sa
 }
 
+// inCluster is the ServiceAccount as it is in the cluster, where a pod's environment says otherwise.
+func (e *examination) inCluster() *corev1.ServiceAccount {
+	if e.declared != nil {
+		return e.declared
+	}
+	return e.serviceAccount()
+}
+
 // own says that the program's own identity is examined.
 func (e *examination) own() bool {
 	return e.ServiceAccount.Name == "" && e.Token == "" && e.TokenFile == ""

@@ -19,11 +19,14 @@ import (
 func withPod(change func(w *world, pod *corev1.Pod)) func(w *world) {
 	return func(w *world) {
 		env := []corev1.EnvVar{{Name: "AWS_WEB_IDENTITY_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AWS_ROLE_ARN", Value: roleARN},
-			{Name: "AZURE_FEDERATED_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AZURE_CLIENT_ID", Value: azureClient}}
+			{Name: "AZURE_FEDERATED_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AZURE_CLIENT_ID", Value: azureClient}, {Name: "AZURE_TENANT_ID", Value: azureTenant}}
 		w.pod = &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod", CreationTimestamp: metav1.Now(),
 				Labels: map[string]string{"azure.workload.identity/use": "true"}},
-			Spec: corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "c", Image: "i", Env: env}}},
+			Spec: corev1.PodSpec{ServiceAccountName: "app",
+				Containers: []corev1.Container{{Name: "c", Image: "i", Env: env, VolumeMounts: []corev1.VolumeMount{{Name: "identity", MountPath: "/var/run"}}}},
+				Volumes: []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+					Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: w.audience(), Path: "token"}}}}}}}},
 		}
 		w.config.Pod = client.ObjectKeyFromObject(w.pod)
 		change(w, w.pod)
@@ -74,7 +77,7 @@ func podFaults() []fault {
 			const other = "22222222-2222-4333-8444-555555555555"
 			w.account.Annotations[azure.ClientIDAnnotation] = other
 		}), "pod", "Z16", "another identity"},
-		{"label missing", "azure", withPod(func(_ *world, pod *corev1.Pod) { pod.Labels = nil }), "pod", "Z16", "label"},
+		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "Z16", "label"},
 		{"pod of another ServiceAccount", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "A14", "another ServiceAccount"},
 		{"host network", "gcp", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.HostNetwork = true }), "pod", "G15", "network of its host"},
 		{"pod does not exist", "aws", func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "A14", "does not exist"},
