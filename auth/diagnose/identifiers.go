@@ -33,6 +33,9 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 		defer cancel()
 		_, err = e.Provider.GetAudiences(bounded, *sa, opts)
 	}
+	if f, wrong := e.wrongAudienceAnnotation(); wrong && err != nil {
+		return f
+	}
 	if err != nil {
 		return e.explainMissing(e.refused(err))
 	}

@@ -46,8 +46,8 @@ func mountOf(c *corev1.Container, file string) (best *corev1.VolumeMount, rest s
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
 		at := path.Clean(m.MountPath)
-		below, ok := strings.CutPrefix(file, strings.TrimSuffix(at, "/")+"/")
-		if !ok && file != at || len(at) <= longest {
+		below, ok := strings.CutPrefix(file+"/", strings.TrimSuffix(at, "/")+"/")
+		if !ok || len(at) <= longest {
 			continue
 		}
 		longest, best, rest = len(at), m, path.Join(m.SubPath, below)
