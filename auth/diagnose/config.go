@@ -38,6 +38,9 @@ type Config struct {
 	TokenFile string
 	// Pod is the pod that gets no credentials. Optional.
 	Pod client.ObjectKey
+	// Container is the one of the pod's containers that gets no credentials. Empty: all are judged, and which of them need the
+	// identity is not known.
+	Container string
 	// InPod says that this program runs in that pod: its environment is examined.
 	InPod bool
 	// Getenv reads the environment. Nil: os.Getenv.

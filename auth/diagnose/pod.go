@@ -53,7 +53,7 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
 		return pass("the pod runs as the ServiceAccount")
 	}
 	audiences, _ := e.wantedAudiences(ctx) // check 9 tells what is wrong with them
-	if e.podIdentity || hasAny(pod, e.cloud.tokenFile) {
+	if e.podIdentity || hasAny(pod, e.cloud.tokenFile) || e.Container != "" && !hasContainer(pod, e.Container) {
 		return e.judgeContainers(pod, audiences, restart)
 	}
 	for _, c := range lasting(pod) {

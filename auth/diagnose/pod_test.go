@@ -83,6 +83,11 @@ func audienceOfVolume(audience string) spec {
 	}
 }
 
+// named has the caller name the container.
+func named(container string) spec {
+	return func(w *world, _ *corev1.Pod) { w.config.Container = container }
+}
+
 func noWebhook(w *world, pod *corev1.Pod) {
 	pod.Labels = nil
 	for _, key := range []string{aws.RoleARNAnnotation, "azure.workload.identity/client-id", "azure.workload.identity/tenant-id"} {
@@ -167,6 +172,12 @@ func TestPods(t *testing.T) {
 		"another volume": {"aws", func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		}, diagnose.Unknown, "cannot be seen here"},
+		"windows":                       {"aws", env("AWS_WEB_IDENTITY_TOKEN_FILE", `C:\var\run\token`), diagnose.Pass, "mounted"},
+		"a container by name":           {"aws", beside("app", false, named("c")), diagnose.Pass, "mounted"},
+		"a container by name, left out": {"aws", all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app"))), diagnose.Fail, "skip-containers"},
+		"a container by name, hidden":   {"aws", beside("app", true, env("AWS_ACCESS_KEY_ID", "AKIA"), named("app")), diagnose.Fail, "hides"},
+		"a container by a wrong name":   {"azure", named("ap"), diagnose.Fail, "no such container"},
+		"an init container by name":     {"aws", all(initContainer(false), named("first")), diagnose.Fail, "first"},
 		"subPath": {"aws", func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].VolumeMounts[0] = corev1.VolumeMount{Name: "identity", MountPath: "/var/run/token", SubPath: "token"}
 		}, diagnose.Warn, "subPath"},

@@ -11,6 +11,9 @@ import (
 // judgeContainers judges each container on its own: which of them needs credentials is not known here. What hides the identity
 // in one is a doubt if another has it, for a sidecar may be meant to use something else.
 func (e *examination) judgeContainers(pod *corev1.Pod, audiences []string, restart string) Finding {
+	if e.Container != "" {
+		return e.judgeNamed(pod, audiences, restart)
+	}
 	stay := lasting(pod)
 	var findings, hiding []Finding
 	var without []string
@@ -41,9 +44,27 @@ func (e *examination) judgeContainers(pod *corev1.Pod, audiences []string, resta
 	}
 	if len(without) > 0 {
 		return unknown("these containers do not have the identity, and whether they need it is not known: "+strings.Join(without, ", "),
-			"if one of them gets no credentials, restart the pod without what leaves the container out")
+			"name the one that gets no credentials: wid doctor --pod <namespace>/<pod> --container <name>")
 	}
 	return findings[0]
+}
+
+// judgeNamed judges the one container that the caller asks for.
+func (e *examination) judgeNamed(pod *corev1.Pod, audiences []string, restart string) Finding {
+	var names []string
+	for _, c := range slices.Concat(lasting(pod), passing(pod)) {
+		if names = append(names, c.Name); c.Name != e.Container {
+			continue
+		}
+		f := e.judgeContainer(pod, &c, audiences, restart)
+		if f.Result != Skip {
+			return f
+		}
+		return fail(e.cloud.unset, "restart the pod without what leaves the container out:\n"+restart,
+			"the webhook has not changed the container %q%s", shown(c.Name), f.Message).with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+	}
+	return fail(e.cloud.unset, "correct the name", "the pod has no such container").
+		with(differs("container", e.Container, strings.Join(names, ", ")))
 }
 
 // judgeContainer is Skip for a container without an identity; the message says why.
@@ -141,7 +162,7 @@ func (e *examination) judgeVariable(pod *corev1.Pod, c *corev1.Container, where 
 	case own.value == "" || alike:
 		return Finding{}, false
 	}
-	if at := e.annotatedAt(); !at.IsZero() && !at.After(pod.CreationTimestamp.Time) {
+	if at := e.annotatedAt(); !at.IsZero() && at.Before(pod.CreationTimestamp.Time) {
 		return Finding{Result: Warn, Class: e.cloud.unset, Remedy: "remove " + own.name + " from the pod's template, unless that is meant",
 			Message: where + " uses another " + own.what + " than the annotation says, which is older than the pod: it was set by hand"}.
 			with(differs(own.name, got.value, own.value)), true

@@ -73,3 +73,7 @@ func hasAny(pod *corev1.Pod, name string) bool {
 		return variableOf(pod, &c, name).set
 	})
 }
+
+func hasContainer(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c corev1.Container) bool { return c.Name == name })
+}

@@ -14,7 +14,7 @@ func (e *examination) judgeMount(pod *corev1.Pod, c *corev1.Container, where str
 		return unknown(e.cloud.tokenFile+" of "+where+" is not a plain value, and cannot be read here", "run wid doctor in the pod"), true
 	}
 	const remedy = "mount a projected token there: volumes[].projected.sources[].serviceAccountToken with audience and path"
-	mount, rest := mountOf(c, path.Clean(file.value))
+	mount, rest := mountOf(c, slashed(file.value))
 	if mount == nil {
 		return fail(e.cloud.unset, remedy, "no volume is mounted in %s where its token file should be", where).
 			with(differs(e.cloud.tokenFile, file.value, "below a volumeMount")), true
@@ -40,12 +40,20 @@ func (e *examination) judgeMount(pod *corev1.Pod, c *corev1.Container, where str
 	return Finding{}, false
 }
 
+// slashed writes a path of Windows, with or without its drive, as others are: the webhook mounts /var/run for C:\var\run.
+func slashed(file string) string {
+	if len(file) > 1 && file[1] == ':' {
+		file = strings.ReplaceAll(file[2:], `\`, "/")
+	}
+	return path.Clean(file)
+}
+
 // mountOf is the mount with the longest path that the file is below, and the file's path in the volume.
 func mountOf(c *corev1.Container, file string) (best *corev1.VolumeMount, rest string) {
 	longest := -1
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
-		at := path.Clean(m.MountPath)
+		at := slashed(m.MountPath)
 		below, ok := strings.CutPrefix(file+"/", strings.TrimSuffix(at, "/")+"/")
 		if !ok || len(at) <= longest {
 			continue
