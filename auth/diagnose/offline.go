@@ -148,8 +148,11 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 		return unknown("what audience is wanted is not known: "+oneLine(messageOf(err)), "see check 9")
 	}
 	missing := slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audience, a) })
-	remedy := fmt.Sprintf("request the token with the audience that is needed:\nkubectl create token %s -n %s --audience %s",
-		shell.Word(c.ServiceAccount, "<name>"), shell.Word(c.Namespace, "<namespace>"), shell.Word(strings.Join(want, ","), "<audience>"))
+	remedy := fmt.Sprintf("request the token with the audience that is needed:\nkubectl create token %s -n %s",
+		shell.Word(c.ServiceAccount, "<name>"), shell.Word(c.Namespace, "<namespace>"))
+	for _, audience := range want {
+		remedy += " --audience " + shell.Word(audience, "<audience>")
+	}
 	switch {
 	case missing && slices.Contains(c.Audience, c.Issuer), missing && slices.ContainsFunc(c.Audience, isAPIServer):
 		return fail(e.cloud.wrongAudience, remedy, "the token is for the API server; %s needs another audience", e.cloud.name).

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,7 +49,7 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
 	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"), shell.Word(e.Pod.Name, "<pod>"))
 	switch {
 	case e.Provider.GetName() == "gcp":
-		return judgeGooglePod(pod)
+		return e.judgeGooglePod(pod)
 	case e.cloud.tokenFile == "":
 		return pass("the pod runs as the ServiceAccount")
 	}
@@ -83,8 +84,11 @@ func (e *examination) wrongAccount(pod *corev1.Pod) (Finding, bool) {
 		with(differs("serviceAccountName", pod.Namespace+"/"+got, want.Namespace+"/"+want.Name)), true
 }
 
+// issuerOfGKE begins the issuers of GKE's clusters.
+const issuerOfGKE = "https://container.googleapis.com/"
+
 // judgeGooglePod knows what keeps a pod from GKE's metadata server. On other clusters nothing in a pod has to be there.
-func judgeGooglePod(pod *corev1.Pod) Finding {
+func (e *examination) judgeGooglePod(pod *corev1.Pod) Finding {
 	for _, c := range lasting(pod) {
 		if v := variableOf(pod, &c, googleFile); v.set {
 			return unknown(fmt.Sprintf("Google's SDKs use what the file in %s of the container %q says, which can only be seen in the pod", googleFile, shown(c.Name)),
@@ -92,8 +96,12 @@ func judgeGooglePod(pod *corev1.Pod) Finding {
 		}
 	}
 	if pod.Spec.HostNetwork {
-		return fail("G15", "set hostNetwork: false", "the pod uses the network of its host, where the metadata server is that of the node").
+		f := fail("G15", "set hostNetwork: false", "the pod uses the network of its host, where the metadata server is that of the node").
 			with(differs("hostNetwork", "true", "false"))
+		if c := e.token.claims; c == nil || !strings.HasPrefix(c.Issuer, issuerOfGKE) {
+			f.Result, f.Message = Warn, f.Message+", if this is GKE"
+		}
+		return f
 	}
 	return skip("nothing in a pod's specification shows GKE's metadata server; run wid doctor in the pod")
 }

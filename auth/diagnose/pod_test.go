@@ -152,6 +152,7 @@ func TestPods(t *testing.T) {
 		"a file of Google":                 {"gcp", env("GOOGLE_APPLICATION_CREDENTIALS", "/key.json"), diagnose.Unknown, "GOOGLE_APPLICATION_CREDENTIALS"},
 		"envFrom":                          {"aws", envFrom(""), diagnose.Unknown, "envFrom"},
 		"envFrom of other names":           {"aws", envFrom("APP_"), diagnose.Pass, "mounted"},
+		"host network":                     {"gcp", func(_ *world, pod *corev1.Pod) { pod.Spec.HostNetwork = true }, diagnose.Warn, "if this is GKE"},
 		"another tenant":                   {"azure", env("AZURE_TENANT_ID", otherTenant), diagnose.Fail, "another tenant"},
 		"no tenant":                        {"azure", env("AZURE_TENANT_ID", ""), diagnose.Fail, "without AZURE_TENANT_ID"},
 		"no role":                          {"aws", env("AWS_ROLE_ARN", ""), diagnose.Fail, "without AWS_ROLE_ARN"},
@@ -192,6 +193,7 @@ func TestPods(t *testing.T) {
 			if f := report.Of("pod"); f.Result != tc.want || !strings.Contains(f.Message, tc.says) || tc.want != diagnose.Pass && f.Remedy == "" {
 				t.Errorf("%+v", f)
 			}
+			pasteable(t, report.Of("pod"))
 			if f := report.Of("exchange"); f.Result != diagnose.Pass {
 				t.Errorf("%s", report) // nothing of the pod stands in its way
 			}
@@ -199,17 +201,65 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// What an environment says of its identity.
-func TestEnvironments(t *testing.T) {
-	file := func(content string) func(w *world) {
-		return func(w *world) {
-			path := filepath.Join(w.dir, "credentials.json")
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				w.t.Fatal(err)
-			}
-			w.env["GOOGLE_APPLICATION_CREDENTIALS"] = path
+// googleFile has Google's SDKs read a file.
+func googleFile(content string) func(w *world) {
+	return func(w *world) {
+		path := filepath.Join(w.dir, "credentials.json")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+		w.env["GOOGLE_APPLICATION_CREDENTIALS"] = path
+	}
+}
+
+// pasteable runs no command, but sees to it that lines that begin with one are nothing else: what follows a comma is for people.
+func pasteable(t *testing.T, f *diagnose.Finding) {
+	t.Helper()
+	for line := range strings.SplitSeq(f.Remedy, "\n") {
+		program, rest, _ := strings.Cut(line, " ")
+		if slices.Contains([]string{"kubectl", "az", "aws", "gcloud", "eksctl"}, program) &&
+			(strings.Contains(rest, ", ") || strings.Contains(rest, "; ") || strings.Contains(rest, " or ") || strings.Contains(rest, " then ")) {
+			t.Errorf("%s: no command alone: %s", f.ID, line)
 		}
 	}
+}
+
+// Nothing that a pod's specification or environment says is run by a shell or obeyed by a terminal.
+func TestHostilePods(t *testing.T) {
+	for _, evil := range hostileValues() {
+		for _, change := range []spec{
+			env("AWS_ROLE_ARN", evil), env("AWS_WEB_IDENTITY_TOKEN_FILE", evil), env("AWS_ROLE_SESSION_NAME", evil), audienceOfVolume(evil),
+			all(func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Name = evil }, env("AWS_ACCESS_KEY_ID", "x")),
+			beside(evil, false), named(evil), all(beside(evil, false), podAnnotation("eks.amazonaws.com/skip-containers", evil)),
+			all(func(_ *world, pod *corev1.Pod) {
+				pod.Spec.Volumes[0].Name, pod.Spec.Volumes[0].VolumeSource = evil, corev1.VolumeSource{}
+				pod.Spec.Containers[0].VolumeMounts[0].Name = evil
+			}),
+			func(_ *world, pod *corev1.Pod) {
+				pod.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Path = evil
+			},
+			func(_ *world, pod *corev1.Pod) { pod.Status.Phase = corev1.PodPhase(evil) },
+			func(w *world, _ *corev1.Pod) {
+				w.account.Annotations[aws.AudienceAnnotation] = "api://AzureADTokenExchange" + evil
+			},
+			all(noWebhook, func(w *world, _ *corev1.Pod) { w.account.Annotations["azure.workload.identity/client-id"] = evil }),
+			all(noWebhook, env("AWS_ROLE_ARN", evil)),
+		} {
+			w := newWorld(t, "aws")
+			w.allowAudience()
+			withPod(change)(w)
+			harmless(t, w.run())
+		}
+		for _, name := range []string{"AWS_ROLE_ARN", "AWS_PROFILE", "AWS_ROLE_SESSION_NAME"} {
+			w := newWorld(t, "aws")
+			inPod(func(w *world) { w.env[name] = evil })(w)
+			harmless(t, w.run())
+		}
+	}
+}
+
+// What an environment says of its identity.
+func TestEnvironments(t *testing.T) {
 	set := func(name, value string) func(w *world) { return func(w *world) { w.env[name] = value } }
 	for name, tc := range map[string]struct {
 		provider string
@@ -224,11 +274,11 @@ func TestEnvironments(t *testing.T) {
 		"a bad name of the session": {"aws", set("AWS_ROLE_SESSION_NAME", strings.Repeat("a", 65)), diagnose.Fail, "AWS_ROLE_SESSION_NAME"},
 		"a certificate":             {"azure", set("AZURE_CLIENT_CERTIFICATE_PATH", "/x"), diagnose.Fail, "hides"},
 		"a missing file of Google":  {"gcp", set("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json"), diagnose.Fail, "cannot be read"},
-		"a key of Google":           {"gcp", file(`{"type":"service_account","private_key":"hunter2-hunter2"}`), diagnose.Fail, "hides"},
-		"a user of Google":          {"gcp", file(`{"type":"authorized_user"}`), diagnose.Fail, "hides"},
-		"no JSON":                   {"gcp", file("hunter2-hunter2"), diagnose.Fail, "not JSON"},
-		"how to use a token":        {"gcp", file(`{"type":"external_account"}`), diagnose.Pass, "says how"},
-		"something of Google":       {"gcp", file(`{"type":"impersonated_service_account"}`), diagnose.Unknown, "not known"},
+		"a key of Google":           {"gcp", googleFile(`{"type":"service_account","private_key":"hunter2-hunter2"}`), diagnose.Fail, "hides"},
+		"a user of Google":          {"gcp", googleFile(`{"type":"authorized_user"}`), diagnose.Fail, "hides"},
+		"no JSON":                   {"gcp", googleFile("hunter2-hunter2"), diagnose.Fail, "not JSON"},
+		"how to use a token":        {"gcp", googleFile(`{"type":"external_account"}`), diagnose.Pass, "says how"},
+		"something of Google":       {"gcp", googleFile(`{"type":"impersonated_service_account"}`), diagnose.Unknown, "not known"},
 	} {
 		w := newWorld(t, tc.provider)
 		inPod(tc.change)(w)

@@ -17,7 +17,7 @@ const (
 // readPod reads the pod that was named, for the checks that look at it.
 func (e *examination) readPod(ctx context.Context) {
 	key := e.Pod
-	if c := e.token.claims; key.Name == "" && e.adopted != "" && c != nil {
+	if c := e.token.claims; key.Name == "" && e.InPod && e.ServiceAccount.Name == "" && c != nil {
 		key = client.ObjectKey{Namespace: c.Namespace, Name: c.Pod} // this one
 	}
 	if key.Name != "" && e.Client != nil {

@@ -96,6 +96,7 @@ func (e *examination) readServiceAccount(ctx context.Context) {
 	}
 	e.account.Name, e.account.Namespace = key.Name, key.Namespace
 	if e.InPod && len(e.Annotations) > 0 {
+		e.adopted = firstOf(e.adopted, "the caller")
 		e.useAnnotations()
 	}
 }
