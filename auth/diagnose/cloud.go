@@ -49,7 +49,7 @@ func cloudOf(provider string) cloud {
 				"azure.workload.identity/service-account-token-expiration"},
 			labels: []string{"azure.workload.identity/use"}, required: "azure.workload.identity/client-id",
 			tokenFile: "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
-			hiding: []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"},
+			hiding:    []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"},
 			skipKey:   "azure.workload.identity/skip-containers",
 			malformed: "A6", noKey: "Z11", noAudience: "Z3", old: "Z10", wrongAudience: "Z3", wrongSubject: "Z4", wrongCase: "Z5",
 			wrongIssuer: "Z2", private: "Z12", unpublished: "Z11", badSignature: "Z11", badIdentifier: "Z7", unset: "Z16", readsIssuer: true}

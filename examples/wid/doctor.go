@@ -210,7 +210,9 @@ func (d *doctor) names(config *diagnose.Config) (err error) {
 		}
 		config.Pod = client.ObjectKey{Namespace: namespace, Name: name}
 	}
-	config.Container = d.container
+	if config.Container = d.container; d.container != "" && d.pod == "" {
+		return usagef("--container needs --pod")
+	}
 	if len(d.id.annotations) > 0 {
 		config.Annotations, err = parseAnnotations(d.id.annotations)
 	}
