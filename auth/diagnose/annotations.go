@@ -10,7 +10,8 @@ import (
 // judgeAnnotations is about what the ServiceAccount is annotated with in the cluster.
 func (e *examination) judgeAnnotations(sa *corev1.ServiceAccount) Finding {
 	if wrote, meant := e.cloud.nearMiss(sa.Annotations, sa.Labels); wrote != "" {
-		f := fail(e.cloud.unset, e.annotating(sa, strings.TrimSuffix(meant, " (an annotation)")+"=<value>"), "%q looks like %q", shown(wrote), meant)
+		f := fail(e.cloud.unset, e.annotating(sa, strings.TrimSuffix(meant, " (an annotation)")+"=<value>"),
+			"%q looks like %q", shown(wrote), meant)
 		return f.with(differs("annotation", wrote, meant))
 	}
 	if f, other := e.judgeAdopted(sa); other {
@@ -97,7 +98,8 @@ func (e *examination) wrongAudienceAnnotation() (Finding, bool) {
 	default:
 		return Finding{}, false
 	}
-	return fail(e.cloud.wrongAudience, "remove the annotation, and "+e.cloud.audience+" is asked for:\n"+e.annotating(sa, key+"-"),
+	return fail(e.cloud.wrongAudience, "remove the annotation, and "+e.cloud.audience+" is asked for:\n"+
+		e.annotating(sa, key+"-"),
 		"the annotation %s %s", key, why).with(differs(key, got, e.cloud.audience)), true
 }
 

@@ -20,7 +20,8 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	case e.Client == nil:
 		return unknown("there is no access to the cluster", noCluster)
 	case apierrors.IsNotFound(err):
-		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"), "the pod does not exist").
+		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"),
+			"the pod does not exist").
 			with(differs("pod", "not found", e.Pod.String()))
 	case err != nil:
 		return unknown("the pod cannot be read: "+kubeMessage(err, e.secrets()...),
@@ -46,7 +47,8 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 
 // judgePod is about what the webhook gives the pod.
 func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
-	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"), shell.Word(e.Pod.Name, "<pod>"))
+	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"),
+		shell.Word(e.Pod.Name, "<pod>"))
 	switch {
 	case e.Provider.GetName() == "gcp":
 		return e.judgeGooglePod(pod)
@@ -63,7 +65,8 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
 			return f
 		}
 		if f.Message != "" {
-			return fail(e.cloud.unset, "restart the pod without what leaves the container out", "the webhook has not changed the pod: %s%s", shown(c.Name), f.Message).
+			return fail(e.cloud.unset, "restart the pod without what leaves the container out",
+				"the webhook has not changed the pod: %s%s", shown(c.Name), f.Message).
 				with(differs(e.cloud.tokenFile, "", "set by the webhook"))
 		}
 	}
@@ -91,12 +94,13 @@ const issuerOfGKE = "https://container.googleapis.com/"
 func (e *examination) judgeGooglePod(pod *corev1.Pod) Finding {
 	for _, c := range lasting(pod) {
 		if v := variableOf(pod, &c, googleFile); v.set {
-			return unknown(fmt.Sprintf("Google's SDKs use what the file in %s of the container %q says, which can only be seen in the pod", googleFile, shown(c.Name)),
-				"run wid doctor in the pod").with(same(googleFile, v.value))
+			return unknown(fmt.Sprintf("Google's SDKs use what the file in %s of the container %q says, which can only be seen in the pod",
+				googleFile, shown(c.Name)), "run wid doctor in the pod").with(same(googleFile, v.value))
 		}
 	}
 	if pod.Spec.HostNetwork {
-		f := fail("G15", "set hostNetwork: false", "the pod uses the network of its host, where the metadata server is that of the node").
+		f := fail("G15", "set hostNetwork: false",
+			"the pod uses the network of its host, where the metadata server is that of the node").
 			with(differs("hostNetwork", "true", "false"))
 		if c := e.token.claims; c == nil || !strings.HasPrefix(c.Issuer, issuerOfGKE) {
 			f.Result, f.Message = Warn, f.Message+", if this is GKE"

@@ -2,9 +2,6 @@ package diagnose_test
 
 import (
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,98 +14,6 @@ import (
 )
 
 const freshCredentials = `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2099-01-01T00:00:00Z"}`
-
-// spec changes the pod that the webhook has left.
-type spec func(w *world, pod *corev1.Pod)
-
-// env sets a variable of the first container.
-func env(name, value string) spec {
-	return func(_ *world, pod *corev1.Pod) {
-		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: name, Value: value})
-	}
-}
-
-func setEnv(c *corev1.Container, v corev1.EnvVar) {
-	c.Env = slices.DeleteFunc(c.Env, func(own corev1.EnvVar) bool { return own.Name == v.Name })
-	if v.Value != "" || v.ValueFrom != nil {
-		c.Env = append(c.Env, v)
-	}
-}
-
-// ref sets a variable of the first container to a key of a Secret.
-func ref(name string, optional bool) spec {
-	return func(_ *world, pod *corev1.Pod) {
-		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k", Optional: &optional}}})
-	}
-}
-
-// beside adds a container, as the webhook has left it or without anything.
-func beside(name string, injected bool, more ...spec) spec {
-	return func(w *world, pod *corev1.Pod) {
-		c := corev1.Container{Name: name, Image: "i"}
-		if injected {
-			c = *pod.Spec.Containers[0].DeepCopy()
-			c.Name = name
-		}
-		pod.Spec.Containers = append([]corev1.Container{c}, pod.Spec.Containers...)
-		for _, change := range more {
-			change(w, pod)
-		}
-	}
-}
-
-func initContainer(always bool) spec {
-	return func(_ *world, pod *corev1.Pod) {
-		c := corev1.Container{Name: "first", Image: "i"}
-		if policy := corev1.ContainerRestartPolicyAlways; always {
-			c.RestartPolicy = &policy
-		}
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
-	}
-}
-
-func podAnnotation(key, value string) spec {
-	return func(_ *world, pod *corev1.Pod) { pod.Annotations = map[string]string{key: value} }
-}
-
-func envFrom(prefix string) spec {
-	return func(_ *world, pod *corev1.Pod) {
-		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{Prefix: prefix, SecretRef: &corev1.SecretEnvSource{}}}
-	}
-}
-
-func audienceOfVolume(audience string) spec {
-	return func(_ *world, pod *corev1.Pod) {
-		pod.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Audience = audience
-	}
-}
-
-// named has the caller name the container.
-func named(container string) spec {
-	return func(w *world, _ *corev1.Pod) { w.config.Container = container }
-}
-
-func noWebhook(w *world, pod *corev1.Pod) {
-	pod.Labels = nil
-	for _, key := range []string{aws.RoleARNAnnotation, "azure.workload.identity/client-id", "azure.workload.identity/tenant-id"} {
-		delete(w.account.Annotations, key)
-	}
-}
-
-func all(changes ...spec) spec {
-	return func(w *world, pod *corev1.Pod) {
-		for _, change := range changes {
-			change(w, pod)
-		}
-	}
-}
-
-// annotatedLongAgo has the API server's record say so.
-func annotatedLongAgo(w *world, _ *corev1.Pod) {
-	at := metav1.NewTime(time.Now().Add(-time.Hour))
-	w.managed = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + aws.RoleARNAnnotation + `":{}}}}`)}}
-}
 
 // What a pod's specification says of its identity: what is broken never passes, what is well never fails.
 func TestPods(t *testing.T) {
@@ -201,29 +106,6 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// googleFile has Google's SDKs read a file.
-func googleFile(content string) func(w *world) {
-	return func(w *world) {
-		path := filepath.Join(w.dir, "credentials.json")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
-		w.env["GOOGLE_APPLICATION_CREDENTIALS"] = path
-	}
-}
-
-// pasteable runs no command, but sees to it that lines that begin with one are nothing else: what follows a comma is for people.
-func pasteable(t *testing.T, f *diagnose.Finding) {
-	t.Helper()
-	for line := range strings.SplitSeq(f.Remedy, "\n") {
-		program, rest, _ := strings.Cut(line, " ")
-		if slices.Contains([]string{"kubectl", "az", "aws", "gcloud", "eksctl"}, program) &&
-			(strings.Contains(rest, ", ") || strings.Contains(rest, "; ") || strings.Contains(rest, " or ") || strings.Contains(rest, " then ")) {
-			t.Errorf("%s: no command alone: %s", f.ID, line)
-		}
-	}
-}
-
 // Nothing that a pod's specification or environment says is run by a shell or obeyed by a terminal.
 func TestHostilePods(t *testing.T) {
 	for _, evil := range hostileValues() {
@@ -294,47 +176,6 @@ func TestEnvironments(t *testing.T) {
 	}
 }
 
-// In the pod, what the cluster says is compared with what the pod uses, not that with itself.
-func TestAnnotationsInThePod(t *testing.T) {
-	const other = "arn:aws:iam::" + account + ":role/new"
-	for name, tc := range map[string]struct {
-		annotation string
-		alone      diagnose.Result // of check 14
-		pod        diagnose.Result // of check 15
-	}{
-		"as annotated": {roleARN, diagnose.Pass, diagnose.Pass},
-		"changed":      {other, diagnose.Warn, diagnose.Fail},
-		"removed":      {"", diagnose.Unknown, diagnose.Pass},
-	} {
-		for _, named := range []bool{true, false} {
-			w := newWorld(t, "aws")
-			annotate(aws.RoleARNAnnotation, tc.annotation)(w)
-			withPod(func(*world, *corev1.Pod) {})(w)
-			inPod(func(w *world) { w.withoutCluster = false })(w)
-			if !named { // its own token names it
-				w.config.Pod.Name, w.config.Pod.Namespace = "", ""
-				w.rewrite(func(c map[string]any) {
-					c["kubernetes.io"] = map[string]any{"namespace": "tenant-a", "pod": map[string]any{"name": "pod"}, "serviceaccount": map[string]any{"name": "app"}}
-				})
-			}
-			report := w.run()
-			if a, p := report.Of("service-account"), report.Of("pod"); a.Result != tc.alone || p.Result != tc.pod {
-				t.Errorf("%s: %+v\n%+v", name, a, p)
-			}
-			if f := report.Of("exchange"); f.Result != diagnose.Pass {
-				t.Errorf("%s: %+v", name, f) // the environment is what counts
-			}
-		}
-	}
-}
-
-// rewrite changes the token that the environment of the pod leads to.
-func (w *world) rewrite(change func(claims map[string]any)) {
-	if err := os.WriteFile(w.env["AWS_WEB_IDENTITY_TOKEN_FILE"], []byte(w.sign(change)), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // A pod that may not read itself is not told to, if nobody has asked for it.
 func TestPodThatMayNotReadItself(t *testing.T) {
 	w := newWorld(t, "aws")
@@ -369,45 +210,6 @@ func TestPodByHand(t *testing.T) {
 			if f := w.run().Of("service-account"); f.Result != diagnose.Fail || !strings.Contains(f.Message, "missing") {
 				t.Errorf("%+v", f)
 			}
-		}
-	}
-}
-
-// Other annotations than those of the cloud that was asked for are named.
-func TestAnnotationsOfAnotherCloud(t *testing.T) {
-	w := newWorld(t, "aws")
-	annotate(aws.RoleARNAnnotation, "", "azure.workload.identity/client-id", azureClient)(w)
-	report := w.run()
-	for _, id := range []string{"identifiers", "service-account"} {
-		f := report.Of(id)
-		if f.Result != diagnose.Fail || !strings.Contains(f.Message, "annotated for Azure: azure.workload.identity/client-id") ||
-			!slices.ContainsFunc(f.Fields, func(own diagnose.Field) bool { return own.Name == "for Azure" }) {
-			t.Errorf("%+v", f)
-		}
-	}
-}
-
-// An audience in the annotation that cannot be meant is named where it is, not by the cloud's refusal.
-func TestAudienceAnnotation(t *testing.T) {
-	for value, want := range map[string]diagnose.Result{
-		"sts.amazonaws.com": diagnose.Pass, "chosen": diagnose.Pass, "": diagnose.Fail, " ": diagnose.Fail, "sts.amazonaws.com ": diagnose.Fail,
-		"sts.amazonaws.com\u200b": diagnose.Fail, "api://AzureADTokenExchange": diagnose.Fail, "//iam.googleapis.com/" + poolProvider: diagnose.Fail,
-		"https://kubernetes.default.svc": diagnose.Fail, "STS.amazonaws.com": diagnose.Fail,
-	} {
-		w := newWorld(t, "aws")
-		w.account.Annotations[aws.AudienceAnnotation] = value
-		w.allowAudience()
-		report := w.run()
-		f := report.Of("audience")
-		if value == "" {
-			f = report.Of("identifiers") // nobody can ask for it
-		}
-		if f.Result != want || want == diagnose.Fail && (f.Class != "A4" || !strings.Contains(f.Message, aws.AudienceAnnotation) ||
-			!strings.Contains(f.Remedy, "\nkubectl annotate serviceaccount -n tenant-a app --overwrite "+aws.AudienceAnnotation+"-")) {
-			t.Errorf("%q: %+v", value, f)
-		}
-		if value == "chosen" && !strings.Contains(f.Message, aws.AudienceAnnotation) {
-			t.Errorf("%+v", f)
 		}
 	}
 }

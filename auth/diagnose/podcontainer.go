@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// judgeContainers judges each container on its own: which of them needs credentials is not known here. What hides the identity
-// in one is a doubt if another has it, for a sidecar may be meant to use something else.
+// judgeContainers judges each container on its own: which of them needs credentials is not known here. What hides the
+// identity in one is a doubt if another has it, for a sidecar may be meant to use something else.
 func (e *examination) judgeContainers(pod *corev1.Pod, audiences []string, restart string) Finding {
 	if e.Container != "" {
 		return e.judgeNamed(pod, audiences, restart)
@@ -43,7 +43,8 @@ func (e *examination) judgeContainers(pod *corev1.Pod, audiences []string, resta
 		}
 	}
 	if len(without) > 0 {
-		return unknown("these containers do not have the identity, and whether they need it is not known: "+strings.Join(without, ", "),
+		return unknown("these containers do not have the identity, and whether they need it is not known: "+
+			strings.Join(without, ", "),
 			"name the one that gets no credentials: wid doctor --pod <namespace>/<pod> --container <name>")
 	}
 	return findings[0]
@@ -61,7 +62,8 @@ func (e *examination) judgeNamed(pod *corev1.Pod, audiences []string, restart st
 			return f
 		}
 		return fail(e.cloud.unset, "restart the pod without what leaves the container out:\n"+restart,
-			"the webhook has not changed the container %q%s", shown(c.Name), f.Message).with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+			"the webhook has not changed the container %q%s", shown(c.Name), f.Message).
+			with(differs(e.cloud.tokenFile, "", "set by the webhook"))
 	}
 	return fail(e.cloud.unset, "correct the name", "the pod has no such container").
 		with(differs("container", e.Container, strings.Join(names, ", ")))
@@ -132,8 +134,8 @@ func (e *examination) judgeRest(pod *corev1.Pod, c *corev1.Container, where stri
 }
 
 func unknownEnvFrom(where, name string) Finding {
-	return unknown("what envFrom brings into "+where+" is not looked at, and "+name+" may be in it", "run wid doctor in the pod").
-		with(same("envFrom", "of "+where))
+	return unknown("what envFrom brings into "+where+" is not looked at, and "+name+" may be in it",
+		"run wid doctor in the pod").with(same("envFrom", "of "+where))
 }
 
 // wanted is a variable that the SDK needs beside the token file, with what it should be. Empty: anything.
@@ -148,14 +150,16 @@ func (e *examination) wantedVariables() []wanted {
 	return all
 }
 
-func (e *examination) judgeVariable(pod *corev1.Pod, c *corev1.Container, where string, own wanted, restart string) (Finding, bool) {
+func (e *examination) judgeVariable(pod *corev1.Pod, c *corev1.Container, where string, own wanted,
+	restart string) (Finding, bool) {
 	got := variableOf(pod, c, own.name)
 	alike := got.value == own.value || e.Provider.GetName() == "azure" && strings.EqualFold(got.value, own.value)
 	switch {
 	case !got.set && mayBring(c, own.name):
 		return unknownEnvFrom(where, own.name), true
 	case !got.set:
-		return fail(e.cloud.unset, "set "+own.name+" in the pod's template beside "+e.cloud.tokenFile+", or neither of them: then the webhook does",
+		return fail(e.cloud.unset, "set "+own.name+" in the pod's template beside "+e.cloud.tokenFile+
+			", or neither of them: then the webhook does",
 			"%s has a token file without %s", where, own.name).with(differs(own.name, "", firstOf(own.value, "set"))), true
 	case !got.known:
 		return unknown(own.name+" of "+where+" is not a plain value, and cannot be read here", "run wid doctor in the pod"), true
@@ -163,8 +167,10 @@ func (e *examination) judgeVariable(pod *corev1.Pod, c *corev1.Container, where 
 		return Finding{}, false
 	}
 	if at := e.annotatedAt(); !at.IsZero() && at.Before(pod.CreationTimestamp.Time) {
-		return Finding{Result: Warn, Class: e.cloud.unset, Remedy: "remove " + own.name + " from the pod's template, unless that is meant",
-			Message: where + " uses another " + own.what + " than the annotation says, which is older than the pod: it was set by hand"}.
+		return Finding{Result: Warn, Class: e.cloud.unset,
+			Remedy: "remove " + own.name + " from the pod's template, unless that is meant",
+			Message: where + " uses another " + own.what + " than the annotation says, " +
+				"which is older than the pod: it was set by hand"}.
 			with(differs(own.name, got.value, own.value)), true
 	}
 	return fail(e.cloud.unset, "restart the pod; if it stays, remove "+own.name+" from the pod's template:\n"+restart,

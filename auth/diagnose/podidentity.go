@@ -45,7 +45,8 @@ func (e *examination) readPod(ctx context.Context) {
 
 // adoptSpecification takes over the identity that a pod's specification names by hand, where no annotation does.
 func (e *examination) adoptSpecification() {
-	if e.account.Name == "" || e.cloud.tokenFile == "" || e.account.Annotations[e.cloud.required] != "" || e.Annotations != nil {
+	if e.account.Name == "" || e.cloud.tokenFile == "" ||
+		e.account.Annotations[e.cloud.required] != "" || e.Annotations != nil {
 		return
 	}
 	if _, wrong := e.wrongAccount(e.pod); wrong {

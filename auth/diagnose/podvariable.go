@@ -55,7 +55,8 @@ func mayBring(c *corev1.Container, name string) bool {
 
 // lasting are the containers that live as long as the pod, passing those that only begin it.
 func lasting(pod *corev1.Pod) []corev1.Container {
-	return slices.Concat(pod.Spec.Containers, slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), func(c corev1.Container) bool { return !isSidecar(&c) }))
+	return append(slices.Clone(pod.Spec.Containers), slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers),
+		func(c corev1.Container) bool { return !isSidecar(&c) })...)
 }
 
 func passing(pod *corev1.Pod) []corev1.Container {
@@ -75,5 +76,6 @@ func hasAny(pod *corev1.Pod, name string) bool {
 }
 
 func hasContainer(pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c corev1.Container) bool { return c.Name == name })
+	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers),
+		func(c corev1.Container) bool { return c.Name == name })
 }

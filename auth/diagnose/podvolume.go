@@ -9,9 +9,11 @@ import (
 
 // judgeMount looks for the projected token that the variable of the token file leads to. The webhook mounts one that fits;
 // by hand everything can be missed.
-func (e *examination) judgeMount(pod *corev1.Pod, c *corev1.Container, where string, file variable, audiences []string) (Finding, bool) {
+func (e *examination) judgeMount(pod *corev1.Pod, c *corev1.Container, where string, file variable,
+	audiences []string) (Finding, bool) {
 	if !file.known {
-		return unknown(e.cloud.tokenFile+" of "+where+" is not a plain value, and cannot be read here", "run wid doctor in the pod"), true
+		return unknown(e.cloud.tokenFile+" of "+where+" is not a plain value, and cannot be read here",
+			"run wid doctor in the pod"), true
 	}
 	const remedy = "mount a projected token there: volumes[].projected.sources[].serviceAccountToken with audience and path"
 	mount, rest := mountOf(c, slashed(file.value))
@@ -21,8 +23,8 @@ func (e *examination) judgeMount(pod *corev1.Pod, c *corev1.Container, where str
 	}
 	volume := volumeOf(pod, mount.Name)
 	if volume == nil || volume.Projected == nil {
-		return unknown("the token file of "+where+" is in the volume "+shown(mount.Name)+", whose content cannot be seen here", "run wid doctor in the pod").
-			with(same(e.cloud.tokenFile, file.value)), true
+		return unknown("the token file of "+where+" is in the volume "+shown(mount.Name)+", whose content cannot be seen here",
+			"run wid doctor in the pod").with(same(e.cloud.tokenFile, file.value)), true
 	}
 	source := tokenSource(volume.Projected, rest)
 	if source == nil {

@@ -73,7 +73,8 @@ func (e *examination) labelHint() string {
 
 // doubt is about a variable that only some SDKs prefer.
 func (e *examination) doubt(name, where string) Finding {
-	return Finding{Result: Warn, Class: e.cloud.unset, Remedy: "remove " + name + " from " + where + ", unless what it names uses the token file",
+	return Finding{Result: Warn, Class: e.cloud.unset,
+		Remedy:  "remove " + name + " from " + where + ", unless what it names uses the token file",
 		Message: name + " in " + where + " has some SDKs use something else than the identity of the ServiceAccount"}.
 		with(differs(name, "set", "not set"))
 }
@@ -96,7 +97,8 @@ func isSessionName(s string) bool {
 }
 
 func (e *examination) badSession(got, where string) Finding {
-	return fail("A10", "remove "+sessionVariable+" from "+where+", or make it a shorter name", "%s in %s is no name that AWS takes for a session", sessionVariable, where).
+	return fail("A10", "remove "+sessionVariable+" from "+where+", or make it a shorter name",
+		"%s in %s is no name that AWS takes for a session", sessionVariable, where).
 		with(differs(sessionVariable, got, "2 to 64 letters, digits and _+=,.@-"))
 }
 
@@ -108,14 +110,16 @@ func judgeGoogleFile(path string) Finding {
 	const remedy = "remove " + googleFile + " from the pod's environment, or make it a file of the type external_account"
 	content, err := readToken(path)
 	if err != nil {
-		return fail("G15", remedy, "the file in %s cannot be read, and Google's SDKs use nothing else then: %s", googleFile, oneLine(lastError(err))).
+		return fail("G15", remedy, "the file in %s cannot be read, and Google's SDKs use nothing else then: %s",
+			googleFile, oneLine(lastError(err))).
 			with(same(googleFile, path))
 	}
 	var file struct {
 		Type string `json:"type"`
 	}
 	if json.Unmarshal([]byte(content), &file) != nil {
-		return fail("G15", remedy, "the file in %s is not JSON, and Google's SDKs use nothing else", googleFile).with(same(googleFile, path))
+		return fail("G15", remedy, "the file in %s is not JSON, and Google's SDKs use nothing else", googleFile).
+			with(same(googleFile, path))
 	}
 	switch file.Type {
 	case "external_account":
