@@ -16,8 +16,11 @@ type cloud struct {
 	required string
 	// tokenFile, identity and tenant are the variables that the webhook sets in a pod.
 	tokenFile, identity, tenant string
-	// hiding are variables that have the SDK use something else than the pod's ServiceAccount.
-	hiding []string
+	// hiding are variables that have the SDK use something else than the pod's ServiceAccount, doubtful those that have some
+	// SDKs do so.
+	hiding, doubtful []string
+	// audienceKey is the annotation that replaces the audience, skipKey that of pods whose containers the webhook leaves out.
+	audienceKey, skipKey string
 	// What is wrong, as error classes.
 	malformed, noKey, noAudience, old, wrongAudience, wrongSubject, wrongCase, wrongIssuer string
 	private, unpublished, badSignature, badIdentifier, unset                               string
@@ -27,6 +30,8 @@ type cloud struct {
 	readsIssuer bool
 }
 
+const tenantAnnotation = "azure.workload.identity/tenant-id"
+
 func cloudOf(provider string) cloud {
 	switch provider {
 	case "aws":
@@ -34,22 +39,23 @@ func cloudOf(provider string) cloud {
 			annotations: []string{"eks.amazonaws.com/role-arn", "eks.amazonaws.com/audience", "eks.amazonaws.com/token-expiration",
 				"eks.amazonaws.com/sts-regional-endpoints"},
 			required: "eks.amazonaws.com/role-arn", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
-			hiding:    []string{"AWS_ACCESS_KEY_ID"},
+			hiding: []string{"AWS_ACCESS_KEY_ID"}, doubtful: []string{"AWS_PROFILE", "AWS_DEFAULT_PROFILE"},
+			audienceKey: "eks.amazonaws.com/audience", skipKey: "eks.amazonaws.com/skip-containers",
 			malformed: "A6", noKey: "A3", noAudience: "A5", old: "A9", wrongAudience: "A4", wrongSubject: "A1", wrongCase: "A1",
 			wrongIssuer: "A2", private: "A3", unpublished: "A3", badSignature: "A8", badIdentifier: "A10", unset: "A14", readsIssuer: true}
 	case "azure":
 		return cloud{name: "Azure", audience: "api://AzureADTokenExchange",
-			annotations: []string{"azure.workload.identity/client-id", "azure.workload.identity/tenant-id",
+			annotations: []string{"azure.workload.identity/client-id", tenantAnnotation,
 				"azure.workload.identity/service-account-token-expiration"},
 			labels: []string{"azure.workload.identity/use"}, required: "azure.workload.identity/client-id",
 			tokenFile: "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
 			hiding:    []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"},
+			skipKey:   "azure.workload.identity/skip-containers",
 			malformed: "A6", noKey: "Z11", noAudience: "Z3", old: "Z10", wrongAudience: "Z3", wrongSubject: "Z4", wrongCase: "Z5",
 			wrongIssuer: "Z2", private: "Z12", unpublished: "Z11", badSignature: "Z11", badIdentifier: "Z7", unset: "Z16", readsIssuer: true}
 	case "gcp":
 		return cloud{name: "Google Cloud", audience: "//iam.googleapis.com/<provider>",
 			annotations: []string{"iam.gke.io/gcp-service-account", "gcp.auth.fluxcd.io/workload-identity-provider"},
-			hiding:      nil,
 			malformed:   "A6", noKey: "G5", noAudience: "G3", old: "G7", wrongAudience: "G3", wrongSubject: "G10", wrongCase: "G10",
 			wrongIssuer: "G4", private: "G5", unpublished: "G5", badSignature: "G6", badIdentifier: "G2", unset: "G15",
 			maxSubject: 127, readsIssuer: true}

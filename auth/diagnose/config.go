@@ -38,6 +38,9 @@ type Config struct {
 	TokenFile string
 	// Pod is the pod that gets no credentials. Optional.
 	Pod client.ObjectKey
+	// Container is the one of the pod's containers that gets no credentials. Empty: all are judged, and which of them need the
+	// identity is not known.
+	Container string
 	// InPod says that this program runs in that pod: its environment is examined.
 	InPod bool
 	// Getenv reads the environment. Nil: os.Getenv.
@@ -126,6 +129,14 @@ func (e *examination) serviceAccount() *corev1.ServiceAccount {
 		sa.Namespace, sa.Name = e.token.claims.Namespace, e.token.claims.ServiceAccount
 	}
 	return sa
+}
+
+// inCluster is the ServiceAccount as it is in the cluster, where a pod's environment says otherwise.
+func (e *examination) inCluster() *corev1.ServiceAccount {
+	if e.declared != nil {
+		return e.declared
+	}
+	return e.serviceAccount()
 }
 
 // own says that the program's own identity is examined.

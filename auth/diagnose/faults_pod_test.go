@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 )
@@ -19,11 +20,14 @@ import (
 func withPod(change func(w *world, pod *corev1.Pod)) func(w *world) {
 	return func(w *world) {
 		env := []corev1.EnvVar{{Name: "AWS_WEB_IDENTITY_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AWS_ROLE_ARN", Value: roleARN},
-			{Name: "AZURE_FEDERATED_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AZURE_CLIENT_ID", Value: azureClient}}
+			{Name: "AZURE_FEDERATED_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AZURE_CLIENT_ID", Value: azureClient}, {Name: "AZURE_TENANT_ID", Value: azureTenant}}
 		w.pod = &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod", CreationTimestamp: metav1.Now(),
 				Labels: map[string]string{"azure.workload.identity/use": "true"}},
-			Spec: corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "c", Image: "i", Env: env}}},
+			Spec: corev1.PodSpec{ServiceAccountName: "app",
+				Containers: []corev1.Container{{Name: "c", Image: "i", Env: env, VolumeMounts: []corev1.VolumeMount{{Name: "identity", MountPath: "/var/run"}}}},
+				Volumes: []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+					Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: w.audience(), Path: "token"}}}}}}}},
 		}
 		w.config.Pod = client.ObjectKeyFromObject(w.pod)
 		change(w, w.pod)
@@ -74,11 +78,29 @@ func podFaults() []fault {
 			const other = "22222222-2222-4333-8444-555555555555"
 			w.account.Annotations[azure.ClientIDAnnotation] = other
 		}), "pod", "Z16", "another identity"},
-		{"label missing", "azure", withPod(func(_ *world, pod *corev1.Pod) { pod.Labels = nil }), "pod", "Z16", "label"},
+		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "Z16", "label"},
 		{"pod of another ServiceAccount", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "A14", "another ServiceAccount"},
-		{"host network", "gcp", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.HostNetwork = true }), "pod", "G15", "network of its host"},
+		{"host network", "gcp", withPod(func(w *world, pod *corev1.Pod) {
+			issuer, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.use(issuer)
+			pod.Spec.HostNetwork = true
+		}), "pod", "G15", "network of its host"},
 		{"pod does not exist", "aws", func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "A14", "does not exist"},
 
+		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "A14", "hides"},
+		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "Z16", "hides"},
+		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "Z16", "another tenant"},
+		{"a role without a token", "aws", withPod(env("AWS_WEB_IDENTITY_TOKEN_FILE", "")), "pod", "A14", "set by hand"},
+		{"a token without a role", "aws", withPod(env("AWS_ROLE_ARN", "")), "pod", "A14", "without AWS_ROLE_ARN"},
+		{"a volume for the API server", "aws", withPod(audienceOfVolume("")), "pod", "A4", "another audience"},
+		{"a bad name of the session", "aws", withPod(env("AWS_ROLE_SESSION_NAME", "a/b")), "pod", "A10", "AWS_ROLE_SESSION_NAME"},
+		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "A14", "skip-containers"},
+		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "G15", "hides"},
+		{"an audience of Azure in the annotation", "aws", annotate(aws.AudienceAnnotation, azure.DefaultAudience), "identifiers", "A4", "is the audience of Azure"},
+		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "identifiers", "A14", "annotated for Azure"},
 		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "A14", "hides"},
 		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "Z16", "hides"},
 		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "A14", "is not set"},

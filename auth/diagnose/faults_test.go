@@ -3,6 +3,7 @@ package diagnose_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -67,6 +68,9 @@ func (f *fault) diagnosed(t *testing.T) {
 	}
 	if first.Result != want || first.Remedy == "" {
 		t.Errorf("not %s, or no remedy: %+v", want, first)
+	}
+	if slices.Contains([]string{"source", "token-format", "claims", "audience", "identifiers", "service-account", "pod", "token-request"}, first.ID) {
+		pasteable(t, first)
 	}
 	if report.ExitCode() == diagnose.ExitPass || report.Condition("Ready", 1).Status == "True" && first.Result == diagnose.Fail {
 		t.Errorf("exit code %d", report.ExitCode())

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // Check 9. The provider itself judges the names; what people mix up most gets a class of its own.
@@ -36,8 +33,11 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 		defer cancel()
 		_, err = e.Provider.GetAudiences(bounded, sa, opts)
 	}
+	if f, wrong := e.wrongAudienceAnnotation(); wrong && err != nil {
+		return f
+	}
 	if err != nil {
-		return e.explainMissing(e.refused(err), client.ObjectKeyFromObject(sa))
+		return e.explainMissing(e.refused(err))
 	}
 	if identity == "" {
 		return e.checkTargets(opts, pass("no identity needs to be named"))
@@ -59,15 +59,18 @@ func (e *examination) refused(err error) Finding {
 }
 
 // explainMissing names the key that somebody wrote instead.
-func (e *examination) explainMissing(f Finding, sa client.ObjectKey) Finding {
+func (e *examination) explainMissing(f Finding) Finding {
 	account := e.serviceAccount()
 	wrote, meant := e.cloud.nearMiss(account.Annotations, account.Labels)
 	if wrote == "" {
+		if e.cloud.required != "" && account.Annotations[e.cloud.required] == "" {
+			return e.withOthers(f, account)
+		}
 		return f
 	}
 	f.Result, f.Class = Fail, e.cloud.unset
 	f.Message += fmt.Sprintf("; %q looks like %q", shown(wrote), meant)
-	f.Remedy = fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", shell.Word(sa.Namespace, "<namespace>"), shell.Word(sa.Name, "<name>"), strings.TrimSuffix(meant, " (an annotation)"))
+	f.Remedy = e.annotating(account, strings.TrimSuffix(meant, " (an annotation)")+"=<value>")
 	return f.with(differs("annotation", wrote, meant))
 }
 

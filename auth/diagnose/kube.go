@@ -62,7 +62,7 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 	sa := e.serviceAccount()
 	switch {
 	case apierrors.IsNotFound(e.read):
-		return fail("K2", fmt.Sprintf("kubectl create serviceaccount -n %s %s, or correct the name", namespaceOf(sa), nameOf(sa)),
+		return fail("K2", fmt.Sprintf("correct the name, or create it:\nkubectl create serviceaccount -n %s %s", namespaceOf(sa), nameOf(sa)),
 			"the ServiceAccount does not exist").with(differs("ServiceAccount", "not found", sa.Namespace+"/"+sa.Name))
 	case apierrors.IsUnauthorized(e.read):
 		return fail("K10", "log in again", "401: the API server refuses the caller's own credentials")
@@ -75,25 +75,7 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 	if e.podIdentity {
 		return pass("the ServiceAccount exists; %s", byPodIdentity)
 	}
-	if wrote, meant := e.cloud.nearMiss(sa.Annotations, sa.Labels); wrote != "" {
-		f := Finding{Result: Fail, Class: e.cloud.unset, Message: fmt.Sprintf("%q looks like %q", shown(wrote), meant),
-			Remedy: fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", namespaceOf(sa), nameOf(sa), strings.TrimSuffix(meant, " (an annotation)"))}
-		return f.with(differs("annotation", wrote, meant))
-	}
-	if e.cloud.required != "" && sa.Annotations[e.cloud.required] == "" {
-		return fail(e.cloud.unset, fmt.Sprintf("kubectl annotate serviceaccount -n %s %s %s=<value>", namespaceOf(sa), nameOf(sa), e.cloud.required),
-			"the annotation %s is missing", e.cloud.required).with(differs(e.cloud.required, "", "who to be"))
-	}
-	var fields []Field
-	for _, key := range e.cloud.annotations {
-		if value, ok := sa.Annotations[key]; ok {
-			fields = append(fields, same(key, value))
-		}
-	}
-	if len(fields) == 0 {
-		return pass("it exists")
-	}
-	return pass("annotated with %s", fields[0].Observed).with(fields...)
+	return e.judgeAnnotations(e.inCluster())
 }
 
 // Check 16.

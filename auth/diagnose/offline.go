@@ -15,45 +15,6 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-// Check 1. Only a pod's own programs look at the environment; for objects the ServiceAccount alone counts.
-func (e *examination) checkSource(context.Context) Finding {
-	if !e.InPod {
-		if e.own() {
-			return pass("the program's own identity, as the SDK finds it")
-		}
-		sa := e.serviceAccount()
-		return pass("the ServiceAccount %s/%s; the environment does not count", sa.Namespace, sa.Name)
-	}
-	for _, name := range e.cloud.hiding {
-		if e.Getenv(name) != "" {
-			return fail(e.cloud.unset, "remove "+name+" from the pod's environment",
-				"%s in the environment hides the identity of the ServiceAccount", name).
-				with(differs(name, "set", "not set"))
-		}
-	}
-	if e.podIdentity {
-		return pass("%s", byPodIdentity)
-	}
-	if e.cloud.tokenFile == "" || e.ServiceAccount.Name != "" {
-		return pass("nothing in the environment hides the identity of the ServiceAccount")
-	}
-	for _, name := range []string{e.cloud.tokenFile, e.cloud.identity} {
-		if e.Getenv(name) == "" && (name != e.cloud.tokenFile || e.TokenFile == "") {
-			return fail(e.cloud.unset, "annotate the ServiceAccount with "+e.cloud.required+" and restart the pod"+e.labelHint(),
-				"%s is not set: the webhook has not changed this pod, so the SDK uses the identity of the node", name).
-				with(differs(name, "", "set by the webhook"))
-		}
-	}
-	return pass("web identity of the pod: %s from %s", shown(e.Getenv(e.cloud.identity)), e.cloud.identity)
-}
-
-func (e *examination) labelHint() string {
-	if len(e.cloud.labels) == 0 {
-		return ""
-	}
-	return `; its template needs the label ` + e.cloud.labels[0] + `: "true"`
-}
-
 // Check 2.
 func (e *examination) checkTokenFile(context.Context) Finding {
 	if e.TokenFile == "" {
@@ -117,7 +78,7 @@ func (e *examination) checkFormat(context.Context) Finding {
 		if !strings.Contains(e.token.raw, ".") {
 			what = "not a JWT: an opaque access token, perhaps"
 		}
-		return fail(e.cloud.malformed, "use a token of the ServiceAccount: kubectl create token <name>", "%s: %v", what, e.token.err)
+		return fail(e.cloud.malformed, "use a token of the ServiceAccount:\nkubectl create token <name>", "%s: %v", what, e.token.err)
 	}
 	if f, none := e.noToken(); none {
 		return f
@@ -144,7 +105,7 @@ func (e *examination) checkClaims(context.Context) Finding {
 	}
 	c := e.token.claims
 	all := []Field{same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)), same("exp", stamp(c.Expiry))}
-	const fresh = "use a projected token, or kubectl create token <name> --audience <audience>"
+	const fresh = "use a projected token, or a fresh one:\nkubectl create token <name> --audience <audience>"
 	switch {
 	case c.Issuer == "kubernetes/serviceaccount":
 		return fail(e.cloud.noAudience, fresh, "this is a legacy token of a Secret: it has no audience and no end").
@@ -175,6 +136,9 @@ func (e *examination) holder() string {
 
 // Check 6.
 func (e *examination) checkAudience(ctx context.Context) Finding {
+	if f, wrong := e.wrongAudienceAnnotation(); wrong {
+		return f
+	}
 	if f, none := e.noToken(); none {
 		return f
 	}
@@ -184,11 +148,17 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 		return unknown("what audience is wanted is not known: "+oneLine(messageOf(err)), "see check 9")
 	}
 	missing := slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audience, a) })
-	remedy := fmt.Sprintf("request the token with the audience: kubectl create token %s -n %s --audience %s",
-		shell.Word(c.ServiceAccount, "<name>"), shell.Word(c.Namespace, "<namespace>"), shell.Word(strings.Join(want, ","), "<audience>"))
+	remedy := fmt.Sprintf("request the token with the audience that is needed:\nkubectl create token %s -n %s",
+		shell.Word(c.ServiceAccount, "<name>"), shell.Word(c.Namespace, "<namespace>"))
+	for _, audience := range want {
+		remedy += " --audience " + shell.Word(audience, "<audience>")
+	}
 	switch {
 	case missing && slices.Contains(c.Audience, c.Issuer), missing && slices.ContainsFunc(c.Audience, isAPIServer):
 		return fail(e.cloud.wrongAudience, remedy, "the token is for the API server; %s needs another audience", e.cloud.name).
+			with(differs("aud", audiences(c.Audience), audiences(want)))
+	case missing && visible(strings.Join(c.Audience, " ")) == visible(strings.Join(want, " ")):
+		return fail(e.cloud.wrongAudience, remedy, "the token's audience and the one that is needed: %s", byBlanks).
 			with(differs("aud", audiences(c.Audience), audiences(want)))
 	case missing:
 		return fail(e.cloud.wrongAudience, remedy, "the token is for somebody else").with(differs("aud", audiences(c.Audience), audiences(want)))
@@ -196,6 +166,9 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 		return Finding{Result: Warn, Class: "K5", Remedy: remedy,
 			Message: "the token has audiences beside the one that is needed, and this library does not send such tokens out"}.
 			with(differs("aud", audiences(c.Audience), audiences(want)))
+	}
+	if key := e.cloud.audienceKey; key != "" && e.serviceAccount().Annotations[key] != "" {
+		return pass("the audience is what the annotation %s says", key).with(same("aud", audiences(c.Audience)))
 	}
 	return pass("the audience fits %s", e.cloud.name).with(same("aud", audiences(c.Audience)))
 }
@@ -242,6 +215,8 @@ func (e *examination) checkSubject(context.Context) Finding {
 		return pass("the subject is %s", shown(got)).with(same("sub", got))
 	case strings.EqualFold(got, want):
 		return fail(e.cloud.wrongCase, remedy, "the subject differs in upper and lower case only").with(differs("sub", got, want))
+	case visible(got) == visible(want):
+		return fail(e.cloud.wrongSubject, remedy, "the token is of another ServiceAccount: %s", byBlanks).with(differs("sub", got, want))
 	}
 	return fail(e.cloud.wrongSubject, remedy, "the token is of another ServiceAccount").with(differs("sub", got, want))
 }
@@ -283,6 +258,8 @@ func difference(a, b string) string {
 		return "they differ only by the / at the end"
 	case strings.EqualFold(a, b):
 		return "they differ in upper and lower case only"
+	case visible(a) == visible(b):
+		return byBlanks
 	}
 	ua, errA := url.Parse(a)
 	ub, errB := url.Parse(b)

@@ -3,7 +3,7 @@ package diagnose
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,69 +13,73 @@ import (
 
 // Check 15.
 func (e *examination) checkPod(ctx context.Context) Finding {
+	pod, err := e.pod, e.podErr
 	switch {
 	case e.Pod.Name == "":
 		return skip("no pod was named")
 	case e.Client == nil:
 		return unknown("there is no access to the cluster", noCluster)
-	}
-	pod, err := e.pod, e.podErr
-	switch {
 	case apierrors.IsNotFound(err):
-		return fail(e.cloud.unset, "correct the name: kubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"), "the pod does not exist").
+		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"),
+			"the pod does not exist").
 			with(differs("pod", "not found", e.Pod.String()))
 	case err != nil:
-		return unknown("the pod cannot be read: "+kubeMessage(err), "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>"))
+		return unknown("the pod cannot be read: "+kubeMessage(err, e.secrets()...),
+			"grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>"))
 	}
 	if f, wrong := e.wrongAccount(pod); wrong {
 		return f
 	}
-	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"), shell.Word(e.Pod.Name, "<pod>"))
-	if e.Provider.GetName() == "gcp" {
-		return e.judgeGKEPod(pod)
-	}
-	if e.cloud.tokenFile == "" {
-		return pass("the pod runs as the ServiceAccount")
-	}
-	if f, hidden := e.hiddenIdentity(pod); hidden {
+	f := e.judgePod(ctx, pod)
+	if f.Result != Pass && f.Result != Skip {
 		return f
 	}
-	if e.podIdentity {
-		return pass("%s", byPodIdentity)
+	switch phase := pod.Status.Phase; {
+	case phase == corev1.PodSucceeded || phase == corev1.PodFailed:
+		return unknown(f.Message+"; but the pod has ended, and its tokens with it", "name a pod that runs").
+			with(differs("phase", string(phase), string(corev1.PodRunning)))
+	case !pod.DeletionTimestamp.IsZero():
+		return unknown(f.Message+"; but the pod is being deleted, and its tokens end with it", "name a pod that runs").
+			with(differs("deletionTimestamp", stamp(pod.DeletionTimestamp.Time), "none"))
+	}
+	return f
+}
+
+// judgePod is about what the webhook gives the pod.
+func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
+	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"),
+		shell.Word(e.Pod.Name, "<pod>"))
+	switch {
+	case e.Provider.GetName() == "gcp":
+		return e.judgeGooglePod(pod)
+	case e.cloud.tokenFile == "":
+		return pass("the pod runs as the ServiceAccount")
+	}
+	audiences, _ := e.wantedAudiences(ctx) // check 9 tells what is wrong with them
+	if e.podIdentity || hasAny(pod, e.cloud.tokenFile) || e.Container != "" && !hasContainer(pod, e.Container) {
+		return e.judgeContainers(pod, audiences, restart)
+	}
+	for _, c := range lasting(pod) {
+		f := e.judgeContainer(pod, &c, audiences, restart)
+		if f.Result != Skip {
+			return f
+		}
+		if f.Message != "" {
+			return fail(e.cloud.unset, "restart the pod without what leaves the container out",
+				"the webhook has not changed the pod: %s%s", shown(c.Name), f.Message).
+				with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+		}
 	}
 	if len(e.cloud.labels) > 0 && pod.Labels[e.cloud.labels[0]] != "true" {
 		return fail(e.cloud.unset, `add the label to the pod's template: azure.workload.identity/use: "true"`,
 			"the label %s is missing on the pod: the webhook leaves it alone", e.cloud.labels[0]).
 			with(differs(e.cloud.labels[0], pod.Labels[e.cloud.labels[0]], "true"))
 	}
-	env := environmentOf(pod)
-	if env[e.cloud.tokenFile] == "" {
-		return e.judgeUninjected(ctx, pod, restart)
-	}
-	want := e.serviceAccount().Annotations[e.cloud.required]
-	if got := env[e.cloud.identity]; want != "" && got != "" && got != want {
-		return fail(e.cloud.unset, restart, "the pod uses another identity than the annotation says: restart it").
-			with(differs(e.cloud.identity, got, want))
-	}
-	return pass("the identity is mounted: %s", shown(env[e.cloud.tokenFile]))
-}
-
-// hiddenIdentity finds what SDKs prefer to the identity of the ServiceAccount, in any container.
-func (e *examination) hiddenIdentity(pod *corev1.Pod) (Finding, bool) {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, v := range c.Env {
-			if slices.Contains(e.cloud.hiding, v.Name) && (v.Value != "" || v.ValueFrom != nil) {
-				return fail(e.cloud.unset, "remove "+v.Name+" from the container's environment",
-					"%s in the container %s hides the identity of the ServiceAccount", v.Name, shown(c.Name)).
-					with(differs(v.Name, "set", "not set")), true
-			}
-		}
-	}
-	return Finding{}, false
+	return e.judgeUninjected(ctx, pod, restart)
 }
 
 func (e *examination) wrongAccount(pod *corev1.Pod) (Finding, bool) {
-	want, got := e.serviceAccount(), pod.Spec.ServiceAccountName
+	want, got := e.serviceAccount(), firstOf(pod.Spec.ServiceAccountName, "default")
 	if want.Name == "" || got == want.Name && pod.Namespace == want.Namespace {
 		return Finding{}, false
 	}
@@ -83,23 +87,25 @@ func (e *examination) wrongAccount(pod *corev1.Pod) (Finding, bool) {
 		with(differs("serviceAccountName", pod.Namespace+"/"+got, want.Namespace+"/"+want.Name)), true
 }
 
-func (e *examination) judgeGKEPod(pod *corev1.Pod) Finding {
-	if pod.Spec.HostNetwork {
-		return fail("G15", "set hostNetwork: false", "the pod uses the network of its host, where the metadata server is that of the node").
-			with(differs("hostNetwork", "true", "false"))
-	}
-	return skip("nothing in a pod's specification shows GKE's metadata server; run wid doctor in the pod")
-}
+// issuerOfGKE begins the issuers of GKE's clusters.
+const issuerOfGKE = "https://container.googleapis.com/"
 
-// environmentOf merges the variables of all containers: the webhook sets them alike.
-func environmentOf(pod *corev1.Pod) map[string]string {
-	env := map[string]string{}
-	for _, c := range append(append([]corev1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...) {
-		for _, v := range c.Env {
-			if v.Value != "" {
-				env[v.Name] = v.Value
-			}
+// judgeGooglePod knows what keeps a pod from GKE's metadata server. On other clusters nothing in a pod has to be there.
+func (e *examination) judgeGooglePod(pod *corev1.Pod) Finding {
+	for _, c := range lasting(pod) {
+		if v := variableOf(pod, &c, googleFile); v.set {
+			return unknown(fmt.Sprintf("Google's SDKs use what the file in %s of the container %q says, which can only be seen in the pod",
+				googleFile, shown(c.Name)), "run wid doctor in the pod").with(same(googleFile, v.value))
 		}
 	}
-	return env
+	if pod.Spec.HostNetwork {
+		f := fail("G15", "set hostNetwork: false",
+			"the pod uses the network of its host, where the metadata server is that of the node").
+			with(differs("hostNetwork", "true", "false"))
+		if c := e.token.claims; c == nil || !strings.HasPrefix(c.Issuer, issuerOfGKE) {
+			f.Result, f.Message = Warn, f.Message+", if this is GKE"
+		}
+		return f
+	}
+	return skip("nothing in a pod's specification shows GKE's metadata server; run wid doctor in the pod")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // EKS Pod Identity gives pods an endpoint for credentials, by the variable below, where IRSA gives them a token. The role comes
@@ -15,22 +16,53 @@ const (
 
 // readPod reads the pod that was named, for the checks that look at it.
 func (e *examination) readPod(ctx context.Context) {
-	if e.Pod.Name != "" && e.Client != nil {
+	key := e.Pod
+	if c := e.token.claims; key.Name == "" && e.InPod && e.ServiceAccount.Name == "" && c != nil {
+		key = client.ObjectKey{Namespace: c.Namespace, Name: c.Pod} // this one
+	}
+	if key.Name != "" && e.Client != nil {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		e.pod = &corev1.Pod{}
-		e.podErr = e.Client.Get(ctx, e.Pod, e.pod)
+		pod := &corev1.Pod{}
+		err := e.Client.Get(ctx, key, pod)
+		if err == nil || e.Pod.Name != "" { // few pods may read themselves: nobody has asked for it
+			e.Pod, e.pod, e.podErr = key, pod, err
+		}
 	}
-	if e.Provider.GetName() != "aws" {
+	inside := e.InPod && e.ServiceAccount.Name == ""
+	found := e.pod != nil && e.podErr == nil
+	switch {
+	case e.Provider.GetName() != "aws":
+	case inside:
+		e.podIdentity = e.Getenv(endpointVariable) != "" && e.Getenv(e.cloud.tokenFile) == ""
+	case found:
+		e.podIdentity = hasAny(e.pod, endpointVariable) && !hasAny(e.pod, e.cloud.tokenFile)
+	}
+	if found && !inside {
+		e.adoptSpecification()
+	}
+}
+
+// adoptSpecification takes over the identity that a pod's specification names by hand, where no annotation does.
+func (e *examination) adoptSpecification() {
+	if e.account.Name == "" || e.cloud.tokenFile == "" ||
+		e.account.Annotations[e.cloud.required] != "" || e.Annotations != nil {
 		return
 	}
-	getenv := func(string) string { return "" }
-	switch {
-	case e.InPod && e.ServiceAccount.Name == "":
-		getenv = e.Getenv
-	case e.pod != nil && e.podErr == nil:
-		env := environmentOf(e.pod)
-		getenv = func(name string) string { return env[name] }
+	if _, wrong := e.wrongAccount(e.pod); wrong {
+		return
 	}
-	e.podIdentity = getenv(endpointVariable) != "" && getenv(e.cloud.tokenFile) == ""
+	for _, c := range lasting(e.pod) {
+		id := variableOf(e.pod, &c, e.cloud.identity)
+		if !variableOf(e.pod, &c, e.cloud.tokenFile).set || !id.set || !id.known {
+			continue
+		}
+		e.Annotations = map[string]string{e.cloud.required: id.value}
+		if tenant := variableOf(e.pod, &c, e.cloud.tenant); e.cloud.tenant != "" && tenant.set && tenant.known {
+			e.Annotations[tenantAnnotation] = tenant.value
+		}
+		e.adopted = "the pod's specification"
+		e.useAnnotations()
+		return
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -54,13 +55,13 @@ func (e *examination) adoptPod() {
 	if e.Annotations != nil || e.cloud.required == "" {
 		return
 	}
-	e.Annotations = map[string]string{}
+	e.Annotations, e.adopted = map[string]string{}, "the environment of the pod"
 	if id := e.Getenv(e.cloud.identity); id != "" {
 		e.Annotations[e.cloud.required] = id
 	}
 	if e.cloud.tenant != "" {
 		if tenant := e.Getenv(e.cloud.tenant); tenant != "" {
-			e.Annotations["azure.workload.identity/tenant-id"] = tenant
+			e.Annotations[tenantAnnotation] = tenant
 		}
 	}
 }
@@ -95,14 +96,18 @@ func (e *examination) readServiceAccount(ctx context.Context) {
 	}
 	e.account.Name, e.account.Namespace = key.Name, key.Namespace
 	if e.InPod && len(e.Annotations) > 0 {
-		// The environment is what the pod's programs go by; the check of the pod compares.
-		if e.account.Annotations == nil {
-			e.account.Annotations = map[string]string{}
-		}
-		for k, v := range e.Annotations {
-			e.account.Annotations[k] = v
-		}
+		e.adopted = firstOf(e.adopted, "the caller")
+		e.useAnnotations()
 	}
+}
+
+// useAnnotations has those of a pod's environment take precedence: they are what its programs go by.
+func (e *examination) useAnnotations() {
+	e.declared = e.account.DeepCopy()
+	if e.account.Annotations == nil {
+		e.account.Annotations = map[string]string{}
+	}
+	maps.Copy(e.account.Annotations, e.Annotations)
 }
 
 // mint asks for what the exchange would ask for.

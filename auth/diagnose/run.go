@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -79,6 +80,11 @@ type examination struct {
 	pod         *corev1.Pod // nil: none was named
 	podErr      error       // of reading it
 	podIdentity bool        // its credentials come from an endpoint
+
+	// adopted says where Annotations are from, if a pod has its identity in its environment. declared is the ServiceAccount as
+	// it is in the cluster then, for Annotations take precedence.
+	adopted  string
+	declared *corev1.ServiceAccount
 }
 
 // Run examines. It always returns a report with a finding for each check, within Config.Timeout; when ctx ends, what is left
@@ -206,10 +212,10 @@ func same(name, observed string) Field { return Field{Name: name, Observed: exac
 
 // exactly is shown, with quotes where one would not see what is there otherwise.
 func exactly(s string) string {
-	if strings.TrimSpace(s) != s && len(s) <= maxShown {
-		return fmt.Sprintf("%q", s)
+	if oneLine(s) == s {
+		return shown(s)
 	}
-	return shown(s)
+	return shown(strconv.Quote(s))
 }
 
 // maxShown bounds what a stranger's value takes of the report, in bytes.

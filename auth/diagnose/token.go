@@ -89,7 +89,11 @@ func audiences(list []string) string {
 	if len(list) == 1 {
 		return exactly(list[0])
 	}
-	return shown("[" + strings.Join(list, " ") + "]")
+	all := make([]string, 0, len(list))
+	for _, audience := range list {
+		all = append(all, exactly(audience))
+	}
+	return shown("[" + strings.Join(all, " ") + "]")
 }
 
 func stamp(t time.Time) string {

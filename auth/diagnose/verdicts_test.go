@@ -90,7 +90,7 @@ func TestPodIdentityIsNoFault(t *testing.T) {
 	}
 }
 
-// What hides the identity is found in every container, also if a Secret gives it.
+// What hides the identity is found in every container, also if a Secret gives it. A sidecar may be meant to use something else.
 func TestHiddenIdentityOfPod(t *testing.T) {
 	w := newWorld(t, "aws")
 	withPod(func(_ *world, pod *corev1.Pod) {
@@ -98,7 +98,7 @@ func TestHiddenIdentityOfPod(t *testing.T) {
 			ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "id"}}}}}
 		pod.Spec.Containers = append(pod.Spec.Containers, sidecar)
 	})(w)
-	if f := w.run().Of("pod"); f.Result != diagnose.Fail || !strings.Contains(f.Message, "sidecar") {
+	if f := w.run().Of("pod"); f.Result != diagnose.Warn || !strings.Contains(f.Message, "sidecar") {
 		t.Errorf("%+v", f)
 	}
 }

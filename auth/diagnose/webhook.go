@@ -140,7 +140,7 @@ func (e *examination) judgeUninjected(ctx context.Context, pod *corev1.Pod, rest
 		return fail(e.cloud.unset, restart, "the pod started before the annotation: restart it").
 			with(differs("creationTimestamp", stamp(pod.CreationTimestamp.Time), "after "+stamp(at)))
 	}
-	install := e.install() + ", then " + restart
+	install := e.install() + "\n" + restart
 	switch {
 	case err != nil:
 		return fail(e.cloud.unset, install, "the webhook has not changed the pod: %s is not in its environment",
@@ -170,11 +170,11 @@ func (e *examination) brokenInjector(found []injector, restart string) (Finding,
 	i := found[0]
 	edit := "kubectl edit mutatingwebhookconfiguration " + pasted(i.configuration)
 	if i.leaves != nil {
-		return fail(e.cloud.unset, edit+", or label what the selector wants; then "+restart,
+		return fail(e.cloud.unset, "have the selector match, or label what the selector wants, and restart the pod:\n"+edit+"\n"+restart,
 			"the webhook %s leaves the pod alone because of its %s", shown(i.name), i.leaves.Name).with(*i.leaves), true
 	}
 	return fail(e.cloud.unset, "have its certificate put into the configuration (cert-manager's CA injector, or the "+
-		"webhook's own rotation); then "+restart,
+		"webhook's own rotation), and restart the pod:\n"+restart,
 		"the API server cannot verify the webhook %s: its caBundle is empty", shown(i.name)).
 		with(differs("caBundle", "empty", "the authority of its certificate")), true
 }
@@ -186,8 +186,8 @@ func (e *examination) silentInjector(i injector, pod *corev1.Pod, restart string
 		return fail(e.cloud.unset, restart, "the pod started before the webhook was installed: restart it").
 			with(here, differs("creationTimestamp", stamp(pod.CreationTimestamp.Time), "after "+stamp(i.created)))
 	}
-	f := fail(e.cloud.unset, restart+"; if it stays: kubectl get "+
-		"mutatingwebhookconfiguration "+pasted(i.configuration)+" -o yaml, and the log of what it calls",
+	f := fail(e.cloud.unset, "restart the pod; if it stays, look at the webhook and at the log of what it calls:\n"+restart+
+		"\nkubectl get mutatingwebhookconfiguration "+pasted(i.configuration)+" -o yaml",
 		"the webhook has not changed the pod, though it is there: %s is not in the pod's environment", e.cloud.tokenFile).
 		with(here)
 	if i.ignored {
@@ -208,7 +208,8 @@ func (e *examination) managed() bool {
 
 func (e *examination) install() string {
 	if e.Provider.GetName() == "azure" {
-		return "install the webhook: az aks update --enable-workload-identity, or the Helm chart workload-identity-webhook"
+		return "install the webhook, with the Helm chart workload-identity-webhook or on AKS, and restart the pod:\n" +
+			"az aks update --resource-group <group> --name <cluster> --enable-oidc-issuer --enable-workload-identity"
 	}
-	return "install the webhook: amazon-eks-pod-identity-webhook"
+	return "install the webhook, amazon-eks-pod-identity-webhook, and restart the pod:"
 }

@@ -103,6 +103,7 @@ func TestWebhooks(t *testing.T) {
 			if f == nil || f.ID != "pod" || f.Result != diagnose.Fail || !strings.Contains(f.Message, tt.says) || !strings.Contains(f.Remedy, tt.remedy) {
 				t.Errorf("%+v:\n%s", f, report)
 			}
+			pasteable(t, report.Of("pod"))
 			if strings.Contains(name, "did not answer") && !strings.Contains(strings.Join(f.Causes, " "), "failurePolicy Ignore") {
 				t.Errorf("%+v", f)
 			}

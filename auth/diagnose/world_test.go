@@ -258,3 +258,8 @@ func (w *world) run() *diagnose.Report {
 	w.config.Getenv = func(name string) string { return w.env[name] }
 	return diagnose.Run(w.t.Context(), w.config)
 }
+
+// allowAudience has the caller's policy allow what annotations say, as wid doctor does.
+func (w *world) allowAudience() {
+	w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+}

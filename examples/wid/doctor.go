@@ -35,7 +35,7 @@ type doctor struct {
 	id *identity
 
 	output           string
-	pod              string
+	pod, container   string
 	inPod            bool
 	registry         string
 	cluster          string
@@ -70,6 +70,7 @@ func (a *app) doctorCommand(d *doctor) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&d.output, "output", "o", "text", "text or json")
 	f.StringVar(&d.pod, "pod", "", "the pod that gets no credentials, namespace/name")
+	f.StringVar(&d.container, "container", "", "the container of the pod that gets no credentials; else all are judged")
 	f.BoolVar(&d.inPod, "in-pod", false, "examine the environment of this pod; so it is in a pod without --service-account")
 	f.StringVar(&d.registry, "registry", "", "artifact repository to pull from, host/name")
 	f.StringVar(&d.cluster, "cluster", "", "cluster to reach, its full name in the provider's API")
@@ -208,6 +209,9 @@ func (d *doctor) names(config *diagnose.Config) (err error) {
 			return usagef("--pod is namespace/name, not %.300q", d.pod)
 		}
 		config.Pod = client.ObjectKey{Namespace: namespace, Name: name}
+	}
+	if config.Container = d.container; d.container != "" && d.pod == "" {
+		return usagef("--container needs --pod")
 	}
 	if len(d.id.annotations) > 0 {
 		config.Annotations, err = parseAnnotations(d.id.annotations)

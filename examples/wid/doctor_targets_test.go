@@ -160,6 +160,10 @@ func TestDoctorWebhook(t *testing.T) {
 	if f := parseReport(t, r.stdout).Of("pod"); f.Result != diagnose.Fail || !strings.Contains(f.Message, "because of its namespaceSelector") {
 		t.Errorf("%+v", f)
 	}
+	r = w.wid(t, "", append(args, "--container=missing")...)
+	if f := parseReport(t, r.stdout).Of("pod"); f.Result != diagnose.Fail || !strings.Contains(f.Message, "no such container") {
+		t.Errorf("%+v", f)
+	}
 	reader := w.cluster.User(t, "pod-reader", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "serviceaccounts"}, Verbs: []string{"get"}})
 	kubeconfig := filepath.Join(w.home, "reader.yaml")
 	w.write(t, kubeconfig, kubeconfigOf(t, reader.Host, reader.CAData, reader.CertData, reader.KeyData, ""))
