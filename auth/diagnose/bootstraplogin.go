@@ -68,6 +68,9 @@ func (b *bootstrapping) checkLogin(ctx context.Context) Finding {
 	}
 	address := strings.TrimSuffix(b.discovered.Server, "/") + "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	status, body, _, err := ask(ctx, config, http.MethodPost, address, b.token.Reveal(), content)
+	if ctx.Err() != nil {
+		return unknown("the server has not answered yet", "allow more time, a minute at most")
+	}
 	if err != nil {
 		return fail("B33", "publish an address that this machine reaches and that the server's certificate names: wid bootstrap "+
 			"publish --server",

@@ -114,6 +114,8 @@ func (b *bootstrapping) judgeServer(ctx context.Context) Finding {
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fail("B5", "correct the port: API servers mostly listen on 6443 or 443",
 			"%s does not speak TLS: that is no API server", shown(b.url))
+	case ctx.Err() != nil:
+		return unknown("the server has not answered yet", "allow more time, a minute at most")
 	case err != nil:
 		return fail("B4", "correct the address, or open the way to it: curl -k "+shown(b.url)+"/version",
 			"the server cannot be reached: %s", transport.Message(err))

@@ -36,7 +36,8 @@ func (e *examination) checkAPIServer(ctx context.Context) Finding {
 		return fail("K10", "log in again; a program re-reads its token file", "401: the API server refuses the caller's own credentials").
 			with(Field{Name: "status", Observed: "401", Expected: "201", Differs: true})
 	case err != nil:
-		return unknown("who the caller is cannot be asked: "+kubeMessage(err, e.secrets()...), "")
+		return unknown("who the caller is cannot be asked: "+kubeMessage(err, e.secrets()...),
+			remedyOf(err, "allow create on selfsubjectreviews.authentication.k8s.io, as the ClusterRole system:basic-user does"))
 	}
 	user := review.Status.UserInfo
 	name := redact.Text(user.Username, e.secrets()...)
@@ -68,7 +69,7 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 		return fail("K10", "log in again", "401: the API server refuses the caller's own credentials")
 	case e.read != nil:
 		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...),
-			fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa)))
+			remedyOf(e.read, fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa))))
 	case e.account.Name == "":
 		return unknown("the ServiceAccount is not known by name", "name it")
 	}
@@ -175,7 +176,7 @@ func (e *examination) checkClusterIssuer(ctx context.Context) Finding {
 	var parsed discovery
 	switch {
 	case d.err != nil:
-		return unknown("the cluster's discovery document cannot be read: "+transport.Message(d.err), "")
+		return unknown("the cluster's discovery document cannot be read: "+transport.Message(d.err), "see check 13")
 	case d.status != http.StatusOK || json.Unmarshal(d.body, &parsed) != nil || parsed.Issuer == "":
 		return unknown(fmt.Sprintf("the cluster's discovery document cannot be read: HTTP %d", d.status),
 			"bind the ClusterRole system:service-account-issuer-discovery to the caller")
@@ -202,7 +203,7 @@ func (e *examination) clusterDocument(ctx context.Context, path string) document
 	if err != nil {
 		return document{err: err}
 	}
-	return get(ctx, transport.Guard(client), base.ResolveReference(&url.URL{Path: path}).String())
+	return get(ctx, transport.Guard(client), e.apiServer(), base.ResolveReference(&url.URL{Path: path}).String())
 }
 
 // Check 18.
@@ -221,7 +222,7 @@ func (e *examination) checkTokenReview(ctx context.Context) Finding {
 	case apierrors.IsForbidden(err):
 		return unknown("the caller may not have tokens reviewed", "kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator --user=<you>")
 	case err != nil:
-		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), "")
+		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), remedyOf(err, ""))
 	case review.Status.Authenticated:
 		return pass("the cluster accepts the token as %s", shown(redact.Text(review.Status.User.Username, e.token.raw)))
 	}

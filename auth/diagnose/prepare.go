@@ -113,6 +113,7 @@ func (e *examination) mint(ctx context.Context) {
 	if len(audiences) == 0 {
 		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
+		defer waiting(bounded, "the audience of "+e.cloud.name)()
 		if audiences, err = e.Provider.GetAudiences(bounded, *e.serviceAccount(), opts); err != nil {
 			return // the check of identifiers tells
 		}
@@ -128,6 +129,7 @@ func (e *examination) mint(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	defer waiting(ctx, e.apiServer())()
 	raw, granted, err := auth.TokenRequest{Client: e.Client, ServiceAccount: e.serviceAccount(), Lifetime: e.minted.asked,
 		BoundObject: opts.BoundObject}.Token(ctx, audiences)
 	if err != nil {
