@@ -58,6 +58,7 @@ type bootstrapping struct {
 	// served is the data of cluster-info as strangers get it, chain the certificates that the server has shown.
 	served map[string]string
 	chain  []*x509.Certificate
+	clock  serverClock // of the server, which nobody has verified
 	// stored says that the Secret holds the token that was given.
 	stored bool
 	// info is what cluster-info says, pinned are those of its authorities that a pin names.
@@ -71,11 +72,12 @@ type bootstrapping struct {
 func BootstrapChecks() []Check { return checksOf((&bootstrapping{}).steps()) }
 
 func (b *bootstrapping) steps() []step {
-	const args, server, token, signature, pins, tls, discovery, login = "bootstrap-args", "bootstrap-server", "bootstrap-token",
+	const args, server, clock, token, signature, pins, tls, discovery, login = "bootstrap-args", "bootstrap-server", "bootstrap-clock", "bootstrap-token",
 		"bootstrap-signature", "bootstrap-pins", "bootstrap-tls", "bootstrap-discovery", "bootstrap-login"
 	return []step{
 		{args, "address, token and pins are well formed", nil, b.checkArguments},
 		{server, "strangers can read cluster-info", []string{args}, b.checkServer},
+		{clock, "this machine's clock agrees with the server's", []string{args}, b.checkClock},
 		{token, "the token's Secret", []string{args}, b.checkSecret},
 		{signature, "cluster-info is signed with the token", []string{server, token}, b.checkSignature},
 		{pins, "a certificate authority is pinned", []string{server}, b.checkPins},
@@ -95,6 +97,7 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	}
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
+	config.Client = watched(config.Client, "the API server of the kubeconfig")
 	b := &bootstrapping{BootstrapConfig: config}
 	b.parse()
 	server := redact.URL(config.Server)

@@ -54,9 +54,9 @@ func (b *bootstrapping) judgeSecret(secret *corev1.Secret) Finding {
 	case c.MalformedExpiration:
 		return fail("B26", newToken, "the token's expiration cannot be parsed, so it counts as expired").
 			with(differs("expiration", "malformed", "RFC 3339, such as "+stamp(b.Now().Add(24*time.Hour))))
-	case c.Expired(b.Now()):
+	case c.Expired(b.time()):
 		return fail("B25", newToken, "the token has expired").
-			with(differs("expiration", stamp(c.Expires), "after "+stamp(b.Now())))
+			with(differs("expiration", stamp(c.Expires), "after "+stamp(b.time())))
 	case !c.Allows(bootstrap.UsageSigning):
 		return fail("B27", newToken, "the token may not sign cluster-info").
 			with(differs("usages", usagesOf(c), bootstrap.UsageSigning))

@@ -23,6 +23,14 @@ type serverClock struct {
 	err      error
 }
 
+// apply turns this machine's time into the server's. A difference that may be that of a slow answer does not count.
+func (c serverClock) apply(now time.Time) time.Time {
+	if !c.known || c.ahead.Abs() <= skewWarn {
+		return now
+	}
+	return now.Add(c.ahead)
+}
+
 var errNoDate = errors.New("the answer has no time in it")
 
 // readDate takes the time from an answer (RFC 9110, section 6.6.1), unless it is that of a cache. asked and took are by this
@@ -94,4 +102,10 @@ func (s skew) direction() string {
 
 func (s skew) field() Field {
 	return Field{Name: "clock of " + s.who, Observed: fmt.Sprintf("%s off", s.by.Round(time.Second)), Expected: "0s", Differs: true}
+}
+
+// off is a doubt: what expires is judged by the other clock.
+func (s skew) off(class string) Finding {
+	return Finding{Result: Warn, Class: class, Remedy: ntp, Message: "this machine's clock is " + s.direction() +
+		"; what ends is judged by the clock of " + s.who}.with(s.field())
 }

@@ -56,24 +56,25 @@ func (t *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	return d.exit(code, err)
 }
 
-// readerOf reads any kind of a cluster that a kubeconfig leads to. Nil: no kubeconfig and no context was named.
-func readerOf(kubeconfig, kubeContext string) (client.Reader, error) {
+// readerOf reads any kind of a cluster that a kubeconfig leads to, and says how it gets there. Nil: no kubeconfig and no context
+// was named.
+func readerOf(kubeconfig, kubeContext string) (client.Reader, *rest.Config, error) {
 	if kubeconfig == "" && kubeContext == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
 	if err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+		return nil, nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
 	const each = 5 * time.Second
 	config = rest.CopyConfig(config)
 	config.UserAgent, config.Timeout = "wid", each // the look-up of kinds knows no context
 	reader, err := newExaminingClient(config, client.Options{Scheme: runtime.NewScheme()})
 	if err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+		return nil, nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
-	return reader, nil
+	return reader, config, nil
 }
