@@ -107,18 +107,19 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	report := &Report{Target: "bootstrap discovery at " + shown(server),
 		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
-	settleSignature(report)
+	b.settleSignature(report)
 	report.scrub(b.token.Reveal())
 	return report
 }
 
 // settleSignature withdraws the suspicion that somebody is in between where a pinned authority has vouched for the same
 // cluster-info.
-func settleSignature(r *Report) {
+func (b *bootstrapping) settleSignature(r *Report) {
 	signature, verified := r.Of("bootstrap-signature"), r.Of("bootstrap-tls")
-	if signature.Class == "B15" && len(signature.Causes) > 1 && verified.Result == Pass {
-		signature.Causes = signature.Causes[:len(signature.Causes)-1]
-		signature.Remedy = newToken
+	n := len(signature.Causes) - 1
+	if signature.Class == "B15" && n > 0 && signature.Causes[n] == inBetween && verified.Result == Pass {
+		signature.Causes = signature.Causes[:n]
+		signature.Remedy = b.haveSigned()
 		signature.Message += "; nobody is in between, since a pinned authority vouches for cluster-info"
 	}
 }
