@@ -124,10 +124,14 @@ func withoutVerification(client *http.Client) *http.Client {
 const maxDocument = 1 << 20
 
 func get(ctx context.Context, client *http.Client, who, address string) document {
-	d := document{address: address}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer waiting(ctx, who)()
+	return ending(ctx, who, func() document { return read(ctx, client, address) },
+		func(err error) document { return document{address: address, err: err} })
+}
+
+func read(ctx context.Context, client *http.Client, address string) document {
+	d := document{address: address}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		d.err = err

@@ -47,7 +47,11 @@ func readDate(header http.Header, asked time.Time, took time.Duration) serverClo
 func dateOf(ctx context.Context, client *http.Client, address, who string, now func() time.Time) serverClock {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer waiting(ctx, who)()
+	return ending(ctx, who, func() serverClock { return askDate(ctx, client, address, now) },
+		func(err error) serverClock { return serverClock{err: err} })
+}
+
+func askDate(ctx context.Context, client *http.Client, address string, now func() time.Time) serverClock {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return serverClock{err: err}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // waits are whom a run has waited for, so that it can say where its time went. A run has one, in its context.
@@ -95,66 +94,6 @@ func (w *waits) longest() Finding {
 	}
 	f := unknown("there was no time left: it went to waiting for "+most, "see why "+most+" does not answer, or allow more time, a minute at most")
 	return f.with(same("waited for "+most, total[most].Round(time.Millisecond).String()))
-}
-
-// watchedClient takes note of how long reading and creating takes.
-type watchedClient struct {
-	client.Client
-	who string
-}
-
-func (c watchedClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	defer waiting(ctx, c.who)()
-	if err := ctx.Err(); err != nil {
-		return err // whatever the client makes of it
-	}
-	return c.Client.Get(ctx, key, obj, opts...)
-}
-
-func (c watchedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	defer waiting(ctx, c.who)()
-	if err := ctx.Err(); err != nil {
-		return err // whatever the client makes of it
-	}
-	return c.Client.List(ctx, list, opts...)
-}
-
-func (c watchedClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	defer waiting(ctx, c.who)()
-	if err := ctx.Err(); err != nil {
-		return err // whatever the client makes of it
-	}
-	return c.Client.Create(ctx, obj, opts...)
-}
-
-// watchedReader is watchedClient for who only reads.
-type watchedReader struct {
-	client.Reader
-	who string
-}
-
-func (r watchedReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	defer waiting(ctx, r.who)()
-	if err := ctx.Err(); err != nil {
-		return err // whatever the client makes of it
-	}
-	return r.Reader.Get(ctx, key, obj, opts...)
-}
-
-func (r watchedReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	defer waiting(ctx, r.who)()
-	if err := ctx.Err(); err != nil {
-		return err // whatever the client makes of it
-	}
-	return r.Reader.List(ctx, list, opts...)
-}
-
-// watched is nil if the reader is.
-func watched(r client.Reader, who string) client.Reader {
-	if r == nil {
-		return nil
-	}
-	return watchedReader{r, who}
 }
 
 // named adds the host of a cluster's address, as far as that is known.
