@@ -3,6 +3,7 @@ package diagnose
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -46,7 +47,8 @@ func (e *examination) checkAPIServer(ctx context.Context) Finding {
 
 // kubeMessage makes the text of a client's error fit for a finding.
 func kubeMessage(err error, secrets ...string) string {
-	if apierrors.ReasonForError(err) != "" {
+	var silent *silence
+	if apierrors.ReasonForError(err) != "" || errors.As(err, &silent) {
 		return shown(redact.Text(err.Error(), secrets...))
 	}
 	return transport.Message(err, secrets...)

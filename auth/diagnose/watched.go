@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"context"
+	"errors"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,8 +63,21 @@ func asked[T runtime.Object](ctx context.Context, who string, into T, call func(
 	if o.whole {
 		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(own).Elem())
 	}
+	if errors.Is(o.err, context.DeadlineExceeded) {
+		return &silence{who, o.err}
+	}
 	return o.err
 }
+
+// silence is a time-out that says whose.
+type silence struct {
+	who string
+	err error
+}
+
+func (s *silence) Error() string { return s.who + " has not answered in time" }
+
+func (s *silence) Unwrap() error { return s.err }
 
 // ending waits for work, but not for longer than the context: neither the plugin that logs a kubeconfig's user in nor a client's
 // look-up of kinds knows one. What is given up goes on by itself until its own time-out.

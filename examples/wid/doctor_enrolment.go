@@ -47,11 +47,11 @@ func (d *enrolmentDoctor) examine(ctx context.Context) (*diagnose.Report, error)
 	if d.clusterName == "" {
 		return nil, usagef("name the ManagedCluster with --cluster-name")
 	}
-	hub, hubConfig, err := readerOf(d.hubKubeconfig, d.hubContext)
+	hub, hubConfig, err := d.readerOf(d.hubKubeconfig, d.hubContext)
 	if err != nil {
 		return nil, err
 	}
-	spoke, spokeConfig, err := readerOf(d.kubeconfig, d.kubeContext)
+	spoke, spokeConfig, err := d.readerOf(d.kubeconfig, d.kubeContext)
 	if err != nil {
 		return nil, err
 	}
