@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -28,6 +29,9 @@ type BootstrapConfig struct {
 	WithoutPins bool
 	// Client is an administrator's, for the token's Secret. It needs no kinds in its scheme. Nil: the Secret is not looked at.
 	Client client.Reader
+	// RESTConfig leads to the cluster of Client, to see its clock and to keep its credentials out of findings. Nil: what ends is
+	// judged by the clock of Server.
+	RESTConfig *rest.Config
 
 	// Pause is the time after which a signature that does not fit is read once more: it may lag behind a change. 0: 5 seconds.
 	Pause time.Duration
@@ -58,7 +62,7 @@ type bootstrapping struct {
 	// served is the data of cluster-info as strangers get it, chain the certificates that the server has shown.
 	served map[string]string
 	chain  []*x509.Certificate
-	clock  serverClock // of the server, which nobody has verified
+	clock  serverClock // of the administrator's API server, or else of the server, which nobody has verified
 	// stored says that the Secret holds the token that was given.
 	stored bool
 	// info is what cluster-info says, pinned are those of its authorities that a pin names.
@@ -97,7 +101,7 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	}
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	config.Client = watched(config.Client, "the API server of the kubeconfig")
+	config.Client = watched(config.Client, named("the API server of the kubeconfig", config.RESTConfig))
 	b := &bootstrapping{BootstrapConfig: config}
 	b.parse()
 	server := redact.URL(config.Server)
@@ -108,7 +112,7 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
 	b.settleSignature(report)
-	report.scrub(b.token.Reveal())
+	report.scrub(append(secretsOf(config.RESTConfig), b.token.Reveal())...)
 	return report
 }
 

@@ -8,7 +8,12 @@ import (
 // time is that of the server, if this machine's clock differs from it: expiry is judged by the cluster's clocks.
 func (b *bootstrapping) time() time.Time { return b.clock.apply(b.Now()) }
 
-func (b *bootstrapping) checkClock(context.Context) Finding {
+func (b *bootstrapping) checkClock(ctx context.Context) Finding {
+	if b.RESTConfig != nil {
+		if own := clockOf(ctx, b.RESTConfig, named("the API server of the kubeconfig", b.RESTConfig), b.Now); own.known {
+			b.clock = own
+		}
+	}
 	var s skew
 	s.consider("the server", b.clock)
 	switch {

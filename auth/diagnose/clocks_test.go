@@ -90,6 +90,10 @@ func TestBootstrapByTheServersClock(t *testing.T) {
 		"the server tells no time":          {func(w *bootWorld) { date(w, ""); ended(w) }, "bootstrap-token", diagnose.Fail, "B25", "has expired"},
 		"the server tells nonsense":         {func(w *bootWorld) { date(w, "tomorrow"); ended(w) }, "bootstrap-token", diagnose.Fail, "B25", "has expired"},
 		"the server is far in the future":   {func(w *bootWorld) { date(w, "Fri, 31 Dec 9999 23:59:59 GMT") }, "bootstrap-token", diagnose.Fail, "B25", "has expired"},
+		"the administrator knows better than the server": {func(w *bootWorld) {
+			date(w, "Fri, 31 Dec 9999 23:59:59 GMT")
+			w.config.RESTConfig = clockOf(w.t, func() time.Time { return time.Now().Add(time.Hour / 2) })
+		}, "bootstrap-clock", diagnose.Warn, "B34", "behind the server"},
 		"the certificate is valid by itself": {func(w *bootWorld) {
 			w.use(w.ca.issue(w.t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
 			date(w, stamped(-10*time.Minute))

@@ -19,7 +19,7 @@ type EnrolmentConfig struct {
 	// rights that they lack make checks Unknown. Give them a time-out (rest.Config.Timeout): their look-up of kinds knows no
 	// context.
 	Hub, Spoke client.Reader
-	// HubRESTConfig and SpokeRESTConfig lead to the same clusters, to see their clocks: what ends is judged by that of the hub,
+	// HubRESTConfig and SpokeRESTConfig lead to the same clusters, to see their clocks and to keep their credentials out of findings: what ends is judged by that of the hub,
 	// or else by that of the cluster. Nil: by this machine's.
 	HubRESTConfig, SpokeRESTConfig *rest.Config
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
@@ -111,7 +111,7 @@ func RunEnrolment(ctx context.Context, config EnrolmentConfig) *Report {
 	e.gather(ctx)
 	report := &Report{Target: "enrolment of the cluster " + shown(config.ClusterName),
 		Findings: performSteps(ctx, e.steps(), config.Skip)}
-	report.scrub()
+	report.scrub(append(secretsOf(config.HubRESTConfig), secretsOf(config.SpokeRESTConfig)...)...)
 	return report
 }
 

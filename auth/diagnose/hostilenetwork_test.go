@@ -244,3 +244,33 @@ func TestAPIServerDown(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", report.ExitCode(), report)
 	}
 }
+
+// Whoever hangs may have a name that a shell obeys, and an API server may echo what it was sent in lines that are no headers.
+func TestHostileNames(t *testing.T) {
+	w := newWorld(t, "aws")
+	w.withoutCluster, w.config.Annotations, w.config.Timeout = true, w.account.Annotations, 200*time.Millisecond
+	w.write(w.sign(func(c map[string]any) { c["iss"] = "https://x;touch$IFS$9owned;echo" }))
+	w.config.IssuerClient = &http.Client{Transport: hanging{}}
+	report := w.run()
+	if f := report.Of("exchange"); f.Result != diagnose.Unknown || !strings.Contains(f.Message, "waiting for the issuer at") {
+		t.Errorf("%+v", f)
+	}
+	harmless(t, report)
+
+	const bearer = "bearer-of-the-administrator-1234"
+	config := &rest.Config{BearerToken: bearer, Host: "http://" + misbehaving(t, func(conn net.Conn, _ <-chan struct{}) {
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nBearer "+bearer+"\x01\r\n\r\n")
+	})}
+	hub := newHubWorld(t)
+	hub.config.Hub, hub.config.HubRESTConfig = newClient(t, config), config
+	boot := newBootWorld(t)
+	boot.config.Client, boot.config.RESTConfig = realClient(t, config), config
+	w = newWorld(t, "aws")
+	w.config.Client, w.config.RESTConfig = realClient(t, config), config
+	boot.data = nil // otherwise the token itself shows that it is good
+	for _, report := range []*diagnose.Report{hub.run(), boot.run(), w.run()} {
+		if text := fmt.Sprintf("%s%+v", report, report.Findings); strings.Contains(text, bearer) || !strings.Contains(text, "malformed MIME header") {
+			t.Errorf("%s", text)
+		}
+	}
+}

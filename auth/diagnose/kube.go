@@ -110,6 +110,8 @@ func (e *examination) checkTokenRequest(ctx context.Context) Finding {
 		return skip("the token comes from a file")
 	case e.Client == nil:
 		return unknown("there is no access to the cluster", noCluster)
+	case !e.minted.tried && e.read != nil:
+		return Finding{Result: Skip, Needs: 14, Message: "skipped: needs check 14"}
 	case !e.minted.tried:
 		return Finding{Result: Skip, Needs: 9, Message: "skipped: needs check 9"}
 	case e.minted.err != nil:

@@ -76,7 +76,7 @@ func (w *waits) settle(ctx context.Context, f Finding, before int) Finding {
 	return w.longest()
 }
 
-// longest names whoever was waited for most. Seconds are close enough: of two that hang, it is the first.
+// longest names whoever was waited for most. Of two that hang for about the same time it is the first, in every run.
 func (w *waits) longest() Finding {
 	total := map[string]time.Duration{}
 	var order []string
@@ -88,11 +88,11 @@ func (w *waits) longest() Finding {
 	}
 	most := ""
 	for _, who := range order {
-		if most == "" || total[who].Round(time.Second) > total[most].Round(time.Second) {
+		if most == "" || total[who] > total[most]+total[most]/5 {
 			most = who
 		}
 	}
-	f := unknown("there was no time left: it went to waiting for "+most, "see why "+most+" does not answer, or allow more time, a minute at most")
+	f := unknown("there was no time left: it went to waiting for "+most, "see why that does not answer, or allow more time, a minute at most")
 	return f.with(same("waited for "+most, total[most].Round(time.Millisecond).String()))
 }
 
