@@ -29,8 +29,8 @@ type BootstrapConfig struct {
 	WithoutPins bool
 	// Client is an administrator's, for the token's Secret. It needs no kinds in its scheme. Nil: the Secret is not looked at.
 	Client client.Reader
-	// RESTConfig leads to the cluster of Client, to see its clock and to keep its credentials out of findings. Nil: what ends is
-	// judged by the clock of Server.
+	// RESTConfig leads to the cluster of Client, to see its clock and to keep its credentials out of findings. Nil: what ends
+	// is judged by the clock of Server.
 	RESTConfig *rest.Config
 
 	// Pause is the time after which a signature that does not fit is read once more: it may lag behind a change. 0: 5 seconds.
@@ -76,8 +76,8 @@ type bootstrapping struct {
 func BootstrapChecks() []Check { return checksOf((&bootstrapping{}).steps()) }
 
 func (b *bootstrapping) steps() []step {
-	const args, server, clock, token, signature, pins, tls, discovery, login = "bootstrap-args", "bootstrap-server", "bootstrap-clock", "bootstrap-token",
-		"bootstrap-signature", "bootstrap-pins", "bootstrap-tls", "bootstrap-discovery", "bootstrap-login"
+	const args, server, clock, token, signature, pins, tls, discovery, login = "bootstrap-args", "bootstrap-server",
+		"bootstrap-clock", "bootstrap-token", "bootstrap-signature", "bootstrap-pins", "bootstrap-tls", "bootstrap-discovery", "bootstrap-login"
 	return []step{
 		{args, "address, token and pins are well formed", nil, b.checkArguments},
 		{server, "strangers can read cluster-info", []string{args}, b.checkServer},

@@ -33,7 +33,8 @@ type answer struct {
 }
 
 // ask sends one request over connections of its own and reads a bounded answer. No redirect is followed.
-func (b *bootstrapping) ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (a answer, err error) {
+func (b *bootstrapping) ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (a answer,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	defer waiting(ctx, "the server "+hostOf(address))()

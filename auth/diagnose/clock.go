@@ -52,7 +52,8 @@ func (s skew) judge(expiry time.Time) Finding {
 	case s.err == nil:
 		return skip("valid until " + stamp(expiry) + " by this machine's clock; there is nobody to compare that with")
 	}
-	return unknown("valid until "+stamp(expiry)+" by this machine's clock, which nobody could be compared with: "+transport.Message(s.err),
+	return unknown("valid until "+stamp(expiry)+" by this machine's clock, which nobody could be compared with: "+
+		transport.Message(s.err),
 		"see that this machine's clock is right: timedatectl")
 }
 
@@ -93,7 +94,8 @@ type contact struct {
 	reached bool
 }
 
-// reachPublic asks the cloud's token service for nothing, only to see its clock and whether it can be reached. It does so once.
+// reachPublic asks the cloud's token service for nothing, only to see its clock and whether it can be reached, and does so
+// once.
 func (e *examination) reachPublic(ctx context.Context) *contact {
 	if e.public != nil {
 		return e.public

@@ -17,10 +17,10 @@ type EnrolmentConfig struct {
 	ClusterName string
 	// Hub and Spoke read from the hub and from the cluster that is to be managed. They need no kinds in their schemes; the
 	// rights that they lack make checks Unknown. Give them a time-out (rest.Config.Timeout): their look-up of kinds knows no
-	// context.
+	// context, and what is given up goes on until then.
 	Hub, Spoke client.Reader
-	// HubRESTConfig and SpokeRESTConfig lead to the same clusters, to see their clocks and to keep their credentials out of findings: what ends is judged by that of the hub,
-	// or else by that of the cluster. Nil: by this machine's.
+	// HubRESTConfig and SpokeRESTConfig lead to the same clusters, to see their clocks and to keep their credentials out of
+	// findings. What ends is judged by the hub's clock, or else by the cluster's. Nil: by this machine's.
 	HubRESTConfig, SpokeRESTConfig *rest.Config
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
 	Klusterlet string

@@ -64,8 +64,8 @@ func (e *examination) issuerDocuments(ctx context.Context) *documents {
 	return d
 }
 
-// refusedKeys says why the keys are not asked for: the issuer, who may be anybody, does not choose what this machine asks of its
-// own network.
+// refusedKeys says why the keys are not asked for: the issuer, who may be anybody, does not choose what this machine asks of
+// its own network.
 func refusedKeys(address, issuer string) string {
 	u, err := url.Parse(address)
 	from, issuerErr := url.Parse(issuer)
@@ -148,7 +148,8 @@ func read(ctx context.Context, client *http.Client, address string) document {
 	return d
 }
 
-const noWayOut = "see why this machine has no way out (HTTPS_PROXY, NO_PROXY, resolver, firewall), or run this where there is one;\n" +
+const noWayOut = "see why this machine has no way out (HTTPS_PROXY, NO_PROXY, resolver, firewall), or run this where there " +
+	"is one;\n" +
 	"to leave these checks out: --skip discovery,keys,issuer-tls"
 
 // ownSide tells a machine that reaches nobody from an issuer that nobody reaches.

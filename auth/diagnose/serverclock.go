@@ -105,7 +105,8 @@ func (s skew) direction() string {
 }
 
 func (s skew) field() Field {
-	return Field{Name: "clock of " + s.who, Observed: fmt.Sprintf("%s off", s.by.Round(time.Second)), Expected: "0s", Differs: true}
+	return Field{Name: "clock of " + s.who, Observed: fmt.Sprintf("%s off", s.by.Round(time.Second)), Expected: "0s",
+		Differs: true}
 }
 
 // off is a doubt: what expires is judged by the other clock.

@@ -92,7 +92,8 @@ func (w *waits) longest() Finding {
 			most = who
 		}
 	}
-	f := unknown("there was no time left: it went to waiting for "+most, "see why that does not answer, or allow more time, a minute at most")
+	f := unknown("there was no time left: it went to waiting for "+most,
+		"see why that does not answer, or allow more time, a minute at most")
 	return f.with(same("waited for "+most, total[most].Round(time.Millisecond).String()))
 }
 

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watchedClient takes note of how long reading and creating takes, and returns when the time is over, whatever the client does.
+// watchedClient takes note of how long reading and creating takes, and returns when the time is over, whatever the client
+// does.
 type watchedClient struct {
 	client.Client
 	who string
@@ -59,7 +60,8 @@ func asked[T runtime.Object](ctx context.Context, who string, into T, call func(
 		err   error
 		whole bool
 	}
-	o := ending(ctx, who, func() outcome { return outcome{call(own), true} }, func(err error) outcome { return outcome{err, false} })
+	o := ending(ctx, who, func() outcome { return outcome{call(own), true} },
+		func(err error) outcome { return outcome{err, false} })
 	if o.whole {
 		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(own).Elem())
 	}
@@ -79,8 +81,8 @@ func (s *silence) Error() string { return s.who + " has not answered in time" }
 
 func (s *silence) Unwrap() error { return s.err }
 
-// ending waits for work, but not for longer than the context: neither the plugin that logs a kubeconfig's user in nor a client's
-// look-up of kinds knows one. What is given up goes on by itself until its own time-out.
+// ending waits for work, but not for longer than the context: neither the plugin that logs a kubeconfig's user in nor a
+// client's look-up of kinds knows one. What is given up goes on by itself until its own time-out.
 func ending[T any](ctx context.Context, who string, work func() T, otherwise func(error) T) T {
 	defer waiting(ctx, who)()
 	if err := ctx.Err(); err != nil {
