@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -28,6 +29,9 @@ type BootstrapConfig struct {
 	WithoutPins bool
 	// Client is an administrator's, for the token's Secret. It needs no kinds in its scheme. Nil: the Secret is not looked at.
 	Client client.Reader
+	// RESTConfig leads to the cluster of Client, to see its clock and to keep its credentials out of findings. Nil: what ends
+	// is judged by the clock of Server.
+	RESTConfig *rest.Config
 
 	// Pause is the time after which a signature that does not fit is read once more: it may lag behind a change. 0: 5 seconds.
 	Pause time.Duration
@@ -58,6 +62,7 @@ type bootstrapping struct {
 	// served is the data of cluster-info as strangers get it, chain the certificates that the server has shown.
 	served map[string]string
 	chain  []*x509.Certificate
+	clock  serverClock // of the administrator's API server, or else of the server, which nobody has verified
 	// stored says that the Secret holds the token that was given.
 	stored bool
 	// info is what cluster-info says, pinned are those of its authorities that a pin names.
@@ -71,11 +76,12 @@ type bootstrapping struct {
 func BootstrapChecks() []Check { return checksOf((&bootstrapping{}).steps()) }
 
 func (b *bootstrapping) steps() []step {
-	const args, server, token, signature, pins, tls, discovery, login = "bootstrap-args", "bootstrap-server", "bootstrap-token",
-		"bootstrap-signature", "bootstrap-pins", "bootstrap-tls", "bootstrap-discovery", "bootstrap-login"
+	const args, server, clock, token, signature, pins, tls, discovery, login = "bootstrap-args", "bootstrap-server",
+		"bootstrap-clock", "bootstrap-token", "bootstrap-signature", "bootstrap-pins", "bootstrap-tls", "bootstrap-discovery", "bootstrap-login"
 	return []step{
 		{args, "address, token and pins are well formed", nil, b.checkArguments},
 		{server, "strangers can read cluster-info", []string{args}, b.checkServer},
+		{clock, "this machine's clock agrees with the server's", []string{args}, b.checkClock},
 		{token, "the token's Secret", []string{args}, b.checkSecret},
 		{signature, "cluster-info is signed with the token", []string{server, token}, b.checkSignature},
 		{pins, "a certificate authority is pinned", []string{server}, b.checkPins},
@@ -95,6 +101,7 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	}
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
+	config.Client = watched(config.Client, named("the API server of the kubeconfig", config.RESTConfig))
 	b := &bootstrapping{BootstrapConfig: config}
 	b.parse()
 	server := redact.URL(config.Server)
@@ -104,18 +111,19 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	report := &Report{Target: "bootstrap discovery at " + shown(server),
 		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
-	settleSignature(report)
-	report.scrub(b.token.Reveal())
+	b.settleSignature(report)
+	report.scrub(append(secretsOf(config.RESTConfig), b.token.Reveal())...)
 	return report
 }
 
 // settleSignature withdraws the suspicion that somebody is in between where a pinned authority has vouched for the same
 // cluster-info.
-func settleSignature(r *Report) {
+func (b *bootstrapping) settleSignature(r *Report) {
 	signature, verified := r.Of("bootstrap-signature"), r.Of("bootstrap-tls")
-	if signature.Class == "B15" && len(signature.Causes) > 1 && verified.Result == Pass {
-		signature.Causes = signature.Causes[:len(signature.Causes)-1]
-		signature.Remedy = newToken
+	n := len(signature.Causes) - 1
+	if signature.Class == "B15" && n > 0 && signature.Causes[n] == inBetween && verified.Result == Pass {
+		signature.Causes = signature.Causes[:n]
+		signature.Remedy = b.haveSigned()
 		signature.Message += "; nobody is in between, since a pinned authority vouches for cluster-info"
 	}
 }

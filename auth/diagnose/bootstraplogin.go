@@ -34,6 +34,7 @@ func (b *bootstrapping) checkDiscover(ctx context.Context) Finding {
 	} else {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
+	defer waiting(ctx, "the server "+hostOf(b.url))()
 	info, err := bootstrap.Discover(ctx, b.Server, b.token, opts...)
 	const again = "try again; if it stays, do not join: somebody is in between"
 	switch {
@@ -67,14 +68,17 @@ func (b *bootstrapping) checkLogin(ctx context.Context) Finding {
 		return unknown("the request cannot be made", "report this")
 	}
 	address := strings.TrimSuffix(b.discovered.Server, "/") + "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-	status, body, _, err := ask(ctx, config, http.MethodPost, address, b.token.Reveal(), content)
+	a, err := b.ask(ctx, config, http.MethodPost, address, b.token.Reveal(), content)
+	if ctx.Err() != nil {
+		return unknown("the server has not answered yet", "allow more time, a minute at most")
+	}
 	if err != nil {
 		return fail("B33", "publish an address that this machine reaches and that the server's certificate names: wid bootstrap "+
 			"publish --server",
 			"cluster-info sends machines to an address that does not work from here: %s", transport.Message(err, b.token.Reveal())).
 			with(differs("server", b.discovered.Server, "reachable, with a certificate of the cluster's authority"))
 	}
-	return b.judgeLogin(status, body)
+	return b.judgeLogin(a.status, a.body)
 }
 
 func (b *bootstrapping) judgeLogin(status int, body []byte) Finding {

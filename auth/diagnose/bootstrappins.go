@@ -131,6 +131,7 @@ func (b *bootstrapping) checkCertificate(ctx context.Context) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	defer waiting(ctx, "the server "+hostOf(b.url))()
 	fresh, err := at.Refresh(ctx)
 	var untrusted *tls.CertificateVerificationError
 	switch {
@@ -145,6 +146,17 @@ func (b *bootstrapping) checkCertificate(ctx context.Context) Finding {
 			with(differs("server", b.info.Server, fresh.Server))
 	}
 	return pass("the server's certificate is from a pinned authority")
+}
+
+// invalidNow has the certificate renewed only if it is at its end by the server's clock too.
+func (b *bootstrapping) invalidNow(leaf *x509.Certificate) Finding {
+	valid := differs("valid", stamp(leaf.NotBefore)+" to "+stamp(leaf.NotAfter), "at "+stamp(b.Now()))
+	if now := b.time(); !now.Equal(b.Now()) && now.After(leaf.NotBefore) && now.Before(leaf.NotAfter) {
+		return fail("B21", "correct this machine's clock, then try again: timedatectl",
+			"the server's certificate is valid by the server's clock, but not by that of this machine").with(valid)
+	}
+	return fail("B21", "correct this machine's clock, or renew the certificate: kubeadm certs renew apiserver",
+		"the server's certificate or its authority is not valid at the time of this machine").with(valid)
 }
 
 func (b *bootstrapping) untrusted(err *tls.CertificateVerificationError) Finding {
@@ -164,9 +176,7 @@ func (b *bootstrapping) untrusted(err *tls.CertificateVerificationError) Finding
 		return fail("B20", "use an address that the certificate names, or pass --tls-server-name if you know the right one",
 			"the server's certificate is for other names").with(differs("names", strings.Join(names, ", "), host))
 	case errors.As(err.Err, &invalid) && invalid.Reason == x509.Expired:
-		return fail("B21", "correct this machine's clock, or renew the certificate: kubeadm certs renew apiserver",
-			"the server's certificate or its authority is not valid at the time of this machine").
-			with(differs("valid", stamp(leaf.NotBefore)+" to "+stamp(leaf.NotAfter), "at "+stamp(b.Now())))
+		return b.invalidNow(leaf)
 	}
 	f := fail("B19", "name the API server itself, not what terminates TLS in front of it; if it is that, do not join",
 		"the server's certificate is not from a pinned authority").

@@ -24,37 +24,48 @@ const (
 	maxInfo = 4 << 20
 )
 
+// answer is what came of a request, as far as it came.
+type answer struct {
+	status int
+	body   []byte
+	chain  []*x509.Certificate
+	clock  serverClock
+}
+
 // ask sends one request over connections of its own and reads a bounded answer. No redirect is followed.
-func ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (status int,
-	body []byte, chain []*x509.Certificate, err error) {
+func (b *bootstrapping) ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (a answer,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	defer waiting(ctx, "the server "+hostOf(address))()
 	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true,
 		MaxResponseHeaderBytes: 64 << 10}
 	transport.UseProxy(t, nil)
 	client := &http.Client{Transport: t, CheckRedirect: lastResponse}
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(content))
 	if err != nil {
-		return 0, nil, nil, err
+		return a, err
 	}
 	req.Header.Set("Accept", "application/json")
 	if bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+bearer)
 		req.Header.Set("Content-Type", "application/json")
 	}
+	asked := b.Now()
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, nil, nil, err
+		return a, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
-	body, err = io.ReadAll(io.LimitReader(resp.Body, maxInfo+1))
-	if err == nil && len(body) > maxInfo {
+	a.status, a.clock = resp.StatusCode, readDate(resp.Header, asked, b.Now().Sub(asked))
+	a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxInfo+1))
+	if err == nil && len(a.body) > maxInfo {
 		err = fmt.Errorf("the answer is larger than %d bytes", maxInfo)
 	}
 	if resp.TLS != nil {
-		chain = resp.TLS.PeerCertificates
+		a.chain = resp.TLS.PeerCertificates
 	}
-	return resp.StatusCode, body, chain, err
+	return a, err
 }
 
 func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -62,11 +73,14 @@ func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLast
 // stranger asks without credentials and without verifying the server: the signature and the pins decide about trust.
 func (b *bootstrapping) stranger(ctx context.Context, path string) (status int, body []byte, err error) {
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: b.ServerName} //nolint:gosec // see above
-	status, body, chain, err := ask(ctx, insecure, http.MethodGet, b.url+path, "", nil)
-	if chain != nil {
-		b.chain = chain
+	a, err := b.ask(ctx, insecure, http.MethodGet, b.url+path, "", nil)
+	if a.chain != nil {
+		b.chain = a.chain
 	}
-	return status, body, err
+	if a.clock.answered {
+		b.clock = a.clock
+	}
+	return a.status, a.body, err
 }
 
 // read gets cluster-info as a stranger does.
@@ -114,6 +128,8 @@ func (b *bootstrapping) judgeServer(ctx context.Context) Finding {
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fail("B5", "correct the port: API servers mostly listen on 6443 or 443",
 			"%s does not speak TLS: that is no API server", shown(b.url))
+	case ctx.Err() != nil:
+		return unknown("the server has not answered yet", "allow more time, a minute at most")
 	case err != nil:
 		return fail("B4", "correct the address, or open the way to it: curl -k "+shown(b.url)+"/version",
 			"the server cannot be reached: %s", transport.Message(err))

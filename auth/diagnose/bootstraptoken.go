@@ -54,9 +54,9 @@ func (b *bootstrapping) judgeSecret(secret *corev1.Secret) Finding {
 	case c.MalformedExpiration:
 		return fail("B26", newToken, "the token's expiration cannot be parsed, so it counts as expired").
 			with(differs("expiration", "malformed", "RFC 3339, such as "+stamp(b.Now().Add(24*time.Hour))))
-	case c.Expired(b.Now()):
+	case c.Expired(b.time()):
 		return fail("B25", newToken, "the token has expired").
-			with(differs("expiration", stamp(c.Expires), "after "+stamp(b.Now())))
+			with(differs("expiration", stamp(c.Expires), "after "+stamp(b.time())))
 	case !c.Allows(bootstrap.UsageSigning):
 		return fail("B27", newToken, "the token may not sign cluster-info").
 			with(differs("usages", usagesOf(c), bootstrap.UsageSigning))
@@ -162,32 +162,52 @@ func (b *bootstrapping) missingSignature() (Finding, bool) {
 	return Finding{}, false
 }
 
+// isGood says that the Secret holds the token that is meant, so that a signature that does not fit is not the token's fault.
+func (b *bootstrapping) isGood() bool { return b.stored || !b.whole && !b.token.IsZero() }
+
+const (
+	runSigner = "see that the signer runs: kubectl get pods -n kube-system -l component=kube-controller-manager -o yaml | grep -e --controllers\n" +
+		"it takes --controllers=*,bootstrapsigner,tokencleaner"
+	inBetween = "somebody is in between, and shows another cluster-info than the cluster's"
+)
+
+// haveSigned is what makes a signature fit where nobody is in between.
+func (b *bootstrapping) haveSigned() string {
+	if b.isGood() {
+		return runSigner + "; until it runs, no other token helps either"
+	}
+	return "create a new token and try with that: " + newToken + "\nif that does not mend it, " + runSigner
+}
+
 // wrongSignature shows no signature that was computed: for content that somebody forged it would be a valid one.
 func (b *bootstrapping) wrongSignature(ctx context.Context) Finding {
-	f := fail("B15", "create a new token and try with that: "+newToken+"\nif that does not mend it, do not join: somebody is "+
-		"in between",
-		"the signature does not fit the token and cluster-info, twice in a row")
-	if !b.stored && b.whole {
+	what := "the signature does not fit the token and cluster-info, twice in a row"
+	if b.isGood() {
+		what = "the token is good, but the signature is not that of this cluster-info, twice in a row"
+	}
+	f := fail("B15", b.haveSigned()+"\nif the signer runs and this stays, do not join: somebody is in between", "%s", what)
+	if !b.isGood() {
 		f.Causes = append(f.Causes, "the secret half of the token is wrong: mistyped, or of another token with this ID")
 	}
-	f.Causes = append(f.Causes, "cluster-info was edited, and the signer does not run",
-		"somebody is in between, and shows another cluster-info than the cluster's")
+	f.Causes = append(f.Causes, "cluster-info was edited, and the signer does not run", inBetween)
+	f = f.with(differs(bootstrap.SignaturePrefix+b.id, "does not verify", "the HMAC of cluster-info with the token's secret"))
 	if b.Client == nil {
-		return f.with(differs(bootstrap.SignaturePrefix+b.id, "does not verify",
-			"the HMAC of cluster-info with the token's secret"))
+		return f
 	}
 	own := &corev1.ConfigMap{}
 	err := readObject(ctx, b.Client, "v1", "ConfigMap",
 		client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, own)
-	if err == nil && own.Data[bootstrap.KubeConfigKey] != b.served[bootstrap.KubeConfigKey] {
+	switch {
+	case err != nil:
+	case own.Data[bootstrap.KubeConfigKey] != b.served[bootstrap.KubeConfigKey]:
 		f.Message = "the signature does not fit, and the administrator reads another cluster-info than strangers get here: " +
 			"somebody is in between, or the kubeconfig is of another cluster"
-		f.Causes = nil
-		return f.with(Field{Name: "cluster-info", Observed: "another one than the administrator's", Expected: "the same",
-			Differs: true})
+		f.Remedy = "do not join; compare server and certificate authority of cluster-info with what the administrator knows"
+		f.Causes, f.Fields = nil, []Field{{Name: "cluster-info", Observed: "another one than the administrator's", Expected: "the same", Differs: true}}
+	default: // nobody has changed it on the way
+		f.Causes, f.Remedy = f.Causes[:len(f.Causes)-1], b.haveSigned()
 	}
-	return f.with(differs(bootstrap.SignaturePrefix+b.id, "does not verify",
-		"the HMAC of cluster-info with the token's secret"))
+	return f
 }
 
 // sleep returns false if the context ends first.

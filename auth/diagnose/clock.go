@@ -2,17 +2,14 @@ package diagnose
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/transport"
 )
+
+const ntp = "synchronize the clocks (chronyc tracking, timedatectl)"
 
 const (
 	skewWarn = 30 * time.Second
@@ -26,34 +23,38 @@ func (e *examination) checkTime(ctx context.Context) Finding {
 		return f
 	}
 	c, now := e.token.claims, e.Now()
-	skew, who := e.skew(ctx)
-	const ntp = "synchronize the clocks (chronyc tracking, timedatectl)"
-	clock := Field{Name: "clock of " + who, Observed: fmt.Sprintf("%s off", skew.Round(time.Second)), Expected: "0s", Differs: true}
+	skew := e.skew(ctx)
 	switch {
+	case skew.by.Abs() > skewFail:
+		return fail("K11", ntp, "this machine's clock is more than a minute %s", skew.direction()).with(skew.field())
 	case !c.Expiry.After(now):
 		return e.expired()
-	case skew.Abs() > skewFail:
-		return fail("K11", ntp, "this machine's clock is more than a minute %s", direction(skew, who)).with(clock)
 	case c.IssuedAt.After(now.Add(skewFail)):
 		return fail("K11", ntp, "the token was issued in the future: the cluster's clock is ahead of this machine's").
 			with(differs("iat", stamp(c.IssuedAt), "not after "+stamp(now)))
 	case c.NotBefore.After(now.Add(skewFail)):
 		return fail("K11", ntp, "the token is not valid yet").with(differs("nbf", stamp(c.NotBefore), "not after "+stamp(now)))
-	case skew.Abs() > skewWarn:
+	case skew.by.Abs() > skewWarn:
 		return Finding{Result: Warn, Class: "K11", Remedy: ntp,
-			Message: "this machine's clock is more than half a minute " + direction(skew, who)}.with(clock)
+			Message: "this machine's clock is more than half a minute " + skew.direction()}.with(skew.field())
 	case c.Expiry.Before(now.Add(time.Minute)):
 		return Finding{Result: Warn, Class: e.cloud.old, Remedy: "use a fresh token", Message: "the token ends within a minute"}.
 			with(same("exp", stamp(c.Expiry)))
 	}
-	return pass("valid until %s", stamp(c.Expiry)).with(same("exp", stamp(c.Expiry)))
+	return skew.judge(c.Expiry).with(same("exp", stamp(c.Expiry)))
 }
 
-func direction(skew time.Duration, who string) string {
-	if skew > 0 {
-		return "behind " + who
+// judge passes nothing on the word of a clock that was compared with nobody's.
+func (s skew) judge(expiry time.Time) Finding {
+	switch {
+	case s.compared:
+		return pass("valid until %s", stamp(expiry))
+	case s.err == nil:
+		return skip("valid until " + stamp(expiry) + " by this machine's clock; there is nobody to compare that with")
 	}
-	return "ahead of " + who
+	return unknown("valid until "+stamp(expiry)+" by this machine's clock, which nobody could be compared with: "+
+		transport.Message(s.err),
+		"see that this machine's clock is right: timedatectl")
 }
 
 // expired tells a program that holds an old copy from a token that nobody renews.
@@ -75,32 +76,42 @@ func (e *examination) expired() Finding {
 	return fail(e.cloud.old, remedy, "the token has expired").with(field)
 }
 
-// skew is by how much this machine is behind a server, and which one: the largest difference of those that answer.
-func (e *examination) skew(ctx context.Context) (largest time.Duration, who string) {
-	consider := func(name string, date, asked time.Time) {
-		if d := date.Sub(asked); !date.IsZero() && d.Abs() > largest.Abs() {
-			largest, who = d, name
-		}
-	}
+// skew is the largest difference to the clocks of those that answer.
+func (e *examination) skew(ctx context.Context) skew {
+	var s skew
 	if e.cloud.readsIssuer {
-		date, asked := e.cloudDate(ctx)
-		consider(e.cloud.name, date, asked)
+		s.consider(e.cloud.name, e.reachPublic(ctx).clock)
 	}
 	if e.RESTConfig != nil {
-		date, asked := e.apiServerDate(ctx)
-		consider("the API server", date, asked)
+		s.consider("the API server", clockOf(ctx, e.RESTConfig, e.apiServer(), e.Now))
 	}
-	return largest, who
+	return s
 }
 
-// cloudDate asks the token service for nothing, only to see its clock.
-func (e *examination) cloudDate(ctx context.Context) (date, asked time.Time) {
+// contact is what came of asking a public host.
+type contact struct {
+	clock   serverClock
+	reached bool
+}
+
+// reachPublic asks the cloud's token service for nothing, only to see its clock and whether it can be reached, and does so
+// once.
+func (e *examination) reachPublic(ctx context.Context) *contact {
+	if e.public != nil {
+		return e.public
+	}
 	opts := e.resolved()
 	client, err := e.pool.For(opts.HTTPClient, opts.ProxyURL)
 	if err != nil {
-		return date, asked
+		return &contact{clock: serverClock{err: err}}
 	}
-	return dateOf(ctx, client, e.clockURL(opts.STSRegion), e.Now)
+	address := e.clockURL(opts.STSRegion)
+	clock := dateOf(ctx, client, address, e.cloud.name+" at "+hostOf(address), e.Now)
+	if ctx.Err() != nil {
+		return &contact{clock: clock}
+	}
+	e.public = &contact{clock: clock, reached: clock.answered}
+	return e.public
 }
 
 func (e *examination) clockURL(region string) string {
@@ -117,41 +128,4 @@ func (e *examination) clockURL(region string) string {
 		suffix += ".cn"
 	}
 	return "https://sts." + region + "." + suffix + "/"
-}
-
-func (e *examination) apiServerDate(ctx context.Context) (date, asked time.Time) {
-	client, err := rest.HTTPClientFor(e.RESTConfig)
-	if err != nil {
-		return date, asked
-	}
-	base, _, err := rest.DefaultServerUrlFor(e.RESTConfig)
-	if err != nil {
-		return date, asked
-	}
-	return dateOf(ctx, transport.Guard(client), base.ResolveReference(&url.URL{Path: "/version"}).String(), e.Now)
-}
-
-// dateOf is zero if a server does not answer, or not with its own time.
-func dateOf(ctx context.Context, client *http.Client, address string, now func() time.Time) (date, asked time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return date, asked
-	}
-	asked = now()
-	resp, err := client.Do(req)
-	if err != nil {
-		return time.Time{}, asked
-	}
-	defer resp.Body.Close() //nolint:errcheck // is of no use
-	took := now().Sub(asked)
-	if resp.Header.Get("Age") != "" { // a cache's
-		return time.Time{}, asked
-	}
-	date, err = http.ParseTime(resp.Header.Get("Date"))
-	if err != nil {
-		return time.Time{}, asked
-	}
-	return date, asked.Add(took / 2).Truncate(time.Second)
 }

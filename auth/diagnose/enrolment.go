@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -16,8 +17,11 @@ type EnrolmentConfig struct {
 	ClusterName string
 	// Hub and Spoke read from the hub and from the cluster that is to be managed. They need no kinds in their schemes; the
 	// rights that they lack make checks Unknown. Give them a time-out (rest.Config.Timeout): their look-up of kinds knows no
-	// context.
+	// context, and what is given up goes on until then.
 	Hub, Spoke client.Reader
+	// HubRESTConfig and SpokeRESTConfig lead to the same clusters, to see their clocks and to keep their credentials out of
+	// findings. What ends is judged by the hub's clock, or else by the cluster's. Nil: by this machine's.
+	HubRESTConfig, SpokeRESTConfig *rest.Config
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
 	Klusterlet string
 
@@ -55,6 +59,9 @@ const (
 type enrolment struct {
 	EnrolmentConfig
 
+	// clock is that of whose, the hub or else the cluster itself.
+	clock serverClock
+	whose string
 	// cluster is the ManagedCluster. Nil: there is none, or it could not be read.
 	cluster    *unstructured.Unstructured
 	clusterErr error
@@ -76,6 +83,7 @@ func (e *enrolment) steps() []step {
 	const hub, csr, accept, joined, clock, lease = "enrolment-hub", "enrolment-csr", "enrolment-accept", "enrolment-joined",
 		"enrolment-clock", "enrolment-lease"
 	return []step{
+		{"enrolment-time", "this machine's clock agrees with the hub's", nil, e.checkClock},
 		{hub, "the hub knows the cluster", nil, e.checkHub},
 		{csr, "the agent's requests for certificates", []string{hub}, e.checkRequests},
 		{accept, "the hub accepts the cluster", []string{hub}, e.checkAccepted},
@@ -96,11 +104,14 @@ func RunEnrolment(ctx context.Context, config EnrolmentConfig) *Report {
 	config.Timeout, config.Now = limited(config.Timeout, config.Now)
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
+	ctx, _ = withWaits(ctx)
+	config.Hub = watched(config.Hub, named("the hub", config.HubRESTConfig))
+	config.Spoke = watched(config.Spoke, named("the cluster", config.SpokeRESTConfig))
 	e := &enrolment{EnrolmentConfig: config, agentNamespace: defaultAgentNamespace}
 	e.gather(ctx)
 	report := &Report{Target: "enrolment of the cluster " + shown(config.ClusterName),
 		Findings: performSteps(ctx, e.steps(), config.Skip)}
-	report.scrub()
+	report.scrub(append(secretsOf(config.HubRESTConfig), secretsOf(config.SpokeRESTConfig)...)...)
 	return report
 }
 
@@ -109,6 +120,7 @@ func (e *enrolment) gather(ctx context.Context) {
 	if !validName(e.ClusterName) {
 		return
 	}
+	e.readClock(ctx)
 	if e.Spoke != nil {
 		var items []unstructured.Unstructured
 		items, _, e.klusterletErr = listObjects(ctx, e.Spoke, operatorAPI, "Klusterlet")

@@ -177,6 +177,10 @@ func (e *enrolment) checkLease(ctx context.Context) Finding {
 	switch {
 	case c.status == "Unknown" && c.reason == "ManagedClusterLeaseUpdateStopped":
 		return stopped.with(c.field(kind, want))
+	case old && !e.clock.known && c.status == "True":
+		stopped.Result = Warn // the hub counts by its own clock
+		stopped.Message = "the lease is old by this machine's clock, but the hub says that the cluster is available: one of the clocks is wrong, perhaps"
+		return stopped
 	case old:
 		return stopped
 	case c.status == "False":
@@ -205,7 +209,7 @@ func (e *enrolment) leaseAge(ctx context.Context) (renewed time.Time, fields []F
 	}
 	renewed = lease.Spec.RenewTime.Time
 	grace := leaseGrace * time.Duration(seconds) * time.Second
-	age := e.Now().Sub(renewed)
+	age := e.time().Sub(renewed)
 	if old = age > grace; !old {
 		return renewed, []Field{same("lease renewed", stamp(renewed))}, false
 	}

@@ -107,9 +107,9 @@ func (e *enrolment) judgeCertificate(content []byte) Finding {
 	if err != nil {
 		return fail("O25", e.rejoin(), "tls.crt in %s is not a certificate", hubSecret)
 	}
-	left, life := c.NotAfter.Sub(e.Now()), c.NotAfter.Sub(c.NotBefore)
+	left, life := c.NotAfter.Sub(e.time()), c.NotAfter.Sub(c.NotBefore)
 	const overdue = 10 // a tenth; the agent renews while a fifth is left
-	end := differs("notAfter", stamp(c.NotAfter), "after "+stamp(e.Now()))
+	end := differs("notAfter", stamp(c.NotAfter), "after "+stamp(e.time()))
 	switch {
 	case !strings.HasPrefix(c.Subject.CommonName, e.agentUser()):
 		return fail("O26", e.rejoin(), "the agent's certificate is of another cluster: it is left over from an older enrolment").

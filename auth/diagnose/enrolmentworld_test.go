@@ -10,6 +10,8 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -52,7 +55,23 @@ type hubWorld struct {
 	csrs                                           []object
 	// unknown are kinds that the clusters do not know, forbidden are those that may not be read.
 	unknown, forbidden map[string]bool
-	config             diagnose.EnrolmentConfig
+	// ahead is by how much the hub's clock is ahead of this machine's.
+	ahead  time.Duration
+	config diagnose.EnrolmentConfig
+}
+
+// clockOf is an API server that is asked for its time alone. A zero time: it tells none.
+func clockOf(t testing.TB, now func() time.Time) *rest.Config {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		if rw.Header()["Date"] = nil; !now().IsZero() {
+			rw.Header().Set("Date", now().UTC().Format(http.TimeFormat))
+		}
+	}))
+	t.Cleanup(server.Close)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &rest.Config{Host: server.URL, Transport: transport}
 }
 
 func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
@@ -60,6 +79,7 @@ func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.R
 func newHubWorld(t testing.TB) *hubWorld {
 	t.Helper()
 	w := &hubWorld{t: t, unknown: map[string]bool{}, forbidden: map[string]bool{}, config: diagnose.EnrolmentConfig{ClusterName: "cluster1"}}
+	w.config.HubRESTConfig = clockOf(t, func() time.Time { return time.Now().Add(w.ahead) })
 	w.cluster = object{"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
 		"metadata": object{"name": "cluster1", "creationTimestamp": ago(2 * time.Hour)},
 		"spec":     object{"hubAcceptsClient": true, "leaseDurationSeconds": int64(60)}}

@@ -25,8 +25,10 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 	if address == "" {
 		return skip("no endpoint for credentials was named")
 	}
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	defer waiting(ctx, "the endpoint for credentials")()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return fail("A14", "correct AWS_CONTAINER_CREDENTIALS_FULL_URI", "the address of the endpoint is not a URL")
@@ -52,6 +54,9 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 	}
 	asked := e.Now()
 	resp, err := client.Do(req)
+	if whole.Err() != nil {
+		return unknown("the endpoint has not answered yet", "")
+	}
 	if err != nil {
 		return fail("A14", "see whether the sidecar or the agent runs: kubectl logs <pod> -c <sidecar>",
 			"the endpoint cannot be reached: %s", transport.Message(err))

@@ -4,130 +4,18 @@ import (
 	"context"
 	"crypto/rsa"
 	"crypto/sha1" //nolint:gosec // IAM's thumbprints are defined with it
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/workloadid/workloadid/internal/transport"
 )
-
-// document is one of the issuer's documents, as a stranger gets it.
-type document struct {
-	address string
-	status  int
-	body    []byte
-	tls     *tls.ConnectionState
-	err     error
-	// untrusted says why its certificate is not trusted. The document was read nevertheless, to be able to say more: it is
-	// public, and only looked at.
-	untrusted error
-}
-
-type documents struct {
-	discovery, keys document
-	parsed          discovery
-	set             *jose.JSONWebKeySet
-}
-
-type discovery struct {
-	Issuer        string   `json:"issuer"`
-	JWKSURI       string   `json:"jwks_uri"`
-	ResponseTypes []string `json:"response_types_supported"`
-	SubjectTypes  []string `json:"subject_types_supported"`
-	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
-}
-
-// issuerDocuments are read once.
-func (e *examination) issuerDocuments(ctx context.Context) *documents {
-	if e.fetched != nil {
-		return e.fetched
-	}
-	d := &documents{}
-	e.fetched = d
-	d.discovery = e.fetch(ctx, strings.TrimSuffix(e.token.claims.Issuer, "/")+"/.well-known/openid-configuration")
-	if d.discovery.err != nil || d.discovery.status != http.StatusOK || json.Unmarshal(d.discovery.body, &d.parsed) != nil {
-		return d
-	}
-	if u, err := url.Parse(d.parsed.JWKSURI); err != nil || u.Scheme != "https" || u.Host == "" {
-		return d
-	}
-	d.keys = e.fetch(ctx, d.parsed.JWKSURI)
-	if d.keys.err == nil && d.keys.status == http.StatusOK {
-		d.set = parseKeys(d.keys.body)
-	}
-	return d
-}
-
-func parseKeys(content []byte) *jose.JSONWebKeySet {
-	set := &jose.JSONWebKeySet{}
-	if json.Unmarshal(content, set) != nil {
-		return nil
-	}
-	return set
-}
-
-func (e *examination) fetch(ctx context.Context, address string) document {
-	client := e.IssuerClient
-	if client == nil {
-		var err error
-		if client, err = e.pool.Client(nil, ""); err != nil {
-			return document{address: address, err: err}
-		}
-	}
-	d := get(ctx, transport.Guard(client), address)
-	var verification *tls.CertificateVerificationError
-	if d.err != nil && errors.As(d.err, &verification) {
-		if lenient := withoutVerification(client); lenient != nil {
-			untrusted := d.err
-			d = get(ctx, transport.Guard(lenient), address)
-			lenient.CloseIdleConnections()
-			d.untrusted = untrusted
-		}
-	}
-	return d
-}
-
-// withoutVerification is for looking at a public document and at the certificate that it came with. No secret is ever sent.
-func withoutVerification(client *http.Client) *http.Client {
-	t := &http.Transport{}
-	transport.UseProxy(t, nil)
-	if own, ok := client.Transport.(*http.Transport); ok {
-		t = own.Clone()
-	}
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // see above
-	return &http.Client{Transport: t}
-}
-
-const maxDocument = 1 << 20
-
-func get(ctx context.Context, client *http.Client, address string) document {
-	d := document{address: address}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		d.err = err
-		return d
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		d.err = err
-		return d
-	}
-	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
-	d.status, d.tls = resp.StatusCode, resp.TLS
-	d.body, d.err = io.ReadAll(io.LimitReader(resp.Body, maxDocument))
-	return d
-}
 
 const publish = "kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery " +
 	"--group=system:unauthenticated, or publish the documents elsewhere and set --service-account-issuer and --service-account-jwks-uri"
@@ -164,15 +52,18 @@ func (e *examination) checkDiscovery(ctx context.Context) Finding {
 		return fail("K8", "set --service-account-issuer and the published document to the same text",
 			"the document names another issuer than the token: %s", difference(d.Issuer, iss)).with(differs("issuer", d.Issuer, iss))
 	}
-	for name, list := range map[string][]string{"response_types_supported": d.ResponseTypes, "subject_types_supported": d.SubjectTypes,
-		"id_token_signing_alg_values_supported": d.Algorithms} {
-		if len(list) == 0 {
+	for _, list := range []struct {
+		name   string
+		values []string
+	}{{"response_types_supported", d.ResponseTypes}, {"subject_types_supported", d.SubjectTypes},
+		{"id_token_signing_alg_values_supported", d.Algorithms}} {
+		if len(list.values) == 0 {
 			return fail(e.cloud.private, "publish the output of kubectl get --raw /.well-known/openid-configuration",
-				"the discovery document lacks %s", name).with(differs(name, "", "a list"))
+				"the discovery document lacks %s", list.name).with(differs(list.name, "", "a list"))
 		}
 	}
-	if !strings.HasPrefix(d.JWKSURI, "https://") {
-		return fail(e.cloud.private, "set --service-account-jwks-uri to a public https URL", "jwks_uri has to begin with https://").
+	if why := refusedKeys(d.JWKSURI, iss); why != "" {
+		return fail(e.cloud.private, "set --service-account-jwks-uri to a public https URL", "%s", why).
 			with(differs("jwks_uri", d.JWKSURI, "https://..."))
 	}
 	return pass("the discovery document can be read by everyone")
@@ -182,8 +73,11 @@ func (e *examination) checkDiscovery(ctx context.Context) Finding {
 func (e *examination) unreadableDocument(ctx context.Context, d document) (Finding, bool) {
 	switch {
 	case ctx.Err() != nil:
-		return unknown("there was no time left", ""), true
+		return unknown("there was no time left", "allow more time, a minute at most"), true
 	case d.err != nil:
+		if f, own := e.ownSide(ctx, d); own {
+			return f, true
+		}
 		return fail(e.cloud.private, "make the issuer public, or publish its documents elsewhere; for GCP, upload the keys",
 			"%s cannot be reached from here: %s", shown(d.address), transport.Message(d.err)), true
 	case d.status == http.StatusUnauthorized, d.status == http.StatusForbidden:
@@ -216,6 +110,9 @@ func (e *examination) checkKeys(ctx context.Context) Finding {
 		return f
 	}
 	docs := e.issuerDocuments(ctx)
+	if docs.keys.address == "" {
+		return Finding{Result: Skip, Needs: 10, Message: "skipped: needs check 10"}
+	}
 	if f, bad := e.unreadableDocument(ctx, docs.keys); bad {
 		return f
 	}
@@ -259,7 +156,7 @@ func (e *examination) judgeKeys(ctx context.Context, set *jose.JSONWebKeySet, wh
 			continue
 		}
 		if ctx.Err() != nil {
-			return unknown("there was no time left", "")
+			return unknown("there was no time left to try the keys", "allow more time, a minute at most")
 		}
 		tried++
 		if _, err := signed.Verify(found[i].Key); err == nil {

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -36,7 +37,8 @@ func (e *examination) checkAPIServer(ctx context.Context) Finding {
 		return fail("K10", "log in again; a program re-reads its token file", "401: the API server refuses the caller's own credentials").
 			with(Field{Name: "status", Observed: "401", Expected: "201", Differs: true})
 	case err != nil:
-		return unknown("who the caller is cannot be asked: "+kubeMessage(err, e.secrets()...), "")
+		return unknown("who the caller is cannot be asked: "+kubeMessage(err, e.secrets()...),
+			remedyOf(err, "allow create on selfsubjectreviews.authentication.k8s.io, as the ClusterRole system:basic-user does"))
 	}
 	user := review.Status.UserInfo
 	name := redact.Text(user.Username, e.secrets()...)
@@ -45,7 +47,8 @@ func (e *examination) checkAPIServer(ctx context.Context) Finding {
 
 // kubeMessage makes the text of a client's error fit for a finding.
 func kubeMessage(err error, secrets ...string) string {
-	if apierrors.ReasonForError(err) != "" {
+	var silent *silence
+	if apierrors.ReasonForError(err) != "" || errors.As(err, &silent) {
 		return shown(redact.Text(err.Error(), secrets...))
 	}
 	return transport.Message(err, secrets...)
@@ -68,7 +71,7 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 		return fail("K10", "log in again", "401: the API server refuses the caller's own credentials")
 	case e.read != nil:
 		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...),
-			fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa)))
+			remedyOf(e.read, fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa))))
 	case e.account.Name == "":
 		return unknown("the ServiceAccount is not known by name", "name it")
 	}
@@ -89,6 +92,8 @@ func (e *examination) checkTokenRequest(ctx context.Context) Finding {
 		return skip("the token comes from a file")
 	case e.Client == nil:
 		return unknown("there is no access to the cluster", noCluster)
+	case !e.minted.tried && e.read != nil:
+		return Finding{Result: Skip, Needs: 14, Message: "skipped: needs check 14"}
 	case !e.minted.tried:
 		return Finding{Result: Skip, Needs: 9, Message: "skipped: needs check 9"}
 	case e.minted.err != nil:
@@ -157,7 +162,7 @@ func (e *examination) checkClusterIssuer(ctx context.Context) Finding {
 	var parsed discovery
 	switch {
 	case d.err != nil:
-		return unknown("the cluster's discovery document cannot be read: "+transport.Message(d.err), "")
+		return unknown("the cluster's discovery document cannot be read: "+transport.Message(d.err), "see check 13")
 	case d.status != http.StatusOK || json.Unmarshal(d.body, &parsed) != nil || parsed.Issuer == "":
 		return unknown(fmt.Sprintf("the cluster's discovery document cannot be read: HTTP %d", d.status),
 			"bind the ClusterRole system:service-account-issuer-discovery to the caller")
@@ -184,7 +189,7 @@ func (e *examination) clusterDocument(ctx context.Context, path string) document
 	if err != nil {
 		return document{err: err}
 	}
-	return get(ctx, transport.Guard(client), base.ResolveReference(&url.URL{Path: path}).String())
+	return get(ctx, transport.Guard(client), e.apiServer(), base.ResolveReference(&url.URL{Path: path}).String())
 }
 
 // Check 18.
@@ -203,7 +208,7 @@ func (e *examination) checkTokenReview(ctx context.Context) Finding {
 	case apierrors.IsForbidden(err):
 		return unknown("the caller may not have tokens reviewed", "kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator --user=<you>")
 	case err != nil:
-		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), "")
+		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), remedyOf(err, ""))
 	case review.Status.Authenticated:
 		return pass("the cluster accepts the token as %s", shown(redact.Text(review.Status.User.Username, e.token.raw)))
 	}

@@ -18,6 +18,7 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	defer waiting(ctx, "the token service of "+e.cloud.name)()
 	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
 	if err != nil {
 		f := refusal(err)
@@ -65,6 +66,7 @@ func (e *examination) identify(ctx context.Context) (string, error) {
 	if e.Identify != nil {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
+		defer waiting(ctx, "the token service of "+e.cloud.name)()
 		return e.Identify(ctx, e.gained)
 	}
 	switch t := e.gained.(type) {

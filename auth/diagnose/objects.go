@@ -70,14 +70,18 @@ func absentKind(err error) bool {
 
 // unread is the finding of a check that could not read something; grant names the right that it takes.
 func unread(what string, err error, grant string) Finding {
-	message := what + " cannot be read: " + kubeMessage(err)
+	return unknown(what+" cannot be read: "+kubeMessage(err), remedyOf(err, grant))
+}
+
+// remedyOf is what to do about an API server's refusal, or about its silence; grant names the right that it takes.
+func remedyOf(err error, grant string) string {
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return unknown(message, "log in again: the API server refuses the credentials of the kubeconfig")
+		return "log in again: the API server refuses the credentials of the kubeconfig"
 	case apierrors.IsForbidden(err):
-		return unknown(message, grant)
+		return grant
 	case apierrors.ReasonForError(err) == "":
-		return unknown(message, "see that the kubeconfig leads to the cluster: kubectl get --raw /version")
+		return "see that the API server runs, and that the kubeconfig and the network lead to it: kubectl get --raw /version"
 	}
-	return unknown(message, "try again")
+	return "try again"
 }

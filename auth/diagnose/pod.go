@@ -24,8 +24,8 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 			"the pod does not exist").
 			with(differs("pod", "not found", e.Pod.String()))
 	case err != nil:
-		return unknown("the pod cannot be read: "+kubeMessage(err, e.secrets()...),
-			"grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>"))
+		return unknown("the pod cannot be read: "+kubeMessage(err),
+			remedyOf(err, "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>")))
 	}
 	if f, wrong := e.wrongAccount(pod); wrong {
 		return f

@@ -118,6 +118,7 @@ func (e *examination) mint(ctx context.Context) {
 	if len(audiences) == 0 {
 		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
+		defer waiting(bounded, "the audience of "+e.cloud.name)()
 		if audiences, err = e.Provider.GetAudiences(bounded, e.serviceAccount(), opts); err != nil {
 			return // the check of identifiers tells
 		}
@@ -133,14 +134,26 @@ func (e *examination) mint(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	raw, granted, err := auth.TokenRequest{Client: e.Client, ServiceAccount: e.serviceAccount(), Lifetime: e.minted.asked,
-		BoundObject: opts.BoundObject}.Token(ctx, audiences)
-	if err != nil {
-		e.minted.err = err
+	type requested struct {
+		raw     string
+		granted time.Time
+		err     error
+	}
+	request := auth.TokenRequest{Client: e.Client, ServiceAccount: e.serviceAccount().DeepCopy(), Lifetime: e.minted.asked,
+		BoundObject: opts.BoundObject}
+	answer := ending(ctx, e.apiServer(), func() (r requested) {
+		r.raw, r.granted, r.err = request.Token(ctx, audiences)
+		return r
+	}, func(err error) requested {
+		return requested{err: &auth.Error{Reason: auth.ErrUnavailable, Err: err, Message: "the API server has not answered the TokenRequest in time",
+			Remedy: "see that the API server runs, and that the kubeconfig and the network lead to it: kubectl get --raw /version"}}
+	})
+	if answer.err != nil {
+		e.minted.err = answer.err
 		return
 	}
-	e.minted.granted = granted
-	e.token = newHeldToken(raw, "a TokenRequest")
+	e.minted.granted = answer.granted
+	e.token = newHeldToken(answer.raw, "a TokenRequest")
 }
 
 // noToken is the finding of checks that have no token to look at.

@@ -25,6 +25,7 @@ func (e *examination) checkRegistry(ctx context.Context) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	defer waiting(ctx, "the registry "+hostOf("https://"+e.Repository))()
 	credentials, err := auth.GetArtifactRegistryCredentials(ctx, e.Provider, e.Repository, e.options()...)
 	if err != nil {
 		return refusal(err)

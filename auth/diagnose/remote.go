@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +32,7 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	defer waiting(ctx, "the cluster "+shown(firstOf(e.Cluster, e.ClusterAddress)))()
 	opts := append(e.options(), auth.WithClusterResource(e.Cluster), auth.WithClusterAddress(e.ClusterAddress), auth.WithCAData(e.ClusterCA))
 	access, err := auth.GetRESTConfig(ctx, e.Provider, opts...)
 	if err != nil {
@@ -162,8 +165,9 @@ func eksTokenError(encoded string, now time.Time) error {
 		return errors.New("it is no https URL of AWS STS with the path /")
 	}
 	seen := map[string]string{}
-	for key, values := range u.Query() {
-		key = strings.ToLower(key)
+	query := u.Query()
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		key, values := strings.ToLower(name), query[name]
 		if _, twice := seen[key]; twice || len(values) != 1 {
 			return errors.New("a parameter is there twice")
 		}

@@ -135,7 +135,10 @@ func (r *Report) String() string {
 	}
 	fmt.Fprintf(&b, "\n%d passed, %d failed, %d warnings, %d unknown, %d skipped\n",
 		counts[Pass], counts[Fail], counts[Warn], counts[Unknown], counts[Skip])
-	if w := r.Worst(); w != nil && w.Result != Unknown {
+	if w := r.Worst(); w != nil {
+		if w.Result != Fail {
+			b.WriteString("Nothing has failed. ")
+		}
 		fmt.Fprintf(&b, "Begin with check %d (%s): %s\n", w.Number, w.ID, clean(w.Message))
 	}
 	return b.String()

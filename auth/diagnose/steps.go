@@ -20,9 +20,10 @@ const stepNumber = 25
 // performSteps has a finding for each step, like Run.
 func performSteps(ctx context.Context, steps []step, unwanted []string) []Finding {
 	blocked := map[string]string{} // by the step that has failed
+	ctx, w := ensureWaits(ctx)
 	findings := make([]Finding, 0, len(steps))
 	for _, s := range steps {
-		f := s.perform(ctx, blocked, unwanted).printable()
+		f := s.perform(ctx, w, blocked, unwanted).printable()
 		f.Number, f.ID = stepNumber, s.id
 		if f.Result == Fail {
 			blocked[s.id] = s.id
@@ -32,7 +33,7 @@ func performSteps(ctx context.Context, steps []step, unwanted []string) []Findin
 	return findings
 }
 
-func (s step) perform(ctx context.Context, blocked map[string]string, unwanted []string) (f Finding) {
+func (s step) perform(ctx context.Context, w *waits, blocked map[string]string, unwanted []string) (f Finding) {
 	if slices.Contains(unwanted, s.id) {
 		return skip("not wanted")
 	}
@@ -42,15 +43,13 @@ func (s step) perform(ctx context.Context, blocked map[string]string, unwanted [
 			return Finding{Result: Skip, Needs: stepNumber, Message: "skipped: needs " + by}
 		}
 	}
-	if ctx.Err() != nil {
-		return unknown("there was no time left", "")
-	}
+	before := w.number()
 	defer func() {
 		if p := recover(); p != nil {
 			f = unknown(fmt.Sprintf("the check failed with a %T", p), "report this")
 		}
 	}()
-	return s.run(ctx)
+	return w.settle(ctx, s.run(ctx), before)
 }
 
 func checksOf(steps []step) []Check {

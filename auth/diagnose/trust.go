@@ -84,6 +84,7 @@ func (e *examination) readTrust(ctx context.Context) (*Trust, error) {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
+		defer waiting(ctx, "what "+e.cloud.name+" trusts")()
 		e.anchors, err = e.Trust.ReadTrust(ctx, TrustQuery{Identity: identity, Annotations: sa.Annotations,
 			Claims: e.token.claims})
 	}

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
@@ -34,13 +35,18 @@ var inert = strings.NewReplacer("$", `\u0024`, "`", `\u0060`, "'", `\u0027`, "!"
 
 // secrets are what a server that echoes its requests could have this program print.
 func (e *examination) secrets() []string {
-	secrets := []string{e.token.raw, e.helperToken}
-	if c := e.RESTConfig; c != nil {
-		secrets = append(secrets, c.BearerToken, c.Password)
-		if c.BearerTokenFile != "" {
-			if token, err := readToken(c.BearerTokenFile); err == nil {
-				secrets = append(secrets, strings.TrimSpace(token))
-			}
+	return append(secretsOf(e.RESTConfig), slices.DeleteFunc([]string{e.token.raw, e.helperToken}, func(s string) bool { return s == "" })...)
+}
+
+// secretsOf are the credentials of a kubeconfig, as far as they are in it.
+func secretsOf(c *rest.Config) (secrets []string) {
+	if c == nil {
+		return nil
+	}
+	secrets = []string{c.BearerToken, c.Password}
+	if c.BearerTokenFile != "" {
+		if token, err := readToken(c.BearerTokenFile); err == nil {
+			secrets = append(secrets, strings.TrimSpace(token))
 		}
 	}
 	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })

@@ -72,7 +72,7 @@ func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*dia
 	}
 	config := diagnose.BootstrapConfig{Server: d.server, ServerName: d.serverName, Token: token, Pins: d.pins,
 		WithoutPins: d.unsafe, Skip: d.skip, Timeout: d.timeout}
-	if config.Client, err = readerOf(d.kubeconfig, d.kubeContext); err != nil {
+	if config.Client, config.RESTConfig, err = d.readerOf(d.kubeconfig, d.kubeContext); err != nil {
 		return nil, err
 	}
 	return diagnose.RunBootstrap(ctx, config), nil

@@ -51,7 +51,7 @@ func TestDoctorFollowsNoRedirect(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, path, kubeconfigThrough(server.URL, ""))
-	reader, err := readerOf(path, "")
+	reader, _, err := (&examiner{}).readerOf(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
 	for _, proxy := range []string{"http://me:hunter2@proxy:port", "ftp://me:hunter2@proxy", "http://me:hunter2@pro xy", "%hunter2"} {
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		writeKubeconfig(t, path, kubeconfigThrough("https://127.0.0.1:1", proxy))
-		_, err := readerOf(path, "")
+		_, _, err := (&examiner{}).readerOf(path, "")
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("readerOf: %v", err)
 		}

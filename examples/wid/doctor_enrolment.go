@@ -47,11 +47,11 @@ func (d *enrolmentDoctor) examine(ctx context.Context) (*diagnose.Report, error)
 	if d.clusterName == "" {
 		return nil, usagef("name the ManagedCluster with --cluster-name")
 	}
-	hub, err := readerOf(d.hubKubeconfig, d.hubContext)
+	hub, hubConfig, err := d.readerOf(d.hubKubeconfig, d.hubContext)
 	if err != nil {
 		return nil, err
 	}
-	spoke, err := readerOf(d.kubeconfig, d.kubeContext)
+	spoke, spokeConfig, err := d.readerOf(d.kubeconfig, d.kubeContext)
 	if err != nil {
 		return nil, err
 	}
@@ -60,5 +60,6 @@ func (d *enrolmentDoctor) examine(ctx context.Context) (*diagnose.Report, error)
 			"--context)")
 	}
 	return diagnose.RunEnrolment(ctx, diagnose.EnrolmentConfig{ClusterName: d.clusterName, Hub: hub, Spoke: spoke,
+		HubRESTConfig: hubConfig, SpokeRESTConfig: spokeConfig,
 		Klusterlet: d.klusterlet, HubClusterARN: d.hubARN, Skip: d.skip, Timeout: d.timeout}), nil
 }

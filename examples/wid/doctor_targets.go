@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,10 @@ type examiner struct {
 	skip    []string
 	timeout time.Duration
 	checks  []diagnose.Check
+
+	stderr io.Writer
+	mu     sync.Mutex
+	relays []*relay // of the kubeconfigs' exec plugins
 }
 
 const doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unclear."
@@ -41,6 +47,8 @@ func (t *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 	defer cancel()
+	t.stderr = cmd.ErrOrStderr()
+	defer t.endRelays()
 	code := 0
 	answer, err := within(ctx, func(ctx context.Context) ([]byte, error) {
 		report, err := examine(ctx)
@@ -56,24 +64,49 @@ func (t *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	return d.exit(code, err)
 }
 
-// readerOf reads any kind of a cluster that a kubeconfig leads to. Nil: no kubeconfig and no context was named.
-func readerOf(kubeconfig, kubeContext string) (client.Reader, error) {
+// readerOf reads any kind of a cluster that a kubeconfig leads to, and says how it gets there. Nil: no kubeconfig and no context
+// was named.
+func (t *examiner) readerOf(kubeconfig, kubeContext string) (client.Reader, *rest.Config, error) {
 	if kubeconfig == "" && kubeContext == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
 	if err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+		return nil, nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
 	const each = 5 * time.Second
 	config = rest.CopyConfig(config)
 	config.UserAgent, config.Timeout = "wid", each // the look-up of kinds knows no context
+	if err := t.relay(config); err != nil {
+		return nil, nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+	}
 	reader, err := newExaminingClient(config, client.Options{Scheme: runtime.NewScheme()})
 	if err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+		return nil, nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
-	return reader, nil
+	return reader, config, nil
+}
+
+// relay keeps our standard error from exec plugins, which may outlive this program.
+func (t *examiner) relay(config *rest.Config) error {
+	to := t.stderr
+	if to == nil {
+		to = io.Discard
+	}
+	r, err := newRelay(config, to)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.relays = append(t.relays, r)
+	return err
+}
+
+func (t *examiner) endRelays() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.relays {
+		r.end()
+	}
 }

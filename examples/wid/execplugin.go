@@ -22,12 +22,21 @@ const relayTime = 500 * time.Millisecond
 // relayPlugin has client-go set up the exec plugin of the kubeconfig, if there is one. client-go takes os.Stderr for it
 // there and then, offers no other way, and keeps the plugin for all clients with the same configuration.
 func (id *identity) relayPlugin(config *rest.Config) error {
+	r, err := newRelay(config, id.stderr)
+	if r != nil {
+		id.relay.Store(r)
+	}
+	return err
+}
+
+// newRelay is nil if there is nothing to pass on.
+func newRelay(config *rest.Config, to io.Writer) (*relay, error) {
 	if config.ExecProvider == nil || term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a file descriptor fits
-		return nil // nobody waits for the end of a terminal, and plugins may want to know that it is one
+		return nil, nil // nobody waits for the end of a terminal, and plugins may want to know that it is one
 	}
 	out, plugins, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r := &relay{plugins, make(chan struct{})}
 	stderr := os.Stderr
@@ -36,11 +45,10 @@ func (id *identity) relayPlugin(config *rest.Config) error {
 	os.Stderr = stderr
 	go func() {
 		defer close(r.done)
-		defer out.Close()                                   //nolint:errcheck // nothing was written
-		_, _ = io.Copy(struct{ io.Writer }{id.stderr}, out) // there is nobody else to tell
+		defer out.Close()                            //nolint:errcheck // nothing was written
+		_, _ = io.Copy(struct{ io.Writer }{to}, out) // there is nobody else to tell
 	}()
-	id.relay.Store(r)
-	return err
+	return r, err
 }
 
 // end waits for what plugins that have ended have written.

@@ -134,9 +134,16 @@ func Guard(given *http.Client) *http.Client {
 // checkProxy words a proxy's refusal itself: its own words could repeat what it was sent, such as a password.
 func checkProxy(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the proxy refuses the connection with HTTP %d", resp.StatusCode)
+		return &ProxyError{resp.StatusCode}
 	}
 	return nil
+}
+
+// ProxyError is a proxy's refusal to connect to a server.
+type ProxyError struct{ StatusCode int }
+
+func (e *ProxyError) Error() string {
+	return fmt.Sprintf("the proxy refuses the connection with HTTP %d", e.StatusCode)
 }
 
 // NoRedirect is for http.Client.CheckRedirect: a service that hands out credentials answers itself, and what it is sent

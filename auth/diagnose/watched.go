@@ -1,0 +1,113 @@
+package diagnose
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// watchedClient takes note of how long reading and creating takes, and returns when the time is over, whatever the client
+// does.
+type watchedClient struct {
+	client.Client
+	who string
+}
+
+func (c watchedClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	return asked(ctx, c.who, obj, func(own client.Object) error { return c.Client.Get(ctx, key, own, opts...) })
+}
+
+func (c watchedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return asked(ctx, c.who, list, func(own client.ObjectList) error { return c.Client.List(ctx, own, opts...) })
+}
+
+func (c watchedClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	return asked(ctx, c.who, obj, func(own client.Object) error { return c.Client.Create(ctx, own, opts...) })
+}
+
+// watchedReader is watchedClient for who only reads.
+type watchedReader struct {
+	client.Reader
+	who string
+}
+
+func (r watchedReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	return asked(ctx, r.who, obj, func(own client.Object) error { return r.Reader.Get(ctx, key, own, opts...) })
+}
+
+func (r watchedReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return asked(ctx, r.who, list, func(own client.ObjectList) error { return r.Reader.List(ctx, own, opts...) })
+}
+
+// watched is nil if the reader is.
+func watched(r client.Reader, who string) client.Reader {
+	if r == nil {
+		return nil
+	}
+	return watchedReader{r, who}
+}
+
+// asked has a call fill an object. A call that is given up has a copy, so that nobody else sees what it still does to it.
+func asked[T runtime.Object](ctx context.Context, who string, into T, call func(own T) error) error {
+	own, ok := into.DeepCopyObject().(T)
+	if !ok {
+		return call(into) // there is no such type
+	}
+	type outcome struct {
+		err   error
+		whole bool
+	}
+	o := ending(ctx, who, func() outcome { return outcome{call(own), true} },
+		func(err error) outcome { return outcome{err, false} })
+	if o.whole {
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(own).Elem())
+	}
+	if errors.Is(o.err, context.DeadlineExceeded) {
+		return &silence{who, o.err}
+	}
+	return o.err
+}
+
+// silence is a time-out that says whose.
+type silence struct {
+	who string
+	err error
+}
+
+func (s *silence) Error() string { return s.who + " has not answered in time" }
+
+func (s *silence) Unwrap() error { return s.err }
+
+// ending waits for work, but not for longer than the context: neither the plugin that logs a kubeconfig's user in nor a
+// client's look-up of kinds knows one. What is given up goes on by itself until its own time-out.
+func ending[T any](ctx context.Context, who string, work func() T, otherwise func(error) T) T {
+	defer waiting(ctx, who)()
+	if err := ctx.Err(); err != nil {
+		return otherwise(err)
+	}
+	type outcome struct {
+		result  T
+		problem any
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() {
+			o.problem = recover()
+			done <- o
+		}()
+		o.result = work()
+	}()
+	select {
+	case o := <-done:
+		if o.problem != nil {
+			panic(o.problem) // the check's own end
+		}
+		return o.result
+	case <-ctx.Done():
+		return otherwise(ctx.Err())
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth/diagnose"
+)
+
+// silent accepts connections and never answers. It says when there is one.
+func silent(t *testing.T) (address string, called <-chan struct{}) {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	first := make(chan struct{}, 1000)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			first <- struct{}{}
+			context.AfterFunc(t.Context(), func() { _ = conn.Close() })
+		}
+	}()
+	return listener.Addr().String(), first
+}
+
+// hangingDoctors are the commands in a world where every server hangs, each with what is to be named.
+func hangingDoctors(t *testing.T, w *world, address, kubeconfig string) map[string][]string {
+	t.Helper()
+	return map[string][]string{
+		"provider": append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address}, w.inHand(t)...),
+		"cluster":  {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--kubeconfig=" + kubeconfig},
+		"bootstrap": {"doctor", "bootstrap", "--server=" + address, "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification",
+			"--kubeconfig=" + kubeconfig},
+		"enrolment": {"doctor", "enrolment", "--cluster-name=cluster1", "--hub-kubeconfig=" + kubeconfig, "--kubeconfig=" + kubeconfig},
+	}
+}
+
+// Ctrl-C ends each doctor at once, with nothing on standard output, whatever hangs.
+func TestDoctorInterrupted(t *testing.T) {
+	w := newWorld(t)
+	address, called := silent(t)
+	kubeconfig := filepath.Join(w.home, "silent.yaml")
+	w.write(t, kubeconfig, kubeconfigThrough("https://"+address, ""))
+	for name, args := range hangingDoctors(t, w, address, kubeconfig) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), args...) //nolint:gosec // the test's own
+		var out, said bytes.Buffer
+		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), &out, &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-called:
+		case <-ctx.Done():
+			t.Fatal("it never asked")
+		}
+		start := time.Now()
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // the code tells
+		if took := time.Since(start); took > 2*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted || out.Len() != 0 {
+			t.Errorf("%s: after %s with %d: %q %q", name, took, cmd.ProcessState.ExitCode(), out.String(), said.String())
+		}
+		cancel()
+		for len(called) > 0 {
+			<-called
+		}
+	}
+}
+
+// When the time is over there is a report, which names whoever has used it.
+func TestDoctorOutOfTime(t *testing.T) {
+	w := newWorld(t)
+	address, _ := silent(t)
+	kubeconfig, login := filepath.Join(w.home, "silent.yaml"), filepath.Join(w.home, "login.yaml")
+	w.write(t, kubeconfig, kubeconfigThrough("https://"+address, ""))
+	w.write(t, login, strings.Replace(kubeconfigThrough("https://"+address, ""), `"token":"secret"`,
+		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["30"],"interactiveMode":"Never"}`, 1))
+	all := hangingDoctors(t, w, address, kubeconfig)
+	all["login"] = []string{"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--kubeconfig=" + login}
+	all["login for the hub"] = []string{"doctor", "enrolment", "--cluster-name=cluster1", "--hub-kubeconfig=" + login}
+	for name, args := range all {
+		start := time.Now()
+		r := w.wid(t, "", append(args, "--timeout=2s")...)
+		if took := time.Since(start); took > 10*time.Second || r.code != diagnose.ExitUncertain {
+			t.Errorf("%s: after %s with %d: %s%s", name, took, r.code, r.stdout, r.stderr)
+		}
+		if name != "provider" && !strings.Contains(r.stdout, address) || !strings.Contains(r.stdout, "Begin with check") {
+			t.Errorf("%s: %s", name, r.stdout)
+		}
+	}
+}
