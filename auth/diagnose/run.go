@@ -71,6 +71,7 @@ type examination struct {
 	gained   auth.Token
 	anchors  *Trust
 	trustErr error
+	audience string // that a remedy may have the cloud trust. Empty: none
 	results  map[int]Result
 	blocked  map[int]int // by the check that has failed, or that something is missing from
 

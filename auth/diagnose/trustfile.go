@@ -124,6 +124,8 @@ func (t *Trust) addDocument(d *cloudDocument) error {
 		}
 		for _, b := range *d.Bindings {
 			switch {
+			case !strings.HasPrefix(b.Role, "roles/"): // a custom one may have the right
+				t.Conditional = append(t.Conditional, b.Members...)
 			case !slices.Contains([]string{"roles/iam.workloadIdentityUser", "roles/iam.serviceAccountTokenCreator"}, b.Role):
 			case len(b.Condition) > 0 && string(b.Condition) != "null":
 				t.Conditional = append(t.Conditional, b.Members...)
