@@ -39,17 +39,16 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 
 // remedyOfRefusal is for a role that STS does not let the token assume. It goes by the role's trust policy as far as that was read.
 func (e *examination) remedyOfRefusal() string {
-	if e.anchors != nil && len(e.anchors.Policy) > 0 {
-		switch f := e.judgePolicy(e.anchors.Policy); f.Result {
-		case Fail:
-			return f.Remedy
-		case Pass:
-			_, _, role, _ := e.roleParts()
-			return "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
-				"aws iam get-role --role-name " + shell.Word(role, "<role>")
-		case Unknown, Warn, Skip:
-			return compareByHand
-		}
+	read := e.anchors != nil && len(e.anchors.Policy) > 0
+	switch {
+	case read && e.results[20] == Fail:
+		return "see check 20, which shows what to change"
+	case read && e.results[20] == Pass:
+		_, _, role, _ := e.roleParts()
+		return "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
+			"aws iam get-role --role-name " + shell.Word(role, "<role>")
+	case read && e.results[20] == Unknown:
+		return compareByHand
 	}
 	return e.policyRemedy(nil)
 }
