@@ -161,6 +161,9 @@ func reconcile(r *Report) {
 		if f := r.Of(id); f != nil && f.Result == Fail {
 			f.Result = Warn
 			f.Message += "; but the exchange shows that the cloud sees it otherwise"
+			if strings.HasPrefix(id, "trust-") { // what works needs no other policy
+				f.Remedy = "read it again before anything is changed: what was read is old, or a change is yet to take effect"
+			}
 		}
 	}
 }

@@ -14,7 +14,10 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 	if len(anchors) == 0 {
 		return skip("the pool of a GKE cluster trusts the token; it has no providers to look at")
 	}
-	a := anchors[0]
+	a, ok := e.providerAmong(anchors)
+	if !ok {
+		return unknown("what was read is not the provider that the ServiceAccount names: "+shown(anchors[0].Name), e.howToRead())
+	}
 	allowed := a.Audiences
 	if len(allowed) == 0 {
 		resource := "//iam.googleapis.com/" + a.Name
@@ -42,6 +45,16 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 		}
 	}
 	return e.judgeCEL(a)
+}
+
+// providerAmong finds the provider that the annotation names.
+func (e *examination) providerAmong(anchors []Anchor) (a Anchor, ok bool) {
+	named := e.serviceAccount().Annotations["gcp.auth.fluxcd.io/workload-identity-provider"]
+	i := slices.IndexFunc(anchors, func(a Anchor) bool { return named == a.Name || a.Name != "" && strings.HasSuffix(named, "/"+a.Name) })
+	if i < 0 {
+		return a, false
+	}
+	return anchors[i], true
 }
 
 // maxGoogleSubject is how long google.subject may be, in bytes.
@@ -96,7 +109,8 @@ func (e *examination) judgeMembers(trust *Trust) Finding {
 		return unknown("the service account admits the ServiceAccount under a condition, or by a role that this check does not know",
 			"compare the binding by hand")
 	case len(names) == 1:
-		return unknown("the provider makes the subject with an expression: "+firstOf(shown(trust.Anchors[0].SubjectMapping), "which was not read"),
+		provider, _ := e.providerAmong(trust.Anchors)
+		return unknown("the provider makes the subject with an expression: "+firstOf(shown(provider.SubjectMapping), "which was not read"),
 			"compare it with the members by hand")
 	case slices.ContainsFunc(slices.Concat(trust.Members, trust.Conditional), func(m string) bool {
 		return strings.HasPrefix(m, project) && !strings.Contains(m, "/subject/") || slices.Contains([]string{"allUsers", "allAuthenticatedUsers"}, m)
@@ -130,10 +144,14 @@ func (e *examination) notMember(trust *Trust, want string) Finding {
 func (e *examination) principals(trust *Trust) (names []string, set string) {
 	c := e.token.claims
 	if len(trust.Anchors) > 0 {
-		pool, _, _ := strings.Cut(trust.Anchors[0].Name, "/providers/")
+		provider, ok := e.providerAmong(trust.Anchors)
+		if !ok {
+			return nil, ""
+		}
+		pool, _, _ := strings.Cut(provider.Name, "/providers/")
 		base := "//iam.googleapis.com/" + pool
 		everybody, set := "principalSet:"+base+"/*", "principalSet:"+base+"/"
-		if subject, known := e.googleSubject(trust.Anchors[0]); known {
+		if subject, known := e.googleSubject(provider); known {
 			return []string{"principal:" + base + "/subject/" + subject, everybody}, set
 		}
 		return []string{everybody}, set
