@@ -262,5 +262,5 @@ func (e *examination) checkRule(ctx context.Context) Finding {
 	if e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"] == "" {
 		return skip("no service account is impersonated")
 	}
-	return e.judged(trust, trust.Members != nil, trust.RuleErr, "G12", func() Finding { return e.judgeMembers(trust) })
+	return e.judged(trust, trust.Members != nil, trust.RuleErr, "G12", func() Finding { return e.judgeMembers(ctx, trust) })
 }

@@ -44,7 +44,7 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 			return f
 		}
 	}
-	return e.judgeCEL(a)
+	return e.judgeCEL(ctx, a)
 }
 
 // providerAmong finds the provider that the annotation names.
@@ -61,8 +61,8 @@ func (e *examination) providerAmong(anchors []Anchor) (a Anchor, ok bool) {
 const maxGoogleSubject = 127
 
 // judgeCEL is about the mapping of google.subject and the attribute condition.
-func (e *examination) judgeCEL(a Anchor) Finding {
-	subject, known := e.googleSubject(a)
+func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
+	subject, known := e.googleSubject(ctx, a)
 	if known && len(subject) > maxGoogleSubject {
 		return fail("G9", "map a shorter claim, or a part of one, to google.subject", "the mapped subject has %d bytes; Google allows %d", len(subject),
 			maxGoogleSubject).with(differs("google.subject", subject, fmt.Sprintf("at most %d bytes", maxGoogleSubject)))
@@ -70,11 +70,11 @@ func (e *examination) judgeCEL(a Anchor) Finding {
 	if strings.TrimSpace(a.Condition) == "" {
 		return pass("the provider trusts the token")
 	}
-	names := map[string]any{"assertion": e.payload(), "google": map[string]any{}}
-	if known {
-		names["google"] = map[string]any{"subject": subject}
+	mapped := &subject
+	if !known {
+		mapped = nil
 	}
-	admits, known := evaluateCEL(a.Condition, names).(bool)
+	admits, known := evaluateCEL(ctx, a.Condition, celNames(e.payload(), mapped)).(bool)
 	switch {
 	case !known:
 		return unknown("the attribute condition is too much for this check: "+shown(a.Condition), "compare it with the claims by hand")
@@ -86,14 +86,14 @@ func (e *examination) judgeCEL(a Anchor) Finding {
 }
 
 // googleSubject is what the provider makes of the token. It reports false if that is not known.
-func (e *examination) googleSubject(a Anchor) (string, bool) {
-	subject, ok := evaluateCEL(a.SubjectMapping, map[string]any{"assertion": e.payload()}).(string)
+func (e *examination) googleSubject(ctx context.Context, a Anchor) (string, bool) {
+	subject, ok := evaluateCEL(ctx, a.SubjectMapping, celNames(e.payload(), nil)).(string)
 	return subject, ok && subject != ""
 }
 
 // judgeMembers looks for the principal among the members of the service account's policy.
-func (e *examination) judgeMembers(trust *Trust) Finding {
-	names, project := e.principals(trust)
+func (e *examination) judgeMembers(ctx context.Context, trust *Trust) Finding {
+	names, project := e.principals(ctx, trust)
 	if project == "" {
 		return unknown("the name by which policies know the ServiceAccount cannot be told without the provider", e.howToRead())
 	}
@@ -141,7 +141,7 @@ func (e *examination) notMember(trust *Trust, want string) Finding {
 // principals are the members by which policies mean the ServiceAccount, the usual one first (those that begin with / are
 // what the member ends in), and the beginning of those that mean a set of the pool. Where the subject is not known, the only
 // name is that of everybody.
-func (e *examination) principals(trust *Trust) (names []string, set string) {
+func (e *examination) principals(ctx context.Context, trust *Trust) (names []string, set string) {
 	c := e.token.claims
 	if len(trust.Anchors) > 0 {
 		provider, ok := e.providerAmong(trust.Anchors)
@@ -151,7 +151,7 @@ func (e *examination) principals(trust *Trust) (names []string, set string) {
 		pool, _, _ := strings.Cut(provider.Name, "/providers/")
 		base := "//iam.googleapis.com/" + pool
 		everybody, set := "principalSet:"+base+"/*", "principalSet:"+base+"/"
-		if subject, known := e.googleSubject(provider); known {
+		if subject, known := e.googleSubject(ctx, provider); known {
 			return []string{"principal:" + base + "/subject/" + subject, everybody}, set
 		}
 		return []string{everybody}, set
