@@ -34,7 +34,7 @@ func azureTrust(issuer, sub, audience string) string {
 }
 
 func gcpTrust(issuer, more, member string) string {
-	return fmt.Sprintf(`{"name":"%s","state":"ACTIVE","oidc":{"issuerUri":"%s"}%s}
+	return fmt.Sprintf(`{"name":"%s","state":"ACTIVE","oidc":{"issuerUri":"%s"},"attributeMapping":{"google.subject":"assertion.sub"}%s}
 {"bindings":[{"role":"roles/iam.workloadIdentityUser","members":["%s"]}],"etag":"x"}`, poolProvider, issuer, more, member)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // Check 21: what the program itself would do, without a cache.
@@ -19,14 +20,15 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	defer waiting(ctx, "the token service of "+e.cloud.name)()
+	e.learnAudience(ctx)
 	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
 	if err != nil {
 		f := refusal(err)
 		if c := e.token.claims; c != nil {
 			f.Fields = append(f.Fields, same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)))
-			f.Remedy = strings.NewReplacer("<iss>", issuerOf(c), "<sub>", subjectWord(c), "<aud>", audienceWords(c)).Replace(f.Remedy)
+			f.Remedy = strings.NewReplacer("<iss>", issuerOf(c), "<sub>", subjectWord(c), "<aud>", e.audienceWord()).Replace(f.Remedy)
 			if f.Class == "A1" {
-				f.Remedy = e.statement()
+				f.Remedy = e.remedyOfRefusal()
 			}
 		}
 		return f
@@ -34,6 +36,22 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	e.gained = token
 	end := e.Now().Add(token.GetDuration())
 	return pass("the exchange works; the credential lives until %s", stamp(end)).with(same("expires", stamp(end)))
+}
+
+// remedyOfRefusal is for a role that STS does not let the token assume. It goes by the role's trust policy as far as that was read.
+func (e *examination) remedyOfRefusal() string {
+	read := e.anchors != nil && len(e.anchors.Policy) > 0
+	switch {
+	case read && e.results[20] == Fail:
+		return "see check 20, which shows what to change"
+	case read && e.results[20] == Pass:
+		_, _, role, _ := e.roleParts()
+		return "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
+			"aws iam get-role --role-name " + shell.Word(role, "<role>")
+	case read && e.results[20] == Unknown:
+		return compareByHand
+	}
+	return e.policyRemedy(nil)
 }
 
 // Check 22.
@@ -49,7 +67,7 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	case err != nil:
 		return unknown("whose credential it is cannot be asked: "+shown(messageOf(err)), "")
 	case who == "":
-		return unknown("the credential does not tell whose it is", "pass Config.Identify")
+		return unknown("the credential does not tell whose it is", e.howToIdentify())
 	}
 	want := e.serviceAccount().Annotations[e.cloud.required]
 	if e.Provider.GetName() == "gcp" {
@@ -60,6 +78,14 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	}
 	return fail(e.cloud.unset, "restart the pod, and remove other credentials from its environment",
 		"this is somebody else: %s", shown(who)).with(differs("identity", who, want))
+}
+
+// howToIdentify tells programs that have nobody asked from people, whose program asks and got no answer.
+func (e *examination) howToIdentify() string {
+	if e.Identify == nil {
+		return "set Config.Identify, which asks the cloud whose the credential is"
+	}
+	return "leave this check out if the credential is one that no service names: --skip identity"
 }
 
 func (e *examination) identify(ctx context.Context) (string, error) {

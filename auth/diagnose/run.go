@@ -72,6 +72,7 @@ type examination struct {
 	gained   auth.Token
 	anchors  *Trust
 	trustErr error
+	audience string // that a remedy may have the cloud trust. Empty: none
 	results  map[int]Result
 	blocked  map[int]int // by the check that has failed, or that something is missing from
 
@@ -174,6 +175,9 @@ func reconcile(r *Report) {
 		if f := r.Of(id); f != nil && f.Result == Fail {
 			f.Result = Warn
 			f.Message += "; but the exchange shows that the cloud sees it otherwise"
+			if strings.HasPrefix(id, "trust-") { // what works needs no other policy
+				f.Remedy = "read it again before anything is changed: what was read is old, or a change is yet to take effect"
+			}
 		}
 	}
 }

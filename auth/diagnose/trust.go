@@ -3,7 +3,6 @@ package diagnose
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ type Trust struct {
 	Policy []byte
 	// Members are those that have roles/iam.workloadIdentityUser on the GCP service account. Nil: they were not read.
 	Members []string
-	// Conditional are those that have it under a condition.
+	// Conditional are those that have it under a condition, or have a custom role, which may mean the same.
 	Conditional []string
 	// RuleErr is why Policy or Members were not read.
 	RuleErr error
@@ -106,6 +105,7 @@ func (e *examination) beforeTrust(ctx context.Context) (*Trust, Finding) {
 	if e.Trust == nil {
 		return nil, unknown("what "+e.cloud.name+" trusts was not read", e.howToRead())
 	}
+	e.learnAudience(ctx)
 	before := e.trustErr
 	trust, err := e.readTrust(ctx)
 	switch {
@@ -192,9 +192,14 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 			}
 			continue
 		}
-		if !slices.ContainsFunc(c.Audience, func(aud string) bool { return slices.Contains(a.Audiences, aud) }) {
-			return fail("A4", fmt.Sprintf("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn <arn> --client-id %s", shell.Word(c.Audience[0], "<audience>")),
-				"the OIDC provider lacks the token's audience as client ID").with(differs("aud", audiences(c.Audience), "one of "+audiences(a.Audiences)))
+		switch fits := fitsAudience(a.Audiences, c); {
+		case fits == Unknown:
+			return severalAudiences(a.Audiences, c)
+		case fits == Fail:
+			arn, _, _ := e.oidcProvider()
+			return fail("A4", e.unlessLacking("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
+				shell.Word(arn, "<arn>")+" --client-id "+e.audienceWord()), "the OIDC provider lacks the token's audience as client ID").
+				with(differs("aud", audiences(c.Audience), "one of "+audiences(a.Audiences)))
 		}
 		return pass("the account has an OIDC provider for the issuer")
 	}
@@ -203,6 +208,36 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 			"the URL of an OIDC provider"))
 	}
 	return fail("A2", create, "the account has no OIDC provider for the issuer: %s", difference(c.Issuer, closest)).with(differs("iss", c.Issuer, closest))
+}
+
+// fitsAudience is Unknown for tokens with several audiences of which some are trusted: clouds differ in what they make of them.
+func fitsAudience(trusted []string, c *Claims) Result {
+	fits := 0
+	for _, audience := range c.Audience {
+		if slices.Contains(trusted, audience) {
+			fits++
+		}
+	}
+	switch fits {
+	case 0:
+		return Fail
+	case len(c.Audience):
+		return Pass
+	}
+	return Unknown
+}
+
+func severalAudiences(trusted []string, c *Claims) Finding {
+	return unknown("the token has several audiences, and not all of them are trusted", wrongAudience).
+		with(differs("aud", audiences(c.Audience), audiences(trusted)))
+}
+
+// unlessLacking is the remedy, unless it is the token that has the wrong audience.
+func (e *examination) unlessLacking(remedy string) string {
+	if e.lacksAudience() {
+		return wrongAudience
+	}
+	return remedy
 }
 
 // withScheme completes the URL of an OIDC provider, which IAM keeps without https://.
@@ -228,5 +263,5 @@ func (e *examination) checkRule(ctx context.Context) Finding {
 	if e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"] == "" {
 		return skip("no service account is impersonated")
 	}
-	return e.judged(trust, trust.Members != nil, trust.RuleErr, "G12", func() Finding { return e.judgeMembers(trust) })
+	return e.judged(trust, trust.Members != nil, trust.RuleErr, "G12", func() Finding { return e.judgeMembers(ctx, trust) })
 }

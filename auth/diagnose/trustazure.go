@@ -12,50 +12,69 @@ import (
 func (e *examination) azureAnchor(anchors []Anchor) Finding {
 	c := e.token.claims
 	if len(anchors) == 0 {
-		return fail("Z6", "az identity federated-credential create ... --issuer "+issuerOf(c)+" --subject "+subjectWord(c)+" --audiences "+audienceWords(c),
-			"the identity has no federated credential")
+		return fail("Z6", e.createCredential(), "the identity has no federated credential")
 	}
-	const everything = 5
-	best, most := 0, -1
-	for i, a := range anchors {
-		fits := 0
-		for _, ok := range []bool{strings.TrimSuffix(a.Issuer, "/") == strings.TrimSuffix(c.Issuer, "/"), a.Issuer == c.Issuer,
-			strings.EqualFold(a.Subject, c.Subject), a.Subject == c.Subject, fitsAudience(a, c)} {
-			if ok {
-				fits++
-			}
-		}
-		if fits > most {
-			best, most = i, fits
-		}
-	}
-	a := anchors[best]
-	if i := slices.IndexFunc(anchors, func(a Anchor) bool { return a.Expression != "" && a.Issuer == c.Issuer }); i >= 0 &&
-		most < everything {
+	best := slices.MaxFunc(anchors, func(a, b Anchor) int { return credentialFit(a, c) - credentialFit(b, c) })
+	if i := slices.IndexFunc(anchors, func(a Anchor) bool {
+		return a.Expression != "" && a.Issuer == c.Issuer && fitsAudience(a.Audiences, c) != Fail
+	}); i >= 0 && credentialFit(best, c) < perfect {
 		return unknown(fmt.Sprintf("the federated credential %s matches by an expression, which this check does not know: %s",
 			shown(anchors[i].Name), shown(anchors[i].Expression)), "compare it with the claims by hand")
 	}
-	which := fmt.Sprintf("the closest federated credential (%s, %d of %d)", shown(a.Name), best+1, len(anchors))
-	const update = "az identity federated-credential update --name %s --identity-name <name> --resource-group <group> --%s %s"
-	switch {
-	case a.Issuer != c.Issuer:
-		return fail("Z2", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "issuer", issuerOf(c)), "%s differs in issuer: %s", which,
-			difference(c.Issuer, a.Issuer)).
-			with(differs("iss", c.Issuer, a.Issuer))
-	case a.Subject != c.Subject && strings.EqualFold(a.Subject, c.Subject):
-		return fail("Z5", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "subject", subjectWord(c)),
-			"%s differs in the subject's upper and lower case", which).
-			with(differs("sub", c.Subject, a.Subject))
-	case a.Subject != c.Subject:
-		return fail("Z4", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "subject", subjectWord(c)), "%s differs in subject",
-			which).with(differs("sub", c.Subject, a.Subject))
-	case !fitsAudience(a, c):
-		return fail("Z3", fmt.Sprintf(update, shell.Word(a.Name, "<name>"), "audiences", audienceWords(c)), "%s differs in audience", which).
-			with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
+	place := slices.IndexFunc(anchors, func(a Anchor) bool { return credentialFit(a, c) == credentialFit(best, c) }) + 1
+	if credentialFit(best, c) == perfect {
+		return pass("federated credential %d of %d fits", place, len(anchors))
 	}
-	return pass("federated credential %d of %d fits", best+1, len(anchors))
+	return e.judgeCredential(best, fmt.Sprintf("the closest federated credential (%s, %d of %d)", shown(best.Name), place, len(anchors)))
 }
 
-func fitsAudience(a Anchor, c *Claims) bool {
-	return slices.ContainsFunc(c.Audience, func(aud string) bool { return slices.Contains(a.Audiences, aud) })
+// perfect is what credentialFit is at most.
+const perfect = 5
+
+// credentialFit counts what fits. A credential that matches by an expression has no subject that could.
+func credentialFit(a Anchor, c *Claims) (fits int) {
+	for _, ok := range []bool{strings.TrimSuffix(a.Issuer, "/") == strings.TrimSuffix(c.Issuer, "/"), a.Issuer == c.Issuer,
+		a.Expression == "" && strings.EqualFold(a.Subject, c.Subject), a.Expression == "" && a.Subject == c.Subject,
+		fitsAudience(a.Audiences, c) == Pass} {
+		if ok {
+			fits++
+		}
+	}
+	return fits
+}
+
+func (e *examination) judgeCredential(a Anchor, which string) Finding {
+	c := e.token.claims
+	update := func(field, value string) string {
+		return fmt.Sprintf("az identity federated-credential update --name %s --identity-name <name> --resource-group <group> --%s %s",
+			shell.Word(a.Name, "<name>"), field, value)
+	}
+	// A credential for somebody else stays theirs.
+	switch {
+	case a.Issuer != c.Issuer && (strings.EqualFold(strings.TrimSuffix(a.Issuer, "/"), strings.TrimSuffix(c.Issuer, "/"))):
+		return fail("Z2", update("issuer", issuerOf(c)), "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
+			with(differs("iss", c.Issuer, a.Issuer))
+	case a.Issuer != c.Issuer:
+		return fail("Z2", e.createCredential(), "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
+			with(differs("iss", c.Issuer, a.Issuer))
+	case a.Expression != "":
+		return fail("Z3", e.unlessLacking(e.createCredential()), "%s differs in audience", which).
+			with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
+	case a.Subject != c.Subject && strings.EqualFold(a.Subject, c.Subject):
+		return fail("Z5", update("subject", subjectWord(c)), "%s differs in the subject's upper and lower case", which).
+			with(differs("sub", c.Subject, a.Subject))
+	case a.Subject != c.Subject:
+		return fail("Z4", e.createCredential(), "%s differs in subject", which).with(differs("sub", c.Subject, a.Subject))
+	case fitsAudience(a.Audiences, c) == Unknown:
+		return severalAudiences(a.Audiences, c)
+	}
+	return fail("Z3", e.unlessLacking(update("audiences", e.audienceWord())), "%s differs in audience", which).
+		with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
+}
+
+// createCredential is the command for a credential that fits this token, if it had the right audience.
+func (e *examination) createCredential() string {
+	c := e.token.claims
+	return "az identity federated-credential create --name <name> --identity-name <name> --resource-group <group> --issuer " + issuerOf(c) +
+		" --subject " + subjectWord(c) + " --audiences " + e.audienceWord()
 }

@@ -22,13 +22,13 @@ import (
 //
 // Documents of other kinds are refused.
 func ParseTrust(content []byte) (TrustReader, error) {
-	t := &Trust{}
+	t := &trustFile{}
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	for n := 1; ; n++ {
 		var document json.RawMessage
 		err := decoder.Decode(&document)
 		if errors.Is(err, io.EOF) && n > 1 {
-			return fixedTrust{t}, nil
+			return t, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("document %d is not JSON", n)
@@ -39,13 +39,37 @@ func ParseTrust(content []byte) (TrustReader, error) {
 	}
 }
 
-type fixedTrust struct{ trust *Trust }
+// trustFile is what was read, and the trust policies of roles.
+type trustFile struct {
+	Trust
+	roles []fileRole
+}
 
-func (f fixedTrust) ReadTrust(context.Context, TrustQuery) (*Trust, error) { return f.trust, nil }
+// fileRole is a role in a file. Files that hold the policy alone have no ARN.
+type fileRole struct {
+	arn    string
+	policy []byte
+}
+
+// ReadTrust picks the role that is asked for: the policy of another one says nothing.
+func (t *trustFile) ReadTrust(_ context.Context, query TrustQuery) (*Trust, error) {
+	trust := t.Trust
+	for _, role := range t.roles {
+		if role.arn == query.Identity || role.arn == "" && len(t.roles) == 1 {
+			trust.Policy = role.policy
+			return &trust, nil
+		}
+	}
+	if len(t.roles) > 0 {
+		trust.RuleErr = fmt.Errorf("the file has the trust policy of %.300q, not that of %.300q", t.roles[0].arn, query.Identity)
+	}
+	return &trust, nil
+}
 
 // cloudDocument has the members by which the documents are told apart.
 type cloudDocument struct {
 	Role *struct {
+		ARN                      string `json:"Arn"`
 		AssumeRolePolicyDocument json.RawMessage
 	}
 	URL          string `json:"Url"`
@@ -69,7 +93,7 @@ type cloudDocument struct {
 	ETag string `json:"etag"`
 }
 
-func (t *Trust) add(document json.RawMessage) error {
+func (t *trustFile) add(document json.RawMessage) error {
 	if strings.HasPrefix(strings.TrimSpace(string(document)), "[") {
 		return t.addCredentials(document)
 	}
@@ -80,7 +104,7 @@ func (t *Trust) add(document json.RawMessage) error {
 	return t.addDocument(&d)
 }
 
-func (t *Trust) addCredentials(document json.RawMessage) error {
+func (t *trustFile) addCredentials(document json.RawMessage) error {
 	var credentials []struct {
 		Name       string   `json:"name"`
 		Issuer     string   `json:"issuer"`
@@ -106,10 +130,10 @@ func (t *Trust) addCredentials(document json.RawMessage) error {
 	return nil
 }
 
-func (t *Trust) addDocument(d *cloudDocument) error {
+func (t *trustFile) addDocument(d *cloudDocument) error {
 	switch {
 	case d.Role != nil:
-		t.Policy = decodePolicy(d.Role.AssumeRolePolicyDocument)
+		t.roles = append(t.roles, fileRole{d.Role.ARN, decodePolicy(d.Role.AssumeRolePolicyDocument)})
 	case d.URL != "":
 		t.Anchors = append(t.Anchors, Anchor{Issuer: withScheme(d.URL), Audiences: d.ClientIDList})
 	case d.OIDC != nil:
@@ -124,6 +148,8 @@ func (t *Trust) addDocument(d *cloudDocument) error {
 		}
 		for _, b := range *d.Bindings {
 			switch {
+			case !strings.HasPrefix(b.Role, "roles/"): // a custom one may have the right
+				t.Conditional = append(t.Conditional, b.Members...)
 			case !slices.Contains([]string{"roles/iam.workloadIdentityUser", "roles/iam.serviceAccountTokenCreator"}, b.Role):
 			case len(b.Condition) > 0 && string(b.Condition) != "null":
 				t.Conditional = append(t.Conditional, b.Members...)

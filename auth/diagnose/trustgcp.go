@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -13,7 +14,10 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 	if len(anchors) == 0 {
 		return skip("the pool of a GKE cluster trusts the token; it has no providers to look at")
 	}
-	a := anchors[0]
+	a, ok := e.providerAmong(anchors)
+	if !ok {
+		return unknown("what was read is not the provider that the ServiceAccount names: "+shown(anchors[0].Name), e.howToRead())
+	}
 	allowed := a.Audiences
 	if len(allowed) == 0 {
 		resource := "//iam.googleapis.com/" + a.Name
@@ -25,10 +29,14 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 			"the provider does not count: %s", shown(a.Disabled)).
 			with(differs("state", a.Disabled, "ACTIVE"))
 	case a.Issuer != c.Issuer:
-		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc --issuer-uri="+issuerOf(c),
+		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+" --issuer-uri="+issuerOf(c),
 			"the provider trusts another issuer: %s", difference(c.Issuer, a.Issuer)).with(differs("iss", c.Issuer, a.Issuer))
-	case !slices.ContainsFunc(c.Audience, func(aud string) bool { return slices.Contains(allowed, aud) }):
-		return fail("G3", "gcloud iam workload-identity-pools providers update-oidc --allowed-audiences="+shell.Word(strings.Join(c.Audience, ","), "<audience>"),
+	case fitsAudience(allowed, c) == Unknown:
+		return severalAudiences(allowed, c)
+	case fitsAudience(allowed, c) == Fail:
+		// The list is replaced.
+		list := shell.Word(strings.Join(append(slices.Clone(allowed), e.audience), ","), "<audiences>")
+		return fail("G3", e.unlessLacking("gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+" --allowed-audiences="+list),
 			"the provider does not allow the token's audience").with(differs("aud", audiences(c.Audience), "one of "+audiences(allowed)))
 	}
 	if len(a.JWKS) > 0 {
@@ -36,71 +44,59 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 			return f
 		}
 	}
-	admits, known := evaluateCondition(a.Condition, c)
+	return e.judgeCEL(ctx, a)
+}
+
+// providerAmong finds the provider that the annotation names.
+func (e *examination) providerAmong(anchors []Anchor) (a Anchor, ok bool) {
+	named := e.serviceAccount().Annotations["gcp.auth.fluxcd.io/workload-identity-provider"]
+	i := slices.IndexFunc(anchors, func(a Anchor) bool { return named == a.Name || a.Name != "" && strings.HasSuffix(named, "/"+a.Name) })
+	if i < 0 {
+		return a, false
+	}
+	return anchors[i], true
+}
+
+// maxGoogleSubject is how long google.subject may be, in bytes.
+const maxGoogleSubject = 127
+
+// judgeCEL is about the mapping of google.subject and the attribute condition.
+func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
+	subject, known := e.googleSubject(ctx, a)
+	if known && len(subject) > maxGoogleSubject {
+		return fail("G9", "map a shorter claim, or a part of one, to google.subject", "the mapped subject has %d bytes; Google allows %d", len(subject),
+			maxGoogleSubject).with(differs("google.subject", subject, fmt.Sprintf("at most %d bytes", maxGoogleSubject)))
+	}
+	if strings.TrimSpace(a.Condition) == "" {
+		return pass("the provider trusts the token")
+	}
+	mapped := &subject
+	if !known {
+		mapped = nil
+	}
+	admits, known := evaluateCEL(ctx, a.Condition, celNames(e.payload(), mapped)).(bool)
 	switch {
-	case known && !admits:
-		return fail("G8", "gcloud iam workload-identity-pools providers update-oidc --attribute-condition=<CEL>", "the attribute condition rejects the token").
-			with(differs("assertion.sub", c.Subject, a.Condition))
 	case !known:
 		return unknown("the attribute condition is too much for this check: "+shown(a.Condition), "compare it with the claims by hand")
+	case !admits:
+		return fail("G8", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+" --attribute-condition=<CEL>",
+			"the attribute condition rejects the token").with(differs("assertion.sub", e.token.claims.Subject, a.Condition))
 	}
 	return pass("the provider trusts the token")
 }
 
-// evaluateCondition knows == and startsWith and in on assertion.sub and google.subject, alone.
-func evaluateCondition(condition string, c *Claims) (admits, known bool) {
-	condition = strings.TrimSpace(condition)
-	if condition == "" {
-		return true, true
-	}
-	for _, name := range []string{"assertion.sub", "google.subject"} {
-		rest, ok := strings.CutPrefix(condition, name)
-		if !ok {
-			continue
-		}
-		rest = strings.TrimSpace(rest)
-		if value, ok := strings.CutPrefix(rest, "=="); ok {
-			text, ok := quoted(value)
-			return text == c.Subject, ok
-		}
-		if value, ok := strings.CutPrefix(rest, ".startsWith("); ok {
-			text, ok := quoted(strings.TrimSuffix(value, ")"))
-			return strings.HasPrefix(c.Subject, text), ok
-		}
-		if value, ok := strings.CutPrefix(rest, "in"); ok {
-			list := strings.TrimSpace(value)
-			if !strings.HasPrefix(list, "[") || !strings.HasSuffix(list, "]") {
-				return false, false
-			}
-			for item := range strings.SplitSeq(list[1:len(list)-1], ",") {
-				text, ok := quoted(item)
-				if !ok {
-					return false, false
-				}
-				admits = admits || text == c.Subject
-			}
-			return admits, true
-		}
-	}
-	return false, false
-}
-
-// quoted takes the quotes off a text that holds none itself.
-func quoted(s string) (string, bool) {
-	s = strings.TrimSpace(s)
-	if len(s) < 2 || s[0] != s[len(s)-1] || s[0] != '"' && s[0] != '\'' || strings.ContainsAny(s[1:len(s)-1], `"'\`) {
-		return "", false
-	}
-	return s[1 : len(s)-1], true
+// googleSubject is what the provider makes of the token. It reports false if that is not known.
+func (e *examination) googleSubject(ctx context.Context, a Anchor) (string, bool) {
+	subject, ok := evaluateCEL(ctx, a.SubjectMapping, celNames(e.payload(), nil)).(string)
+	return subject, ok && subject != ""
 }
 
 // judgeMembers looks for the principal among the members of the service account's policy.
-func (e *examination) judgeMembers(trust *Trust) Finding {
-	names, project := e.principals(trust)
-	if len(names) == 0 {
+func (e *examination) judgeMembers(ctx context.Context, trust *Trust) Finding {
+	names, project := e.principals(ctx, trust)
+	if project == "" {
 		return unknown("the name by which policies know the ServiceAccount cannot be told without the provider", e.howToRead())
 	}
-	want := names[0]
 	admits := func(list []string) bool {
 		return slices.ContainsFunc(list, func(m string) bool {
 			return slices.ContainsFunc(names, func(n string) bool { return m == n || n[0] == '/' && strings.HasSuffix(m, n) })
@@ -110,25 +106,31 @@ func (e *examination) judgeMembers(trust *Trust) Finding {
 	case admits(trust.Members):
 		return pass("the service account admits the ServiceAccount")
 	case admits(trust.Conditional):
-		return unknown("the service account admits the ServiceAccount under a condition",
-			"compare the binding's condition by hand")
-	case len(trust.Anchors) > 0 && !slices.Contains([]string{"", "assertion.sub"}, trust.Anchors[0].SubjectMapping):
-		return unknown("the provider makes the subject with an expression: "+shown(trust.Anchors[0].SubjectMapping),
+		return unknown("the service account admits the ServiceAccount under a condition, or by a role that this check does not know",
+			"compare the binding by hand")
+	case len(names) == 1:
+		provider, _ := e.providerAmong(trust.Anchors)
+		return unknown("the provider makes the subject with an expression: "+firstOf(shown(provider.SubjectMapping), "which was not read"),
 			"compare it with the members by hand")
-	case slices.ContainsFunc(trust.Members, func(m string) bool {
-		return strings.HasPrefix(m, project) && !strings.Contains(m, "/subject/")
+	case slices.ContainsFunc(slices.Concat(trust.Members, trust.Conditional), func(m string) bool {
+		return strings.HasPrefix(m, project) && !strings.Contains(m, "/subject/") || slices.Contains([]string{"allUsers", "allAuthenticatedUsers"}, m)
 	}):
 		return unknown("the service account admits others of the pool by an attribute",
 			"compare the attributes of the token with the members by hand")
 	}
+	return e.notMember(trust, names[0])
+}
+
+func (e *examination) notMember(trust *Trust, want string) Finding {
+	_, subject, _ := strings.Cut(want, "/subject/")
 	closest := ""
 	for _, m := range trust.Members {
-		if strings.HasPrefix(m, "principal") && (closest == "" || strings.HasSuffix(m, e.token.claims.Subject)) {
+		if strings.HasPrefix(m, "principal") && (closest == "" || subject != "" && strings.HasSuffix(m, "/subject/"+subject)) {
 			closest = m
 		}
 	}
 	why := "the ServiceAccount has not the role roles/iam.workloadIdentityUser on the service account"
-	if strings.HasSuffix(closest, "/subject/"+e.token.claims.Subject) {
+	if subject != "" && strings.HasSuffix(closest, "/subject/"+subject) {
 		why = "the binding names another project or pool: it needs the project's number"
 	}
 	email := shell.Word(e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"], "<email>")
@@ -137,13 +139,22 @@ func (e *examination) judgeMembers(trust *Trust) Finding {
 }
 
 // principals are the members by which policies mean the ServiceAccount, the usual one first (those that begin with / are
-// what the member ends in), and the beginning of those that mean a set of the pool.
-func (e *examination) principals(trust *Trust) (names []string, set string) {
+// what the member ends in), and the beginning of those that mean a set of the pool. Where the subject is not known, the only
+// name is that of everybody.
+func (e *examination) principals(ctx context.Context, trust *Trust) (names []string, set string) {
 	c := e.token.claims
 	if len(trust.Anchors) > 0 {
-		pool, _, _ := strings.Cut(trust.Anchors[0].Name, "/providers/")
+		provider, ok := e.providerAmong(trust.Anchors)
+		if !ok {
+			return nil, ""
+		}
+		pool, _, _ := strings.Cut(provider.Name, "/providers/")
 		base := "//iam.googleapis.com/" + pool
-		return []string{"principal:" + base + "/subject/" + c.Subject, "principalSet:" + base + "/*"}, "principalSet:" + base + "/"
+		everybody, set := "principalSet:"+base+"/*", "principalSet:"+base+"/"
+		if subject, known := e.googleSubject(ctx, provider); known {
+			return []string{"principal:" + base + "/subject/" + subject, everybody}, set
+		}
+		return []string{everybody}, set
 	}
 	for _, audience := range c.Audience {
 		if strings.HasSuffix(audience, gkePool) {

@@ -27,7 +27,7 @@ func TestTrustPolicyStatements(t *testing.T) {
 		"deny all but another":      {`{"Effect":"Deny","Action":"*","Principal":"*","Condition":{"StringNotLike":{"issuer.example:sub":"other*"}}}`, "", diagnose.Fail},
 		"deny another subject":      {`{"Effect":"Deny","Action":"*","Principal":"*","Condition":{"StringLike":{"issuer.example:sub":"other*"}}}`, "", diagnose.Pass},
 		"deny by address":           {`{"Effect":"Deny","Action":"*","Principal":"*","Condition":{"NotIpAddress":{"aws:SourceIp":"192.0.2.0/24"}}}`, "", diagnose.Unknown},
-		"deny all other actions":    {`{"Effect":"Deny","NotAction":"sts:TagSession","Principal":"*"}`, "", diagnose.Unknown},
+		"deny all other actions":    {`{"Effect":"Deny","NotAction":"sts:TagSession","Principal":"*"}`, "", diagnose.Fail},
 		"deny all other principals": {`{"Effect":"Deny","Action":"*","NotPrincipal":{"AWS":"arn:aws:iam::123456789012:root"}}`, "", diagnose.Unknown},
 		"deny another account":      {`{"Effect":"Deny","Action":"*","Principal":{"AWS":"arn:aws:iam::210987654321:root"}}`, "", diagnose.Pass},
 		"deny another action":       {`{"Effect":"Deny","Action":"sts:TagSession","Principal":"*"}`, "", diagnose.Pass},

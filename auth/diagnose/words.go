@@ -22,14 +22,6 @@ func issuerOf(c *Claims) string { return shell.Word(c.Issuer, "<issuer>") }
 
 func subjectWord(c *Claims) string { return shell.Word(c.Subject, "<subject>") }
 
-func audienceWords(c *Claims) string {
-	words := make([]string, 0, len(c.Audience))
-	for _, audience := range c.Audience {
-		words = append(words, shell.Word(audience, "<audience>"))
-	}
-	return strings.Join(words, " ")
-}
-
 // inert writes in JSON's other way what a shell obeys in text that is not meant for it, but pasted.
 var inert = strings.NewReplacer("$", `\u0024`, "`", `\u0060`, "'", `\u0027`, "!", `\u0021`)
 

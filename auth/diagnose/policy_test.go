@@ -1,0 +1,315 @@
+package diagnose_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/diagnose"
+)
+
+const (
+	allowStatement = `{"Effect":"Allow","Principal":{"Federated":"PROVIDER"},"Action":"sts:AssumeRoleWithWebIdentity","Condition":{"StringEquals":{"issuer.example:sub":"SUB","issuer.example:aud":"sts.amazonaws.com"}}}`
+	oidcProvider   = "arn:aws:iam::" + account + ":oidc-provider/issuer.example"
+)
+
+// judged is what is said of a trust policy, whatever the exchange would say.
+func judged(t *testing.T, policy string, change func(w *world)) *diagnose.Finding {
+	t.Helper()
+	w := newWorld(t, "aws")
+	w.config.Skip = []string{"exchange"}
+	policy = strings.NewReplacer("PROVIDER", oidcProvider, "SUB", subject).Replace(policy)
+	w.config.Trust = &reading{trust: &diagnose.Trust{Policy: []byte(policy)}}
+	if change != nil {
+		change(w)
+	}
+	return w.run().Of("trust-rule")
+}
+
+func statements(list ...string) string {
+	return `{"Version":"2012-10-17","Statement":[` + strings.Join(list, ",") + `]}`
+}
+
+// What denies counts wherever it stands, and what is not understood of it does not count as nothing.
+func TestPolicyDenies(t *testing.T) {
+	const federated = `"Principal":{"Federated":"PROVIDER"},"Action":"sts:AssumeRoleWithWebIdentity"`
+	const condition = `,"Condition":`
+	for deny, want := range map[string]diagnose.Result{
+		federated: diagnose.Fail,
+		`"Principal":{"federated":["x","PROVIDER"]},"Action":["x","sts:*"]`:                                diagnose.Fail,
+		`"Principal":"*","NotAction":["sts:TagSession","sts:assumerolewith*"]`:                             diagnose.Pass,
+		`"Principal":{"AWS":"arn:aws:iam::123456789012:root"},"Action":"*"`:                                diagnose.Unknown,
+		`"Principal":{"AWS":["123456789012"]},"Action":"*"`:                                                diagnose.Unknown,
+		`"Principal":{"AWS":"arn:aws:iam::*:root"},"Action":"*"`:                                           diagnose.Unknown,
+		`"Principal":{"Federated":"*"},"Action":"*"`:                                                       diagnose.Unknown,
+		`"Principal":{"Somebody":"x"},"Action":"*"`:                                                        diagnose.Unknown,
+		`"Principal":{"Service":"ec2.amazonaws.com"},"Action":"*"`:                                         diagnose.Pass,
+		`"Principal":{"Federated":"arn:aws-cn:iam::123456789012:oidc-provider/issuer.example"},"Action":1`: diagnose.Unknown,
+		`"Principal":"*"`: diagnose.Unknown,
+		`"Principal":"*","Action":"x","NotAction":"y"`:                                                  diagnose.Unknown,
+		federated + `,"Resource":"*"`:                                                                   diagnose.Unknown,
+		federated + `,"effect":"Allow"`:                                                                 diagnose.Unknown,
+		federated + `,"Condition":{"StringEquals":{"aws:x":"y"},"stringequals":{"aws:x":"z"}}`:          diagnose.Unknown,
+		federated + condition + `[]`:                                                                    diagnose.Unknown,
+		federated + condition + `{"StringEquals":{"issuer.example:sub":[]}}`:                            diagnose.Unknown,
+		federated + condition + `{"StringEquals":{"issuer.example:sub":null}}`:                          diagnose.Unknown,
+		federated + condition + `{"StringEqualsNot":{"issuer.example:sub":"SUB"}}`:                      diagnose.Unknown,
+		federated + condition + `{"Null":{"issuer.example:sub":"true"}}`:                                diagnose.Unknown,
+		federated + condition + `{"ForAnyValue:ForAllValues:StringEquals":{"other.example:sub":"SUB"}}`: diagnose.Unknown,
+		federated + condition + `{"ForAnyValue:StringNotEquals":{"issuer.example:sub":"x"}}`:            diagnose.Unknown,
+		federated + condition + `{"StringNotEquals":{"issuer.example:sub":"x"}}`:                        diagnose.Fail,
+		federated + condition + `{"StringNotEquals":{"issuer.example:sub":["x","SUB"]}}`:                diagnose.Pass,
+		federated + condition + `{"StringNotEqualsIgnoreCase":{"issuer.example:sub":"SYSTEM:x"}}`:       diagnose.Fail,
+		federated + condition + `{"StringNotEquals":{"aws:PrincipalOrgID":"o-1"}}`:                      diagnose.Unknown,
+		federated + condition + `{"Bool":{"aws:SecureTransport":false}}`:                                diagnose.Unknown,
+		federated + condition + `{"StringEquals":{"issuer.example:sub":"${aws:userid}"}}`:               diagnose.Unknown,
+		federated + condition + `{"StringEquals":{"issuer.example:sub":["${aws:userid}","SUB"]}}`:       diagnose.Fail,
+		federated + condition + `{"StringNotLike":{"issuer.example:sub":"${aws:userid}"}}`:              diagnose.Unknown,
+		federated + condition + `{"StringEqualsIgnoreCase":{"issuer.example:sub":"ſystem"}}`:            diagnose.Unknown,
+		federated + condition + `{"StringEquals":{"issuer.example:namespace":"x"}}`:                     diagnose.Unknown,
+		federated + condition + `{"StringEquals":{"aws:x":"y","issuer.example:sub":"x"}}`:               diagnose.Pass,
+		federated + condition + `{"StringNotEquals":{"other.example:sub":"x"}}`:                         diagnose.Fail,
+		federated + condition + `{"StringEquals":{"other.example:sub":"x"}}`:                            diagnose.Pass,
+		federated + condition + `{"ForAllValues:StringLike":{"ISSUER.example:aud":"sts.*"}}`:            diagnose.Fail,
+		federated + condition + `{"ForAllValues:StringLike":{"other.example:aud":"sts.*"}}`:             diagnose.Fail,
+		federated + condition + `{"ForAnyValue:StringLike":{"other.example:aud":"sts.*"}}`:              diagnose.Pass,
+	} {
+		denied := `{"Effect":"Deny",` + deny + `}`
+		for _, policy := range []string{statements(allowStatement, denied), statements(denied, allowStatement)} {
+			if f := judged(t, policy, nil); f.Result != want || want != diagnose.Pass && f.Remedy == "" {
+				t.Errorf("%s: %+v instead of %s", policy, f, want)
+			}
+		}
+		if f := judged(t, statements(denied), nil); f.Result == diagnose.Pass || f.Result == diagnose.Unknown && !strings.Contains(f.Message, "understands") {
+			t.Errorf("%s alone: %+v", denied, f)
+		}
+	}
+}
+
+// What allows may be written in more ways than one, and what this check cannot know is open.
+func TestPolicyAllows(t *testing.T) {
+	const rest = `"Effect":"Allow","Principal":{"Federated":"PROVIDER"},`
+	const action = rest + `"Action":"sts:AssumeRoleWithWebIdentity","Condition":`
+	for allow, want := range map[string]diagnose.Result{
+		rest + `"Action":["sts:TagSession","sts:AssumeRoleWith?ebIdentity"]`:                                                         diagnose.Pass,
+		rest + `"NotAction":"sts:AssumeRole"`:                                                                                        diagnose.Pass,
+		rest + `"Action":"sts:AssumeRole"`:                                                                                           diagnose.Fail,
+		rest + `"NotAction":"sts:*"`:                                                                                                 diagnose.Fail,
+		action + `{"stringequals":{"ISSUER.example:Sub":"SUB"}}`:                                                                     diagnose.Pass,
+		action + `{"StringEqualsIfExists":{"other.example:sub":"x"}}`:                                                                diagnose.Pass,
+		action + `{"StringEquals":{"other.example:sub":"x"}}`:                                                                        diagnose.Fail,
+		action + `{"StringEqualsIfExists":{"aws:SourceVpc":"x"}}`:                                                                    diagnose.Unknown,
+		action + `{"StringEquals":{"sts:RoleSessionName":"x","issuer.example:sub":"y"}}`:                                             diagnose.Fail,
+		action + `{"IpAddress":{"aws:SourceIp":"192.0.2.0/24"}}`:                                                                     diagnose.Unknown,
+		action + `{"StringNotEquals":{"issuer.example:sub":"x"}}`:                                                                    diagnose.Pass,
+		action + `{"StringNotEquals":{"issuer.example:sub":"SUB"}}`:                                                                  diagnose.Fail,
+		action + `{"StringEquals":{"issuer.example:sub":"${aws:x}"}}`:                                                                diagnose.Unknown,
+		action + `{"StringEquals":{"issuer.example:sub":["SUB","${aws:x}"]}}`:                                                        diagnose.Pass,
+		action + `{"StringEqualsIfExists":{"issuer.example:sub":"x"}}`:                                                               diagnose.Fail,
+		action + `{"StringEquals":{"issuer.example:email":"x"}}`:                                                                     diagnose.Unknown,
+		`"Effect":"Allow","Principal":"*","Action":"sts:AssumeRoleWithWebIdentity"`:                                                  diagnose.Fail,
+		`"Effect":"allow","Principal":{"Federated":"PROVIDER"},"Action":"sts:*"`:                                                     diagnose.Unknown,
+		`"Effect":"Allow","NotPrincipal":{"AWS":"x"},"Action":"sts:*"`:                                                               diagnose.Unknown,
+		`"Effect":"Allow","Principal":{"Federated":"arn:aws-cn:iam::` + account + `:oidc-provider/issuer.example"},"Action":"sts:*"`: diagnose.Fail,
+		`"Effect":"Allow","Principal":{"Federated":"arn:aws:iam::*:oidc-provider/issuer.example"},"Action":"sts:*"`:                  diagnose.Unknown,
+	} {
+		if strings.Contains(allow, `"Principal":"*"`) {
+			want = diagnose.Unknown // whether everybody includes those with a token is not documented
+		}
+		if f := judged(t, statements("{"+allow+"}"), nil); f.Result != want {
+			t.Errorf("%s: %+v instead of %s", allow, f, want)
+		}
+	}
+}
+
+// What a request has of a token that is not like those of Kubernetes is open.
+func TestPolicyAndOddTokens(t *testing.T) {
+	for name, change := range map[string]func(claims map[string]any){
+		"azp":               func(claims map[string]any) { claims["azp"] = "x" },
+		"several audiences": func(claims map[string]any) { claims["aud"] = []string{"sts.amazonaws.com", "x"} },
+	} {
+		f := judged(t, statements(allowStatement), func(w *world) { w.write(w.sign(change)) })
+		if f.Result != diagnose.Unknown {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// Documents that can be read in two ways, or are none.
+func TestOddPolicies(t *testing.T) {
+	for _, policy := range []string{`[]`, `{}`, `null`, `{"Statement":[]}`, `{"Statement":[],"statement":` + allowStatement + `}`, `{"Statement":"x"}`, `{"Statement":[null]}`,
+		`{"Statement":[` + allowStatement + `,7]}`, `{"Statement":` + allowStatement + `,"Statement":` + allowStatement + `}`,
+		`{"Statement":` + allowStatement + `,"Id":"` + strings.Repeat("x", 20<<10) + `"}`, strings.Repeat(`{"Statement":`, 20000), "{\"Statement\":\"\xff\"}"} {
+		if f := judged(t, policy, nil); f.Result != diagnose.Unknown {
+			t.Errorf("%.100s: %+v", policy, f)
+		}
+	}
+}
+
+// remedied is the policy of a remedy, which admits the token if it is set.
+func remedied(t *testing.T, remedy string, change func(w *world)) string {
+	t.Helper()
+	lines := strings.Split(remedy, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "{") && json.Valid([]byte(line)) && i == len(lines)-2 && strings.Contains(lines[i+1], "--policy-document file://trust.json") {
+			if f := judged(t, line, change); f.Result != diagnose.Pass {
+				t.Errorf("the remedy does not help: %+v\n%s", f, line)
+			}
+			return line
+		}
+	}
+	t.Errorf("no policy in %q", remedy)
+	return ""
+}
+
+// The remedy is the whole policy, in which nothing is missing that was there.
+func TestPolicyToPaste(t *testing.T) {
+	other := `{"Sid":"Nodes","Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}`
+	for _, policy := range []string{
+		statements(other), `{"Statement":` + other + `}`, `{"Version":"2008-10-17","Id":"mine","Statement":` + other + `}`,
+		statements(other, strings.NewReplacer("SUB", "x", "PROVIDER", oidcProvider).Replace(allowStatement)),
+		statements(other, `{"Effect":"Deny","Principal":"*","Action":"*","Condition":{"StringEquals":{"issuer.example:sub":"$(touch owned)'!`+"`"+`"}}}`),
+	} {
+		line := remedied(t, judged(t, policy, nil).Remedy, nil)
+		var before, after struct {
+			Version, ID string
+			Statement   any
+		}
+		if json.Unmarshal([]byte(policy), &before) != nil || json.Unmarshal([]byte(line), &after) != nil {
+			t.Fatal(policy, line)
+		}
+		want, ok := before.Statement.([]any)
+		if !ok {
+			want = []any{before.Statement}
+		}
+		got, ok := after.Statement.([]any)
+		if !ok || len(got) != len(want)+1 || fmt.Sprint(got[:len(want)]) != fmt.Sprint(want) || before.Version != after.Version || before.ID != after.ID {
+			t.Errorf("%s became %s", policy, line)
+		}
+		if strings.ContainsAny(line, "$`'!") {
+			t.Errorf("a shell obeys it: %s", line)
+		}
+	}
+}
+
+// What is not fit for a terminal, or too long, is left to the command line of AWS.
+func TestPolicyNotToPaste(t *testing.T) {
+	const other = `{"Sid":"SID","Effect":"Allow","Principal":{"Service":"x"},"Action":"sts:AssumeRole"}`
+	for _, sid := range []string{strings.Repeat("x", 5000), `a\u001b[2J`, "\u202e", "ü"} {
+		f := judged(t, statements(strings.Replace(other, "SID", sid, 1)), nil)
+		lines := strings.Split(f.Remedy, "\n")
+		if len(lines) != 4 || !strings.HasPrefix(lines[0], "aws iam get-role --role-name tenant-a") || strings.Contains(f.Remedy, "SID") || len(f.Remedy) > 2000 ||
+			judged(t, statements(lines[2]), nil).Result != diagnose.Pass {
+			t.Errorf("%.20s: %q", sid, f.Remedy)
+		}
+	}
+}
+
+// Without the policy, the remedy is a new one, of the role's own partition, for the audience that tokens there are to have.
+func TestPolicyOfPartition(t *testing.T) {
+	regions := map[string]string{"aws": "eu-central-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
+	for partition, audience := range map[string]string{"aws": "sts.amazonaws.com", "aws-cn": "sts.amazonaws.com.cn", "aws-us-gov": "sts.amazonaws.com"} {
+		change := func(w *world) {
+			w.account.Annotations[aws.RoleARNAnnotation] = "arn:" + partition + ":iam::" + account + ":role/path/tenant-a"
+			w.account.Annotations[aws.AudienceAnnotation] = audience
+			w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{Audiences: []string{audience}}), auth.WithSTSRegion(regions[partition]))
+			w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), audience)
+			w.write(w.sign(func(claims map[string]any) { claims["aud"] = audience }))
+		}
+		known := judged(t, statements(`{"Effect":"Allow","Principal":{"AWS":"x"},"Action":"*"}`), change)
+		w := newWorld(t, "aws")
+		change(w)
+		w.cloud.AWS().RemoveRole(roleARN)
+		exchange := w.run().Of("exchange")
+		if exchange.Class != "A1" || !strings.Contains(exchange.Remedy, "--role-name tenant-a ") {
+			t.Errorf("%s: %+v", partition, exchange)
+		}
+		for _, remedy := range []string{known.Remedy, exchange.Remedy} {
+			line := remedied(t, remedy, change)
+			if !strings.Contains(line, `"arn:`+partition+":iam::"+account+`:oidc-provider/issuer.example"`) || !strings.Contains(line, `"`+audience+`"`) {
+				t.Errorf("%s: %s", partition, line)
+			}
+		}
+	}
+}
+
+// A policy names one token exactly, or there is none to paste.
+func TestPolicyForHostileTokens(t *testing.T) {
+	for _, sub := range []string{"*", "system:serviceaccount:*:x", "${aws:userid}", "a b", "ü", "\x1b", strings.Repeat("x", 600)} {
+		f := judged(t, statements(`{"Effect":"Allow","Principal":{"AWS":"x"},"Action":"*"}`), func(w *world) {
+			w.write(w.sign(func(claims map[string]any) { claims["sub"] = sub }))
+			w.config.Skip = append(w.config.Skip, "subject")
+		})
+		if f.Result != diagnose.Fail || strings.Contains(f.Remedy, "{") {
+			t.Errorf("%q: %+v", sub, f)
+		}
+	}
+}
+
+// No remedy has a cloud trust another audience than the one that is wanted.
+func TestWrongAudienceIsNotTrusted(t *testing.T) {
+	for provider, trusts := range map[string][]string{
+		"aws": {awsTrust("https://issuer.example", `{"StringEquals":{"issuer.example:sub":"x"}}`)},
+		"azure": {"[]", azureTrust("https://issuer.example", subject, "api://AzureADTokenExchange"), azureTrust("https://issuer.example/x", subject, "x"),
+			azureTrust("https://issuer.example", "x", "x"), `[{"issuer":"https://issuer.example","audiences":["x"],"claimsMatchingExpression":{"value":"x"}}]`},
+		"gcp": {gcpTrust("https://issuer.example", "", principal)},
+	} {
+		for _, trust := range trusts {
+			for _, audience := range []any{"wrong-audience", []string{"wrong-audience", "x"}, "https://kubernetes.default.svc", "https://issuer.example"} {
+				for _, skip := range []string{"", "audience"} {
+					w := newWorld(t, provider)
+					w.trust, w.config.Skip = trust, []string{skip}
+					w.write(w.sign(func(claims map[string]any) { claims["aud"] = audience }))
+					report := w.run()
+					for _, id := range []string{"trust-anchor", "trust-rule", "exchange"} {
+						f := report.Of(id)
+						if strings.Contains(f.Remedy, "wrong-audience") || strings.Contains(f.Remedy, "kubernetes.default") || f.Result == diagnose.Pass && id == "trust-anchor" {
+							t.Errorf("%s: %+v", provider, f)
+						}
+						if id == "trust-anchor" && skip == "" && (f.Result != diagnose.Skip || f.Needs != 6) {
+							t.Errorf("%s: %+v", provider, f)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// A tenant that asks for the audience of API servers does not get a command that has the cloud trust their tokens.
+func TestAudienceOfAPIServersIsNotTrusted(t *testing.T) {
+	const apiServer = "https://kubernetes.default.svc"
+	w := newWorld(t, "aws")
+	w.trust = awsTrust("https://issuer.example", `{"StringEquals":{"issuer.example:sub":"x"}}`)
+	w.account.Annotations[aws.AudienceAnnotation] = apiServer
+	w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{Audiences: []string{apiServer}}))
+	w.config.Skip = []string{"exchange"}
+	w.write(w.sign(func(claims map[string]any) { claims["aud"] = apiServer }))
+	report := w.run()
+	for _, id := range []string{"trust-anchor", "trust-rule"} {
+		if f := report.Of(id); f.Result != diagnose.Fail || f.Remedy == "" || strings.Contains(f.Remedy, "kubernetes.default") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// The refusal of STS is explained by the policy that was read, if there is one.
+func TestRemedyOfRefusal(t *testing.T) {
+	for policy, want := range map[string]string{
+		statements(allowStatement):                                                   "try again a minute after a change",
+		statements(strings.Replace(allowStatement, "SUB", "x", 1)):                   "see check 20",
+		statements(strings.Replace(allowStatement, "SUB", "${aws:x}", 1)):            "by hand",
+		statements(`{"Effect":"Deny","Principal":"*","Action":"*"}`, allowStatement): "see check 20",
+	} {
+		f := judged(t, policy, nil)
+		w := newWorld(t, "aws")
+		w.config.Trust = &reading{trust: &diagnose.Trust{Policy: []byte(strings.NewReplacer("PROVIDER", oidcProvider, "SUB", subject).Replace(policy))}}
+		w.cloud.AWS().RemoveRole(roleARN)
+		if exchange := w.run().Of("exchange"); exchange.Class != "A1" || !strings.Contains(exchange.Remedy, want) {
+			t.Errorf("%s: %+v\n%+v", policy, exchange, f)
+		}
+	}
+}
