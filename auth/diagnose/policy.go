@@ -23,11 +23,12 @@ func (e *examination) judgePolicy(document []byte) Finding {
 		return unknown("the trust policy cannot be read", e.howToRead())
 	}
 	f := e.judgeStatements(policy)
-	if f.Result == Fail {
-		f.Remedy = firstOf(f.Remedy, e.policyRemedy(&policy))
-		if strings.HasPrefix(f.Message, "StringEquals contains *") {
-			f.Remedy = "use StringLike for the condition with *, or name the ServiceAccount:\n" + f.Remedy
-		}
+	if f.Result != Fail || f.Remedy != "" {
+		return f
+	}
+	f = e.toAdmit(f, &policy)
+	if strings.HasPrefix(f.Message, "StringEquals contains *") {
+		f.Remedy = "use StringLike for the condition with *, or name the ServiceAccount:\n" + f.Remedy
 	}
 	return f
 }

@@ -313,3 +313,17 @@ func TestRemedyOfRefusal(t *testing.T) {
 		}
 	}
 }
+
+// A condition is seen by those who may not see the role's other statements.
+func TestPolicyIsNotInConditions(t *testing.T) {
+	w := newWorld(t, "aws")
+	w.config.Skip = []string{"exchange"}
+	w.config.Trust = &reading{trust: &diagnose.Trust{Anchors: []diagnose.Anchor{{Issuer: "https://issuer.example", Audiences: []string{"sts.amazonaws.com"}}},
+		Policy: []byte(statements(`{"Effect":"Allow","Principal":{"AWS":"x"},"Action":"sts:AssumeRole","Condition":{"StringEquals":{"sts:ExternalId":"partner"}}}`))}}
+	report := w.run()
+	message := report.Condition("Ready", 1).Message
+	if f := report.Of("trust-rule"); f.Result != diagnose.Fail || !strings.Contains(f.Remedy, "partner") || strings.Contains(message, "partner") ||
+		!strings.Contains(message, subject) || !strings.Contains(message, "add to the trust policy") {
+		t.Errorf("%+v\n%s", f, message)
+	}
+}

@@ -19,31 +19,39 @@ const (
 	maxSubject = 512
 )
 
-// policyRemedy is a whole trust policy that admits the token, and the command that sets it. The policy is that which the role
-// has; nil: it is not known.
-func (e *examination) policyRemedy(policy *trustPolicy) string {
+// toAdmit gives a finding its remedy: a whole trust policy that admits the token, and the command that sets it. The policy is
+// that which the role has; nil: it is not known.
+func (e *examination) toAdmit(f Finding, policy *trustPolicy) Finding {
 	statement, ok := e.statement()
 	if !ok {
-		return "use a token of a ServiceAccount, from an issuer with https: no trust policy can name this one exactly"
+		f.Remedy = "use a token of a ServiceAccount, from an issuer with https: no trust policy can name this one exactly"
+		return f
 	}
 	_, _, name, _ := e.roleParts()
 	role := shell.Word(name, "<role>")
-	read := "aws iam get-role --role-name " + role + " --query Role.AssumeRolePolicyDocument > trust.json"
 	apply := "aws iam update-assume-role-policy --role-name " + role + " --policy-document file://trust.json"
-	if policy == nil {
-		return "save the next line as trust.json; it replaces the trust policy, so add the statements that are to stay:\n" +
+	f.shared = "add to the trust policy of the role: " + statement
+	switch whole, ok := policy.with(statement); {
+	case policy == nil:
+		f.Remedy = "save the next line as trust.json; it replaces the trust policy, so add the statements that are to stay:\n" +
 			`{"Version":"2012-10-17","Statement":[` + statement + "]}\n" + apply
+	case !ok:
+		f.Remedy = "aws iam get-role --role-name " + role + " --query Role.AssumeRolePolicyDocument > trust.json\n" +
+			"add the next line to its list Statement (the whole is too long to be shown, or has odd characters):\n" + statement + "\n" + apply
+	default:
+		f.Remedy = "save the next line as trust.json; it is the trust policy, and a statement that admits the token:\n" + whole + "\n" + apply
 	}
-	whole, ok := policy.with(statement)
-	if !ok {
-		return read + "\nadd the next line to its list Statement (the whole is too long to be shown, or has odd characters):\n" + statement +
-			"\n" + apply
+	if e.lacksAudience() {
+		f.Remedy, f.shared = wrongAudience+"\n"+f.Remedy, ""
 	}
-	return "save the next line as trust.json; it is the trust policy, and a statement that admits the token:\n" + whole + "\n" + apply
+	return f
 }
 
 // with has all that the policy has, as it stands, and one statement more. It reports false for what is better not shown.
 func (p *trustPolicy) with(statement string) (string, bool) {
+	if p == nil {
+		return "", false
+	}
 	parts := make([]string, 0, len(p.statements)+1)
 	for _, s := range p.statements {
 		parts = append(parts, string(s.raw))
