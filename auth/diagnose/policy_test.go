@@ -136,6 +136,18 @@ func TestPolicyAndOddTokens(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
+	both := strings.Replace(allowStatement, `"sts.amazonaws.com"`, `["sts.amazonaws.com","x"]`, 1)
+	for policy, want := range map[string]diagnose.Result{
+		both: diagnose.Unknown, strings.Replace(both, "StringEquals", "ForAllValues:StringEquals", 1): diagnose.Pass,
+		strings.Replace(both, `["sts.amazonaws.com","x"]`, `"y"`, 1): diagnose.Fail,
+	} {
+		f := judged(t, statements(policy), func(w *world) {
+			w.write(w.sign(func(claims map[string]any) { claims["aud"] = []string{"sts.amazonaws.com", "x"} }))
+		})
+		if f.Result != want {
+			t.Errorf("%s: %+v", policy, f)
+		}
+	}
 }
 
 // Documents that can be read in two ways, or are none.

@@ -217,10 +217,10 @@ func fitsAudience(trusted []string, c *Claims) Result {
 			fits++
 		}
 	}
-	switch fits {
-	case 0:
+	if fits == 0 {
 		return Fail
-	case len(c.Audience):
+	}
+	if fits == len(c.Audience) {
 		return Pass
 	}
 	return Unknown

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// cel evaluates the plain part of the Common Expression Language that attribute mappings and conditions of Google Cloud are
+// cel evaluates the plain part of the Common Expression Language, which attribute mappings and conditions of Google Cloud are
 // written in: texts, truth values, members, ==, !=, in, +, !, &&, ||, startsWith, endsWith and contains. All else is unknown,
 // as is what would be an error there.
 type cel struct {
@@ -24,10 +24,13 @@ const (
 
 // evaluateCEL returns a string, a bool, a map, a list or celUnknown.
 func evaluateCEL(expression string, names map[string]any) any {
+	if len(expression) > maxCEL {
+		return celUnknown{}
+	}
 	c := &cel{rest: expression, names: names}
 	value := c.or()
 	c.space()
-	if c.bad || c.rest != "" || len(expression) > maxCEL {
+	if c.bad || c.rest != "" {
 		return celUnknown{}
 	}
 	return value
@@ -139,12 +142,12 @@ func (c *cel) sum() any {
 }
 
 func (c *cel) unary() any {
-	negate, any := false, false
+	negate, negated := false, false
 	for c.space(); strings.HasPrefix(c.rest, "!") && !strings.HasPrefix(c.rest, "!="); c.space() {
-		c.rest, negate, any = c.rest[1:], !negate, true
+		c.rest, negate, negated = c.rest[1:], !negate, true
 	}
 	value := c.member()
-	if !any {
+	if !negated {
 		return value
 	}
 	if b, ok := value.(bool); ok {
@@ -190,7 +193,8 @@ func field(of, key any) any {
 }
 
 func call(on any, function string, args []any) any {
-	functions := map[string]func(s, part string) bool{"startsWith": strings.HasPrefix, "endsWith": strings.HasSuffix, "contains": strings.Contains}
+	functions := map[string]func(s, part string) bool{
+		"startsWith": strings.HasPrefix, "endsWith": strings.HasSuffix, "contains": strings.Contains}
 	f, known := functions[function]
 	text, ok := on.(string)
 	if !known || !ok || len(args) != 1 {
