@@ -191,10 +191,11 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 			}
 			continue
 		}
-		switch fits := fitsAudience(a.Audiences, c); {
-		case fits == Unknown:
+		fits := fitsAudience(a.Audiences, c)
+		if fits == Unknown {
 			return severalAudiences(a.Audiences, c)
-		case fits == Fail:
+		}
+		if fits == Fail {
 			arn, _, _ := e.oidcProvider()
 			return fail("A4", e.unlessLacking("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
 				shell.Word(arn, "<arn>")+" --client-id "+e.audienceWord()), "the OIDC provider lacks the token's audience as client ID").
