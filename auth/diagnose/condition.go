@@ -36,7 +36,7 @@ func (r *Report) Condition(conditionType string, generation int64) metav1.Condit
 	if class, ok := auth.ClassByID(worst.Class); ok && worst.StatusCode != 0 {
 		message = class.Service + ": " + class.Summary // some services put the time into their texts
 	}
-	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, message), printable.Remedy))
+	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, message), firstOf(printable.shared, printable.Remedy)))
 	return c
 }
 

@@ -28,7 +28,7 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 			f.Fields = append(f.Fields, same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)))
 			f.Remedy = strings.NewReplacer("<iss>", issuerOf(c), "<sub>", subjectWord(c), "<aud>", e.audienceWord()).Replace(f.Remedy)
 			if f.Class == "A1" {
-				f.Remedy = e.remedyOfRefusal()
+				f = e.explainRefusal(f)
 			}
 		}
 		return f
@@ -38,20 +38,23 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	return pass("the exchange works; the credential lives until %s", stamp(end)).with(same("expires", stamp(end)))
 }
 
-// remedyOfRefusal is for a role that STS does not let the token assume. It goes by the role's trust policy as far as that was read.
-func (e *examination) remedyOfRefusal() string {
+// explainRefusal is for a role that STS does not let the token assume. It goes by the role's trust policy as far as that was
+// read.
+func (e *examination) explainRefusal(f Finding) Finding {
 	read := e.anchors != nil && len(e.anchors.Policy) > 0
-	switch {
-	case read && e.results[20] == Fail:
-		return "see check 20, which shows what to change"
-	case read && e.results[20] == Pass:
+	switch rule := e.results[20]; {
+	case read && rule == Fail:
+		f.Remedy = "see check 20, which shows what to change"
+	case read && rule == Pass:
 		_, _, role, _ := e.roleParts()
-		return "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
+		f.Remedy = "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
 			"aws iam get-role --role-name " + shell.Word(role, "<role>")
-	case read && e.results[20] == Unknown:
-		return compareByHand
+	case read && rule == Unknown:
+		f.Remedy = compareByHand
+	default:
+		return e.toAdmit(f, nil)
 	}
-	return e.policyRemedy(nil)
+	return f
 }
 
 // Check 22.

@@ -23,11 +23,12 @@ func (e *examination) judgePolicy(document []byte) Finding {
 		return unknown("the trust policy cannot be read", e.howToRead())
 	}
 	f := e.judgeStatements(policy)
-	if f.Result == Fail {
-		f.Remedy = firstOf(f.Remedy, e.policyRemedy(&policy))
-		if strings.HasPrefix(f.Message, "StringEquals contains *") {
-			f.Remedy = "use StringLike for the condition with *, or name the ServiceAccount:\n" + f.Remedy
-		}
+	if f.Result != Fail || f.Remedy != "" {
+		return f
+	}
+	f = e.toAdmit(f, &policy)
+	if strings.HasPrefix(f.Message, "StringEquals contains *") {
+		f.Remedy = "use StringLike for the condition with *, or name the ServiceAccount:\n" + f.Remedy
 	}
 	return f
 }
@@ -57,7 +58,8 @@ func (e *examination) judgeStatements(policy trustPolicy) Finding {
 	}
 	switch {
 	case openDeny != nil && allowed != nil:
-		return unknown("a statement of the trust policy allows it, but another one is beyond this check: "+openDeny.Message, compareByHand)
+		return unknown("a statement of the trust policy allows it, but another one is beyond this check: "+openDeny.Message,
+			compareByHand)
 	case allowed != nil:
 		return *allowed
 	case open != nil: // or else nothing allows it, whatever is denied
@@ -67,8 +69,9 @@ func (e *examination) judgeStatements(policy trustPolicy) Finding {
 }
 
 func deniedBy(statement int) Finding {
-	return fail("A1", fmt.Sprintf("change statement %d of the trust policy, which denies: it counts more than all that allow", statement),
-		"a statement of the trust policy denies it").with(differs(fmt.Sprintf("Effect of statement %d", statement), "Deny", "Allow"))
+	remedy := fmt.Sprintf("change statement %d of the trust policy, which denies: it counts more than all that allow", statement)
+	return fail("A1", remedy, "a statement of the trust policy denies it").
+		with(differs(fmt.Sprintf("Effect of statement %d", statement), "Deny", "Allow"))
 }
 
 // judgeStatement says whether the statement is about the token. If it is not, it also says which part does not fit.
@@ -128,7 +131,8 @@ func (e *examination) judgePrincipal(s policyStatement) Finding {
 // oidcProvider is the ARN of the issuer's OIDC provider: it has to be one of the role's own account.
 func (e *examination) oidcProvider() (arn, account string, ok bool) {
 	partition, account, _, ok := e.roleParts()
-	return "arn:" + partition + ":iam::" + account + ":oidc-provider/" + strings.TrimPrefix(e.token.claims.Issuer, "https://"), account, ok
+	host := strings.TrimPrefix(e.token.claims.Issuer, "https://")
+	return "arn:" + partition + ":iam::" + account + ":oidc-provider/" + host, account, ok
 }
 
 // roleParts takes the role's ARN apart; its name has no path.

@@ -136,6 +136,18 @@ func TestPolicyAndOddTokens(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
+	both := strings.Replace(allowStatement, `"sts.amazonaws.com"`, `["sts.amazonaws.com","x"]`, 1)
+	for policy, want := range map[string]diagnose.Result{
+		both: diagnose.Unknown, strings.Replace(both, "StringEquals", "ForAllValues:StringEquals", 1): diagnose.Pass,
+		strings.Replace(both, `["sts.amazonaws.com","x"]`, `"y"`, 1): diagnose.Fail,
+	} {
+		f := judged(t, statements(policy), func(w *world) {
+			w.write(w.sign(func(claims map[string]any) { claims["aud"] = []string{"sts.amazonaws.com", "x"} }))
+		})
+		if f.Result != want {
+			t.Errorf("%s: %+v", policy, f)
+		}
+	}
 }
 
 // Documents that can be read in two ways, or are none.
@@ -311,5 +323,19 @@ func TestRemedyOfRefusal(t *testing.T) {
 		if exchange := w.run().Of("exchange"); exchange.Class != "A1" || !strings.Contains(exchange.Remedy, want) {
 			t.Errorf("%s: %+v\n%+v", policy, exchange, f)
 		}
+	}
+}
+
+// A condition is seen by those who may not see the role's other statements.
+func TestPolicyIsNotInConditions(t *testing.T) {
+	w := newWorld(t, "aws")
+	w.config.Skip = []string{"exchange"}
+	w.config.Trust = &reading{trust: &diagnose.Trust{Anchors: []diagnose.Anchor{{Issuer: "https://issuer.example", Audiences: []string{"sts.amazonaws.com"}}},
+		Policy: []byte(statements(`{"Effect":"Allow","Principal":{"AWS":"x"},"Action":"sts:AssumeRole","Condition":{"StringEquals":{"sts:ExternalId":"partner"}}}`))}}
+	report := w.run()
+	message := report.Condition("Ready", 1).Message
+	if f := report.Of("trust-rule"); f.Result != diagnose.Fail || !strings.Contains(f.Remedy, "partner") || strings.Contains(message, "partner") ||
+		!strings.Contains(message, subject) || !strings.Contains(message, "add to the trust policy") {
+		t.Errorf("%+v\n%s", f, message)
 	}
 }

@@ -31,7 +31,7 @@ func parseOperator(name string) (o operator, known bool) {
 	}
 	o.not = strings.HasPrefix(o.base, "stringnot")
 	// What a quantifier does to an operator that negates is easily taken for the opposite.
-	return o, o.matches != nil && !(o.not && (o.forAll || o.forAny))
+	return o, o.matches != nil && (!o.not || !o.forAll && !o.forAny)
 }
 
 // holds compares. What is doubtful is taken for a match and for none: if that makes a difference, it is Unknown.
@@ -50,7 +50,7 @@ func (o operator) holds(values, got []string) Result {
 		}
 	}
 	// Without a quantifier, IAM expects one value.
-	if least != most || !o.forAll && !o.forAny && least > 0 && least < len(got) {
+	if least != most || !o.forAll && !o.forAny && len(got) > 1 && (least > 0 || o.not) {
 		return Unknown
 	}
 	holds := least > 0
@@ -108,7 +108,8 @@ func (e *examination) compare(o operator, c policyCondition, claim string) Findi
 	if claim == "aud" {
 		got = e.token.claims.Audience
 		if e.payload()["azp"] != nil {
-			return unknown("the trust policy has a condition on the audience, for which AWS takes the claim azp of this token", compareByHand)
+			return unknown("the trust policy has a condition on the audience, for which AWS takes the claim azp of this token",
+				compareByHand)
 		}
 	}
 	switch o.holds(c.values, got) {

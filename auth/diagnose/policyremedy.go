@@ -19,31 +19,40 @@ const (
 	maxSubject = 512
 )
 
-// policyRemedy is a whole trust policy that admits the token, and the command that sets it. The policy is that which the role
-// has; nil: it is not known.
-func (e *examination) policyRemedy(policy *trustPolicy) string {
+// toAdmit gives a finding its remedy: a whole trust policy that admits the token, and the command that sets it. The policy is
+// that which the role has; nil: it is not known.
+func (e *examination) toAdmit(f Finding, policy *trustPolicy) Finding {
 	statement, ok := e.statement()
 	if !ok {
-		return "use a token of a ServiceAccount, from an issuer with https: no trust policy can name this one exactly"
+		f.Remedy = "use a token of a ServiceAccount, from an issuer with https: no trust policy can name this one exactly"
+		return f
 	}
 	_, _, name, _ := e.roleParts()
 	role := shell.Word(name, "<role>")
-	read := "aws iam get-role --role-name " + role + " --query Role.AssumeRolePolicyDocument > trust.json"
 	apply := "aws iam update-assume-role-policy --role-name " + role + " --policy-document file://trust.json"
-	if policy == nil {
-		return "save the next line as trust.json; it replaces the trust policy, so add the statements that are to stay:\n" +
+	f.shared = "add to the trust policy of the role: " + statement
+	switch whole, ok := policy.with(statement); {
+	case policy == nil:
+		f.Remedy = "save the next line as trust.json; it replaces the trust policy, so add the statements that are to stay:\n" +
 			`{"Version":"2012-10-17","Statement":[` + statement + "]}\n" + apply
+	case !ok:
+		f.Remedy = "aws iam get-role --role-name " + role + " --query Role.AssumeRolePolicyDocument > trust.json\n" +
+			"add the next line to its list Statement (the whole is too long to be shown, or has odd characters):\n" +
+			statement + "\n" + apply
+	default:
+		f.Remedy = "save the next line as trust.json; it is the trust policy, and a statement that admits the token:\n" + whole + "\n" + apply
 	}
-	whole, ok := policy.with(statement)
-	if !ok {
-		return read + "\nadd the next line to its list Statement (the whole is too long to be shown, or has odd characters):\n" + statement +
-			"\n" + apply
+	if e.lacksAudience() {
+		f.Remedy, f.shared = wrongAudience+"\n"+f.Remedy, ""
 	}
-	return "save the next line as trust.json; it is the trust policy, and a statement that admits the token:\n" + whole + "\n" + apply
+	return f
 }
 
 // with has all that the policy has, as it stands, and one statement more. It reports false for what is better not shown.
 func (p *trustPolicy) with(statement string) (string, bool) {
+	if p == nil {
+		return "", false
+	}
 	parts := make([]string, 0, len(p.statements)+1)
 	for _, s := range p.statements {
 		parts = append(parts, string(s.raw))
@@ -60,7 +69,7 @@ func (p *trustPolicy) with(statement string) (string, bool) {
 	return whole, len(whole) <= maxRemedy
 }
 
-// statement is one that admits exactly this token, with the audience that is wanted, not one that the token happens to have.
+// statement is one that admits exactly this token, with the audience that is wanted, not one that the token just has.
 // It reports false where a policy would mean more by the issuer or the subject than what they say.
 func (e *examination) statement() (string, bool) {
 	c := e.token.claims
@@ -75,8 +84,9 @@ func (e *examination) statement() (string, bool) {
 		return "", false
 	}
 	host := strings.TrimPrefix(c.Issuer, "https://")
-	return fmt.Sprintf(`{"Effect":"Allow","Action":"sts:AssumeRoleWithWebIdentity","Principal":{"Federated":%s},"Condition":{"StringEquals":{%s:%s,%s:%s}}}`,
-		inJSON(provider), inJSON(host+":sub"), inJSON(c.Subject), inJSON(host+":aud"), inJSON(firstOf(e.audience, e.cloud.audience))), true
+	return fmt.Sprintf(`{"Effect":"Allow","Action":"sts:AssumeRoleWithWebIdentity","Principal":{"Federated":%s},`+
+		`"Condition":{"StringEquals":{%s:%s,%s:%s}}}`, inJSON(provider), inJSON(host+":sub"), inJSON(c.Subject),
+		inJSON(host+":aud"), inJSON(firstOf(e.audience, e.cloud.audience))), true
 }
 
 // inJSON is a text in JSON that no shell obeys.
@@ -88,12 +98,13 @@ func inJSON(s string) string {
 	return inert.Replace(string(content))
 }
 
-// learnAudience finds out which audience remedies may have a cloud trust: that which tokens for the provider are to have, never
-// one that this token happens to have, nor one that API servers take.
+// learnAudience finds out which audience remedies may have a cloud trust: that which tokens for the provider are to have,
+// never one that this token happens to have, nor one that API servers take.
 func (e *examination) learnAudience(ctx context.Context) {
 	want, err := e.wantedAudiences(ctx)
 	c := e.token.claims
-	if err != nil || len(want) != 1 || c == nil || isAPIServer(want[0]) || want[0] == c.Issuer || strings.ContainsAny(want[0], "*?$") {
+	if err != nil || len(want) != 1 || c == nil || isAPIServer(want[0]) || want[0] == c.Issuer ||
+		strings.ContainsAny(want[0], "*?$") {
 		e.audience = ""
 		return
 	}

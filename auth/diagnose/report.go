@@ -60,6 +60,9 @@ type Finding struct {
 	StatusCode int    `json:"statusCode,omitempty"`
 	Code       string `json:"code,omitempty"`
 	RequestID  string `json:"requestID,omitempty"`
+
+	// shared is the remedy for a condition, which people see who may not see all that the cloud holds. Empty: Remedy.
+	shared string
 }
 
 // Report holds the findings of all checks in their order. It encodes as JSON.

@@ -176,7 +176,7 @@ func reconcile(r *Report) {
 			f.Result = Warn
 			f.Message += "; but the exchange shows that the cloud sees it otherwise"
 			if strings.HasPrefix(id, "trust-") { // what works needs no other policy
-				f.Remedy = "read it again before anything is changed: what was read is old, or a change is yet to take effect"
+				f.shared, f.Remedy = "", "read it again before anything is changed: what was read is old, or a change is yet to take effect"
 			}
 		}
 	}

@@ -12,6 +12,7 @@ func (r *Report) scrub(secrets ...string) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		f.Message, f.Remedy, f.Code, f.RequestID = clean(f.Message), clean(f.Remedy), clean(f.Code), clean(f.RequestID)
+		f.shared = clean(f.shared)
 		causes := make([]string, 0, len(f.Causes))
 		for _, cause := range f.Causes {
 			causes = append(causes, clean(cause)) // they may be those of all findings of a class

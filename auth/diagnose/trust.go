@@ -192,10 +192,11 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 			}
 			continue
 		}
-		switch fits := fitsAudience(a.Audiences, c); {
-		case fits == Unknown:
+		fits := fitsAudience(a.Audiences, c)
+		if fits == Unknown {
 			return severalAudiences(a.Audiences, c)
-		case fits == Fail:
+		}
+		if fits == Fail {
 			arn, _, _ := e.oidcProvider()
 			return fail("A4", e.unlessLacking("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
 				shell.Word(arn, "<arn>")+" --client-id "+e.audienceWord()), "the OIDC provider lacks the token's audience as client ID").
@@ -218,10 +219,10 @@ func fitsAudience(trusted []string, c *Claims) Result {
 			fits++
 		}
 	}
-	switch fits {
-	case 0:
+	if fits == 0 {
 		return Fail
-	case len(c.Audience):
+	}
+	if fits == len(c.Audience) {
 		return Pass
 	}
 	return Unknown

@@ -25,7 +25,8 @@ func (e *examination) azureAnchor(anchors []Anchor) Finding {
 	if credentialFit(best, c) == perfect {
 		return pass("federated credential %d of %d fits", place, len(anchors))
 	}
-	return e.judgeCredential(best, fmt.Sprintf("the closest federated credential (%s, %d of %d)", shown(best.Name), place, len(anchors)))
+	return e.judgeCredential(best,
+		fmt.Sprintf("the closest federated credential (%s, %d of %d)", shown(best.Name), place, len(anchors)))
 }
 
 // perfect is what credentialFit is at most.
@@ -75,6 +76,6 @@ func (e *examination) judgeCredential(a Anchor, which string) Finding {
 // createCredential is the command for a credential that fits this token, if it had the right audience.
 func (e *examination) createCredential() string {
 	c := e.token.claims
-	return "az identity federated-credential create --name <name> --identity-name <name> --resource-group <group> --issuer " + issuerOf(c) +
-		" --subject " + subjectWord(c) + " --audiences " + e.audienceWord()
+	return "az identity federated-credential create --name <name> --identity-name <name> --resource-group <group>" +
+		" --issuer " + issuerOf(c) + " --subject " + subjectWord(c) + " --audiences " + e.audienceWord()
 }

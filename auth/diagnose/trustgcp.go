@@ -36,7 +36,8 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 	case fitsAudience(allowed, c) == Fail:
 		// The list is replaced.
 		list := shell.Word(strings.Join(append(slices.Clone(allowed), e.audience), ","), "<audiences>")
-		return fail("G3", e.unlessLacking("gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+" --allowed-audiences="+list),
+		return fail("G3", e.unlessLacking("gcloud iam workload-identity-pools providers update-oidc "+
+			shell.Word(a.Name, "<provider>")+" --allowed-audiences="+list),
 			"the provider does not allow the token's audience").with(differs("aud", audiences(c.Audience), "one of "+audiences(allowed)))
 	}
 	if len(a.JWKS) > 0 {
@@ -64,8 +65,8 @@ const maxGoogleSubject = 127
 func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 	subject, known := e.googleSubject(ctx, a)
 	if known && len(subject) > maxGoogleSubject {
-		return fail("G9", "map a shorter claim, or a part of one, to google.subject", "the mapped subject has %d bytes; Google allows %d", len(subject),
-			maxGoogleSubject).with(differs("google.subject", subject, fmt.Sprintf("at most %d bytes", maxGoogleSubject)))
+		return fail("G9", "map a shorter claim, or a part of one, to google.subject",
+			"the mapped subject has %d bytes; Google allows %d", len(subject), maxGoogleSubject).with(differs("google.subject", subject, fmt.Sprintf("at most %d bytes", maxGoogleSubject)))
 	}
 	if strings.TrimSpace(a.Condition) == "" {
 		return pass("the provider trusts the token")
@@ -79,7 +80,8 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 	case !known:
 		return unknown("the attribute condition is too much for this check: "+shown(a.Condition), "compare it with the claims by hand")
 	case !admits:
-		return fail("G8", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+" --attribute-condition=<CEL>",
+		return fail("G8", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+
+			" --attribute-condition=<condition>",
 			"the attribute condition rejects the token").with(differs("assertion.sub", e.token.claims.Subject, a.Condition))
 	}
 	return pass("the provider trusts the token")
@@ -106,14 +108,14 @@ func (e *examination) judgeMembers(ctx context.Context, trust *Trust) Finding {
 	case admits(trust.Members):
 		return pass("the service account admits the ServiceAccount")
 	case admits(trust.Conditional):
-		return unknown("the service account admits the ServiceAccount under a condition, or by a role that this check does not know",
+		return unknown("the service account admits the ServiceAccount under a condition, or by a role that is not known here",
 			"compare the binding by hand")
 	case len(names) == 1:
 		provider, _ := e.providerAmong(trust.Anchors)
 		return unknown("the provider makes the subject with an expression: "+firstOf(shown(provider.SubjectMapping), "which was not read"),
 			"compare it with the members by hand")
 	case slices.ContainsFunc(slices.Concat(trust.Members, trust.Conditional), func(m string) bool {
-		return strings.HasPrefix(m, project) && !strings.Contains(m, "/subject/") || slices.Contains([]string{"allUsers", "allAuthenticatedUsers"}, m)
+		return strings.HasPrefix(m, project) && !strings.Contains(m, "/subject/") || m == "allUsers" || m == "allAuthenticatedUsers"
 	}):
 		return unknown("the service account admits others of the pool by an attribute",
 			"compare the attributes of the token with the members by hand")

@@ -55,7 +55,7 @@ func redacted(list []string, secrets ...string) []string {
 
 // printable is the finding without anything that a terminal obeys. Only a remedy has lines.
 func (f Finding) printable() Finding {
-	f.Message, f.Code, f.RequestID = clean(f.Message), clean(f.Code), clean(f.RequestID)
+	f.Message, f.Code, f.RequestID, f.shared = clean(f.Message), clean(f.Code), clean(f.RequestID), clean(f.shared)
 	lines := strings.Split(f.Remedy, "\n")
 	for i := range lines {
 		lines[i] = clean(lines[i])
