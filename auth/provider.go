@@ -12,6 +12,9 @@ import (
 // Options nor the ServiceAccount they are handed beyond the call, and change neither of them. They answer with *Error
 // where they know the Reason; any other error counts as Unavailable.
 //
+// A ServiceAccount is handed over by value, but its annotations, labels and lists are shared, with the memory of an informer
+// for instance: writing to them would be a data race and would change what everybody else sees.
+//
 // authtest.RunConformance checks an implementation against this contract.
 type Provider interface {
 	// GetName returns the name by which users pick the provider, such as "aws". It never changes.
@@ -23,16 +26,19 @@ type Provider interface {
 
 	// GetAudiences returns the audiences that a Kubernetes token must have to be exchanged by this provider. An
 	// audience that a tenant can choose freely has to pass Options.CheckAudience first. It must not depend on
-	// anything but its arguments and on what the provider has learned once about its surroundings.
+	// anything but its arguments and on what the provider has learned once about its surroundings. The ServiceAccount's
+	// annotations and labels are shared: they must not be written to.
 	GetAudiences(ctx context.Context, serviceAccount corev1.ServiceAccount, opts *Options) ([]string, error)
 
 	// GetIdentity returns the identity that the ServiceAccount's annotations ask for, in the provider's own
 	// notation (a role ARN, a client ID, an e-mail address), or "" where the provider needs none. It works without
-	// network access and refuses malformed annotations with ErrMisconfigured.
+	// network access and refuses malformed annotations with ErrMisconfigured. The ServiceAccount's annotations and labels
+	// are shared: they must not be written to.
 	GetIdentity(serviceAccount corev1.ServiceAccount, opts *Options) (string, error)
 
 	// NewTokenForServiceAccount exchanges oidcToken, a token that the Kubernetes API server issued for the
-	// ServiceAccount and that has the audiences of GetAudiences, for a credential of the provider.
+	// ServiceAccount and that has the audiences of GetAudiences, for a credential of the provider. The ServiceAccount's
+	// annotations and labels are shared: they must not be written to.
 	NewTokenForServiceAccount(ctx context.Context, oidcToken string, serviceAccount corev1.ServiceAccount,
 		opts *Options) (Token, error)
 }
@@ -47,12 +53,14 @@ type OptionsValidator interface {
 // the audiences: on fields of the provider value, say, or on further annotations. Whatever shapes the credential must
 // be added.
 type CacheKeyContributor interface {
-	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity.
+	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity, and otherwise
+	// shared: it must not be written to.
 	AddToCacheKey(key *KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *Options)
 }
 
 // TokenLifetimeProvider is implemented by providers whose users set the lifetime of the Kubernetes token with an
-// annotation. Zero means that nothing was set. Options.TokenLifetime, set by the controller, wins.
+// annotation. Zero means that nothing was set. Options.TokenLifetime, set by the controller, wins. The ServiceAccount is
+// shared: it must not be written to.
 type TokenLifetimeProvider interface {
 	GetTokenLifetime(serviceAccount *corev1.ServiceAccount, opts *Options) (time.Duration, error)
 }

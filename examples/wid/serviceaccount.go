@@ -166,18 +166,6 @@ func countDepth() error {
 	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }
 
-func (id *identity) loadKubeconfig() (clientcmd.ClientConfig, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = id.kubeconfig
-	for _, file := range rules.GetLoadingPrecedence() {
-		if err := checkKubeFile(file); err != nil {
-			return nil, err
-		}
-	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: id.kubeContext}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
-}
-
 // noCluster explains why there is no cluster to ask.
 func noCluster(err error) error {
 	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
@@ -218,6 +206,11 @@ func (id *identity) clusterArgs() ([]string, error) {
 	if id.serviceAccount == "" || id.hasToken() {
 		return nil, nil
 	}
+	for _, file := range id.kubeRules().GetLoadingPrecedence() {
+		if _, err := lasting("the kubeconfig", file); err != nil && file != os.DevNull && !id.inCluster {
+			return nil, err
+		}
+	}
 	config, err := id.loadKubeconfig()
 	if err != nil {
 		return nil, err
@@ -254,5 +247,5 @@ func (id *identity) kubeconfigPath() (string, error) {
 			return "", usagef("KUBECONFIG names %d files: pass --kubeconfig with the one of the ServiceAccount's cluster", len(files))
 		}
 	}
-	return filepath.Abs(path)
+	return lasting("--kubeconfig", path)
 }
