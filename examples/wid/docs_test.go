@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -201,13 +202,61 @@ func TestDocumentedExitCodes(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(content), "## Exit codes")
 	table, _, _ = strings.Cut(table, "\n## ")
-	var codes []string
-	for _, match := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(table, -1) {
-		codes = append(codes, match[1])
+	source, err := os.ReadFile("app.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := strings.Join(codes, " "); got != "0 1 2 10 11 12 13 130" {
-		t.Errorf("documented are %s", got)
+	numbers := func(text, pattern string) string {
+		var codes []string
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			codes = append(codes, match[1])
+		}
+		return strings.Join(codes, " ")
 	}
+	want := "0 " + numbers(string(source), `(?m)^\texit[A-Z]\w+ += (\d+)$`)
+	if got := numbers(table, `(?m)^\| (\d+) \|`); got != want || len(want) < len("0 1 2 10 11 12 13 130") {
+		t.Errorf("documented are %s, not %s", got, want)
+	}
+	if got := numbers(must(t, "--help"), `(?m)^  (\d+) `); got != want {
+		t.Errorf("--help tells %s, not %s", got, want)
+	}
+}
+
+// Every command has a page of the manual, with every flag, and is in the documentation.
+func TestEveryCommandIsDocumented(t *testing.T) {
+	dir, docs := t.TempDir(), ""
+	must(t, "man", dir)
+	for _, name := range []string{"wid.md", "doctor.md", "bootstrap.md"} {
+		content, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs += string(content)
+	}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		if cmd.Name() == "help" || cmd.HasParent() && cmd.Parent().Name() == "completion" {
+			return
+		}
+		top := cmd.HasParent() && cmd.Parent().Name() == "wid"
+		if top && !strings.Contains(docs, cmd.CommandPath()) && !strings.Contains(docs, "`"+cmd.Name()+"`") {
+			t.Errorf("nothing in docs is about %s", cmd.CommandPath())
+		}
+		page, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"))
+		if err != nil && cmd.Name() != "completion" { // cobra adds that one later
+			t.Error(err)
+			return
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if name := strings.ReplaceAll(f.Name, "-", `\-`); err == nil && f.Name != "help" && !strings.Contains(string(page), "--"+f.Name) && !strings.Contains(string(page), `\-\-`+name) {
+				t.Errorf("the page of %s lacks --%s", cmd.CommandPath(), f.Name)
+			}
+		})
+	}
+	walk(newRoot())
 }
 
 // The table of flags in the documentation is that of the program.

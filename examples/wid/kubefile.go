@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -12,29 +13,48 @@ import (
 // maxKubeFile is more than any kubeconfig has, or any file that it names, in bytes.
 const maxKubeFile = 16 << 20
 
-// kubeRules say where the kubeconfig is.
-func (id *identity) kubeRules() *clientcmd.ClientConfigLoadingRules {
+// kubeFile is a kubeconfig and one of its contexts. Empty: those that kubectl would take.
+type kubeFile struct{ path, context string }
+
+func (k kubeFile) rules() *clientcmd.ClientConfigLoadingRules {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = id.kubeconfig
+	rules.ExplicitPath = k.path
 	return rules
 }
 
-// loadKubeconfig leaves files to client-go, once it is known that they have an end. A pipe is read here: client-go would
+// config is for clients of the cluster.
+func (k kubeFile) config() (*rest.Config, error) {
+	loader, err := k.load()
+	if err != nil {
+		return nil, err
+	}
+	if err := k.checkNamed(loader); err != nil {
+		return nil, err
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	boundAnswers(config)
+	return config, nil
+}
+
+// load leaves files to client-go, once it is known that they have an end. A pipe is read here: client-go would
 // read it for as long as somebody writes.
-func (id *identity) loadKubeconfig() (clientcmd.ClientConfig, error) {
-	rules := id.kubeRules()
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: id.kubeContext}
+func (k kubeFile) load() (clientcmd.ClientConfig, error) {
+	rules := k.rules()
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: k.context}
 	files := rules.GetLoadingPrecedence()
 	for _, file := range files {
 		switch pipe, err := checkKubeFile(file); {
 		case err != nil:
 			return nil, err
 		case pipe && len(files) > 1:
-			return nil, noCluster(fmt.Errorf("%.300q is a pipe, which cannot be merged with other files", file))
+			return nil, fmt.Errorf("%.300q is a pipe, which cannot be merged with other files", file)
 		case pipe:
 			config, err := readKubePipe(file)
 			if err != nil {
-				return nil, noCluster(err)
+				return nil, err
 			}
 			return clientcmd.NewNonInteractiveClientConfig(*config, "", overrides, rules), nil
 		}
@@ -70,29 +90,29 @@ func checkKubeFile(name string) (pipe bool, err error) {
 	case err == nil && os.SameFile(info, null):
 		return false, nil
 	case mode.IsDir():
-		return false, noCluster(fmt.Errorf("%.300q is a directory", name))
+		return false, fmt.Errorf("%.300q is a directory", name)
 	case mode&os.ModeNamedPipe != 0:
 		return true, nil
 	case mode&os.ModeDevice != 0:
-		return false, noCluster(fmt.Errorf("%.300q is a device", name))
+		return false, fmt.Errorf("%.300q is a device", name)
 	case !mode.IsRegular():
-		return false, noCluster(fmt.Errorf("%.300q is not a file", name))
+		return false, fmt.Errorf("%.300q is not a file", name)
 	case info.Size() > maxKubeFile:
-		return false, noCluster(kubeFileTooLarge(name))
+		return false, kubeFileTooLarge(name)
 	}
 	return false, nil
 }
 
-// checkKubeFiles does that for the files that the kubeconfig names for the cluster and the user. They are read more than
+// checkNamed does that for the files that the kubeconfig names for the cluster and the user. They are read more than
 // once, so they cannot be pipes.
-func (id *identity) checkKubeFiles(config clientcmd.ClientConfig) error {
+func (k kubeFile) checkNamed(config clientcmd.ClientConfig) error {
 	raw, err := config.RawConfig()
 	if err != nil {
 		return nil //nolint:nilerr // ClientConfig tells
 	}
 	current := raw.CurrentContext
-	if id.kubeContext != "" {
-		current = id.kubeContext
+	if k.context != "" {
+		current = k.context
 	}
 	pair, cluster, user := raw.Contexts[current], &clientcmdapi.Cluster{}, &clientcmdapi.AuthInfo{}
 	if pair != nil && raw.Clusters[pair.Cluster] != nil {
@@ -104,7 +124,7 @@ func (id *identity) checkKubeFiles(config clientcmd.ClientConfig) error {
 	for _, file := range []string{cluster.CertificateAuthority, user.ClientCertificate, user.ClientKey, user.TokenFile} {
 		pipe, err := checkKubeFile(file)
 		if pipe {
-			err = noCluster(fmt.Errorf("%.300q, which the kubeconfig names, is a pipe", file))
+			err = fmt.Errorf("%.300q, which the kubeconfig names, is a pipe", file)
 		}
 		if err != nil {
 			return err

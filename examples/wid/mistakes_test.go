@@ -99,6 +99,7 @@ func TestMistakes(t *testing.T) {
 		"git, look-alike":    {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+".evil.example", 1), code: exitMisconfigured, want: "evil.example"},
 		"git, user in host":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: exitMisconfigured, want: "not those of a URL"},
 		"git, no path":       {args: with("git-credential get"), stdin: strings.Replace(gitGet, "path=v1/repos/my-repo\n", "", 1), code: exitMisconfigured, want: "useHttpPath true"},
+		"git, no such path":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, "my-repo", "my-repo.git", 1), code: exitMisconfigured, want: "CodeCommit"},
 		"git, not theirs":    {args: with("git-credential get --provider gcp"), stdin: gitGet, code: exitMisconfigured, want: "Secure Source Manager"},
 		"git, token-stdin":   {args: []string{"git-credential", "get", "--token-stdin"}, stdin: gitGet, code: exitUsage, want: "--token-file"},
 		"kubelet, nothing":   {args: []string{"kubelet-credential-provider"}, code: exitMisconfigured, want: "no request"},
@@ -178,7 +179,7 @@ func TestDockerMistakes(t *testing.T) {
 		"no host":     {args: []string{"get"}, stdin: "oci://x y", want: "artifact repository"},
 		"not ours":    {args: []string{"get"}, stdin: "ghcr.io", want: "ghcr.io"},
 		"other cloud": {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", want: "azurecr.cn"},
-		"user info":   {args: []string{"get"}, stdin: registryHost + "@evil.example", want: "artifact repository"},
+		"user info":   {args: []string{"get"}, stdin: "https://u:hunter2@" + registryHost, want: "holds a user name"},
 		"action":      {args: []string{"login"}, want: "get, store, erase and list"},
 		"token-stdin": {args: []string{"get", "--token-stdin"}, stdin: registryHost, want: "--token-file"},
 		"no action":   {args: nil, want: "--help"},
@@ -199,7 +200,7 @@ func TestDockerMistakes(t *testing.T) {
 			if name == "not ours" && r.stdout != plugin.DockerNotFound+"\n" || name != "not ours" && r.stdout != "wid: "+message {
 				t.Errorf("standard output is %q", r.stdout)
 			}
-			if strings.Contains(r.stdout, "eyJ") || json.Valid([]byte(r.stdout)) {
+			if strings.Contains(r.stdout+r.stderr, "hunter2") || strings.Contains(r.stdout, "eyJ") || json.Valid([]byte(r.stdout)) {
 				t.Errorf("standard output looks like a credential: %q", r.stdout)
 			}
 		})

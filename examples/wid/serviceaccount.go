@@ -133,18 +133,10 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	if err := countDepth(); err != nil {
 		return nil, err
 	}
-	loader, err := id.loadKubeconfig()
-	if err != nil {
-		return nil, err
-	}
-	if err := id.checkKubeFiles(loader); err != nil {
-		return nil, err
-	}
-	config, err := loader.ClientConfig()
+	config, err := id.kubeFile().config()
 	if err != nil {
 		return nil, noCluster(err)
 	}
-	boundAnswers(config)
 	if err := id.relayPlugin(config); err != nil {
 		return nil, noCluster(err)
 	}
@@ -165,6 +157,8 @@ func countDepth() error {
 	}
 	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }
+
+func (id *identity) kubeFile() kubeFile { return kubeFile{id.kubeconfig, id.kubeContext} }
 
 // noCluster explains why there is no cluster to ask.
 func noCluster(err error) error {
@@ -206,18 +200,18 @@ func (id *identity) clusterArgs() ([]string, error) {
 	if id.serviceAccount == "" || id.hasToken() {
 		return nil, nil
 	}
-	for _, file := range id.kubeRules().GetLoadingPrecedence() {
-		if _, err := lasting("the kubeconfig", file); err != nil && file != os.DevNull && !id.inCluster {
-			return nil, err
-		}
-	}
-	config, err := id.loadKubeconfig()
+	config, err := id.kubeFile().load()
 	if err != nil {
-		return nil, err
+		return nil, noCluster(err)
 	}
 	raw, err := config.RawConfig()
 	if err != nil {
 		return nil, noCluster(err)
+	}
+	for _, file := range id.kubeFile().rules().GetLoadingPrecedence() {
+		if _, err := lasting("the kubeconfig", file); err != nil && file != os.DevNull && !id.inCluster {
+			return nil, err
+		}
 	}
 	if id.inCluster || len(raw.Contexts) == 0 {
 		return []string{"--in-cluster"}, nil
