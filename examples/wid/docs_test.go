@@ -17,10 +17,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -128,7 +130,14 @@ func TestDocumentation(t *testing.T) {
 	w.tryDocker(t, docs["docker, podman, go-containerregistry"], func() { run("docker, podman, go-containerregistry") })
 	if git, err := exec.LookPath("git"); err == nil {
 		w.gitServer(t, git, "my-repo")
+		// What keeps passwords in a file is neither asked nor told.
+		if r := w.exec(t, "", nil, git, "config", "--global", "credential.helper", "store"); r.code != 0 {
+			t.Fatal(r.stderr)
+		}
 		run("git")
+		if kept, err := os.ReadFile(filepath.Join(w.home, ".git-credentials")); err == nil {
+			t.Errorf("another helper keeps %d bytes", len(kept))
+		}
 		if r := w.exec(t, "", nil, git, "-C", "my-repo", "log", "--format=%s"); strings.TrimSpace(r.stdout) != "first" {
 			t.Errorf("cloned %+v", r)
 		}
@@ -136,8 +145,11 @@ func TestDocumentation(t *testing.T) {
 	delete(docs, "git")
 	w.tryProfile(t, docs["AWS SDKs and the aws command"])
 	delete(docs, "AWS SDKs and the aws command")
+	const second = "apiVersion: rbac.authorization.k8s.io"
+	configuration, grant, _ := strings.Cut(docs["The kubelet"], second)
+	w.tryGrant(t, second+grant)
 	var kubelet kubeletconfigv1.CredentialProviderConfig
-	if err := yaml.UnmarshalStrict([]byte(docs["The kubelet"]), &kubelet); err != nil || len(kubelet.Providers) != 1 || strings.Join(kubelet.Providers[0].Args, " ") != newKubeletName()+" --no-cache" {
+	if err := yaml.UnmarshalStrict([]byte(configuration), &kubelet); err != nil || len(kubelet.Providers) != 1 || strings.Join(kubelet.Providers[0].Args, " ") != newKubeletName()+" --no-cache" {
 		t.Errorf("%+v, %v", kubelet, err)
 	}
 	delete(docs, "The kubelet")
@@ -149,6 +161,36 @@ func TestDocumentation(t *testing.T) {
 	}
 	if len(docs) != 0 {
 		t.Errorf("not tried: %q", docs)
+	}
+}
+
+// tryGrant has the API server say whether kubelets may ask for tokens of the audience.
+func (w *kubeWorld) tryGrant(t *testing.T, manifest string) {
+	t.Helper()
+	file := filepath.Join(w.home, "grant.yaml")
+	w.write(t, file, manifest)
+	if r := w.exec(t, "", nil, "kubectl", "apply", "-f", file); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	defer w.exec(t, "", nil, "kubectl", "delete", "-f", file)
+	kube, err := kubernetes.NewForConfig(w.cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := func(audience string) bool {
+		review, err := kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:node:one", Groups: []string{"system:nodes", "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "request-serviceaccounts-token-audience", Resource: audience, Namespace: "tenant-a", Name: "app"},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return review.Status.Allowed
+	}
+	for end := time.Now().Add(time.Minute); !allowed(aws.DefaultAudience) && time.Now().Before(end); {
+	}
+	if !allowed(aws.DefaultAudience) || allowed("vault") {
+		t.Errorf("kubelets may ask for %s: %t, for vault: %t", aws.DefaultAudience, allowed(aws.DefaultAudience), allowed("vault"))
 	}
 }
 

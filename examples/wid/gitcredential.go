@@ -16,7 +16,10 @@ func (a *app) newGitCredential() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "git-credential get|store|erase|capability",
 		Short: "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager",
-		Example: "  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.helper \\\n" +
+		Long: "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager. An empty helper before it\n" +
+			"keeps those for all hosts from being asked first and from keeping what wid hands out.",
+		Example: "  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.helper ''\n" +
+			"  git config --global --add credential.https://git-codecommit.eu-central-1.amazonaws.com.helper \\\n" +
 			"    '!wid git-credential --service-account tenant-a/app'\n" +
 			"  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.useHttpPath true",
 		Args:      exactly(cobra.ExactArgs(1)),

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/workloadid/workloadid/auth/aws"
@@ -257,5 +258,46 @@ func TestNothingElseIsWritten(t *testing.T) {
 	})
 	if err != nil || len(secret) < 20 {
 		t.Errorf("%v, a secret of %d characters", err, len(secret))
+	}
+}
+
+// Whoever stops reading before the answer is there ends wid as it ends other programs.
+func TestStandardOutputThatNobodyReads(t *testing.T) {
+	w := newWorld(t)
+	reader, writer, err := os.Pipe()
+	if err != nil || reader.Close() != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close() //nolint:errcheck // nobody reads
+	var stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), filepath.Join(w.home, "bin", "wid"), append([]string{"credential-process"}, w.inHand(t)...)...) //nolint:gosec // the test's own
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), writer, &stderr
+	err = cmd.Run()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGPIPE || stderr.Len() != 0 {
+		t.Errorf("%v, %q", err, stderr.String())
+	}
+}
+
+// A disk that is full costs the cache, not the credential, and leaves no half of a file.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t)
+	args := "'" + strings.Join(w.inHand(t), "' '") + "'"
+	r := w.exec(t, "", nil, "bash", "-c", "ulimit -f 0; wid credential-process --cache-dir=kept "+args+" | cat; exit ${PIPESTATUS[0]}")
+	if r.code != 0 || !strings.Contains(r.stdout, "SecretAccessKey") || !strings.Contains(r.stderr, "is not kept") || !strings.Contains(r.stderr, "switch the cache off") {
+		t.Errorf("%+v", r)
+	}
+	if kept, err := filepath.Glob(filepath.Join(w.home, "kept", "*.json")); err != nil || len(kept) != 0 {
+		t.Errorf("%q, %v", kept, err)
+	}
+	r = w.exec(t, "", nil, "bash", "-c", "ulimit -f 0; wid kubeconfig --provider=generic --audience=x --cluster-address=https://x.example -f new.yaml "+w.tokenFile(t, "x"))
+	if r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "cannot be written") {
+		t.Errorf("%+v", r)
+	}
+	if left, err := filepath.Glob(filepath.Join(w.home, ".wid-*")); err != nil || len(left) != 0 {
+		t.Errorf("%q, %v", left, err)
+	}
+	r = w.exec(t, "", nil, "bash", "-c", "wid credential-process "+args+" >/dev/full")
+	if r.code != exitOther || !strings.Contains(r.stderr, "no space left") {
+		t.Errorf("%+v", r)
 	}
 }
