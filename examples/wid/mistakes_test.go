@@ -98,7 +98,7 @@ func TestMistakes(t *testing.T) {
 		"git, http":          {args: with("git-credential get"), stdin: strings.Replace(gitGet, "https", "http", 1), code: exitMisconfigured, want: "no credential"},
 		"git, not ours":      {args: with("git-credential get"), stdin: "protocol=https\nhost=github.com\npath=a/b\n", code: exitMisconfigured, want: "github.com"},
 		"git, look-alike":    {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+".evil.example", 1), code: exitMisconfigured, want: "evil.example"},
-		"git, user in host":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: exitMisconfigured, want: "not those of a URL"},
+		"git, user in host":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: exitMisconfigured, want: "holds a user name"},
 		"git, no path":       {args: with("git-credential get"), stdin: strings.Replace(gitGet, "path=v1/repos/my-repo\n", "", 1), code: exitMisconfigured, want: "useHttpPath true"},
 		"git, no such path":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, "my-repo", "my-repo.git", 1), code: exitMisconfigured, want: "CodeCommit"},
 		"git, not theirs":    {args: with("git-credential get --provider gcp"), stdin: gitGet, code: exitMisconfigured, want: "Secure Source Manager"},
