@@ -161,6 +161,8 @@ func TestBootstrapInputWithoutEnd(t *testing.T) {
 		"wid bootstrap list --kubeconfig /dev/zero":                                     {exitMisconfigured, "is a device"},
 		"wid bootstrap list --kubeconfig endless.yaml":                                  {exitMisconfigured, "is a device"},
 		"wid bootstrap list --kubeconfig <(yes)":                                        {exitMisconfigured, "is larger than"},
+		"wid doctor enrolment --cluster-name x --kubeconfig /dev/zero":                  {exitUsage, "is a device"},
+		"wid doctor enrolment --cluster-name x --hub-kubeconfig <(yes)":                 {exitUsage, "is larger than"},
 		"wid bootstrap list --kubeconfig /nonexistent":                                  {exitMisconfigured, "pass --kubeconfig"},
 		"wid bootstrap publish --kubeconfig .":                                          {exitMisconfigured, "is a directory"},
 		"timeout --preserve-status -s INT 1 wid bootstrap list --kubeconfig fifo":       {exitInterrupted, "interrupted"},

@@ -49,7 +49,7 @@ func TestBootstrapCommands(t *testing.T) {
 	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig(t)
 	bootstrap := func(args ...string) string { return must(t, append([]string{"bootstrap", kubeconfig}, args...)...) }
 
-	if out := bootstrap("publish"); !strings.HasPrefix(out, "cluster-info names https://127.0.0.1:") || !strings.Contains(out, "warning: other machines cannot reach") {
+	if out := bootstrap("publish"); !strings.HasPrefix(out, "cluster-info names https://127.0.0.1:") || !strings.Contains(out, "wid: other machines cannot reach") {
 		t.Error(out)
 	}
 	token := bootstrap("create", "--ttl=1h", "--description=for the test")

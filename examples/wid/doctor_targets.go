@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/diagnose"
@@ -61,10 +60,7 @@ func readerOf(kubeconfig, kubeContext string) (client.Reader, error) {
 	if kubeconfig == "" && kubeContext == "" {
 		return nil, nil
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
+	config, err := kubeFile{kubeconfig, kubeContext}.config()
 	if err != nil {
 		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
