@@ -90,7 +90,8 @@ func (i *ExecInfo) Encode(bearerToken string, expires time.Time) ([]byte, error)
 		end := metav1.NewTime(expires.UTC().Truncate(time.Second))
 		status.ExpirationTimestamp = &end
 	}
-	return marshal(clientauthv1.ExecCredential{TypeMeta: metav1.TypeMeta{APIVersion: i.APIVersion, Kind: execKind}, Status: status})
+	kind := metav1.TypeMeta{APIVersion: i.APIVersion, Kind: execKind}
+	return marshal(clientauthv1.ExecCredential{TypeMeta: kind, Status: status})
 }
 
 func marshal(v any) ([]byte, error) {

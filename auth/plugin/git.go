@@ -78,7 +78,7 @@ func (r *GitRequest) set(key, value string) error {
 // URL returns the address of the repository, or of the host if git did not send the path.
 func (r *GitRequest) URL() (url.URL, error) {
 	if strings.Contains(r.Host, "@") { // a password may stand before it
-		return url.URL{}, misconfigured("use the repository's https:// URL", "the host of the request is not one of a URL: it holds a user name")
+		return url.URL{}, misconfigured("use the repository's https:// URL", "the request's host holds a user name")
 	}
 	u, err := url.Parse(r.Protocol + "://" + r.Host + "/" + r.Path)
 	if err != nil || u.Host != r.Host || u.User != nil {

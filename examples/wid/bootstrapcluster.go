@@ -45,8 +45,8 @@ func (c *cluster) info() (*bootstrap.ClusterInfo, error) {
 	return &bootstrap.ClusterInfo{Server: config.Host, CAData: config.CAData, TLSServerName: config.ServerName}, nil
 }
 
-// bound has a command end when somebody interrupts it, and after a minute if it has no flag for that: a named pipe in place of a
-// kubeconfig knows nothing of contexts.
+// bound has a command end when somebody interrupts it, and after a minute if it has no flag for that: a named pipe in place
+// of a kubeconfig knows nothing of contexts.
 func bound(cmd *cobra.Command) {
 	cmd.Args = exactly(cmd.Args)
 	run := cmd.RunE

@@ -76,7 +76,8 @@ func lasting(what, name string) (string, error) {
 	info, err := os.Stat(path)
 	gone := err == nil && !info.Mode().IsRegular() && !info.IsDir()
 	if gone || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
-		return "", usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file", what, name)
+		return "", usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file",
+			what, name)
 	}
 	return path, nil
 }
