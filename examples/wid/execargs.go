@@ -73,7 +73,7 @@ func lasting(what, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	info, err := os.Stat(path)
+	info, err := os.Stat(path) //nolint:gosec // the caller names it
 	gone := err == nil && !info.Mode().IsRegular() && !info.IsDir()
 	if gone || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
 		return "", usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file",
