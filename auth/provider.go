@@ -12,6 +12,9 @@ import (
 // Options nor the ServiceAccount they are handed beyond the call, and change neither of them. They answer with *Error
 // where they know the Reason; any other error counts as Unavailable.
 //
+// ServiceAccounts are shared, with the memory of an informer for instance: writing to one would be a data race and would change
+// what everybody else sees.
+//
 // authtest.RunConformance checks an implementation against this contract.
 type Provider interface {
 	// GetName returns the name by which users pick the provider, such as "aws". It never changes.
@@ -47,12 +50,14 @@ type OptionsValidator interface {
 // the audiences: on fields of the provider value, say, or on further annotations. Whatever shapes the credential must
 // be added.
 type CacheKeyContributor interface {
-	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity.
+	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity, and otherwise
+	// shared: it must not be written to.
 	AddToCacheKey(key *KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *Options)
 }
 
 // TokenLifetimeProvider is implemented by providers whose users set the lifetime of the Kubernetes token with an
-// annotation. Zero means that nothing was set. Options.TokenLifetime, set by the controller, wins.
+// annotation. Zero means that nothing was set. Options.TokenLifetime, set by the controller, wins. The ServiceAccount is
+// shared: it must not be written to.
 type TokenLifetimeProvider interface {
 	GetTokenLifetime(serviceAccount *corev1.ServiceAccount, opts *Options) (time.Duration, error)
 }

@@ -24,6 +24,9 @@ func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	if server == "" {
 		return "", misconfigured("write the registry's host to standard input", "no registry was asked for")
 	}
+	if strings.Contains(server, "@") { // a password may stand before it
+		return "", misconfigured("name the registry by its host", "the registry's address holds a user name")
+	}
 	host, err := auth.RegistryHost(strings.TrimPrefix(server, "https://"))
 	if err != nil {
 		return "", err

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"encoding/json"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -62,23 +63,35 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 	if cluster := c.Spec.Cluster; cluster != nil {
 		if cluster.InsecureSkipTLSVerify {
 			return nil, misconfigured("remove insecure-skip-tls-verify from the kubeconfig and set certificate-authority-data",
-				"the certificate of the cluster at %.300q is not verified, so it gets no credential", cluster.Server)
+				"the certificate of the cluster at %.300q is not verified, so it gets no credential", hostOf(cluster.Server))
 		}
 		info.Cluster = &ExecCluster{Server: cluster.Server, CAData: cluster.CertificateAuthorityData}
 	}
 	return info, nil
 }
 
-// Encode returns the answer with a bearer token. The caller asks again once it has expired.
+// hostOf is of the address what a message can repeat: there may be a password in the rest.
+func hostOf(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// Encode returns the answer with a bearer token. The caller asks again once it has expired, or, if expires is zero, once the
+// token is refused.
 func (i *ExecInfo) Encode(bearerToken string, expires time.Time) ([]byte, error) {
 	if bearerToken == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no bearer token to hand out"}
 	}
-	end := metav1.NewTime(expires.UTC().Truncate(time.Second))
-	return marshal(clientauthv1.ExecCredential{
-		TypeMeta: metav1.TypeMeta{APIVersion: i.APIVersion, Kind: execKind},
-		Status:   &clientauthv1.ExecCredentialStatus{Token: bearerToken, ExpirationTimestamp: &end},
-	})
+	status := &clientauthv1.ExecCredentialStatus{Token: bearerToken}
+	if !expires.IsZero() {
+		end := metav1.NewTime(expires.UTC().Truncate(time.Second))
+		status.ExpirationTimestamp = &end
+	}
+	kind := metav1.TypeMeta{APIVersion: i.APIVersion, Kind: execKind}
+	return marshal(clientauthv1.ExecCredential{TypeMeta: kind, Status: status})
 }
 
 func marshal(v any) ([]byte, error) {

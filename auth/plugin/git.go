@@ -77,6 +77,9 @@ func (r *GitRequest) set(key, value string) error {
 
 // URL returns the address of the repository, or of the host if git did not send the path.
 func (r *GitRequest) URL() (url.URL, error) {
+	if strings.Contains(r.Host, "@") { // a password may stand before it
+		return url.URL{}, misconfigured("use the repository's https:// URL", "the request's host holds a user name")
+	}
 	u, err := url.Parse(r.Protocol + "://" + r.Host + "/" + r.Path)
 	if err != nil || u.Host != r.Host || u.User != nil {
 		return url.URL{}, misconfigured("use the repository's https:// URL",
@@ -89,7 +92,8 @@ func (r *GitRequest) URL() (url.URL, error) {
 type GitCredential struct {
 	Username, Password string
 	BearerToken        string
-	Expires            time.Time
+	// Expires is when it ends. Zero: it does not.
+	Expires time.Time
 }
 
 // gitBearerUser goes with a bearer token that has to be sent as a password. Azure DevOps, the server that wants bearers,
@@ -111,7 +115,9 @@ func EncodeGitCredential(r *GitRequest, c GitCredential) ([]byte, error) {
 	default:
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no credential to hand out"}
 	}
-	lines = append(lines, [2]string{"password_expiry_utc", strconv.FormatInt(c.Expires.Unix(), 10)})
+	if !c.Expires.IsZero() {
+		lines = append(lines, [2]string{"password_expiry_utc", strconv.FormatInt(c.Expires.Unix(), 10)})
+	}
 	var b bytes.Buffer
 	for _, line := range lines {
 		// A line more would be an attribute more.

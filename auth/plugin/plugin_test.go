@@ -76,6 +76,9 @@ func TestExecInfo(t *testing.T) {
 	if err != nil || string(answer) != want {
 		t.Errorf("%s, %v", answer, err)
 	}
+	if answer, err := info.Encode("token", time.Time{}); err != nil || strings.Contains(string(answer), "expirationTimestamp") {
+		t.Errorf("no end: %s, %v", answer, err)
+	}
 	if info, err := plugin.ParseExecInfo(""); err != nil || info.APIVersion != "client.authentication.k8s.io/v1" || info.Cluster != nil {
 		t.Errorf("called by a person: %+v, %v", info, err)
 	}
@@ -149,6 +152,7 @@ func TestGitCredentials(t *testing.T) {
 		"bearer": {"capability[]=authtype\n", plugin.GitCredential{BearerToken: "t", Expires: end},
 			"capability[]=authtype\nauthtype=Bearer\ncredential=t\nephemeral=1\npassword_expiry_utc=1893549845\n"},
 		"bearer, git before 2.46": {"", plugin.GitCredential{BearerToken: "t", Expires: end}, "username=oauth2\npassword=t\npassword_expiry_utc=1893549845\n"},
+		"no end":                  {"", plugin.GitCredential{Username: "u", Password: "p"}, "username=u\npassword=p\n"},
 		"nothing":                 {"", plugin.GitCredential{Username: "u", Expires: end}, ""},
 		"a line more":             {"", plugin.GitCredential{Username: "u\nquit=1", Password: "p"}, ""},
 	} {
@@ -258,6 +262,48 @@ func FuzzKubeletRequest(f *testing.F) {
 		_, host, err := plugin.KubeletRegistry(r)
 		if err == nil && (host == "" || !strings.HasPrefix(strings.ToLower(r.Image), host) || strings.ContainsAny(host, "/@*? ")) {
 			t.Errorf("%q has the host %q", r.Image, host)
+		}
+	})
+}
+
+// Passwords in addresses, which are mistakes, are not repeated in messages.
+func TestPasswordsInAddresses(t *testing.T) {
+	r, err := plugin.ReadGitRequest(t.Context(), strings.NewReader("protocol=https\nhost=u:hunter2@h.example\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, gitErr := r.URL()
+	_, dockerErr := plugin.ReadDockerServer(t.Context(), strings.NewReader("https://u:hunter2@h.example"))
+	_, slashErr := plugin.ReadDockerServer(t.Context(), strings.NewReader("https://u:hunter2/@h.example"))
+	_, execErr := plugin.ParseExecInfo(`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://u:hunter2@h.example","insecure-skip-tls-verify":true}}}`)
+	for _, err := range []error{gitErr, dockerErr, slashErr, execErr} {
+		if !errors.Is(err, auth.ErrMisconfigured) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func FuzzDockerServer(f *testing.F) {
+	for _, s := range []string{"r.example", "https://r.example/v2/", "u:p@r.example", "[::1]:5000", "r.example:443"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		host, err := plugin.ReadDockerServer(t.Context(), strings.NewReader(in))
+		if (err == nil) != (host != "") || strings.ContainsAny(host, "/@*?# \n\x00") {
+			t.Errorf("%q has the host %q, %v", in, host, err)
+		}
+	})
+}
+
+// Whatever a caller says: an answer has a version that is known.
+func FuzzExecInfo(f *testing.F) {
+	for _, s := range []string{"", "null", `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://x"}}}`, strings.Repeat("[", 20000)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		info, err := plugin.ParseExecInfo(in)
+		if (err == nil) != (info != nil) || err == nil && !strings.HasPrefix(info.APIVersion, "client.authentication.k8s.io/v1") {
+			t.Errorf("%q becomes %+v, %v", in, info, err)
 		}
 	})
 }

@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +71,9 @@ type Cache struct {
 func Open(dir string) (*Cache, error) {
 	if !supported {
 		return nil, ErrUnsupported
+	}
+	if dir != "" {
+		dir = filepath.Clean(dir) // with a slash at its end a symbolic link would look like what it leads to
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create the cache directory %q: %w; choose another one, or switch the cache off",

@@ -261,6 +261,15 @@ func TestRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, err := Open(dir)
+			for _, end := range []string{"/", "//", "/."} {
+				other, endErr := Open(dir + end)
+				if (endErr == nil) != (err == nil) {
+					t.Errorf("with %q: %v", end, endErr)
+				}
+				if endErr == nil {
+					defer other.Close() //nolint:errcheck // nothing is lost
+				}
+			}
 			if err == nil {
 				defer c.Close() //nolint:errcheck // nothing is lost
 				_, err = c.GetOrMint(t.Context(), key, func(context.Context) (Entry, error) {
@@ -279,6 +288,12 @@ func TestRefusals(t *testing.T) {
 }
 
 // A link in the place of the temporary file is not written through.
+func TestNoName(t *testing.T) {
+	if _, err := Open(""); err == nil {
+		t.Error("the working directory is the cache")
+	}
+}
+
 func TestTemporaryFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	c, clock := open(t, dir)

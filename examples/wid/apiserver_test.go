@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -86,7 +87,97 @@ func TestKubeconfigWithoutEnd(t *testing.T) {
 			}
 		}
 	}
-	if err := checkKubeFile(os.DevNull); err != nil {
-		t.Error(err)
+	if pipe, err := checkKubeFile(os.DevNull); pipe || err != nil {
+		t.Error(pipe, err)
+	}
+}
+
+// A kubeconfig from another program is read as far as a kubeconfig can be long, and once.
+func TestKubeconfigFromAPipe(t *testing.T) {
+	w := newWorld(t)
+	w.write(t, filepath.Join(w.home, "good"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""))
+	w.write(t, filepath.Join(w.home, "pipe-key"), strings.Replace(kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""), "user: {}", "user: {tokenFile: fifo}", 1))
+	for name, tc := range map[string]struct {
+		script string
+		code   int
+		want   string
+	}{
+		"good":      {"wid token --kubeconfig <(cat good)", exitUnavailable, "refused"},
+		"context":   {"wid token --context x --kubeconfig <(cat good)", exitUnavailable, "refused"},
+		"variable":  {"KUBECONFIG=<(cat good) wid token", exitUnavailable, "refused"},
+		"merged":    {"exec 3< <(cat good); KUBECONFIG=/dev/fd/3:good wid token", exitMisconfigured, "cannot be merged"},
+		"inherited": {"exec 3< <(cat good); KUBECONFIG=/dev/fd/3 wid token", exitUnavailable, "refused"},
+		"endless":   {"wid token --timeout=20s --kubeconfig <(yes)", exitMisconfigured, "is larger than"},
+		"no line":   {"wid token --timeout=20s --kubeconfig <(cat /dev/zero)", exitMisconfigured, "is larger than"},
+		"nobody":    {"mkfifo fifo; wid token --timeout=100ms --kubeconfig fifo", exitUnavailable, "gave up waiting"},
+		"empty":     {"wid token --kubeconfig <(true)", exitMisconfigured, "pass --kubeconfig"},
+		"nonsense":  {"wid token --kubeconfig <(echo '{')", exitMisconfigured, "pass --kubeconfig"},
+		"directory": {"mkdir d; wid token --kubeconfig d", exitMisconfigured, "is a directory"},
+		"named":     {"[ -p fifo ] || mkfifo fifo; wid token --timeout=20s --kubeconfig pipe-key", exitMisconfigured, "is a pipe"},
+	} {
+		r := w.exec(t, "", nil, "bash", "-c", strings.Replace(tc.script, "wid token", "wid token --provider=generic --audience=x --service-account=tenant-a/app", 1))
+		if r.code != tc.code || r.stdout != "" || !strings.Contains(r.stderr, tc.want) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// The secret of an OAuth client may come from another program, though both the cache and the exchange look at it.
+func TestClientSecretFromAPipe(t *testing.T) {
+	id := parsed(t, "--exchange-client-id=x", "--exchange-client-secret-file="+pipeWith(t, "hunter2"))
+	if _, err := id.key(&source{key: &sourceKey{}}, request{}); err != nil {
+		t.Fatal(err)
+	}
+	if secret, err := id.clientSecret(); err != nil || string(secret) != "hunter2" {
+		t.Errorf("%q, %v", secret, err)
+	}
+}
+
+// pipeWith is a name for a pipe that holds that.
+func pipeWith(t *testing.T, content string) string {
+	t.Helper()
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = out.Close() })
+	if _, err := in.WriteString(content); err != nil || in.Close() != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("/dev/fd/%d", out.Fd())
+}
+
+// So is that of the commands for bootstrap tokens. What they do not understand is a mistake of the caller's.
+func TestBootstrapInputWithoutEnd(t *testing.T) {
+	w := newWorld(t)
+	if r := w.exec(t, "", nil, "mkfifo", "fifo"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	w.write(t, filepath.Join(w.home, "endless.yaml"), strings.Replace(kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""), "user: {}", "user: {tokenFile: /dev/zero}", 1))
+	for script, tc := range map[string]struct {
+		code int
+		want string
+	}{
+		"wid bootstrap list --kubeconfig /dev/zero":                                     {exitMisconfigured, "is a device"},
+		"wid bootstrap list --kubeconfig endless.yaml":                                  {exitMisconfigured, "is a device"},
+		"wid bootstrap list --kubeconfig <(yes)":                                        {exitMisconfigured, "is larger than"},
+		"wid doctor enrolment --cluster-name x --kubeconfig /dev/zero":                  {exitUsage, "is a device"},
+		"wid doctor enrolment --cluster-name x --hub-kubeconfig <(yes)":                 {exitUsage, "is larger than"},
+		"wid bootstrap list --kubeconfig /nonexistent":                                  {exitMisconfigured, "pass --kubeconfig"},
+		"wid bootstrap publish --kubeconfig .":                                          {exitMisconfigured, "is a directory"},
+		"timeout --preserve-status -s INT 1 wid bootstrap list --kubeconfig fifo":       {exitInterrupted, "interrupted"},
+		"wid bootstrap discover":                                                        {exitUsage, "--discovery-file"},
+		"wid bootstrap discover x y":                                                    {exitUsage, "--help"},
+		"wid bootstrap discover x:1 --token x.hunter2 --unsafe-skip-ca-verification":    {exitUsage, "bootstrap token is"},
+		"wid bootstrap discover x:1 --token abcdef.0123456789abcdef --ca-cert-hash md5": {exitUsage, "sha256"},
+		"wid bootstrap delete":                                                          {exitUsage, "--help"},
+		"wid bootstrap create hunter2":                                                  {exitUsage, "bootstrap token is"},
+		"wid bootstrap create --ttl=-1s":                                                {exitUsage, "--ttl"},
+		"wid bootstrap create --usages=x":                                               {exitUsage, "--usages"},
+	} {
+		r := w.exec(t, "", nil, "bash", "-c", script)
+		if r.code != tc.code || r.stdout != "" || !strings.Contains(r.stderr, tc.want) || strings.Contains(r.stderr, "hunter2") {
+			t.Errorf("%s: %+v", script, r)
+		}
 	}
 }

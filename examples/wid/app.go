@@ -39,6 +39,17 @@ const (
 	exitInterrupted   = 130
 )
 
+// exitCodes are for --help and the manual.
+const exitCodes = `Exit codes (wid doctor has 0 to 3, see there; wid docker-credential has 0 and 1):
+  0    all went well
+  1    something else, such as standard output that cannot be written
+  2    wrong flags or arguments
+  10   misconfigured: nothing helps until somebody edits what the message names
+  11   denied, by a policy, by Kubernetes or by the provider
+  12   throttled
+  13   unavailable: no answer, or none that can be used; a login that has ended
+  130  interrupted, by SIGINT or SIGTERM`
+
 // usageError is about how the program was called.
 type usageError struct{ message string }
 
@@ -153,7 +164,7 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	case <-time.After(grace):
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(),
 			Message: "gave up waiting for a file, a program or the network",
-			Remedy:  "give it more time with --timeout, or look at what does not answer"}
+			Remedy:  "look at what does not answer, or give it more time with --timeout"}
 	}
 }
 

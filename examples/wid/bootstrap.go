@@ -9,48 +9,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/controllers"
-	"github.com/workloadid/workloadid/bootstrap/tokens"
 )
-
-// cluster is where the commands that need one find it.
-type cluster struct{ kubeconfig string }
-
-func (c *cluster) config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or KUBECONFIG): %w", err)
-	}
-	return config, nil
-}
-
-func (c *cluster) tokens() (tokens.Manager, error) {
-	config, err := c.config()
-	if err != nil {
-		return tokens.Manager{}, err
-	}
-	kube, err := client.New(config, client.Options{})
-	return tokens.Manager{Client: kube}, err
-}
-
-// info is what the kubeconfig says of its cluster.
-func (c *cluster) info() (*bootstrap.ClusterInfo, error) {
-	config, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, err
-	}
-	return &bootstrap.ClusterInfo{Server: config.Host, CAData: config.CAData, TLSServerName: config.ServerName}, nil
-}
 
 func newBootstrap() *cobra.Command {
 	c := &cluster{}
@@ -58,6 +20,9 @@ func newBootstrap() *cobra.Command {
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; KUBECONFIG and ~/.kube/config otherwise")
 	cmd.AddCommand(newCreate(c), newList(c), newDelete(c), newGenerate(), newExtend(c), newJoinCommand(c), newDiscover(), newPublish(c))
+	for _, child := range cmd.Commands() {
+		bound(child)
+	}
 	return cmd
 }
 
@@ -78,7 +43,7 @@ func newCreate(c *cluster) *cobra.Command {
 				return err
 			}
 			if len(args) == 1 {
-				token, err := bootstrap.ParseToken(args[0])
+				token, err := argument(args[0])
 				if err != nil {
 					return err
 				}
@@ -114,13 +79,13 @@ func say(cmd *cobra.Command, format string, args ...any) error {
 func setEnd(config *bootstrap.TokenConfig, ttlChanged bool, ttl time.Duration, expires string) error {
 	switch {
 	case ttlChanged && expires != "":
-		return fmt.Errorf("--ttl and --expires exclude each other")
+		return usagef("--ttl and --expires exclude each other")
 	case ttl < 0:
-		return fmt.Errorf("--ttl is 0 or more, not %s", ttl)
+		return usagef("--ttl is 0 or more, not %s", ttl)
 	case expires != "":
 		end, err := time.Parse(time.RFC3339, expires)
 		if err != nil || !end.After(time.Now()) {
-			return fmt.Errorf("--expires is a time to come, as 2030-01-31T12:00:00Z, not %q", expires)
+			return usagef("--expires is a time to come, as 2030-01-31T12:00:00Z, not %q", expires)
 		}
 		config.Expires = end
 	case ttl > 0:
@@ -134,11 +99,11 @@ func setUsages(config *bootstrap.TokenConfig, groupsChanged bool) error {
 	known := []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}
 	for _, usage := range config.Usages {
 		if !slices.Contains(known, usage) {
-			return fmt.Errorf("--usages is %s or both, not %.100q", strings.Join(known, ", "), usage)
+			return usagef("--usages is %s or both, not %.100q", strings.Join(known, ", "), usage)
 		}
 	}
 	if len(config.Usages) == 0 {
-		return fmt.Errorf("--usages is %s or both, not nothing", strings.Join(known, ", "))
+		return usagef("--usages is %s or both, not nothing", strings.Join(known, ", "))
 	}
 	if !groupsChanged && !config.Allows(bootstrap.UsageAuthentication) {
 		config.Groups = nil
@@ -229,7 +194,7 @@ func newJoinCommand(c *cluster) *cobra.Command {
 		Short: "Print the kubeadm command that joins the cluster of the kubeconfig",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			token, err := bootstrap.ParseToken(args[0])
+			token, err := argument(args[0])
 			if err != nil {
 				return err
 			}
@@ -264,7 +229,7 @@ func warnOfLoopback(cmd *cobra.Command, server string) {
 		return
 	}
 	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip.IsLoopback() {
-		cmd.PrintErrf("warning: other machines cannot reach %s; name an address that they can with --server\n", server)
+		cmd.PrintErrf("wid: other machines cannot reach %s; name an address that they can with --server\n", server)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestBootstrapCommands(t *testing.T) {
 	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig(t)
 	bootstrap := func(args ...string) string { return must(t, append([]string{"bootstrap", kubeconfig}, args...)...) }
 
-	if out := bootstrap("publish"); !strings.HasPrefix(out, "cluster-info names https://127.0.0.1:") || !strings.Contains(out, "warning: other machines cannot reach") {
+	if out := bootstrap("publish"); !strings.HasPrefix(out, "cluster-info names https://127.0.0.1:") || !strings.Contains(out, "wid: other machines cannot reach") {
 		t.Error(out)
 	}
 	token := bootstrap("create", "--ttl=1h", "--description=for the test")
@@ -118,23 +118,23 @@ func TestBootstrapMistakes(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	token := must(t, "bootstrap", "generate")
 	for want, args := range map[string][]string{
-		"read the kubeconfig":       {"list"},
-		"--ttl is 0 or more":        {"create", "--ttl=-1h"},
-		"exclude each other":        {"create", "--ttl=1h", "--expires=2030-01-01T00:00:00Z"},
-		"--expires is a time":       {"create", "--expires=yesterday"},
-		"<id>.<secret>":             {"create", "abc"},
-		"one of --token":            {"discover", "127.0.0.1:1"},
-		"name the server":           {"discover", "--token", token},
-		"--ca-cert-hash":            {"discover", "127.0.0.1:1", "--token", token},
-		"64 hexadecimal digits":     {"discover", "127.0.0.1:1", "--token", token, "--ca-cert-hash", "sha256:12"},
-		"neither a server nor pins": {"discover", "127.0.0.1:1", "--discovery-file", "x"},
-		"only https URLs":           {"discover", "--discovery-file", "http://127.0.0.1:1/x"},
-		"nor what goes with them":   {"discover", "--discovery-file", "x", "--unsafe-skip-ca-verification"},
-		"--timeout is more than 0":  {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"},
-		"in a folder that is there": {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
-		`not "signin"`:              {"create", "--usages=signin"},
-		"not nothing":               {"create", "--usages="},
-		`unknown command "bogus"`:   {"bogus"},
+		"cannot read the kubeconfig": {"list"},
+		"--ttl is 0 or more":         {"create", "--ttl=-1h"},
+		"exclude each other":         {"create", "--ttl=1h", "--expires=2030-01-01T00:00:00Z"},
+		"--expires is a time":        {"create", "--expires=yesterday"},
+		"<id>.<secret>":              {"create", "abc"},
+		"one of --token":             {"discover", "127.0.0.1:1"},
+		"name the server":            {"discover", "--token", token},
+		"--ca-cert-hash":             {"discover", "127.0.0.1:1", "--token", token},
+		"64 hexadecimal digits":      {"discover", "127.0.0.1:1", "--token", token, "--ca-cert-hash", "sha256:12"},
+		"neither a server nor pins":  {"discover", "127.0.0.1:1", "--discovery-file", "x"},
+		"only https URLs":            {"discover", "--discovery-file", "http://127.0.0.1:1/x"},
+		"nor what goes with them":    {"discover", "--discovery-file", "x", "--unsafe-skip-ca-verification"},
+		"--timeout is more than 0":   {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"},
+		"in a folder that is there":  {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
+		`not "signin"`:               {"create", "--usages=signin"},
+		"not nothing":                {"create", "--usages="},
+		`unknown command "bogus"`:    {"bogus"},
 	} {
 		out, err := wid(t, "", append([]string{"bootstrap"}, args...)...)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(out+err.Error(), token) {

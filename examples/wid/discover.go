@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -64,16 +62,16 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 		defer cancel()
 		return bootstrap.Load(ctx, f.file, cmd.InOrStdin())
 	}
-	token, err := bootstrap.ParseToken(f.token)
+	token, err := argument(f.token)
 	if err != nil {
 		return nil, err
 	}
 	pins, err := bootstrap.ParsePins(f.pins...)
 	if err != nil {
-		return nil, err
+		return nil, usagef("%v", err)
 	}
 	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout), bootstrap.WithServerName(f.serverName),
-		bootstrap.WithProgress(func(s string) { cmd.PrintErrln("waiting:", s) })}
+		bootstrap.WithProgress(func(s string) { cmd.PrintErrln("wid: waiting:", s) })}
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
@@ -84,21 +82,21 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 func (f *discoverFlags) check(args []string) error {
 	switch {
 	case (f.token == "") == (f.file == ""):
-		return errors.New("pass one of --token and --discovery-file")
+		return usagef("pass one of --token and --discovery-file")
 	case f.timeout <= 0:
-		return fmt.Errorf("--timeout is more than 0, not %s", f.timeout)
+		return usagef("--timeout is more than 0, not %s", f.timeout)
 	case f.file != "" && (len(args) > 0 || len(f.pins) > 0 || f.unsafe || f.serverName != ""):
-		return errors.New("--discovery-file takes neither a server nor pins nor what goes with them: the file is what is trusted")
+		return usagef("--discovery-file takes neither a server nor pins nor what goes with them: the file is what is trusted")
 	case f.file == "" && len(args) != 1:
-		return errors.New("name the server, as host:port")
+		return usagef("name the server, as host:port")
 	case f.file == "" && len(f.pins) == 0 && !f.unsafe:
-		return errors.New("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust whoever knows the token")
+		return usagef("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust whoever knows the token")
 	case f.output == "":
 		return nil
 	}
 	folder := filepath.Dir(f.output)
 	if stat, err := os.Stat(folder); err != nil || !stat.IsDir() {
-		return fmt.Errorf("--file is in a folder that is there, not in %q", folder)
+		return usagef("--file is in a folder that is there, not in %q", folder)
 	}
 	return nil
 }

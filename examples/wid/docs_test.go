@@ -14,12 +14,15 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -127,7 +130,14 @@ func TestDocumentation(t *testing.T) {
 	w.tryDocker(t, docs["docker, podman, go-containerregistry"], func() { run("docker, podman, go-containerregistry") })
 	if git, err := exec.LookPath("git"); err == nil {
 		w.gitServer(t, git, "my-repo")
+		// What keeps passwords in a file is neither asked nor told.
+		if r := w.exec(t, "", nil, git, "config", "--global", "credential.helper", "store"); r.code != 0 {
+			t.Fatal(r.stderr)
+		}
 		run("git")
+		if kept, err := os.ReadFile(filepath.Join(w.home, ".git-credentials")); err == nil {
+			t.Errorf("another helper keeps %d bytes", len(kept))
+		}
 		if r := w.exec(t, "", nil, git, "-C", "my-repo", "log", "--format=%s"); strings.TrimSpace(r.stdout) != "first" {
 			t.Errorf("cloned %+v", r)
 		}
@@ -135,8 +145,11 @@ func TestDocumentation(t *testing.T) {
 	delete(docs, "git")
 	w.tryProfile(t, docs["AWS SDKs and the aws command"])
 	delete(docs, "AWS SDKs and the aws command")
+	const second = "apiVersion: rbac.authorization.k8s.io"
+	configuration, grant, _ := strings.Cut(docs["The kubelet"], second)
+	w.tryGrant(t, second+grant)
 	var kubelet kubeletconfigv1.CredentialProviderConfig
-	if err := yaml.UnmarshalStrict([]byte(docs["The kubelet"]), &kubelet); err != nil || len(kubelet.Providers) != 1 || strings.Join(kubelet.Providers[0].Args, " ") != newKubeletName()+" --no-cache" {
+	if err := yaml.UnmarshalStrict([]byte(configuration), &kubelet); err != nil || len(kubelet.Providers) != 1 || strings.Join(kubelet.Providers[0].Args, " ") != newKubeletName()+" --no-cache" {
 		t.Errorf("%+v, %v", kubelet, err)
 	}
 	delete(docs, "The kubelet")
@@ -148,6 +161,36 @@ func TestDocumentation(t *testing.T) {
 	}
 	if len(docs) != 0 {
 		t.Errorf("not tried: %q", docs)
+	}
+}
+
+// tryGrant has the API server say whether kubelets may ask for tokens of the audience.
+func (w *kubeWorld) tryGrant(t *testing.T, manifest string) {
+	t.Helper()
+	file := filepath.Join(w.home, "grant.yaml")
+	w.write(t, file, manifest)
+	if r := w.exec(t, "", nil, "kubectl", "apply", "-f", file); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	defer w.exec(t, "", nil, "kubectl", "delete", "-f", file)
+	kube, err := kubernetes.NewForConfig(w.cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := func(audience string) bool {
+		review, err := kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:node:one", Groups: []string{"system:nodes", "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "request-serviceaccounts-token-audience", Resource: audience, Namespace: "tenant-a", Name: "app"},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return review.Status.Allowed
+	}
+	for end := time.Now().Add(time.Minute); !allowed(aws.DefaultAudience) && time.Now().Before(end); {
+	}
+	if !allowed(aws.DefaultAudience) || allowed("vault") {
+		t.Errorf("kubelets may ask for %s: %t, for vault: %t", aws.DefaultAudience, allowed(aws.DefaultAudience), allowed("vault"))
 	}
 }
 
@@ -201,13 +244,61 @@ func TestDocumentedExitCodes(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(content), "## Exit codes")
 	table, _, _ = strings.Cut(table, "\n## ")
-	var codes []string
-	for _, match := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(table, -1) {
-		codes = append(codes, match[1])
+	source, err := os.ReadFile("app.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := strings.Join(codes, " "); got != "0 1 2 10 11 12 13 130" {
-		t.Errorf("documented are %s", got)
+	numbers := func(text, pattern string) string {
+		var codes []string
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			codes = append(codes, match[1])
+		}
+		return strings.Join(codes, " ")
 	}
+	want := "0 " + numbers(string(source), `(?m)^\texit[A-Z]\w+ += (\d+)$`)
+	if got := numbers(table, `(?m)^\| (\d+) \|`); got != want || len(want) < len("0 1 2 10 11 12 13 130") {
+		t.Errorf("documented are %s, not %s", got, want)
+	}
+	if got := numbers(must(t, "--help"), `(?m)^  (\d+) `); got != want {
+		t.Errorf("--help tells %s, not %s", got, want)
+	}
+}
+
+// Every command has a page of the manual, with every flag, and is in the documentation.
+func TestEveryCommandIsDocumented(t *testing.T) {
+	dir, docs := t.TempDir(), ""
+	must(t, "man", dir)
+	for _, name := range []string{"wid.md", "doctor.md", "bootstrap.md"} {
+		content, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs += string(content)
+	}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		if cmd.Name() == "help" || cmd.HasParent() && cmd.Parent().Name() == "completion" {
+			return
+		}
+		top := cmd.HasParent() && cmd.Parent().Name() == "wid"
+		if top && !strings.Contains(docs, cmd.CommandPath()) && !strings.Contains(docs, "`"+cmd.Name()+"`") {
+			t.Errorf("nothing in docs is about %s", cmd.CommandPath())
+		}
+		page, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"))
+		if err != nil && cmd.Name() != "completion" { // cobra adds that one later
+			t.Error(err)
+			return
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if name := strings.ReplaceAll(f.Name, "-", `\-`); err == nil && f.Name != "help" && !strings.Contains(string(page), "--"+f.Name) && !strings.Contains(string(page), `\-\-`+name) {
+				t.Errorf("the page of %s lacks --%s", cmd.CommandPath(), f.Name)
+			}
+		})
+	}
+	walk(newRoot())
 }
 
 // The table of flags in the documentation is that of the program.

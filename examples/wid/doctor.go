@@ -229,7 +229,7 @@ func (d *doctor) files(config *diagnose.Config) error {
 		if path == "" {
 			return nil, nil
 		}
-		content, err := os.ReadFile(path) //nolint:gosec // the caller names it
+		content, err := readBounded(path)
 		if err != nil {
 			return nil, usagef("--%s: %v", flag, err)
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/diagnose"
@@ -70,10 +69,7 @@ func (t *examiner) readerOf(kubeconfig, kubeContext string) (client.Reader, *res
 	if kubeconfig == "" && kubeContext == "" {
 		return nil, nil, nil
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
+	config, err := kubeFile{kubeconfig, kubeContext}.config()
 	if err != nil {
 		return nil, nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}

@@ -20,7 +20,7 @@ func (id *identity) execArgs(provider string, t target) ([]string, []clientcmdap
 	if err != nil {
 		return nil, nil, err
 	}
-	args = append([]string{"exec-credential"}, args...)
+	args = append([]string{"exec-credential", "--no-environment"}, args...)
 	for _, s := range id.settings() {
 		if !id.changed(s.name) || s.ofOther(provider) || slices.Contains([]string{"kubeconfig", "context", "in-cluster"}, s.name) {
 			continue
@@ -55,7 +55,7 @@ func (s *setting) values() ([]string, error) {
 		return quoted(*p)
 	case *string:
 		if s.marks&isPath != 0 && *p != "" {
-			path, err := filepath.Abs(*p)
+			path, err := lasting("--"+s.name, *p)
 			return []string{path}, err
 		}
 		return []string{*p}, nil
@@ -65,6 +65,21 @@ func (s *setting) values() ([]string, error) {
 		return []string{p.String()}, nil
 	}
 	return nil, fmt.Errorf("the flag %s is a %T", s.name, s.target)
+}
+
+// lasting is the path for a program that runs later, somewhere else.
+func lasting(what, name string) (string, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path) //nolint:gosec // the caller names it
+	gone := err == nil && !info.Mode().IsRegular() && !info.IsDir()
+	if gone || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
+		return "", usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file",
+			what, name)
+	}
+	return path, nil
 }
 
 // quoted returns values for a flag that takes them apart at commas, as lines of CSV.
@@ -90,20 +105,23 @@ func quoted(list []string) (values []string, err error) {
 	return values, nil
 }
 
-// fromVariables has kubectl's calls see what the environment says here about the provider.
+// fromVariables has kubectl's calls see what the environment says here about the provider. What it does not say here has to
+// be empty there, too.
 func (id *identity) fromVariables(provider string, t target) (args []string, env []clientcmdapi.ExecEnvVar, err error) {
 	for _, v := range shaping {
 		value := os.Getenv(v.name)
 		switch {
-		case value == "" || v.provider != provider || v.flag != "" && id.changed(v.flag):
+		case v.provider != provider || v.flag != "" && id.changed(v.flag):
 			continue
 		case v.flag == "region" && t.resource != "":
 			continue // the region is that of the cluster
-		case v.flag != "":
+		case value == "" && id.serviceAccount == "" && !id.hasToken():
+			continue // wid's own identity depends on the environment where it runs
+		case v.flag != "" && value != "":
 			args = append(args, "--"+v.flag+"="+value)
 			continue
-		case v.path:
-			if value, err = filepath.Abs(value); err != nil {
+		case v.path && value != "":
+			if value, err = lasting(v.name, value); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -8,6 +8,9 @@ import (
 	"testing"
 )
 
+// bare are the arguments of every kubeconfig.
+var bare = []string{"exec-credential", "--no-environment"}
+
 // What kubectl is told to pass on means the same, flag by flag.
 func TestKubeconfigCarriesEveryFlag(t *testing.T) {
 	for _, v := range shaping {
@@ -23,7 +26,7 @@ func TestKubeconfigCarriesEveryFlag(t *testing.T) {
 		}
 		id := parsed(t, flagsFor(s)...)
 		args, env, err := id.execArgs(provider, target{})
-		if err != nil || args[0] != "exec-credential" || len(env) != 0 {
+		if err != nil || !slices.Equal(args[:2], bare) {
 			t.Errorf("--%s: %q, %v, %v", s.name, args, env, err)
 			continue
 		}
@@ -39,7 +42,7 @@ func TestKubeconfigCarriesEveryFlag(t *testing.T) {
 			t.Errorf("--%s: %v becomes %v", s.name, want, got)
 		}
 		// Another provider has no use for it, and would refuse it.
-		if args, _, err := id.execArgs("generic", target{}); s.ofOther("") && (err != nil || len(args) != 1) {
+		if args, _, err := id.execArgs("generic", target{}); s.ofOther("") && (err != nil || len(args) != len(bare)) {
 			t.Errorf("--%s is passed on for the provider generic: %q, %v", s.name, args, err)
 		}
 	}
@@ -48,7 +51,7 @@ func TestKubeconfigCarriesEveryFlag(t *testing.T) {
 // A name that is empty is not that of the working directory.
 func TestKubeconfigWithAnEmptyPath(t *testing.T) {
 	args, _, err := parsed(t, "--cache-dir=").execArgs("aws", target{})
-	if err != nil || !slices.Equal(args, []string{"exec-credential", "--cache-dir="}) {
+	if err != nil || !slices.Equal(args, append(slices.Clone(bare), "--cache-dir=")) {
 		t.Errorf("%q, %v", args, err)
 	}
 }
@@ -99,7 +102,7 @@ func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(tc.variable, tc.value)
 			args, env, err := parsed(t, tc.given...).execArgs(tc.provider, target{resource: tc.cluster})
-			got := args[1:]
+			got := args[len(bare):]
 			for _, v := range env {
 				got = append(got, v.Name+"="+v.Value)
 			}
@@ -107,5 +110,62 @@ func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
+	}
+}
+
+// For a ServiceAccount, what is not set here is empty there. Wid's own identity is that of where kubectl runs.
+func TestKubeconfigKeepsTheEnvironmentOut(t *testing.T) {
+	for _, v := range shaping {
+		t.Setenv(v.name, "")
+	}
+	t.Setenv("AZURE_TENANT_ID", azureTenant)
+	for name, tc := range map[string]struct {
+		provider string
+		given    []string
+		cluster  string
+		want     string
+	}{
+		"azure":      {"azure", []string{"--token-file=token"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
+		"authority":  {"azure", []string{"--token-file=token", "--authority-host=x"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_ENVIRONMENT_FILEPATH="},
+		"aws":        {"aws", []string{"--token-file=token"}, "", "AWS_REGION="},
+		"aws, ARN":   {"aws", []string{"--token-file=token"}, prodARN, ""},
+		"gcp":        {"gcp", []string{"--token-file=token"}, "", "GCE_METADATA_HOST="},
+		"generic":    {"generic", []string{"--token-file=token"}, "", ""},
+		"own, azure": {"azure", nil, "", "AZURE_TENANT_ID=" + azureTenant},
+		"own, gcp":   {"gcp", nil, "", ""},
+	} {
+		_, env, err := parsed(t, tc.given...).execArgs(tc.provider, target{resource: tc.cluster})
+		var got []string
+		for _, v := range env {
+			got = append(got, v.Name+"="+v.Value)
+		}
+		if err != nil || strings.Join(got, " ") != tc.want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// What is gone when kubectl runs is not named to it.
+func TestKubeconfigOfPipes(t *testing.T) {
+	w := newWorld(t)
+	w.write(t, filepath.Join(w.home, "kube.yaml"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""))
+	for _, flags := range []string{
+		"--kubeconfig=<(cat kube.yaml) --service-account=tenant-a/app",
+		"--token-file=<(echo x)", "--token-file=/dev/stdin",
+		"--token-file=kube.yaml --provider=exchange --exchange-endpoint=https://x.example --exchange-client-id=x --exchange-client-secret-file=<(echo x)",
+	} {
+		name, value, _ := strings.Cut(flags, "=<(")
+		script := "wid kubeconfig --audience=x --cluster-address=https://x.example --provider=generic " + flags
+		if value != "" {
+			before, flag := name[:strings.LastIndex(name, "--")], name[strings.LastIndex(name, "--"):]
+			script = "wid kubeconfig --audience=x --cluster-address=https://x.example --provider=generic " + before + flag + " <(" + value
+		}
+		if r := w.exec(t, "", nil, "bash", "-c", script); r.code != exitUsage || r.stdout != "" || !strings.Contains(r.stderr, "when kubectl runs; name a file") {
+			t.Errorf("%s: %+v", script, r)
+		}
+	}
+	r := w.exec(t, "", []string{"AZURE_ENVIRONMENT_FILEPATH=/dev/zero"}, "wid", "kubeconfig", "--provider=azure", "--token-file=kube.yaml", "--cluster=x")
+	if r.code != exitUsage || !strings.Contains(r.stderr, "AZURE_ENVIRONMENT_FILEPATH") {
+		t.Errorf("%+v", r)
 	}
 }

@@ -163,7 +163,7 @@ func (id *identity) exchangeClient() exchange.ClientAuthentication {
 		return exchange.PublicClient(id.clientID)
 	}
 	return exchange.ClientSecretBasic(id.clientID, func(context.Context) (string, error) {
-		content, err := readBounded(id.clientSecretFile)
+		content, err := id.clientSecret()
 		if err != nil {
 			return "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "name a file with nothing but the secret",
 				Message: "--exchange-client-secret-file cannot be read: " + oneLine(err.Error())}

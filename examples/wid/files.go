@@ -13,14 +13,16 @@ const maxFile = 1 << 20
 var errTooLarge = errors.New("it is larger than a megabyte")
 
 // readBounded reads a file that somebody has named.
-func readBounded(name string) ([]byte, error) {
+func readBounded(name string) ([]byte, error) { return readAtMost(name, maxFile) }
+
+func readAtMost(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name) //nolint:gosec // the caller names it
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(content) > maxFile {
+	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(content)) > most {
 		err = errTooLarge
 	}
 	return content, err

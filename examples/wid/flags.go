@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -35,6 +36,8 @@ func (a *app) newIdentity(cmd *cobra.Command) *identity {
 		}
 	}
 	cmd.Flags().AddFlagSet(id.flags)
+	cmd.Flags().BoolVar(&id.noEnvironment, "no-environment", false, "ignore WID_ variables, but for those of cache and time-out")
+	id.clientSecret = sync.OnceValues(func() ([]byte, error) { return readBounded(id.clientSecretFile) })
 	cmd.SetUsageFunc(id.printUsage)
 	return id
 }
@@ -44,17 +47,17 @@ func variableOf(flag string) string {
 }
 
 // fromEnvironment takes from there what no flag says.
-func (id *identity) fromEnvironment() (err error) {
-	id.flags.VisitAll(func(f *pflag.Flag) {
-		value, ok := os.LookupEnv(variableOf(f.Name))
-		if !ok || value == "" || f.Changed || err != nil {
-			return
+func (id *identity) fromEnvironment() error {
+	for _, s := range id.settings() {
+		value := os.Getenv(variableOf(s.name))
+		if value == "" || id.changed(s.name) || id.noEnvironment && s.group != groupProgram {
+			continue
 		}
-		if setErr := id.flags.Set(f.Name, value); setErr != nil {
-			err = usagef("the environment variable %s cannot be used: %v", variableOf(f.Name), setErr)
+		if err := id.flags.Set(s.name, value); err != nil {
+			return usagef("the environment variable %s cannot be used: %v", variableOf(s.name), err)
 		}
-	})
-	return err
+	}
+	return nil
 }
 
 // checkText refuses what is not UTF-8: in the key of the cache, two such texts could look the same.

@@ -16,7 +16,10 @@ func (a *app) newGitCredential() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "git-credential get|store|erase|capability",
 		Short: "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager",
-		Example: "  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.helper \\\n" +
+		Long: "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager. An empty helper before it\n" +
+			"keeps those for all hosts from being asked first and from keeping what wid hands out.",
+		Example: "  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.helper ''\n" +
+			"  git config --global --add credential.https://git-codecommit.eu-central-1.amazonaws.com.helper \\\n" +
 			"    '!wid git-credential --service-account tenant-a/app'\n" +
 			"  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.useHttpPath true",
 		Args:      exactly(cobra.ExactArgs(1)),
@@ -75,20 +78,24 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 
 // gitProvider explains the setting that is forgotten most.
 func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
-	if lacksPath(u) {
+	ours := isCodeCommit(u)
+	if ours && u.Path == "/" {
 		return nil, &auth.Error{Provider: aws.ProviderName, Reason: auth.ErrMisconfigured,
 			Message: "git did not say which repository, which CodeCommit needs to know",
 			Remedy:  fmt.Sprintf("git config --global credential.https://%s.useHttpPath true", u.Host)}
 	}
+	if ours && id.provider == "" {
+		return id.awsProvider(), nil // which knows best what is wrong with the path
+	}
 	return id.atRepository(u)
 }
 
-// lacksPath reports whether the host is one of CodeCommit, whose credentials are for one repository each.
-func lacksPath(u *url.URL) bool {
+// isCodeCommit reports whether the host is one of CodeCommit, whose credentials are for one repository each.
+func isCodeCommit(u *url.URL) bool {
 	somewhere := *u
-	somewhere.Path = "/v1/repos/any"
+	somewhere.Path, somewhere.RawPath = "/v1/repos/any", ""
 	_, err := (&aws.Provider{}).ParseGitRepository(&somewhere, &auth.Options{})
-	return u.Path == "/" && err == nil
+	return u.Scheme == "https" && u.User == nil && err == nil
 }
 
 func gitRequest(provider auth.Provider, u *url.URL) request {

@@ -38,6 +38,11 @@ type identity struct {
 	noCache                 bool
 	timeout                 time.Duration
 	extras
+	// noEnvironment has the command mean the same whatever variables somebody has set for another plugin.
+	noEnvironment bool
+
+	// clientSecret reads the file of the flag once: it may be a pipe.
+	clientSecret func() ([]byte, error)
 
 	// clusterAddress is that of --cluster-address, for the commands that have it.
 	clusterAddress string

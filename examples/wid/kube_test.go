@@ -133,6 +133,7 @@ func TestKubectl(t *testing.T) {
 	if n := w.tokenRequests(t) - before; n != 1 {
 		t.Errorf("%d tokens were requested", n)
 	}
+	w.tryOtherShells(t, file)
 	if r := w.exec(t, "", []string{"KUBECONFIG=" + file}, "kubectl", "get", "secrets"); r.code == 0 || !strings.Contains(r.stderr, `"hub:system:serviceaccount:`+w.namespace+`:app" cannot list`) {
 		t.Errorf("it may do more than it was granted: %+v", r)
 	}
@@ -142,6 +143,28 @@ func TestKubectl(t *testing.T) {
 	}
 	if r := list(); r.code == 0 || !strings.Contains(r.stderr, "not found") {
 		t.Errorf("after deleting the ServiceAccount: %+v", r)
+	}
+}
+
+// tryOtherShells has kubectl run where variables are set for other plugins: they do not change what the kubeconfig means.
+// Those of the cache count all the same.
+func (w *kubeWorld) tryOtherShells(t *testing.T, file string) {
+	t.Helper()
+	before := w.tokenRequests(t)
+	for _, variable := range []string{"WID_SERVICE_ACCOUNT=tenant-b/app", "WID_TOKEN_FILE=/nonexistent", "WID_TOKEN_STDIN=true", "WID_AUDIENCE=vault",
+		"WID_SCOPE=x", "WID_PROVIDER=aws", "WID_ASSUME_ROLE=" + role("x"), "WID_IN_CLUSTER=true", "WID_ANNOTATION=a=b", "WID_TOKEN_LIFETIME=12m",
+		"WID_PROXY_URL=http://127.0.0.1:1", "WID_STS_ENDPOINT=https://evil.example", "WID_BOUND_OBJECT=soon"} {
+		r := w.exec(t, "", []string{"KUBECONFIG=" + file, variable}, "kubectl", "get", "namespaces", "-o", "name")
+		if r.code != 0 || !strings.Contains(r.stdout, "namespace/kube-system") {
+			t.Errorf("%s: %+v", variable, r)
+		}
+	}
+	if n := w.tokenRequests(t) - before; n != 0 {
+		t.Errorf("%d more tokens were requested", n)
+	}
+	r := w.exec(t, "", []string{"KUBECONFIG=" + file, "WID_CACHE_DIR=" + filepath.Join(w.home, "elsewhere")}, "kubectl", "get", "namespaces")
+	if kept, err := filepath.Glob(filepath.Join(w.home, "elsewhere", "*.json")); r.code != 0 || err != nil || len(kept) != 1 {
+		t.Errorf("WID_CACHE_DIR: %+v, %q, %v", r, kept, err)
 	}
 }
 

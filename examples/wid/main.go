@@ -48,6 +48,7 @@ func (a *app) newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "wid",
 		Short:         "Kubernetes identities at the command line",
+		Long:          "Kubernetes identities at the command line.\n\n" + exitCodes,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

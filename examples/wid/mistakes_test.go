@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/workloadid/workloadid/auth/aws"
@@ -97,8 +98,9 @@ func TestMistakes(t *testing.T) {
 		"git, http":          {args: with("git-credential get"), stdin: strings.Replace(gitGet, "https", "http", 1), code: exitMisconfigured, want: "no credential"},
 		"git, not ours":      {args: with("git-credential get"), stdin: "protocol=https\nhost=github.com\npath=a/b\n", code: exitMisconfigured, want: "github.com"},
 		"git, look-alike":    {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+".evil.example", 1), code: exitMisconfigured, want: "evil.example"},
-		"git, user in host":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: exitMisconfigured, want: "not those of a URL"},
+		"git, user in host":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: exitMisconfigured, want: "holds a user name"},
 		"git, no path":       {args: with("git-credential get"), stdin: strings.Replace(gitGet, "path=v1/repos/my-repo\n", "", 1), code: exitMisconfigured, want: "useHttpPath true"},
+		"git, no such path":  {args: with("git-credential get"), stdin: strings.Replace(gitGet, "my-repo", "my-repo.git", 1), code: exitMisconfigured, want: "CodeCommit"},
 		"git, not theirs":    {args: with("git-credential get --provider gcp"), stdin: gitGet, code: exitMisconfigured, want: "Secure Source Manager"},
 		"git, token-stdin":   {args: []string{"git-credential", "get", "--token-stdin"}, stdin: gitGet, code: exitUsage, want: "--token-file"},
 		"kubelet, nothing":   {args: []string{"kubelet-credential-provider"}, code: exitMisconfigured, want: "no request"},
@@ -178,7 +180,7 @@ func TestDockerMistakes(t *testing.T) {
 		"no host":     {args: []string{"get"}, stdin: "oci://x y", want: "artifact repository"},
 		"not ours":    {args: []string{"get"}, stdin: "ghcr.io", want: "ghcr.io"},
 		"other cloud": {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", want: "azurecr.cn"},
-		"user info":   {args: []string{"get"}, stdin: registryHost + "@evil.example", want: "artifact repository"},
+		"user info":   {args: []string{"get"}, stdin: "https://u:hunter2@" + registryHost, want: "holds a user name"},
 		"action":      {args: []string{"login"}, want: "get, store, erase and list"},
 		"token-stdin": {args: []string{"get", "--token-stdin"}, stdin: registryHost, want: "--token-file"},
 		"no action":   {args: nil, want: "--help"},
@@ -199,7 +201,7 @@ func TestDockerMistakes(t *testing.T) {
 			if name == "not ours" && r.stdout != plugin.DockerNotFound+"\n" || name != "not ours" && r.stdout != "wid: "+message {
 				t.Errorf("standard output is %q", r.stdout)
 			}
-			if strings.Contains(r.stdout, "eyJ") || json.Valid([]byte(r.stdout)) {
+			if strings.Contains(r.stdout+r.stderr, "hunter2") || strings.Contains(r.stdout, "eyJ") || json.Valid([]byte(r.stdout)) {
 				t.Errorf("standard output looks like a credential: %q", r.stdout)
 			}
 		})
@@ -256,5 +258,46 @@ func TestNothingElseIsWritten(t *testing.T) {
 	})
 	if err != nil || len(secret) < 20 {
 		t.Errorf("%v, a secret of %d characters", err, len(secret))
+	}
+}
+
+// Whoever stops reading before the answer is there ends wid as it ends other programs.
+func TestStandardOutputThatNobodyReads(t *testing.T) {
+	w := newWorld(t)
+	reader, writer, err := os.Pipe()
+	if err != nil || reader.Close() != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close() //nolint:errcheck // nobody reads
+	var stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), filepath.Join(w.home, "bin", "wid"), append([]string{"credential-process"}, w.inHand(t)...)...) //nolint:gosec // the test's own
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), writer, &stderr
+	err = cmd.Run()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGPIPE || stderr.Len() != 0 {
+		t.Errorf("%v, %q", err, stderr.String())
+	}
+}
+
+// A disk that is full costs the cache, not the credential, and leaves no half of a file.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t)
+	args := "'" + strings.Join(w.inHand(t), "' '") + "'"
+	r := w.exec(t, "", nil, "bash", "-c", "ulimit -f 0; wid credential-process --cache-dir=kept "+args+" | cat; exit ${PIPESTATUS[0]}")
+	if r.code != 0 || !strings.Contains(r.stdout, "SecretAccessKey") || !strings.Contains(r.stderr, "is not kept") || !strings.Contains(r.stderr, "switch the cache off") {
+		t.Errorf("%+v", r)
+	}
+	if kept, err := filepath.Glob(filepath.Join(w.home, "kept", "*.json")); err != nil || len(kept) != 0 {
+		t.Errorf("%q, %v", kept, err)
+	}
+	r = w.exec(t, "", nil, "bash", "-c", "ulimit -f 0; wid kubeconfig --provider=generic --audience=x --cluster-address=https://x.example -f new.yaml "+w.tokenFile(t, "x"))
+	if r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "cannot be written") {
+		t.Errorf("%+v", r)
+	}
+	if left, err := filepath.Glob(filepath.Join(w.home, ".wid-*")); err != nil || len(left) != 0 {
+		t.Errorf("%q, %v", left, err)
+	}
+	r = w.exec(t, "", nil, "bash", "-c", "wid credential-process "+args+" >/dev/full")
+	if r.code != exitOther || !strings.Contains(r.stderr, "no space left") {
+		t.Errorf("%+v", r)
 	}
 }

@@ -133,18 +133,10 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	if err := countDepth(); err != nil {
 		return nil, err
 	}
-	loader, err := id.loadKubeconfig()
-	if err != nil {
-		return nil, err
-	}
-	if err := id.checkKubeFiles(loader); err != nil {
-		return nil, err
-	}
-	config, err := loader.ClientConfig()
+	config, err := id.kubeFile().config()
 	if err != nil {
 		return nil, noCluster(err)
 	}
-	boundAnswers(config)
 	if err := id.relayPlugin(config); err != nil {
 		return nil, noCluster(err)
 	}
@@ -166,17 +158,7 @@ func countDepth() error {
 	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }
 
-func (id *identity) loadKubeconfig() (clientcmd.ClientConfig, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = id.kubeconfig
-	for _, file := range rules.GetLoadingPrecedence() {
-		if err := checkKubeFile(file); err != nil {
-			return nil, err
-		}
-	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: id.kubeContext}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
-}
+func (id *identity) kubeFile() kubeFile { return kubeFile{id.kubeconfig, id.kubeContext} }
 
 // noCluster explains why there is no cluster to ask.
 func noCluster(err error) error {
@@ -218,13 +200,18 @@ func (id *identity) clusterArgs() ([]string, error) {
 	if id.serviceAccount == "" || id.hasToken() {
 		return nil, nil
 	}
-	config, err := id.loadKubeconfig()
+	config, err := id.kubeFile().load()
 	if err != nil {
-		return nil, err
+		return nil, noCluster(err)
 	}
 	raw, err := config.RawConfig()
 	if err != nil {
 		return nil, noCluster(err)
+	}
+	for _, file := range id.kubeFile().rules().GetLoadingPrecedence() {
+		if _, err := lasting("the kubeconfig", file); err != nil && file != os.DevNull && !id.inCluster {
+			return nil, err
+		}
 	}
 	if id.inCluster || len(raw.Contexts) == 0 {
 		return []string{"--in-cluster"}, nil
@@ -254,5 +241,5 @@ func (id *identity) kubeconfigPath() (string, error) {
 			return "", usagef("KUBECONFIG names %d files: pass --kubeconfig with the one of the ServiceAccount's cluster", len(files))
 		}
 	}
-	return filepath.Abs(path)
+	return lasting("--kubeconfig", path)
 }

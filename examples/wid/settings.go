@@ -29,7 +29,7 @@ const (
 	aboutSource mark = 1 << iota
 	// isPath is for names of files and directories.
 	isPath
-	// shapesByContent is for files whose content shapes the credential.
+	// shapesByContent is for the file whose content shapes the credential: that of the client's secret.
 	shapesByContent
 )
 
