@@ -31,12 +31,16 @@ func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource 
 }
 
 // Token is GetAccessToken: with a ServiceAccount, that is read each time; the Policy's functions are asked each time.
-func (s *AccessTokenSource) Token(ctx context.Context) (token Token, err error) {
+func (s *AccessTokenSource) Token(ctx context.Context) (Token, error) {
 	if k := s.known.Load(); k != nil {
 		if token, ok := k.cache.Get(k.key, k.object); ok {
 			return token, nil
 		}
 	}
+	return s.get(ctx)
+}
+
+func (s *AccessTokenSource) get(ctx context.Context) (token Token, err error) {
 	c := beginCall(s.provider, opAccessToken, s.opts)
 	defer c.end(&token, &err)
 	if err := c.prepare(ctx); err != nil {
