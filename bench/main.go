@@ -24,7 +24,7 @@ import (
 func main() {
 	only := flag.String("run", "", "regular expression of the cases to run; all if empty")
 	out := flag.String("results", "", "file to write the table to; none if empty")
-	rounds := flag.Int("rounds", 9, "rounds of the quick cases")
+	rounds := flag.Int("rounds", 25, "rounds of the quick cases")
 	profile := flag.String("cpuprofile", "", "file to write a CPU profile to, of ours alone")
 	cpu := flag.Bool("cpu", false, "count processor time in the quick cases, for a machine that others use too")
 	flag.Parse()
