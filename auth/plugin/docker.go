@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"io"
+	"net/netip"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
@@ -14,7 +15,7 @@ import (
 const DockerNotFound = "credentials not found in native keychain"
 
 // ReadDockerServer reads the request of get and erase: the registry as docker names it, with or without https:// and a path.
-// It returns what auth.RegistryHost accepts.
+// It returns what auth.RegistryHost accepts, or the address of IPv6 that it is, in brackets: a registry of nobody's here.
 func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	content, err := Read(ctx, in)
 	if err != nil {
@@ -27,11 +28,30 @@ func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	if strings.Contains(server, "@") { // a password may stand before it
 		return "", misconfigured("name the registry by its host", "the registry's address holds a user name")
 	}
-	host, err := auth.RegistryHost(strings.TrimPrefix(server, "https://"))
+	server = strings.TrimPrefix(server, "https://")
+	if address, ok := addressOf(server); ok {
+		return address, nil
+	}
+	host, err := auth.RegistryHost(server)
 	if err != nil {
 		return "", err
 	}
 	return host, nil
+}
+
+// addressOf returns [<address>][:<port>] of a server that is given by its address of IPv6.
+func addressOf(server string) (string, bool) {
+	host, _, _ := strings.Cut(server, "/")
+	if address, err := netip.ParseAddrPort(host); err == nil && address.Addr().Is6() {
+		return address.String(), true
+	}
+	inner, begins := strings.CutPrefix(host, "[")
+	inner, ends := strings.CutSuffix(inner, "]")
+	address, err := netip.ParseAddr(inner)
+	if !begins || !ends || err != nil || !address.Is6() {
+		return "", false
+	}
+	return "[" + address.String() + "]", true
 }
 
 // EncodeDockerCredentials returns the answer to get.
