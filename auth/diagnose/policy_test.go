@@ -302,9 +302,12 @@ func TestAudienceOfAPIServersIsNotTrusted(t *testing.T) {
 	w.write(w.sign(func(claims map[string]any) { claims["aud"] = apiServer }))
 	report := w.run()
 	for _, id := range []string{"trust-anchor", "trust-rule"} {
-		if f := report.Of(id); f.Result != diagnose.Fail || f.Remedy == "" || strings.Contains(f.Remedy, "kubernetes.default") {
+		if f := report.Of(id); f.Result == diagnose.Pass || strings.Contains(f.Remedy, "kubernetes.default") {
 			t.Errorf("%+v", f)
 		}
+	}
+	if f := report.Of("audience"); f.Result != diagnose.Fail || !strings.Contains(f.Remedy, aws.AudienceAnnotation) {
+		t.Errorf("%+v", f)
 	}
 }
 
