@@ -4,6 +4,7 @@ package redact
 import (
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -56,11 +57,14 @@ func write(f fmt.State, text string) {
 const maxText = 512
 
 // Text makes a message that came from elsewhere fit for ours: one line, printable, bounded, without the given secrets.
-// Parts of a secret count too if they are long enough to matter: the three parts of a JWT, for example.
+// Parts of a secret count too if they are long enough to matter: the three parts of a JWT, for example. What has the form of
+// a credential goes too: the caller need not know the one that a server repeats, as that of a kubeconfig's plugin.
 func Text(message string, secrets ...string) string {
 	for _, secret := range secrets {
 		message = scrub(message, secret)
 	}
+	message = login.ReplaceAllString(message, "$1 "+mark)
+	message = jwt.ReplaceAllString(message, mark)
 	message = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return ' '
@@ -77,6 +81,13 @@ func Text(message string, secrets ...string) string {
 	}
 	return message[:cut] + "…"
 }
+
+var (
+	// login is what follows a scheme in an Authorization header (RFC 7617, RFC 6750). Words of a sentence are shorter.
+	login = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}`)
+	// jwt is the compact form of a JWT (RFC 7519), with its signature or cut off before.
+	jwt = regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)*`)
+)
 
 // maxURL bounds an address in a message, in bytes.
 const maxURL = 300
