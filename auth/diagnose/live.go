@@ -23,7 +23,7 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	e.learnAudience(ctx)
 	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
 	if err != nil {
-		f := refusal(err)
+		f := e.outage(refusal(err), err)
 		if c := e.token.claims; c != nil {
 			f.Fields = append(f.Fields, same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)))
 			f.Remedy = strings.NewReplacer("<iss>", issuerOf(c), "<sub>", subjectWord(c), "<aud>", e.audienceWord()).Replace(f.Remedy)
@@ -69,8 +69,11 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	switch {
 	case err != nil:
 		return unknown("whose credential it is cannot be asked: "+shown(messageOf(err)), "")
+	case who == "" && e.Identify == nil:
+		return skip("the credential does not tell whose it is, and nobody was given who asks (Config.Identify)")
 	case who == "":
-		return unknown("the credential does not tell whose it is", e.howToIdentify())
+		return unknown("the credential does not tell whose it is",
+			"leave this check out if the credential is one that no service names: --skip identity")
 	}
 	want := e.serviceAccount().Annotations[e.cloud.required]
 	if e.Provider.GetName() == "gcp" {
@@ -81,14 +84,6 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	}
 	return fail(e.cloud.unset, "restart the pod, and remove other credentials from its environment",
 		"this is somebody else: %s", shown(who)).with(differs("identity", who, want))
-}
-
-// howToIdentify tells programs that have nobody asked from people, whose program asks and got no answer.
-func (e *examination) howToIdentify() string {
-	if e.Identify == nil {
-		return "set Config.Identify, which asks the cloud whose the credential is"
-	}
-	return "leave this check out if the credential is one that no service names: --skip identity"
 }
 
 func (e *examination) identify(ctx context.Context) (string, error) {

@@ -103,7 +103,9 @@ func (e *examination) beforeTrust(ctx context.Context) (*Trust, Finding) {
 		return nil, skip("no cloud is involved")
 	}
 	if e.Trust == nil {
-		return nil, unknown("what "+e.cloud.name+" trusts was not read", e.howToRead())
+		f := unknown("what "+e.cloud.name+" trusts was not read", e.howToRead())
+		f.unasked = true
+		return nil, f
 	}
 	e.learnAudience(ctx)
 	before := e.trustErr
