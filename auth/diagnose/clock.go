@@ -108,6 +108,8 @@ func (e *examination) skew(ctx context.Context) skew {
 type contact struct {
 	clock   serverClock
 	reached bool
+	// untrusted says that this machine does not believe the certificate that was shown.
+	untrusted bool
 }
 
 // reachPublic asks the cloud's token service for nothing, only to see its clock and whether it can be reached, and does so
@@ -126,7 +128,7 @@ func (e *examination) reachPublic(ctx context.Context) *contact {
 	if ctx.Err() != nil {
 		return &contact{clock: clock}
 	}
-	e.public = &contact{clock: clock, reached: clock.answered}
+	e.public = &contact{clock: clock, reached: clock.answered, untrusted: untrusted(clock.err)}
 	return e.public
 }
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // Check 21: what the program itself would do, without a cache.
@@ -23,10 +22,9 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	e.learnAudience(ctx)
 	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
 	if err != nil {
-		f := e.outage(refusal(err), err)
+		f := e.outage(e.refusal(ctx, err), err)
 		if c := e.token.claims; c != nil {
 			f.Fields = append(f.Fields, same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)))
-			f.Remedy = strings.NewReplacer("<iss>", issuerOf(c), "<sub>", subjectWord(c), "<aud>", e.audienceWord()).Replace(f.Remedy)
 			if f.Class == "A1" {
 				f = e.explainRefusal(f)
 			}
@@ -46,9 +44,8 @@ func (e *examination) explainRefusal(f Finding) Finding {
 	case read && rule == Fail:
 		f.Remedy = "see check 20, which shows what to change"
 	case read && rule == Pass:
-		_, _, role, _ := e.roleParts()
 		f.Remedy = "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
-			"aws iam get-role --role-name " + shell.Word(role, "<role>")
+			"aws iam get-role --role-name " + e.roleWord()
 	case read && rule == Unknown:
 		f.Remedy = compareByHand
 	default:

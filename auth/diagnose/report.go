@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -199,8 +200,15 @@ func (f Finding) print(b *strings.Builder, width int) {
 	}
 }
 
+// refusal is refusal with what is known of this case in the remedy.
+func (e *examination) refusal(ctx context.Context, err error) Finding {
+	return refusalFilled(err, func(remedy string) string { return e.filled(ctx, remedy) })
+}
+
 // refusal turns an error of the library into a finding.
-func refusal(err error) Finding {
+func refusal(err error) Finding { return refusalFilled(err, func(remedy string) string { return remedy }) }
+
+func refusalFilled(err error, fill func(remedy string) string) Finding {
 	f := Finding{Result: Fail, Message: err.Error()}
 	e, ok := asError(err)
 	if !ok {
@@ -211,7 +219,7 @@ func refusal(err error) Finding {
 	class := e.Class()
 	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.Remedy
 	if known, ok := auth.ClassByID(class.ID); ok && known.Remedy != e.Remedy {
-		f.Remedy = strings.TrimSpace(e.Remedy + "\n" + known.Remedy) // what is known of this case, then the command for all
+		f.Remedy = strings.TrimSpace(e.Remedy + "\n" + fill(known.Remedy)) // what is known of this case, then the command for all
 	}
 	f.Message = oneLine(e.Message)
 	if class.ID != "" {
