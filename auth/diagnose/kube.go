@@ -208,7 +208,7 @@ func (e *examination) checkTokenReview(ctx context.Context) Finding {
 	err := e.Client.Create(ctx, review)
 	switch {
 	case apierrors.IsForbidden(err):
-		return unknown("the caller may not have tokens reviewed", "kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator --user=<you>")
+		return unknown("the caller may not have tokens reviewed", "kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator "+e.binding(ctx))
 	case err != nil:
 		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), remedyOf(err, ""))
 	case review.Status.Authenticated:

@@ -206,7 +206,9 @@ func (e *examination) refusal(ctx context.Context, err error) Finding {
 }
 
 // refusal turns an error of the library into a finding.
-func refusal(err error) Finding { return refusalFilled(err, func(remedy string) string { return remedy }) }
+func refusal(err error) Finding {
+	return refusalFilled(err, func(remedy string) string { return remedy })
+}
 
 func refusalFilled(err error, fill func(remedy string) string) Finding {
 	f := Finding{Result: Fail, Message: err.Error()}

@@ -77,14 +77,15 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 	if !known {
 		mapped = nil
 	}
-	admits, known := evaluateCEL(ctx, a.Condition, celNames(e.payload(), mapped)).(bool)
+	names := celNames(e.payload(), mapped)
+	admits, known := evaluateCEL(ctx, a.Condition, names).(bool)
 	switch {
 	case !known:
 		return unknown("the attribute condition is too much for this check: "+shown(a.Condition), "compare it with the claims by hand")
 	case !admits:
-		return fail("G8", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "PROVIDER_NAME")+
-			" --attribute-condition=CONDITION",
-			"the attribute condition rejects the token").with(differs("assertion.sub", e.token.claims.Subject, a.Condition))
+		f := fail("G8", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "PROVIDER_NAME")+
+			" --attribute-condition=CONDITION", "the attribute condition rejects the token")
+		return e.rejected(ctx, f, a.Condition, names, subject)
 	}
 	return pass("the provider trusts the token")
 }
@@ -166,6 +167,14 @@ func (e *examination) principals(ctx context.Context, trust *Trust) (names []str
 		}
 	}
 	return nil, ""
+}
+
+// withoutProvider names the annotation that is missing, where the metadata server of GKE was asked for want of it.
+func (e *examination) withoutProvider(f Finding) Finding {
+	if f.Class == "G15" && e.serviceAccount().Annotations[poolProviderAnnotation] == "" {
+		f.Message = "the annotation " + poolProviderAnnotation + " is missing, without which a metadata server of GKE has to answer: " + f.Message
+	}
+	return f
 }
 
 // gkePool ends the audience of tokens for the workload identity pool of a project with GKE.

@@ -46,7 +46,7 @@ func TestAzureExpressions(t *testing.T) {
 		"beside another":           {[]diagnose.Anchor{other, expression}, diagnose.Unknown, "", "by hand"},
 		"for another issuer":       {[]diagnose.Anchor{with(expression, func(a *diagnose.Anchor) { a.Issuer = "https://x" })}, diagnose.Fail, "Z2", "federated-credential create"},
 		"for another audience":     {[]diagnose.Anchor{with(expression, func(a *diagnose.Anchor) { a.Audiences = []string{"x"} })}, diagnose.Fail, "Z3", "federated-credential create"},
-		"somebody else's subject":  {[]diagnose.Anchor{other}, diagnose.Fail, "Z4", "federated-credential create --name <name> --identity-name <name> --resource-group <group> --issuer " + iss + " --subject " + subject + " --audiences " + audience},
+		"somebody else's subject":  {[]diagnose.Anchor{other}, diagnose.Fail, "Z4", "federated-credential create --name CREDENTIAL_NAME --identity-name IDENTITY_NAME --resource-group RESOURCE_GROUP --issuer " + iss + " --subject " + subject + " --audiences " + audience},
 		"another cluster's issuer": {[]diagnose.Anchor{with(good, func(a *diagnose.Anchor) { a.Issuer = iss + "/old" })}, diagnose.Fail, "Z2", "federated-credential create"},
 		"a slash":                  {[]diagnose.Anchor{with(good, func(a *diagnose.Anchor) { a.Issuer = iss + "/" })}, diagnose.Fail, "Z2", "federated-credential update --name good"},
 		"another audience":         {[]diagnose.Anchor{with(good, func(a *diagnose.Anchor) { a.Audiences = []string{"x"} })}, diagnose.Fail, "Z3", "--audiences " + audience},
