@@ -59,7 +59,7 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	if e.gained == nil {
 		return Finding{Result: Skip, Needs: 21, Message: "skipped: there is no credential, see check 21"}
 	}
-	if t, ok := e.gained.(interface{ ServiceAccountEmail() string }); ok && !e.own() && t.ServiceAccountEmail() == "" {
+	if t, ok := e.gained.(interface{ ServiceAccountEmail() string }); ok && !e.own() && t.ServiceAccountEmail() == "" && (!e.byFile || e.email() == "") {
 		return skip("a federated token of Google tells nobody whose it is")
 	}
 	who, err := e.identify(ctx)

@@ -37,6 +37,8 @@ func (e *examination) outage(f Finding, err error) Finding {
 	case unreached(err):
 		f.Class, remedy = "N1", "see why this machine does not reach it (HTTPS_PROXY, NO_PROXY, resolver, firewall), or run this where there is a way out"
 		f.Message = service + " gives no answer"
+	case e.byFile:
+		return f // the file is wrong, perhaps
 	default:
 		f.Class, remedy = "N4", "see what answers there: a proxy, or a portal that wants a login, perhaps"
 		f.Message = service + " gives an answer that cannot be used, or something else answers" + answerOf(own)

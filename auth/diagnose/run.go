@@ -36,7 +36,7 @@ func Checks() []Check {
 		{3, "token-format", "the token is a JWT that a key can be found for", []int{2}, (*examination).checkFormat},
 		{4, "claims", "the token has the claims that it needs", []int{3}, (*examination).checkClaims},
 		{5, "time", "the token is valid now, and clocks agree", []int{4}, (*examination).checkTime},
-		{6, "audience", "the token is for this provider", []int{4}, (*examination).checkAudience},
+		{6, "audience", "the token is for this provider", []int{4}, (*examination).judgeAudience},
 		{7, "subject", "the token is of the ServiceAccount", []int{4}, (*examination).checkSubject},
 		{8, "issuer", "a cloud can reach the token's issuer", []int{4}, (*examination).checkIssuer},
 		{9, "identifiers", "the names of the target are well formed", nil, (*examination).checkIdentifiers},
@@ -88,6 +88,8 @@ type examination struct {
 	// it is in the cluster then, for Annotations take precedence.
 	adopted  string
 	declared *corev1.ServiceAccount
+	// byFile says that the exchange goes by a file for Google's SDKs, which names the token.
+	byFile bool
 }
 
 // Run examines. It always returns a report with a finding for each check, within Config.Timeout; when ctx ends, what is left
