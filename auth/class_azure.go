@@ -37,8 +37,8 @@ func azureRules() []classRule {
 
 func azureClasses() []Class {
 	const entra, acr, aks = "Microsoft Entra ID", "Azure Container Registry", "AKS"
-	const fic = "az identity federated-credential create --identity-name <name> --resource-group <group> --name <name> " +
-		"--issuer <iss> --subject <sub> --audiences api://AzureADTokenExchange"
+	const fic = "az identity federated-credential create --identity-name IDENTITY_NAME --resource-group RESOURCE_GROUP --name CREDENTIAL_NAME " +
+		"--issuer ISSUER --subject SUBJECT --audiences api://AzureADTokenExchange"
 	return []Class{
 		{"Z1", entra, "no federated credential fits the token",
 			[]string{"its issuer lacks the / at the end", "its subject names another ServiceAccount", "it belongs to another identity", "the cluster was rebuilt"}, fic, 19},
@@ -69,15 +69,15 @@ func azureClasses() []Class {
 			[]string{"the issuer is not public", "a passing failure", "the OIDC endpoint of AKS is broken"},
 			"make the documents public; for AKS run az aks update", 10},
 		{"Z13", entra, "the resource of the scope does not exist in the tenant", []string{"a wrong scope", "the scope of another cloud"},
-			"use <resource>/.default", 21},
+			"use RESOURCE/.default", 21},
 		{"Z14", entra, "the application wants a role to be assigned", []string{"no role of the resource's application is assigned"}, "assign the role", 21},
 		{"Z15", "Microsoft Graph", "the federated credential exists already", []string{"another one has the same issuer and subject"}, "use that one", 19},
 		{"Z16", "Azure", "no workload identity is set up, so the node's is asked for",
 			[]string{`the pod lacks the label azure.workload.identity/use: "true"`, "an annotation is misspelt", "the webhook is not installed", "the pod was not restarted"},
 			"correct label and annotations and restart the pod", 15},
 		{"Z17", acr, "the registry refuses", []string{"the role AcrPull is missing, or was assigned less than ten minutes ago", "a token of another tenant", "the registry's network rules"},
-			"az role assignment create --role AcrPull --assignee <client ID> --scope <registry>", 23},
+			"az role assignment create --role AcrPull --assignee CLIENT_ID --scope REGISTRY_ID", 23},
 		{"Z18", aks, "the identity is known, but may not", []string{"Azure RBAC wants a role \"Azure Kubernetes Service RBAC ...\"", "the role Azure Kubernetes Service Cluster User is missing"},
-			"az role assignment create --role \"Azure Kubernetes Service RBAC Reader\" --assignee <client ID> --scope <cluster>", 24},
+			"az role assignment create --role \"Azure Kubernetes Service RBAC Reader\" --assignee CLIENT_ID --scope CLUSTER_ID", 24},
 	}
 }

@@ -71,15 +71,15 @@ func (e *examination) explainAccess(ctx context.Context, f Finding) Finding {
 
 func (e *examination) judgeAccess(f Finding, access *Access, role string) Finding {
 	name := e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:]
-	commands := fmt.Sprintf("--cluster-name %s --region %s --principal-arn %s", shell.Word(name, "<cluster>"), shell.Word(regionOfARN(e.Cluster), "<region>"),
-		shell.Word(role, "<role>"))
+	commands := fmt.Sprintf("--cluster-name %s --region %s --principal-arn %s", shell.Word(name, "CLUSTER_NAME"), shell.Word(regionOfARN(e.Cluster), "REGION"),
+		shell.Word(role, "ROLE_ARN"))
 	switch {
 	case access.AuthenticationMode == configMapMode && f.Result == Pass:
 		f.Message += ", as the ConfigMap aws-auth says"
 	case access.AuthenticationMode == configMapMode:
 		f.Message = "401: the cluster goes by its ConfigMap aws-auth alone, which was not read; access entries do not count there"
 		f.Remedy = "kubectl -n kube-system get configmap aws-auth -o yaml, and add the role without its path under mapRoles, or have access entries count:\n" +
-			fmt.Sprintf("aws eks update-cluster-config --name %s --region %s --access-config authenticationMode=API_AND_CONFIG_MAP", shell.Word(name, "<cluster>"), shell.Word(regionOfARN(e.Cluster), "<region>"))
+			fmt.Sprintf("aws eks update-cluster-config --name %s --region %s --access-config authenticationMode=API_AND_CONFIG_MAP", shell.Word(name, "CLUSTER_NAME"), shell.Word(regionOfARN(e.Cluster), "REGION"))
 	case access.Entry == nil && f.Result == Pass:
 		f.Message += ", without an access entry"
 		f = f.with(same("access entry", "none; the ConfigMap aws-auth knows the role, or it made the cluster"))
@@ -126,7 +126,7 @@ func (a *AccessEntry) options() string {
 			b.WriteString(" --kubernetes-groups")
 		}
 		if strings.Trim(group, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") != "" || group == "" {
-			group = "<a group>"
+			group = "GROUP_NAME"
 		}
 		b.WriteString(" " + shown(group))
 	}

@@ -26,7 +26,7 @@ func (e *examination) checkTime(ctx context.Context) Finding {
 	skew := e.skew(ctx)
 	switch {
 	case skew.by.Abs() > skewFail:
-		return fail("K11", ntp, "this machine's clock is more than a minute %s", skew.direction()).with(skew.field())
+		return e.farOff(skew)
 	case !c.Expiry.After(now):
 		return e.expired()
 	case c.IssuedAt.After(now.Add(skewFail)):
@@ -42,6 +42,22 @@ func (e *examination) checkTime(ctx context.Context) Finding {
 			with(same("exp", stamp(c.Expiry)))
 	}
 	return skew.judge(c.Expiry).with(same("exp", stamp(c.Expiry)))
+}
+
+// farOff is a failure that does not keep the exchange from being tried: the API server's token and the requests that bring it
+// to a cloud do not depend on this machine's clock.
+func (e *examination) farOff(s skew) Finding {
+	f := fail("K11", ntp, "this machine's clock is more than a minute %s", s.direction()).with(s.field())
+	f.tentative = e.token.claims.Expiry.After(e.Now().Add(s.by))
+	return f
+}
+
+// life is how long the token lives from its start. That of one without a start is counted from now.
+func (c *Claims) life(now time.Time) time.Duration {
+	if c.IssuedAt.IsZero() {
+		return c.Expiry.Sub(now)
+	}
+	return c.Expiry.Sub(c.IssuedAt)
 }
 
 // judge passes nothing on the word of a clock that was compared with nobody's.
@@ -92,6 +108,8 @@ func (e *examination) skew(ctx context.Context) skew {
 type contact struct {
 	clock   serverClock
 	reached bool
+	// untrusted says that this machine does not believe the certificate that was shown.
+	untrusted bool
 }
 
 // reachPublic asks the cloud's token service for nothing, only to see its clock and whether it can be reached, and does so
@@ -110,7 +128,7 @@ func (e *examination) reachPublic(ctx context.Context) *contact {
 	if ctx.Err() != nil {
 		return &contact{clock: clock}
 	}
-	e.public = &contact{clock: clock, reached: clock.answered}
+	e.public = &contact{clock: clock, reached: clock.answered, untrusted: untrusted(clock.err)}
 	return e.public
 }
 

@@ -52,12 +52,12 @@ type Config struct {
 	IssuerClient *http.Client
 	// JWKS are the keys that were uploaded to the cloud, which then does not ask the issuer.
 	JWKS []byte
-	// Trust reads what the cloud was told to trust. Nil: the checks 19 and 20 are Unknown.
+	// Trust reads what the cloud was told to trust. Nil: the checks 19 and 20 are Unknown, or Skip if the exchange works.
 	Trust TrustReader
 	// Access reads whom an EKS cluster lets in, for check 24. Nil: it goes by what the cluster itself answers.
 	Access AccessReader
 	// Identify asks whose a credential is, "" if that cannot be told. Nil: what the token itself tells, which is enough for
-	// AWS and for tokens of Kubernetes.
+	// AWS and for tokens of Kubernetes; for others check 22 is Skip.
 	Identify func(ctx context.Context, token auth.Token) (string, error)
 
 	// Repository is an artifact repository to pull from, such as 123456789012.dkr.ecr.eu-central-1.amazonaws.com/app.
@@ -101,7 +101,7 @@ func (c *Config) complete() {
 // options are those of a call of the library for the identity under examination.
 func (e *examination) options() []auth.Option {
 	opts := append([]auth.Option(nil), e.Options...)
-	if e.token.raw != "" {
+	if e.token.raw != "" && !e.byFile {
 		return append(opts, auth.WithSubjectToken(auth.NewStaticTokenSource(e.token.raw), *e.serviceAccount()))
 	}
 	return opts

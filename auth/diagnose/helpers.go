@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -58,7 +59,7 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 		return unknown("the endpoint has not answered yet", "")
 	}
 	if err != nil {
-		return fail("A14", "see whether the sidecar or the agent runs: kubectl logs <pod> -c <sidecar>",
+		return fail("A14", "see whether the sidecar or the agent runs:\n"+e.sidecarLog(),
 			"the endpoint cannot be reached: %s", transport.Message(err))
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
@@ -71,7 +72,7 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 
 func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Duration) Finding {
 	if resp.StatusCode != http.StatusOK {
-		f := fail("A14", "see the sidecar's log: kubectl logs <pod> -c <sidecar>", "the endpoint answers %d", resp.StatusCode)
+		f := fail("A14", "see the sidecar's log:\n"+e.sidecarLog(), "the endpoint answers %d", resp.StatusCode)
 		f.StatusCode = resp.StatusCode
 		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 			f = f.with(differs("Content-Type", resp.Header.Get("Content-Type"), "application/json"))
@@ -102,6 +103,10 @@ func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Du
 			Message: "the endpoint takes more than a second"}.with(Field{Name: "time", Observed: fmt.Sprint(took.Round(time.Millisecond)), Expected: "< 1s", Differs: true})
 	}
 	return pass("the endpoint answers; its credentials live until %s", stamp(end))
+}
+
+func (e *examination) sidecarLog() string {
+	return fmt.Sprintf("kubectl logs -n %s %s -c SIDECAR", shell.Word(e.Pod.Namespace, "NAMESPACE"), shell.Word(e.Pod.Name, "POD_NAME"))
 }
 
 // mayServe is the rule of the AWS SDKs for AWS_CONTAINER_CREDENTIALS_FULL_URI.

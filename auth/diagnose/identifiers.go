@@ -37,7 +37,7 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 		return f
 	}
 	if err != nil {
-		return e.explainMissing(e.refused(err))
+		return e.explainMissing(e.withoutProvider(e.refused(err)))
 	}
 	if identity == "" {
 		return e.checkTargets(opts, pass("no identity needs to be named"))

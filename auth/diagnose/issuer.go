@@ -3,11 +3,7 @@ package diagnose
 import (
 	"context"
 	"crypto/rsa"
-	"crypto/sha1" //nolint:gosec // IAM's thumbprints are defined with it
-	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -17,8 +13,9 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-const publish = "kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery " +
-	"--group=system:unauthenticated, or publish the documents elsewhere and set --service-account-issuer and --service-account-jwks-uri"
+const publish = "publish the documents elsewhere and set --service-account-issuer and --service-account-jwks-uri, or have everybody read " +
+	"the cluster's:\n" +
+	"kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated"
 
 // issuerApplies skips the checks of the issuer's documents where nobody reads them.
 func (e *examination) issuerApplies() (Finding, bool) {
@@ -45,7 +42,7 @@ func (e *examination) checkDiscovery(ctx context.Context) Finding {
 	}
 	d, iss := docs.parsed, e.token.claims.Issuer
 	if !json.Valid(docs.discovery.body) || d.Issuer == "" && d.JWKSURI == "" {
-		return fail(e.cloud.private, "publish the output of kubectl get --raw /.well-known/openid-configuration there",
+		return fail(e.cloud.private, "publish there what this prints:\nkubectl get --raw /.well-known/openid-configuration",
 			"what is at %s is not a discovery document", docs.discovery.address)
 	}
 	if d.Issuer != iss {
@@ -58,7 +55,7 @@ func (e *examination) checkDiscovery(ctx context.Context) Finding {
 	}{{"response_types_supported", d.ResponseTypes}, {"subject_types_supported", d.SubjectTypes},
 		{"id_token_signing_alg_values_supported", d.Algorithms}} {
 		if len(list.values) == 0 {
-			return fail(e.cloud.private, "publish the output of kubectl get --raw /.well-known/openid-configuration",
+			return fail(e.cloud.private, "publish what this prints:\nkubectl get --raw /.well-known/openid-configuration",
 				"the discovery document lacks %s", list.name).with(differs(list.name, "", "a list"))
 		}
 	}
@@ -66,7 +63,7 @@ func (e *examination) checkDiscovery(ctx context.Context) Finding {
 		return fail(e.cloud.private, "set --service-account-jwks-uri to a public https URL", "%s", why).
 			with(differs("jwks_uri", d.JWKSURI, "https://..."))
 	}
-	return pass("the discovery document can be read by everyone")
+	return docs.discovery.unverified(pass("the discovery document can be read by everyone"))
 }
 
 // unreadableDocument judges what is no document at all.
@@ -74,6 +71,8 @@ func (e *examination) unreadableDocument(ctx context.Context, d document) (Findi
 	switch {
 	case ctx.Err() != nil:
 		return unknown("there was no time left", "allow more time, a minute at most"), true
+	case e.trustsNobody(ctx, d):
+		return e.distrustful(d), true
 	case d.err != nil:
 		if f, own := e.ownSide(ctx, d); own {
 			return f, true
@@ -90,13 +89,26 @@ func (e *examination) unreadableDocument(ctx context.Context, d document) (Findi
 	case d.status/100 == 3:
 		return fail(e.cloud.private, "serve the document itself", "%s answers with a redirect, which not all clouds follow", shown(d.address)), true
 	case d.status != http.StatusOK:
-		return fail(e.cloud.private, publish, "%s answers %d", shown(d.address), d.status).
+		return fail(e.cloud.private, absent(d), "%s answers %d", shown(d.address), d.status).
 			with(Field{Name: "status", Observed: fmt.Sprint(d.status), Expected: "200", Differs: true}), true
 	}
 	return Finding{}, false
 }
 
-const republish = "kubectl get --raw /openid/v1/jwks, and publish what it prints at the issuer's jwks_uri"
+// absent is the remedy for a document that is not there, which is not one that is kept from strangers.
+func absent(d document) string {
+	switch {
+	case d.status != http.StatusNotFound && d.status != http.StatusGone:
+		return "see why it fails: the clouds get the same answer"
+	case d.ofKeys:
+		return "publish the keys at that address, or have the discovery document name the right one (--service-account-jwks-uri):\n" +
+			"kubectl get --raw /openid/v1/jwks"
+	}
+	return "publish the discovery document at that address, or set --service-account-issuer to where it is:\n" +
+		"kubectl get --raw /.well-known/openid-configuration"
+}
+
+const republish = "publish what this prints at the issuer's jwks_uri:\nkubectl get --raw /openid/v1/jwks"
 
 // Check 11.
 func (e *examination) checkKeys(ctx context.Context) Finding {
@@ -116,7 +128,7 @@ func (e *examination) checkKeys(ctx context.Context) Finding {
 	if f, bad := e.unreadableDocument(ctx, docs.keys); bad {
 		return f
 	}
-	return e.judgeKeys(ctx, docs.set, "the published keys")
+	return docs.keys.unverified(e.judgeKeys(ctx, docs.set, "the published keys"))
 }
 
 // Verifying takes the square of an RSA key's length, and whoever publishes the keys chooses length and number.
@@ -169,39 +181,4 @@ func (e *examination) judgeKeys(ctx context.Context, set *jose.JSONWebKeySet, wh
 	}
 	return fail(e.cloud.badSignature, republish, "the kid is the same, but the key is another one: it was replaced in place").
 		with(Field{Name: "signature", Observed: "wrong for kid " + shown(kid), Expected: "signed with that key", Differs: true})
-}
-
-// Check 12.
-func (e *examination) checkTLS(ctx context.Context) Finding {
-	if f, ok := e.issuerApplies(); !ok {
-		return f
-	}
-	d := e.issuerDocuments(ctx).discovery
-	if d.tls == nil || len(d.tls.PeerCertificates) == 0 {
-		return unknown("no certificate was seen", "see check 10")
-	}
-	leaf := d.tls.PeerCertificates[0]
-	top := d.tls.PeerCertificates[len(d.tls.PeerCertificates)-1]
-	print1 := sha1.Sum(top.Raw) //nolint:gosec // see above
-	thumbprint := same("thumbprint", hex.EncodeToString(print1[:]))
-	end := same("notAfter", stamp(leaf.NotAfter))
-	switch {
-	case !leaf.NotAfter.After(e.Now()):
-		return fail(e.cloud.private, "renew the certificate", "the issuer's certificate has expired").
-			with(differs("notAfter", stamp(leaf.NotAfter), "after "+stamp(e.Now())))
-	case d.untrusted == nil:
-		return pass("the certificate is trusted by this machine, until %s", stamp(leaf.NotAfter)).with(thumbprint, end)
-	}
-	why := "it is not trusted here"
-	var authority x509.UnknownAuthorityError
-	if errors.As(d.untrusted, &authority) {
-		why = "it is of a private authority"
-	}
-	if e.Provider.GetName() == "aws" {
-		return Finding{Result: Warn, Class: "A7", Message: "the issuer's certificate: " + why + "; IAM has to know its thumbprint",
-			Remedy: "aws iam update-open-id-connect-provider-thumbprint --open-id-connect-provider-arn <arn> --thumbprint-list " + thumbprint.Observed}.
-			with(Field{Name: "thumbprint", Observed: thumbprint.Observed, Expected: "in the OIDC provider's ThumbprintList", Differs: true})
-	}
-	return fail(e.cloud.private, "use a certificate of a public authority", "the issuer's certificate: %s", why).
-		with(Field{Name: "thumbprint", Observed: thumbprint.Observed, Expected: "a public authority's", Differs: true})
 }

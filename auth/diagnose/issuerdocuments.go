@@ -24,6 +24,8 @@ type document struct {
 	body    []byte
 	tls     *tls.ConnectionState
 	err     error
+	// ofKeys says that it is the one with the keys.
+	ofKeys bool
 	// untrusted says why its certificate is not trusted. The document was read nevertheless, to be able to say more: it is
 	// public, and only looked at.
 	untrusted error
@@ -58,6 +60,7 @@ func (e *examination) issuerDocuments(ctx context.Context) *documents {
 		return d
 	}
 	d.keys = e.fetch(ctx, d.parsed.JWKSURI)
+	d.keys.ofKeys = true
 	if d.keys.err == nil && d.keys.status == http.StatusOK {
 		d.set = parseKeys(d.keys.body)
 	}

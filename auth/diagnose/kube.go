@@ -99,10 +99,10 @@ func (e *examination) checkTokenRequest(ctx context.Context) Finding {
 	case e.minted.err != nil:
 		return e.mintRefused(ctx)
 	}
-	if c := e.token.claims; c != nil && c.Expiry.Sub(e.Now()) < e.minted.asked-time.Minute {
+	if c := e.token.claims; c != nil && c.life(e.Now()) < e.minted.asked-time.Minute {
 		return Finding{Result: Warn, Class: "K3", Message: "the API server has shortened the token's life",
 			Remedy: "raise --service-account-max-token-expiration, or ask for less"}.
-			with(differs("expirationSeconds", fmt.Sprint(int(c.Expiry.Sub(e.Now()).Seconds())), fmt.Sprint(int(e.minted.asked.Seconds()))))
+			with(differs("expirationSeconds", fmt.Sprint(int(c.life(e.Now()).Seconds())), fmt.Sprint(int(e.minted.asked.Seconds()))))
 	}
 	sa := e.serviceAccount()
 	return pass("may create tokens for %s/%s", sa.Namespace, sa.Name)
@@ -156,7 +156,9 @@ func (e *examination) checkClusterIssuer(ctx context.Context) Finding {
 		return f
 	}
 	if e.RESTConfig == nil {
-		return unknown("there is no access to the cluster's discovery document", noCluster)
+		f := unknown("there is no access to the cluster's discovery document", noCluster)
+		f.unasked = true
+		return f
 	}
 	d := e.clusterDocument(ctx, "/.well-known/openid-configuration")
 	var parsed discovery
@@ -206,7 +208,7 @@ func (e *examination) checkTokenReview(ctx context.Context) Finding {
 	err := e.Client.Create(ctx, review)
 	switch {
 	case apierrors.IsForbidden(err):
-		return unknown("the caller may not have tokens reviewed", "kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator --user=<you>")
+		return unknown("the caller may not have tokens reviewed", "kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator "+e.binding(ctx))
 	case err != nil:
 		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), remedyOf(err, ""))
 	case review.Status.Authenticated:

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // Check 21: what the program itself would do, without a cache.
@@ -23,10 +22,9 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	e.learnAudience(ctx)
 	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
 	if err != nil {
-		f := refusal(err)
+		f := e.outage(e.refusal(ctx, err), err)
 		if c := e.token.claims; c != nil {
 			f.Fields = append(f.Fields, same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)))
-			f.Remedy = strings.NewReplacer("<iss>", issuerOf(c), "<sub>", subjectWord(c), "<aud>", e.audienceWord()).Replace(f.Remedy)
 			if f.Class == "A1" {
 				f = e.explainRefusal(f)
 			}
@@ -46,9 +44,8 @@ func (e *examination) explainRefusal(f Finding) Finding {
 	case read && rule == Fail:
 		f.Remedy = "see check 20, which shows what to change"
 	case read && rule == Pass:
-		_, _, role, _ := e.roleParts()
 		f.Remedy = "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
-			"aws iam get-role --role-name " + shell.Word(role, "<role>")
+			"aws iam get-role --role-name " + e.roleWord()
 	case read && rule == Unknown:
 		f.Remedy = compareByHand
 	default:
@@ -62,15 +59,18 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	if e.gained == nil {
 		return Finding{Result: Skip, Needs: 21, Message: "skipped: there is no credential, see check 21"}
 	}
-	if t, ok := e.gained.(interface{ ServiceAccountEmail() string }); ok && !e.own() && t.ServiceAccountEmail() == "" {
+	if t, ok := e.gained.(interface{ ServiceAccountEmail() string }); ok && !e.own() && t.ServiceAccountEmail() == "" && (!e.byFile || e.email() == "") {
 		return skip("a federated token of Google tells nobody whose it is")
 	}
 	who, err := e.identify(ctx)
 	switch {
 	case err != nil:
 		return unknown("whose credential it is cannot be asked: "+shown(messageOf(err)), "")
+	case who == "" && e.Identify == nil:
+		return skip("the credential does not tell whose it is, and nobody was given who asks (Config.Identify)")
 	case who == "":
-		return unknown("the credential does not tell whose it is", e.howToIdentify())
+		return unknown("the credential does not tell whose it is",
+			"leave this check out if the credential is one that no service names: --skip identity")
 	}
 	want := e.serviceAccount().Annotations[e.cloud.required]
 	if e.Provider.GetName() == "gcp" {
@@ -81,14 +81,6 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	}
 	return fail(e.cloud.unset, "restart the pod, and remove other credentials from its environment",
 		"this is somebody else: %s", shown(who)).with(differs("identity", who, want))
-}
-
-// howToIdentify tells programs that have nobody asked from people, whose program asks and got no answer.
-func (e *examination) howToIdentify() string {
-	if e.Identify == nil {
-		return "set Config.Identify, which asks the cloud whose the credential is"
-	}
-	return "leave this check out if the credential is one that no service names: --skip identity"
 }
 
 func (e *examination) identify(ctx context.Context) (string, error) {

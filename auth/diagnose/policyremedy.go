@@ -27,8 +27,7 @@ func (e *examination) toAdmit(f Finding, policy *trustPolicy) Finding {
 		f.Remedy = "use a token of a ServiceAccount, from an issuer with https: no trust policy can name this one exactly"
 		return f
 	}
-	_, _, name, _ := e.roleParts()
-	role := shell.Word(name, "<role>")
+	role := e.roleWord()
 	apply := "aws iam update-assume-role-policy --role-name " + role + " --policy-document file://trust.json"
 	f.shared = "add to the trust policy of the role: " + statement
 	switch whole, ok := policy.with(statement); {
@@ -75,7 +74,7 @@ func (e *examination) statement() (string, bool) {
 	c := e.token.claims
 	provider, _, known := e.oidcProvider()
 	if !known {
-		partition, account := "aws", "<account>"
+		partition, account := "aws", "ACCOUNT_ID"
 		provider = "arn:" + partition + ":iam::" + account + ":oidc-provider/" + strings.TrimPrefix(c.Issuer, "https://")
 	}
 	special := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("*?$", r) }
@@ -118,7 +117,7 @@ func (e *examination) lacksAudience() bool {
 	return e.audience == "" || !slices.Contains(e.token.claims.Audience, e.audience)
 }
 
-func (e *examination) audienceWord() string { return shell.Word(e.audience, "<audience>") }
+func (e *examination) audienceWord() string { return shell.Word(e.audience, "AUDIENCE") }
 
 // payload is all that the token says. Nothing of it has been verified.
 func (e *examination) payload() map[string]any {

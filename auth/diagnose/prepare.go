@@ -52,6 +52,7 @@ func (e *examination) adoptPod() {
 	if e.TokenFile == "" && e.cloud.tokenFile != "" {
 		e.TokenFile = e.Getenv(e.cloud.tokenFile)
 	}
+	e.adoptGoogleFile()
 	if e.Annotations != nil || e.cloud.required == "" {
 		return
 	}

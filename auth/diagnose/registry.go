@@ -28,7 +28,7 @@ func (e *examination) checkRegistry(ctx context.Context) Finding {
 	defer waiting(ctx, "the registry "+hostOf("https://"+e.Repository))()
 	credentials, err := auth.GetArtifactRegistryCredentials(ctx, e.Provider, e.Repository, e.options()...)
 	if err != nil {
-		return refusal(err)
+		return e.refusal(ctx, err)
 	}
 	client := e.RegistryClient
 	if client == nil {
@@ -43,7 +43,7 @@ func (e *examination) checkRegistry(ctx context.Context) Finding {
 		return pass("the registry gave a password; name a repository to see whether it can be pulled")
 	}
 	status, body, err := pullTags(ctx, guarded, repository, credentials)
-	return e.judgeRegistry(status, body, err, credentials)
+	return e.judgeRegistry(ctx, status, body, err, credentials)
 }
 
 const maxRegistryAnswer = 64 << 10
@@ -69,7 +69,7 @@ func pullTags(ctx context.Context, client *http.Client, repository name.Reposito
 	return resp.StatusCode, string(body), err
 }
 
-func (e *examination) judgeRegistry(status int, body string, err error, credentials *auth.ArtifactRegistryCredentials) Finding {
+func (e *examination) judgeRegistry(ctx context.Context, status int, body string, err error, credentials *auth.ArtifactRegistryCredentials) Finding {
 	var refused *transport.Error
 	switch {
 	case errors.As(err, &refused):
@@ -96,7 +96,7 @@ func (e *examination) judgeRegistry(status int, body string, err error, credenti
 		id = "A17"
 	}
 	class, _ := auth.ClassByID(id)
-	f := fail(id, class.Remedy, "logging in works, pulling is denied: %s", firstOf(body, http.StatusText(status)))
+	f := fail(id, e.filled(ctx, class.Remedy), "logging in works, pulling is denied: %s", firstOf(body, http.StatusText(status)))
 	f.Causes, f.StatusCode = class.Causes, status
 	return f
 }

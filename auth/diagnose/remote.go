@@ -36,7 +36,7 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 	opts := append(e.options(), auth.WithClusterResource(e.Cluster), auth.WithClusterAddress(e.ClusterAddress), auth.WithCAData(e.ClusterCA))
 	access, err := auth.GetRESTConfig(ctx, e.Provider, opts...)
 	if err != nil {
-		f := refusal(err)
+		f := e.refusal(ctx, err)
 		if f.Class == "" && f.Result == Fail {
 			f.Class = classOfCluster(e.Provider.GetName())
 		}
@@ -52,7 +52,7 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 	case status == http.StatusCreated || status == http.StatusOK:
 		return e.explainAccess(ctx, e.mayAct(ctx, access, review.Status.UserInfo.Username))
 	case status == http.StatusUnauthorized:
-		return e.explainAccess(ctx, e.stranger(status))
+		return e.explainAccess(ctx, e.stranger(ctx, status))
 	case status == http.StatusForbidden:
 		return Finding{Result: Warn, StatusCode: status, Message: "the cluster knows you, but does not say as whom",
 			Remedy: "bind the ClusterRole system:basic-user to system:authenticated, as is the default"}
@@ -61,12 +61,12 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 }
 
 // stranger explains a 401, which never says why.
-func (e *examination) stranger(status int) Finding {
+func (e *examination) stranger(ctx context.Context, status int) Finding {
 	f := fail("", "have the cluster accept tokens of "+e.cloud.name, "401: the token is well formed, but the cluster does not accept it")
 	switch e.Provider.GetName() {
 	case "aws":
 		class, _ := auth.ClassByID("A19")
-		f.Class, f.Causes, f.Remedy = class.ID, class.Causes, class.Remedy
+		f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.filled(ctx, class.Remedy)
 		f.Message = "401: the token is well formed, but the cluster does not know the role"
 	case "generic":
 		class, _ := auth.ClassByID("K6")
@@ -90,7 +90,7 @@ func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user 
 		return ok
 	}
 	class, _ := auth.ClassByID("Z18")
-	f := fail(class.ID, class.Remedy, "the cluster knows you as %s, but Azure RBAC denies", shown(user))
+	f := fail(class.ID, e.filled(ctx, class.Remedy), "the cluster knows you as %s, but Azure RBAC denies", shown(user))
 	return f.with(Field{Name: "list namespaces", Observed: shown(review.Status.Reason), Expected: "allowed", Differs: true})
 }
 

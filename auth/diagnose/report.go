@@ -1,7 +1,9 @@
 package diagnose
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
@@ -63,6 +65,10 @@ type Finding struct {
 
 	// shared is the remedy for a condition, which people see who may not see all that the cloud holds. Empty: Remedy.
 	shared string
+	// unasked says that it is unknown because nobody was given who could tell. An exchange that works says enough then.
+	unasked bool
+	// tentative is a failure that need not stand in the way of the exchange, which is tried all the same.
+	tentative bool
 }
 
 // Report holds the findings of all checks in their order. It encodes as JSON.
@@ -100,17 +106,31 @@ func (r *Report) ExitCode() int {
 	return code
 }
 
-// Worst returns the finding to act on first: the first failure, or else the first warning, or else the first unknown. It is
-// nil if there is none of them.
+// Worst returns the finding to act on first: the first failure, or else an exchange of which is not known whether it works, or
+// else the first warning, or else the first unknown. It is nil if there is none of them.
 func (r *Report) Worst() *Finding {
-	for _, result := range []Result{Fail, Warn, Unknown} {
-		for i := range r.Findings {
-			if r.Findings[i].Result == result {
-				return &r.Findings[i]
-			}
-		}
+	if f := r.first(Fail); f != nil {
+		return f
 	}
-	return nil
+	blind := r.first(Unknown)
+	if f := r.Of("exchange"); f != nil && f.Result == Unknown {
+		if blind.Message == f.Message { // the same has kept an earlier check from looking
+			return blind
+		}
+		return f
+	}
+	if f := r.first(Warn); f != nil {
+		return f
+	}
+	return blind
+}
+
+func (r *Report) first(result Result) *Finding {
+	i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Result == result })
+	if i < 0 {
+		return nil
+	}
+	return &r.Findings[i]
 }
 
 // Of returns the finding of a check by its stable name, nil if there is none.
@@ -180,8 +200,17 @@ func (f Finding) print(b *strings.Builder, width int) {
 	}
 }
 
+// refusal is refusal with what is known of this case in the remedy.
+func (e *examination) refusal(ctx context.Context, err error) Finding {
+	return refusalFilled(err, func(remedy string) string { return e.filled(ctx, remedy) })
+}
+
 // refusal turns an error of the library into a finding.
 func refusal(err error) Finding {
+	return refusalFilled(err, func(remedy string) string { return remedy })
+}
+
+func refusalFilled(err error, fill func(remedy string) string) Finding {
 	f := Finding{Result: Fail, Message: err.Error()}
 	e, ok := asError(err)
 	if !ok {
@@ -192,7 +221,7 @@ func refusal(err error) Finding {
 	class := e.Class()
 	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.Remedy
 	if known, ok := auth.ClassByID(class.ID); ok && known.Remedy != e.Remedy {
-		f.Remedy = strings.TrimSpace(e.Remedy + "\n" + known.Remedy) // what is known of this case, then the command for all
+		f.Remedy = strings.TrimSpace(e.Remedy + "\n" + fill(known.Remedy)) // what is known of this case, then the command for all
 	}
 	f.Message = oneLine(e.Message)
 	if class.ID != "" {

@@ -36,7 +36,7 @@ func Checks() []Check {
 		{3, "token-format", "the token is a JWT that a key can be found for", []int{2}, (*examination).checkFormat},
 		{4, "claims", "the token has the claims that it needs", []int{3}, (*examination).checkClaims},
 		{5, "time", "the token is valid now, and clocks agree", []int{4}, (*examination).checkTime},
-		{6, "audience", "the token is for this provider", []int{4}, (*examination).checkAudience},
+		{6, "audience", "the token is for this provider", []int{4}, (*examination).judgeAudience},
 		{7, "subject", "the token is of the ServiceAccount", []int{4}, (*examination).checkSubject},
 		{8, "issuer", "a cloud can reach the token's issuer", []int{4}, (*examination).checkIssuer},
 		{9, "identifiers", "the names of the target are well formed", nil, (*examination).checkIdentifiers},
@@ -88,6 +88,8 @@ type examination struct {
 	// it is in the cluster then, for Annotations take precedence.
 	adopted  string
 	declared *corev1.ServiceAccount
+	// byFile says that the exchange goes by a file for Google's SDKs, which names the token.
+	byFile bool
 }
 
 // Run examines. It always returns a report with a finding for each check, within Config.Timeout; when ctx ends, what is left
@@ -119,7 +121,7 @@ func Run(ctx context.Context, config Config) *Report {
 		f.Number, f.ID = check.Number, check.ID
 		e.results[check.Number] = f.Result
 		switch {
-		case f.Result == Fail:
+		case f.Result == Fail && !f.tentative:
 			e.blocked[check.Number] = check.Number
 		case f.Result == Skip && f.Needs != 0:
 			e.blocked[check.Number] = f.Needs
@@ -152,55 +154,6 @@ func (e *examination) perform(ctx context.Context, check Check) (f Finding) {
 
 // apiServer is how findings call it.
 func (e *examination) apiServer() string { return named("the API server", e.RESTConfig) }
-
-// reconcile withdraws what the real exchange has refuted: the cloud has verified the token, so it can see the issuer and its
-// keys, whatever this machine's network allows. If the exchange worked, the cloud's rules admit the token too.
-func reconcile(r *Report) {
-	exchange := r.Of("exchange")
-	if exchange == nil {
-		return
-	}
-	var refuted []string
-	switch {
-	case exchange.Result == Pass:
-		refuted = []string{"discovery", "keys", "issuer-tls", "trust-anchor", "trust-rule"}
-	case slices.Contains([]string{"A1", "A11", "G8", "G10", "G11", "G12", "G13"}, exchange.Class):
-		refuted = []string{"discovery", "keys", "issuer-tls"} // such answers come after the signature was verified
-	}
-	if exchange.Result == Pass {
-		withdrawDoubts(r)
-		withdrawBlindness(r)
-	}
-	for _, id := range refuted {
-		if f := r.Of(id); f != nil && f.Result == Fail {
-			f.Result = Warn
-			f.Message += "; but the exchange shows that the cloud sees it otherwise"
-			if strings.HasPrefix(id, "trust-") { // what works needs no other policy
-				f.shared, f.Remedy = "", "read it again before anything is changed: what was read is old, or a change is yet to take effect"
-			}
-		}
-	}
-}
-
-// withdrawDoubts is for what might have stood in the way of an exchange that worked.
-func withdrawDoubts(r *Report) {
-	for _, id := range []string{"token-format", "issuer", "issuer-tls"} {
-		if f := r.Of(id); f != nil && f.Result == Warn {
-			f.Result, f.Class, f.Remedy = Pass, "", ""
-			f.Message += "; the exchange worked nevertheless"
-		}
-	}
-}
-
-// withdrawBlindness is for what could not be seen from here, but was by the cloud: it has verified the token.
-func withdrawBlindness(r *Report) {
-	for _, id := range []string{"discovery", "keys", "issuer-tls"} {
-		if f := r.Of(id); f != nil && f.Result == Unknown {
-			f.Result, f.Class, f.Remedy = Skip, "", ""
-			f.Message += "; the exchange worked, so the cloud can"
-		}
-	}
-}
 
 func pass(format string, args ...any) Finding {
 	return Finding{Result: Pass, Message: fmt.Sprintf(format, args...)}

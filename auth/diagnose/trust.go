@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-
-	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // TrustReader reads what a cloud has been told to trust, with rights that the identity under examination mostly lacks.
@@ -103,7 +101,9 @@ func (e *examination) beforeTrust(ctx context.Context) (*Trust, Finding) {
 		return nil, skip("no cloud is involved")
 	}
 	if e.Trust == nil {
-		return nil, unknown("what "+e.cloud.name+" trusts was not read", e.howToRead())
+		f := unknown("what "+e.cloud.name+" trusts was not read", e.howToRead())
+		f.unasked = true
+		return nil, f
 	}
 	e.learnAudience(ctx)
 	before := e.trustErr
@@ -154,14 +154,21 @@ func (e *examination) judged(trust *Trust, read bool, err error, missing string,
 	return f.with(same("read as", trust.ReadBy))
 }
 
+// howToRead is for people at a command line, who have to repeat what they named there.
 func (e *examination) howToRead() string {
+	const again = "run this again with --trust-live, or with --trust-file trust.json after:\n"
 	switch e.Provider.GetName() {
 	case "aws":
-		return "wid doctor --trust-live, or (aws iam get-role --role-name <role>; aws iam get-open-id-connect-provider --open-id-connect-provider-arn <arn>) > trust.json; wid doctor --trust-file trust.json"
+		return again + "(aws iam get-role --role-name " + e.roleWord() + "; aws iam get-open-id-connect-provider --open-id-connect-provider-arn " +
+			e.oidcProviderWord() + ") > trust.json"
 	case "azure":
-		return "wid doctor --trust-live, or az identity federated-credential list --identity-name <name> --resource-group <group> > trust.json; wid doctor --trust-file trust.json"
+		return again + "az identity federated-credential list --identity-name IDENTITY_NAME --resource-group RESOURCE_GROUP > trust.json"
 	}
-	return "wid doctor --trust-live, or (gcloud iam workload-identity-pools providers describe <provider> --format json; gcloud iam service-accounts get-iam-policy <email> --format json) > trust.json; wid doctor --trust-file trust.json"
+	describe := "gcloud iam workload-identity-pools providers describe " + e.poolProviderWord() + " --format json"
+	if e.email() == "" {
+		return again + describe + " > trust.json"
+	}
+	return again + "(" + describe + "; gcloud iam service-accounts get-iam-policy " + e.emailWord() + " --format json) > trust.json"
 }
 
 // Check 19.
@@ -182,7 +189,7 @@ func (e *examination) checkAnchor(ctx context.Context) Finding {
 
 func (e *examination) awsAnchor(anchors []Anchor) Finding {
 	c := e.token.claims
-	const create = "eksctl utils associate-iam-oidc-provider --approve --cluster <name>, in the role's account"
+	const create = "in the role's account:\neksctl utils associate-iam-oidc-provider --approve --cluster CLUSTER_NAME"
 	closest := ""
 	for _, a := range anchors {
 		url := withScheme(a.Issuer)
@@ -197,9 +204,8 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 			return severalAudiences(a.Audiences, c)
 		}
 		if fits == Fail {
-			arn, _, _ := e.oidcProvider()
 			return fail("A4", e.unlessLacking("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
-				shell.Word(arn, "<arn>")+" --client-id "+e.audienceWord()), "the OIDC provider lacks the token's audience as client ID").
+				e.oidcProviderWord()+" --client-id "+e.audienceWord()), "the OIDC provider lacks the token's audience as client ID").
 				with(differs("aud", audiences(c.Audience), "one of "+audiences(a.Audiences)))
 		}
 		return pass("the account has an OIDC provider for the issuer")
@@ -254,15 +260,15 @@ func (e *examination) checkRule(ctx context.Context) Finding {
 	if e.Provider.GetName() == "azure" {
 		return skip("Azure has no rule beside the federated credential")
 	}
+	if e.Provider.GetName() == "gcp" && e.token.claims != nil && e.email() == "" {
+		return skip("no service account is impersonated")
+	}
 	trust, f := e.beforeTrust(ctx)
 	if trust == nil {
 		return f
 	}
 	if e.Provider.GetName() == "aws" {
 		return e.judged(trust, len(trust.Policy) > 0, trust.RuleErr, "A1", func() Finding { return e.judgePolicy(trust.Policy) })
-	}
-	if e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"] == "" {
-		return skip("no service account is impersonated")
 	}
 	return e.judged(trust, trust.Members != nil, trust.RuleErr, "G12", func() Finding { return e.judgeMembers(ctx, trust) })
 }

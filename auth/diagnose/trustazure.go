@@ -46,14 +46,12 @@ func credentialFit(a Anchor, c *Claims) (fits int) {
 
 func (e *examination) judgeCredential(a Anchor, which string) Finding {
 	c := e.token.claims
-	update := func(field, value string) string {
-		return fmt.Sprintf("az identity federated-credential update --name %s --identity-name <name> --resource-group <group> --%s %s",
-			shell.Word(a.Name, "<name>"), field, value)
-	}
+	// The command takes issuer, subject and audiences together, and sets what is left out to nothing or to its default.
+	update := "az identity federated-credential update --name " + shell.Word(a.Name, "CREDENTIAL_NAME") + e.credentialFor()
 	// A credential for somebody else stays theirs.
 	switch {
 	case a.Issuer != c.Issuer && (strings.EqualFold(strings.TrimSuffix(a.Issuer, "/"), strings.TrimSuffix(c.Issuer, "/"))):
-		return fail("Z2", update("issuer", issuerOf(c)), "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
+		return fail("Z2", update, "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
 			with(differs("iss", c.Issuer, a.Issuer))
 	case a.Issuer != c.Issuer:
 		return fail("Z2", e.createCredential(), "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
@@ -62,20 +60,24 @@ func (e *examination) judgeCredential(a Anchor, which string) Finding {
 		return fail("Z3", e.unlessLacking(e.createCredential()), "%s differs in audience", which).
 			with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
 	case a.Subject != c.Subject && strings.EqualFold(a.Subject, c.Subject):
-		return fail("Z5", update("subject", subjectWord(c)), "%s differs in the subject's upper and lower case", which).
+		return fail("Z5", update, "%s differs in the subject's upper and lower case", which).
 			with(differs("sub", c.Subject, a.Subject))
 	case a.Subject != c.Subject:
 		return fail("Z4", e.createCredential(), "%s differs in subject", which).with(differs("sub", c.Subject, a.Subject))
 	case fitsAudience(a.Audiences, c) == Unknown:
 		return severalAudiences(a.Audiences, c)
 	}
-	return fail("Z3", e.unlessLacking(update("audiences", e.audienceWord())), "%s differs in audience", which).
+	return fail("Z3", e.unlessLacking(update), "%s differs in audience", which).
 		with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
 }
 
 // createCredential is the command for a credential that fits this token, if it had the right audience.
 func (e *examination) createCredential() string {
+	return "az identity federated-credential create --name CREDENTIAL_NAME" + e.credentialFor()
+}
+
+func (e *examination) credentialFor() string {
 	c := e.token.claims
-	return "az identity federated-credential create --name <name> --identity-name <name> --resource-group <group>" +
-		" --issuer " + issuerOf(c) + " --subject " + subjectWord(c) + " --audiences " + e.audienceWord()
+	return " --identity-name IDENTITY_NAME --resource-group RESOURCE_GROUP --issuer " + issuerOf(c) + " --subject " + subjectWord(c) +
+		" --audiences " + e.audienceWord()
 }

@@ -25,19 +25,21 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 	}
 	switch {
 	case a.Disabled != "":
-		return fail("G1", "gcloud iam workload-identity-pools providers undelete (of a pool: workload-identity-pools undelete), or with --no-disabled: update-oidc (of a pool: update)",
+		return fail("G1", "undelete what was deleted, or enable what is disabled; for its pool the same without \"providers\":\n"+
+			"gcloud iam workload-identity-pools providers undelete "+shell.Word(a.Name, "PROVIDER_NAME")+"\n"+
+			"gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "PROVIDER_NAME")+" --no-disabled",
 			"the provider does not count: %s", shown(a.Disabled)).
 			with(differs("state", a.Disabled, "ACTIVE"))
 	case a.Issuer != c.Issuer:
-		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+" --issuer-uri="+issuerOf(c),
+		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "PROVIDER_NAME")+" --issuer-uri="+issuerOf(c),
 			"the provider trusts another issuer: %s", difference(c.Issuer, a.Issuer)).with(differs("iss", c.Issuer, a.Issuer))
 	case fitsAudience(allowed, c) == Unknown:
 		return severalAudiences(allowed, c)
 	case fitsAudience(allowed, c) == Fail:
 		// The list is replaced.
-		list := shell.Word(strings.Join(append(slices.Clone(allowed), e.audience), ","), "<audiences>")
+		list := shell.Word(strings.Join(append(slices.Clone(allowed), e.audience), ","), "AUDIENCES")
 		return fail("G3", e.unlessLacking("gcloud iam workload-identity-pools providers update-oidc "+
-			shell.Word(a.Name, "<provider>")+" --allowed-audiences="+list),
+			shell.Word(a.Name, "PROVIDER_NAME")+" --allowed-audiences="+list),
 			"the provider does not allow the token's audience").with(differs("aud", audiences(c.Audience), "one of "+audiences(allowed)))
 	}
 	if len(a.JWKS) > 0 {
@@ -50,7 +52,7 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 
 // providerAmong finds the provider that the annotation names.
 func (e *examination) providerAmong(anchors []Anchor) (a Anchor, ok bool) {
-	named := e.serviceAccount().Annotations["gcp.auth.fluxcd.io/workload-identity-provider"]
+	named := e.serviceAccount().Annotations[poolProviderAnnotation]
 	i := slices.IndexFunc(anchors, func(a Anchor) bool { return named == a.Name || a.Name != "" && strings.HasSuffix(named, "/"+a.Name) })
 	if i < 0 {
 		return a, false
@@ -75,14 +77,15 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 	if !known {
 		mapped = nil
 	}
-	admits, known := evaluateCEL(ctx, a.Condition, celNames(e.payload(), mapped)).(bool)
+	names := celNames(e.payload(), mapped)
+	admits, known := evaluateCEL(ctx, a.Condition, names).(bool)
 	switch {
 	case !known:
 		return unknown("the attribute condition is too much for this check: "+shown(a.Condition), "compare it with the claims by hand")
 	case !admits:
-		return fail("G8", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "<provider>")+
-			" --attribute-condition=<condition>",
-			"the attribute condition rejects the token").with(differs("assertion.sub", e.token.claims.Subject, a.Condition))
+		f := fail("G8", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "PROVIDER_NAME")+
+			" --attribute-condition=CONDITION", "the attribute condition rejects the token")
+		return e.rejected(ctx, f, a.Condition, names, subject)
 	}
 	return pass("the provider trusts the token")
 }
@@ -135,8 +138,7 @@ func (e *examination) notMember(trust *Trust, want string) Finding {
 	if subject != "" && strings.HasSuffix(closest, "/subject/"+subject) {
 		why = "the binding names another project or pool: it needs the project's number"
 	}
-	email := shell.Word(e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"], "<email>")
-	return fail("G10", "gcloud iam service-accounts add-iam-policy-binding "+email+" --role roles/iam.workloadIdentityUser --member "+shell.Word(want, "<member>"), "%s", why).
+	return fail("G10", "gcloud iam service-accounts add-iam-policy-binding "+e.emailWord()+" --role roles/iam.workloadIdentityUser --member "+shell.Word(want, "PRINCIPAL"), "%s", why).
 		with(differs("member", firstOf(closest, "none"), want))
 }
 
@@ -165,6 +167,14 @@ func (e *examination) principals(ctx context.Context, trust *Trust) (names []str
 		}
 	}
 	return nil, ""
+}
+
+// withoutProvider names the annotation that is missing, where the metadata server of GKE was asked for want of it.
+func (e *examination) withoutProvider(f Finding) Finding {
+	if f.Class == "G15" && e.serviceAccount().Annotations[poolProviderAnnotation] == "" {
+		f.Message = "the annotation " + poolProviderAnnotation + " is missing, without which a metadata server of GKE has to answer: " + f.Message
+	}
+	return f
 }
 
 // gkePool ends the audience of tokens for the workload identity pool of a project with GKE.

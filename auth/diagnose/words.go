@@ -1,6 +1,8 @@
 package diagnose
 
 import (
+	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -12,15 +14,114 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-// These write values of tokens and objects into the commands of remedies.
+// These write values of tokens and objects into the commands of remedies. What is not known is a word in capitals, which a shell
+// takes for nothing but a word.
 
-func namespaceOf(sa *corev1.ServiceAccount) string { return shell.Word(sa.Namespace, "<namespace>") }
+func namespaceOf(sa *corev1.ServiceAccount) string { return shell.Word(sa.Namespace, "NAMESPACE") }
 
-func nameOf(sa *corev1.ServiceAccount) string { return shell.Word(sa.Name, "<name>") }
+func nameOf(sa *corev1.ServiceAccount) string { return shell.Word(sa.Name, "SERVICE_ACCOUNT") }
 
-func issuerOf(c *Claims) string { return shell.Word(c.Issuer, "<issuer>") }
+func issuerOf(c *Claims) string { return shell.Word(c.Issuer, "ISSUER") }
 
-func subjectWord(c *Claims) string { return shell.Word(c.Subject, "<subject>") }
+func subjectWord(c *Claims) string { return shell.Word(c.Subject, "SUBJECT") }
+
+// The names of what a cloud has to be told about, as far as the ServiceAccount and its token say.
+
+func (e *examination) roleWord() string {
+	_, _, role, _ := e.roleParts()
+	return shell.Word(role, "ROLE_NAME")
+}
+
+func (e *examination) oidcProviderWord() string {
+	arn, _, ok := e.oidcProvider()
+	if !ok {
+		return "PROVIDER_ARN"
+	}
+	return shell.Word(arn, "PROVIDER_ARN")
+}
+
+func (e *examination) poolProviderWord() string {
+	return shell.Word(e.serviceAccount().Annotations[poolProviderAnnotation], "PROVIDER_NAME")
+}
+
+func (e *examination) emailWord() string { return shell.Word(e.email(), "EMAIL") }
+
+func (e *examination) clientIDWord() string {
+	id := ""
+	if e.Provider.GetName() == "azure" {
+		id = e.serviceAccount().Annotations[e.cloud.required]
+	}
+	return shell.Word(id, "CLIENT_ID")
+}
+
+// email is the service account of Google Cloud that is impersonated. Empty: none.
+func (e *examination) email() string { return e.serviceAccount().Annotations[emailAnnotation] }
+
+const (
+	poolProviderAnnotation = "gcp.auth.fluxcd.io/workload-identity-provider"
+	emailAnnotation        = "iam.gke.io/gcp-service-account"
+)
+
+// memberWord is the principal that the ServiceAccount is to Google Cloud, with the usual mapping of google.subject if the provider
+// was not read.
+func (e *examination) memberWord(ctx context.Context) string {
+	const placeholder = "PRINCIPAL"
+	c := e.token.claims
+	if c == nil || e.Provider.GetName() != "gcp" {
+		return placeholder
+	}
+	trust := e.anchors
+	if trust == nil || len(trust.Anchors) == 0 {
+		trust = &Trust{}
+		if provider := e.serviceAccount().Annotations[poolProviderAnnotation]; strings.Contains(provider, "/providers/") {
+			trust.Anchors = []Anchor{{Name: provider, SubjectMapping: "assertion.sub"}}
+		}
+	}
+	names, _ := e.principals(ctx, trust)
+	if len(names) == 0 || len(trust.Anchors) > 0 && len(names) == 1 { // everybody of the pool is too much
+		return placeholder
+	}
+	return shell.Word(names[0], placeholder)
+}
+
+// filled has a class's remedy name what is known of this very case.
+func (e *examination) filled(ctx context.Context, remedy string) string {
+	words := map[string]func() string{
+		"ROLE_NAME": e.roleWord, "PROVIDER_ARN": e.oidcProviderWord, "PROVIDER_NAME": e.poolProviderWord, "EMAIL": e.emailWord,
+		"CLIENT_ID": e.clientIDWord, "PRINCIPAL": func() string { return e.memberWord(ctx) }, "AUDIENCE": e.audienceWord,
+		"ROLE_ARN":        func() string { return shell.Word(e.serviceAccount().Annotations[e.cloud.required], "ROLE_ARN") },
+		"ACCOUNT_ID":      func() string { _, account, _, _ := e.roleParts(); return shell.Word(account, "ACCOUNT_ID") },
+		"CLUSTER_ID":      func() string { return shell.Word(e.Cluster, "CLUSTER_ID") },
+		"CLUSTER_NAME":    func() string { return shell.Word(e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:], "CLUSTER_NAME") },
+		"NAMESPACE":       func() string { return namespaceOf(e.serviceAccount()) },
+		"SERVICE_ACCOUNT": func() string { return nameOf(e.serviceAccount()) },
+		"MEMBER": func() string {
+			if e.email() == "" {
+				return e.memberWord(ctx)
+			}
+			return shell.Word("serviceAccount:"+e.email(), "MEMBER")
+		},
+	}
+	if location, rest, ok := strings.Cut(e.Repository, "-docker.pkg.dev/"); ok {
+		parts := strings.Split(rest, "/")
+		words["LOCATION"] = func() string { return shell.Word(location, "LOCATION") }
+		words["PROJECT_ID"] = func() string { return shell.Word(parts[0], "PROJECT_ID") }
+		if len(parts) > 1 {
+			words["REPOSITORY"] = func() string { return shell.Word(parts[1], "REPOSITORY") }
+		}
+	}
+	if c := e.token.claims; c != nil {
+		words["ISSUER"], words["SUBJECT"] = func() string { return issuerOf(c) }, func() string { return subjectWord(c) }
+	}
+	return capitals.ReplaceAllStringFunc(remedy, func(word string) string {
+		if value, ok := words[word]; ok {
+			return value()
+		}
+		return word
+	})
+}
+
+var capitals = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
 
 // inert writes in JSON's other way what a shell obeys in text that is not meant for it, but pasted.
 var inert = strings.NewReplacer("$", `\u0024`, "`", `\u0060`, "'", `\u0027`, "!", `\u0021`)
