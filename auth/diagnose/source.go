@@ -11,6 +11,9 @@ func (e *examination) checkSource(context.Context) Finding {
 		if e.own() {
 			return pass("the program's own identity, as the SDK finds it")
 		}
+		if e.nameless() {
+			return e.unnamed()
+		}
 		sa := e.serviceAccount()
 		return pass("the ServiceAccount %s/%s; the environment does not count", shown(sa.Namespace), shown(sa.Name))
 	}
