@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/workloadid/workloadid/auth"
 )
@@ -89,17 +88,17 @@ func (e *examination) refused(err error) Finding {
 // explainMissing names the key that somebody wrote instead.
 func (e *examination) explainMissing(f Finding) Finding {
 	account := e.serviceAccount()
-	wrote, meant := e.cloud.nearMiss(account.Annotations, account.Labels)
-	if wrote == "" {
+	m := e.cloud.nearMiss(account.Annotations, account.Labels)
+	if m.wrote == "" {
 		if e.cloud.required != "" && account.Annotations[e.cloud.required] == "" {
-			return e.withOthers(f, account)
+			return e.withOthers(e.withMisplaced(f, account), account)
 		}
 		return f
 	}
 	f.Result, f.Class = Fail, e.cloud.unset
-	f.Message += fmt.Sprintf("; %q looks like %q", shown(wrote), meant)
-	f.Remedy = e.annotating(account, strings.TrimSuffix(meant, " (an annotation)")+"=<value>")
-	return f.with(differs("annotation", wrote, meant))
+	f.Message += fmt.Sprintf("; %q looks like %q", shown(m.wrote), m.meant)
+	f.Remedy = e.annotating(account, assigned(m.key, m.value))
+	return f.with(differs("annotation", m.wrote, m.meant))
 }
 
 // checkTargets looks at the names of registry and cluster.

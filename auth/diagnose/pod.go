@@ -62,7 +62,7 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
 	}
 	audiences, _ := e.wantedAudiences(ctx) // check 9 tells what is wrong with them
 	if e.podIdentity || hasAny(pod, e.cloud.tokenFile) || e.Container != "" && !hasContainer(pod, e.Container) {
-		return e.judgeContainers(pod, audiences, restart)
+		return e.judgeContainers(ctx, pod, audiences, restart)
 	}
 	for _, c := range lasting(pod) {
 		f := e.judgeContainer(pod, &c, audiences, restart)
@@ -70,9 +70,8 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
 			return f
 		}
 		if f.Message != "" {
-			return fail(e.cloud.unset, "restart the pod without what leaves the container out",
-				"the webhook has not changed the pod: %s%s", shown(c.Name), f.Message).
-				with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+			return e.leftOutOf(ctx, pod, &c, restart, fail(e.cloud.unset, "",
+				"the webhook has not changed the pod: %s%s", shown(c.Name), f.Message))
 		}
 	}
 	if len(e.cloud.labels) > 0 && pod.Labels[e.cloud.labels[0]] != "true" {
