@@ -98,16 +98,16 @@ func obstacle(err error) (why, remedy string, known bool) {
 			"renew the API server's certificate, or set this machine's clock: timedatectl", true
 	}
 	text := err.Error()
-	_, plugin, found := strings.Cut(text, "getting credentials: exec: ")
+	_, plugin, found := strings.Cut(text, "getting credentials: ") // of client-go's exec plugins
 	switch {
 	case !found:
 		return "", "", false
-	case strings.Contains(plugin, " not found"), strings.Contains(plugin, "no such file"):
-		return "the program that the kubeconfig runs to log in does not exist",
-			"install it, or correct command in the kubeconfig; it is on the PATH if this works:\n" + version, true
 	case strings.Contains(plugin, "failed with exit code"):
 		return "the program that the kubeconfig runs to log in has failed",
 			"log in again (" + logins + "); the program itself says why:\n" + version, true
+	case strings.Contains(plugin, " not found"), strings.Contains(plugin, "no such file"):
+		return "the program that the kubeconfig runs to log in does not exist",
+			"install it, or correct command in the kubeconfig; it is there if this works:\n" + version, true
 	}
 	return "the program that the kubeconfig runs to log in does not work", "see what it says:\n" + version, true
 }
