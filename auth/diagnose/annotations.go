@@ -5,21 +5,23 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // judgeAnnotations is about what the ServiceAccount is annotated with in the cluster.
 func (e *examination) judgeAnnotations(sa *corev1.ServiceAccount) Finding {
-	if wrote, meant := e.cloud.nearMiss(sa.Annotations, sa.Labels); wrote != "" {
-		f := fail(e.cloud.unset, e.annotating(sa, strings.TrimSuffix(meant, " (an annotation)")+"=<value>"),
-			"%q looks like %q", shown(wrote), meant)
-		return f.with(differs("annotation", wrote, meant))
+	if m := e.cloud.nearMiss(sa.Annotations, sa.Labels); m.wrote != "" {
+		f := fail(e.cloud.unset, e.annotating(sa, assigned(m.key, m.value)), "%q looks like %q", shown(m.wrote), m.meant)
+		return f.with(differs("annotation", m.wrote, m.meant))
 	}
 	if f, other := e.judgeAdopted(sa); other {
 		return f
 	}
 	if e.cloud.required != "" && sa.Annotations[e.cloud.required] == "" {
 		f := fail(e.cloud.unset, e.annotating(sa, e.cloud.required+"=<value>"), "the annotation %s is missing", e.cloud.required)
-		return e.withOthers(f.with(differs(e.cloud.required, "", "who to be")), sa)
+		f = f.with(differs(e.cloud.required, "", e.cloud.requiredValue()))
+		return e.withOthers(e.withMisplaced(f, sa), sa)
 	}
 	var fields []Field
 	for _, key := range e.cloud.annotations {
@@ -37,6 +39,34 @@ func (e *examination) annotating(sa *corev1.ServiceAccount, words string) string
 	return fmt.Sprintf("kubectl annotate serviceaccount -n %s %s --overwrite %s", namespaceOf(sa), nameOf(sa), words)
 }
 
+// assigned is key=value as kubectl annotate wants it.
+func assigned(key, value string) string { return key + "=" + shell.Word(value, "<value>") }
+
+// requiredValue says what the required annotation holds.
+func (c *cloud) requiredValue() string {
+	if c.required == cloudOf("azure").required {
+		return "the client ID of the identity"
+	}
+	return "the ARN of the role"
+}
+
+// withMisplaced finds what the ServiceAccount lacks on the pod, where no webhook looks for it.
+func (e *examination) withMisplaced(f Finding, sa *corev1.ServiceAccount) Finding {
+	if e.pod == nil || e.podErr != nil {
+		return f
+	}
+	key, value := e.cloud.required, e.pod.Annotations[e.cloud.required]
+	if m := e.cloud.nearMiss(e.pod.Annotations, e.pod.Labels); value == "" && m.key == e.cloud.required {
+		key, value = m.wrote, m.value
+	}
+	if value == "" {
+		return f
+	}
+	f.Message += fmt.Sprintf(" on the ServiceAccount; the pod has %s, where it has no effect", shown(key))
+	f.Remedy = e.annotating(sa, assigned(e.cloud.required, value))
+	return f.with(same("on the pod", key+"="+value))
+}
+
 // judgeAdopted compares what a pod's environment says with the annotations. That may have been set by hand, which the webhooks
 // leave as it is; and it is what the pod's programs go by.
 func (e *examination) judgeAdopted(sa *corev1.ServiceAccount) (Finding, bool) {
@@ -52,7 +82,7 @@ func (e *examination) judgeAdopted(sa *corev1.ServiceAccount) (Finding, bool) {
 				Message: e.adopted + " says otherwise than the annotation " + key}.with(differs(key, want, got)), true
 		case key == e.cloud.required:
 			f := unknown("the annotation "+key+" is missing, though "+e.adopted+" has it: a pod that starts now may not get it",
-				"unless the variables are in the pod's template:\n"+e.annotating(sa, key+"=<value>")).with(differs(key, "", got))
+				"unless the variables are in the pod's template:\n"+e.annotating(sa, assigned(key, got))).with(differs(key, "", got))
 			return e.withOthers(f, sa), true
 		}
 	}

@@ -83,3 +83,42 @@ func TestAudienceAnnotation(t *testing.T) {
 		}
 	}
 }
+
+// What stands in the wrong place or under the wrong key is put into the command, quoted.
+func TestMisplacedAnnotations(t *testing.T) {
+	const right = "kubectl annotate serviceaccount -n tenant-a app --overwrite "
+	for name, tc := range map[string]struct {
+		change func(w *world)
+		says   string
+		remedy string
+	}{
+		"on the pod": {withPod(func(w *world, pod *corev1.Pod) {
+			pod.Spec.Containers[0].Env = nil
+			podAnnotation(aws.RoleARNAnnotation, w.account.Annotations[aws.RoleARNAnnotation])(w, pod)
+			delete(w.account.Annotations, aws.RoleARNAnnotation)
+		}), "the pod has eks.amazonaws.com/role-arn, where it has no effect", right + aws.RoleARNAnnotation + "=" + roleARN},
+		"on the pod, misspelt": {withPod(func(w *world, pod *corev1.Pod) {
+			pod.Spec.Containers[0].Env = nil
+			podAnnotation("eks.amazonaws.com/role-arm", roleARN)(w, pod)
+			delete(w.account.Annotations, aws.RoleARNAnnotation)
+		}), "the pod has eks.amazonaws.com/role-arm", right + aws.RoleARNAnnotation + "=" + roleARN},
+		"misspelt": {annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role-arm", roleARN), "looks like", right + aws.RoleARNAnnotation + "=" + roleARN},
+		"hostile":  {annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role-arm", "$(touch owned)"), "looks like", right + aws.RoleARNAnnotation + "='$(touch owned)'"},
+		"nowhere":  {annotate(aws.RoleARNAnnotation, ""), "is missing", right + aws.RoleARNAnnotation + "=<value>"},
+	} {
+		w := newWorld(t, "aws")
+		tc.change(w)
+		report := w.run()
+		for _, id := range []string{"identifiers", "service-account"} {
+			f := report.Of(id)
+			if f.Result != diagnose.Fail || f.Class != "A14" || !strings.Contains(f.Message, tc.says) ||
+				f.Remedy != tc.remedy && (name != "nowhere" || id == "service-account") {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if f := report.Of("service-account"); name == "nowhere" && (len(f.Fields) == 0 || f.Fields[0].Expected != "the ARN of the role") {
+			t.Errorf("%+v", f)
+		}
+		harmless(t, report)
+	}
+}

@@ -64,8 +64,11 @@ func cloudOf(provider string) cloud {
 		wrongCase: "K6", wrongIssuer: "K8", private: "K7", unpublished: "K6", badSignature: "K6", badIdentifier: "K8", unset: "K5"}
 }
 
-// nearMiss finds a key that somebody has meant to be one of ours: misspelt, or a label where an annotation counts.
-func (c *cloud) nearMiss(annotations, labels map[string]string) (wrote, meant string) {
+// miss is a key that somebody has meant to be one of ours: misspelt, or a label where an annotation counts.
+type miss struct{ wrote, meant, key, value string }
+
+// nearMiss finds one, whose wrote is empty if there is none. key is the annotation that it should be.
+func (c *cloud) nearMiss(annotations, labels map[string]string) miss {
 	known := slices.Concat(c.annotations, c.labels)
 	for _, key := range sortedKeys(annotations) {
 		if slices.Contains(known, key) {
@@ -73,18 +76,18 @@ func (c *cloud) nearMiss(annotations, labels map[string]string) (wrote, meant st
 		}
 		for _, want := range c.annotations {
 			if alike(key, want) && annotations[want] == "" {
-				return key, want
+				return miss{key, want, want, annotations[key]}
 			}
 		}
 	}
 	for _, key := range sortedKeys(labels) {
 		for _, want := range c.annotations {
 			if alike(key, want) && annotations[want] == "" {
-				return key + " (a label)", want + " (an annotation)"
+				return miss{key + " (a label)", want + " (an annotation)", want, labels[key]}
 			}
 		}
 	}
-	return "", ""
+	return miss{}
 }
 
 func sortedKeys(m map[string]string) []string {

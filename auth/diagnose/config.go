@@ -21,7 +21,8 @@ type Config struct {
 	// its token.
 	Options []auth.Option
 
-	// ServiceAccount is the identity to act as. Without one and without a token, the program's own identity is examined.
+	// ServiceAccount is the identity to act as. Without one and without a token it is that of the Pod, and if there is none
+	// either, the program's own identity is examined.
 	ServiceAccount client.ObjectKey
 	// Annotations are the ServiceAccount's, for callers without a cluster. With a Client they are read.
 	Annotations map[string]string
@@ -102,7 +103,12 @@ func (c *Config) complete() {
 func (e *examination) options() []auth.Option {
 	opts := append([]auth.Option(nil), e.Options...)
 	if e.token.raw != "" && !e.byFile {
-		return append(opts, auth.WithSubjectToken(auth.NewStaticTokenSource(e.token.raw), *e.serviceAccount()))
+		sa := e.serviceAccount()
+		if !e.minted.tried { // no cloud knows UIDs, and a pod's programs do not compare them: check 18 does
+			sa = sa.DeepCopy()
+			sa.UID = ""
+		}
+		return append(opts, auth.WithSubjectToken(auth.NewStaticTokenSource(e.token.raw), *sa))
 	}
 	return opts
 }
@@ -141,5 +147,5 @@ func (e *examination) inCluster() *corev1.ServiceAccount {
 
 // own says that the program's own identity is examined.
 func (e *examination) own() bool {
-	return e.ServiceAccount.Name == "" && e.Token == "" && e.TokenFile == ""
+	return e.ServiceAccount.Name == "" && e.Token == "" && e.TokenFile == "" && !e.nameless()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/workloadid/workloadid/auth"
 )
@@ -19,6 +18,9 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 		if err := v.ValidateOptions(opts); err != nil {
 			return e.refused(err)
 		}
+	}
+	if e.nameless() {
+		return e.unnamed()
 	}
 	if e.own() {
 		return e.checkTargets(opts, pass("the options are well formed"))
@@ -36,6 +38,10 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 	if f, wrong := e.wrongAudienceAnnotation(); wrong && err != nil {
 		return f
 	}
+	if err != nil && e.unseen() {
+		e.blocked[9] = 9 // what depends on names is not tried without them
+		return e.notLookedAt()
+	}
 	if err != nil {
 		return e.explainMissing(e.withoutProvider(e.refused(err)))
 	}
@@ -43,6 +49,27 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 		return e.checkTargets(opts, pass("no identity needs to be named"))
 	}
 	return e.checkTargets(opts, pass("well formed: %s", shown(identity)).with(same("identity", identity)))
+}
+
+// unseen says that nobody has looked at the ServiceAccount's annotations.
+func (e *examination) unseen() bool {
+	return e.account.Name == "" && e.adopted == "" && len(e.Annotations) == 0
+}
+
+func (e *examination) notLookedAt() Finding {
+	sa, keys := e.serviceAccount(), []string{e.cloud.required}
+	switch e.Provider.GetName() {
+	case "azure":
+		keys = append(keys, tenantAnnotation)
+	case "gcp":
+		keys = []string{"gcp.auth.fluxcd.io/workload-identity-provider"}
+	}
+	remedy := "pass --kubeconfig, or else the ServiceAccount's annotations:"
+	for _, key := range keys {
+		remedy += " --annotation " + key + "=<value>"
+	}
+	return unknown("the ServiceAccount's annotations were not looked at, so who to be is not known", remedy+
+		fmt.Sprintf("\nkubectl get serviceaccount -n %s %s -o jsonpath='{.metadata.annotations}'", namespaceOf(sa), nameOf(sa)))
 }
 
 // refused is refusal for what is judged without asking anybody, or the metadata server only.
@@ -61,17 +88,17 @@ func (e *examination) refused(err error) Finding {
 // explainMissing names the key that somebody wrote instead.
 func (e *examination) explainMissing(f Finding) Finding {
 	account := e.serviceAccount()
-	wrote, meant := e.cloud.nearMiss(account.Annotations, account.Labels)
-	if wrote == "" {
+	m := e.cloud.nearMiss(account.Annotations, account.Labels)
+	if m.wrote == "" {
 		if e.cloud.required != "" && account.Annotations[e.cloud.required] == "" {
-			return e.withOthers(f, account)
+			return e.withOthers(e.withMisplaced(f, account), account)
 		}
 		return f
 	}
 	f.Result, f.Class = Fail, e.cloud.unset
-	f.Message += fmt.Sprintf("; %q looks like %q", shown(wrote), meant)
-	f.Remedy = e.annotating(account, strings.TrimSuffix(meant, " (an annotation)")+"=<value>")
-	return f.with(differs("annotation", wrote, meant))
+	f.Message += fmt.Sprintf("; %q looks like %q", shown(m.wrote), m.meant)
+	f.Remedy = e.annotating(account, assigned(m.key, m.value))
+	return f.with(differs("annotation", m.wrote, m.meant))
 }
 
 // checkTargets looks at the names of registry and cluster.

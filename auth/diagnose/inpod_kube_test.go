@@ -173,3 +173,45 @@ func TestInPodOfRealCluster(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// A StatefulSet's pod has the name of its predecessor. The token of that one is told from one of another cluster, and AWS is
+// asked, which knows no UIDs.
+func TestRecreatedInRealCluster(t *testing.T) {
+	w := newPodWorld(t)
+	w.mayRead()
+	config := w.config
+	config.Client, config.RESTConfig = w.cluster.Client(), w.cluster.Config() // who may have tokens reviewed
+	recreate := func(object client.Object) {
+		if err := w.cluster.Client().Delete(t.Context(), object, client.GracePeriodSeconds(0)); err != nil {
+			t.Fatal(err)
+		}
+		object.SetUID("")
+		object.SetResourceVersion("")
+		w.create(object)
+	}
+	refused := func(says, remedy string) {
+		t.Helper()
+		end := time.Now().Add(time.Minute)
+		for {
+			report := diagnose.Run(t.Context(), config)
+			f, exchange := report.Of("token-review"), report.Of("exchange")
+			if f.Result == diagnose.Fail && f.Class == "K6" && strings.Contains(f.Message, "refuses the token: "+says) && strings.Contains(f.Remedy, remedy) &&
+				(exchange.Result == diagnose.Pass || exchange.Needs == 14) {
+				return
+			}
+			if f.Result == diagnose.Pass || time.Now().After(end) { // for ten seconds, the API server remembers a token
+				t.Fatalf("%+v\n%+v", f, exchange)
+			}
+		}
+	}
+	recreate(w.pod)
+	refused("its pod was re-created since", "the kubelet writes a new token")
+	w.env["AWS_WEB_IDENTITY_TOKEN_FILE"] = w.token(aws.DefaultAudience)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app", Annotations: map[string]string{aws.RoleARNAnnotation: roleARN}}}
+	recreate(account)
+	refused("the ServiceAccount was re-created since", "restart the pod")
+	if err := w.cluster.Client().Delete(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	refused("the ServiceAccount was deleted", "create it again")
+}

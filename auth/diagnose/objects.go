@@ -75,13 +75,16 @@ func unread(what string, err error, grant string) Finding {
 
 // remedyOf is what to do about an API server's refusal, or about its silence; grant names the right that it takes.
 func remedyOf(err error, grant string) string {
+	if _, remedy, known := obstacle(err); known {
+		return remedy
+	}
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return "log in again: the API server refuses the credentials of the kubeconfig"
 	case apierrors.IsForbidden(err):
 		return grant
 	case apierrors.ReasonForError(err) == "":
-		return "see that the API server runs, and that the kubeconfig and the network lead to it: kubectl get --raw /version"
+		return "see that the API server runs, and that the kubeconfig and the network lead to it: " + version
 	}
 	return "try again"
 }

@@ -18,14 +18,20 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	case e.Pod.Name == "":
 		return skip("no pod was named")
 	case e.Client == nil:
-		return unknown("there is no access to the cluster", noCluster)
+		return e.noAccess()
 	case apierrors.IsNotFound(err):
 		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"),
 			"the pod does not exist").
 			with(differs("pod", "not found", e.Pod.String()))
+	case apierrors.IsUnauthorized(err):
+		return e.lockedOut()
 	case err != nil:
-		return unknown("the pod cannot be read: "+kubeMessage(err),
+		f := unknown("the pod cannot be read: "+kubeMessage(err),
 			remedyOf(err, "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>")))
+		if e.nameless() {
+			f.Message, f.Remedy = f.Message+"; so who it runs as is not known", f.Remedy+"\n"+nameIt
+		}
+		return f
 	}
 	if f, wrong := e.wrongAccount(pod); wrong {
 		return f
@@ -47,8 +53,7 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 
 // judgePod is about what the webhook gives the pod.
 func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
-	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"),
-		shell.Word(e.Pod.Name, "<pod>"))
+	restart := e.restartOf(ctx, pod)
 	switch {
 	case e.Provider.GetName() == "gcp":
 		return e.judgeGooglePod(pod)
@@ -57,7 +62,7 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
 	}
 	audiences, _ := e.wantedAudiences(ctx) // check 9 tells what is wrong with them
 	if e.podIdentity || hasAny(pod, e.cloud.tokenFile) || e.Container != "" && !hasContainer(pod, e.Container) {
-		return e.judgeContainers(pod, audiences, restart)
+		return e.judgeContainers(ctx, pod, audiences, restart)
 	}
 	for _, c := range lasting(pod) {
 		f := e.judgeContainer(pod, &c, audiences, restart)
@@ -65,9 +70,8 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
 			return f
 		}
 		if f.Message != "" {
-			return fail(e.cloud.unset, "restart the pod without what leaves the container out",
-				"the webhook has not changed the pod: %s%s", shown(c.Name), f.Message).
-				with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+			return e.leftOutOf(ctx, pod, &c, restart, fail(e.cloud.unset, "",
+				"the webhook has not changed the pod: %s%s", shown(c.Name), f.Message))
 		}
 	}
 	if len(e.cloud.labels) > 0 && pod.Labels[e.cloud.labels[0]] != "true" {

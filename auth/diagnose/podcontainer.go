@@ -1,18 +1,21 @@
 package diagnose
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // judgeContainers judges each container on its own: which of them needs credentials is not known here. What hides the
 // identity in one is a doubt if another has it, for a sidecar may be meant to use something else.
-func (e *examination) judgeContainers(pod *corev1.Pod, audiences []string, restart string) Finding {
+func (e *examination) judgeContainers(ctx context.Context, pod *corev1.Pod, audiences []string, restart string) Finding {
 	if e.Container != "" {
-		return e.judgeNamed(pod, audiences, restart)
+		return e.judgeNamed(ctx, pod, audiences, restart)
 	}
 	stay := lasting(pod)
 	var findings, hiding []Finding
@@ -51,7 +54,7 @@ func (e *examination) judgeContainers(pod *corev1.Pod, audiences []string, resta
 }
 
 // judgeNamed judges the one container that the caller asks for.
-func (e *examination) judgeNamed(pod *corev1.Pod, audiences []string, restart string) Finding {
+func (e *examination) judgeNamed(ctx context.Context, pod *corev1.Pod, audiences []string, restart string) Finding {
 	var names []string
 	for _, c := range slices.Concat(lasting(pod), passing(pod)) {
 		if names = append(names, c.Name); c.Name != e.Container {
@@ -61,9 +64,17 @@ func (e *examination) judgeNamed(pod *corev1.Pod, audiences []string, restart st
 		if f.Result != Skip {
 			return f
 		}
-		return fail(e.cloud.unset, "restart the pod without what leaves the container out:\n"+restart,
-			"the webhook has not changed the container %q%s", shown(c.Name), f.Message).
-			with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+		switch {
+		case f.Message == "" && hasAny(pod, e.cloud.tokenFile):
+			return fail(e.cloud.unset, "restart the pod; if it stays, something adds the container after the webhook, "+
+				"whose reinvocationPolicy would have to be IfNeeded:\n"+restart,
+				"the webhook has not changed the container %q, though others of the pod", shown(c.Name)).
+				with(differs(e.cloud.tokenFile, "", "set by the webhook"))
+		case f.Message == "":
+			return e.judgeUninjected(ctx, pod, restart)
+		}
+		return e.leftOutOf(ctx, pod, &c, restart,
+			fail(e.cloud.unset, "", "the webhook has not changed the container %q%s", shown(c.Name), f.Message))
 	}
 	return fail(e.cloud.unset, "correct the name", "the pod has no such container").
 		with(differs("container", e.Container, strings.Join(names, ", ")))
@@ -186,6 +197,22 @@ func (e *examination) whyWithout(pod *corev1.Pod, c *corev1.Container) string {
 		return " (" + e.cloud.identity + " was set by hand, for which the webhook leaves it alone)"
 	}
 	return ""
+}
+
+// leftOutOf says what to do about what whyWithout has found, and whether that will be enough.
+func (e *examination) leftOutOf(ctx context.Context, pod *corev1.Pod, c *corev1.Container, restart string, f Finding) Finding {
+	f.Remedy = "remove " + e.cloud.identity + " from the container's environment in the pod's template, and restart the pod:\n" + restart
+	if leftOut(pod, e.cloud.skipKey, c.Name) {
+		f.Remedy = fmt.Sprintf("take %s out of the annotation %s in the pod's template, and restart the pod:\n",
+			shell.Word(c.Name, "<container>"), e.cloud.skipKey) + restart
+		f = f.with(Field{Name: e.cloud.skipKey, Observed: exactly(pod.Annotations[e.cloud.skipKey]),
+			Expected: exactly("without " + c.Name), Differs: true})
+	}
+	if found, err := e.injectors(ctx, pod); err == nil && len(found) == 0 && !e.managed() && !hasAny(pod, e.cloud.tokenFile) {
+		f.Message += "; and there is no webhook in this cluster"
+		f.Remedy += "\n" + strings.TrimSuffix(e.install(), ":")
+	}
+	return f.with(differs(e.cloud.tokenFile, "", "set by the webhook"))
 }
 
 // leftOut reads the list of containers in an annotation of the pod, which one webhook separates with commas, the other with

@@ -20,14 +20,8 @@ func (e *examination) readPod(ctx context.Context) {
 	if c := e.token.claims; key.Name == "" && e.InPod && e.ServiceAccount.Name == "" && c != nil {
 		key = client.ObjectKey{Namespace: c.Namespace, Name: c.Pod} // this one
 	}
-	if key.Name != "" && e.Client != nil {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		pod := &corev1.Pod{}
-		err := e.Client.Get(ctx, key, pod)
-		if err == nil || e.Pod.Name != "" { // few pods may read themselves: nobody has asked for it
-			e.Pod, e.pod, e.podErr = key, pod, err
-		}
+	if e.pod == nil {
+		e.fetchPod(ctx, key)
 	}
 	inside := e.InPod && e.ServiceAccount.Name == ""
 	found := e.pod != nil && e.podErr == nil
@@ -40,6 +34,19 @@ func (e *examination) readPod(ctx context.Context) {
 	}
 	if found && !inside {
 		e.adoptSpecification()
+	}
+}
+
+func (e *examination) fetchPod(ctx context.Context, key client.ObjectKey) {
+	if key.Name == "" || e.Client == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	pod := &corev1.Pod{}
+	err := e.Client.Get(ctx, key, pod)
+	if err == nil || e.Pod.Name != "" { // few pods may read themselves: nobody has asked for it
+		e.Pod, e.pod, e.podErr = key, pod, err
 	}
 }
 

@@ -37,6 +37,7 @@ func (e *examination) prepare(ctx context.Context) {
 			e.token = newHeldToken(content, e.TokenFile)
 		}
 	}
+	e.adoptAccount(ctx)
 	e.readServiceAccount(ctx)
 	e.readPod(ctx)
 	if e.token.raw == "" && e.TokenFile == "" && e.Client != nil && e.account.Name != "" {
@@ -64,6 +65,17 @@ func (e *examination) adoptPod() {
 		if tenant := e.Getenv(e.cloud.tenant); tenant != "" {
 			e.Annotations[tenantAnnotation] = tenant
 		}
+	}
+}
+
+// adoptAccount takes the ServiceAccount from the pod, where a pod is all that was named.
+func (e *examination) adoptAccount(ctx context.Context) {
+	if !e.nameless() || e.Client == nil {
+		return
+	}
+	e.fetchPod(ctx, e.Pod)
+	if e.podErr == nil {
+		e.ServiceAccount = client.ObjectKey{Namespace: e.Pod.Namespace, Name: firstOf(e.pod.Spec.ServiceAccountName, "default")}
 	}
 }
 
@@ -164,6 +176,8 @@ func (e *examination) noToken() (Finding, bool) {
 		return Finding{}, false
 	case e.token.err != nil:
 		return Finding{Result: Skip, Needs: 3, Message: "skipped: needs check 3"}, true
+	case e.nameless():
+		return e.unnamed(), true
 	case e.own():
 		return skip("the program's own identity is examined, which has no token of a ServiceAccount"), true
 	case e.minted.err != nil:

@@ -83,6 +83,7 @@ type examination struct {
 	pod         *corev1.Pod // nil: none was named
 	podErr      error       // of reading it
 	podIdentity bool        // its credentials come from an endpoint
+	barred      bool        // by the API server, whose client is gone then
 
 	// adopted says where Annotations are from, if a pod has its identity in its environment. declared is the ServiceAccount as
 	// it is in the cluster then, for Annotations take precedence.

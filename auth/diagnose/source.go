@@ -3,13 +3,20 @@ package diagnose
 import (
 	"context"
 	"encoding/json"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Check 1. Only a pod's own programs look at the environment; for objects the ServiceAccount alone counts.
-func (e *examination) checkSource(context.Context) Finding {
+func (e *examination) checkSource(ctx context.Context) Finding {
 	if !e.InPod {
 		if e.own() {
 			return pass("the program's own identity, as the SDK finds it")
+		}
+		if e.nameless() {
+			return e.unnamed()
 		}
 		sa := e.serviceAccount()
 		return pass("the ServiceAccount %s/%s; the environment does not count", shown(sa.Namespace), shown(sa.Name))
@@ -17,7 +24,7 @@ func (e *examination) checkSource(context.Context) Finding {
 	if f, hidden := e.hidingEnvironment(); hidden {
 		return f
 	}
-	f := e.podSource()
+	f := e.podSource(ctx)
 	if f.Result != Pass {
 		return f
 	}
@@ -47,7 +54,7 @@ func (e *examination) hidingEnvironment() (Finding, bool) {
 }
 
 // podSource is about what the webhook has put into the environment.
-func (e *examination) podSource() Finding {
+func (e *examination) podSource(ctx context.Context) Finding {
 	if e.podIdentity {
 		return pass("%s", byPodIdentity)
 	}
@@ -56,12 +63,54 @@ func (e *examination) podSource() Finding {
 	}
 	for _, name := range []string{e.cloud.tokenFile, e.cloud.identity} {
 		if e.Getenv(name) == "" && (name != e.cloud.tokenFile || e.TokenFile == "") {
-			return fail(e.cloud.unset, "annotate the ServiceAccount with "+e.cloud.required+" and restart the pod"+e.labelHint(),
+			return fail(e.cloud.unset, e.howToInject(ctx, name),
 				"%s is not set: the webhook has not changed this pod, so the SDK uses the identity of the node", name).
 				with(differs(name, "", "set by the webhook"))
 		}
 	}
 	return pass("web identity of the pod: %s from %s", shown(e.Getenv(e.cloud.identity)), e.cloud.identity)
+}
+
+// howToInject is what makes the webhook change this pod, as far as the pod may look at itself.
+func (e *examination) howToInject(ctx context.Context, missing string) string {
+	if e.Provider.GetName() == "aws" && missing == e.cloud.tokenFile && e.Getenv(e.cloud.identity) != "" {
+		return "remove " + e.cloud.identity + " from the pod's template, for which the webhook leaves the container alone, " +
+			"or set " + e.cloud.tokenFile + " beside it, and mount a token there"
+	}
+	annotate := "annotate the ServiceAccount with " + e.cloud.required + " and restart the pod" + e.labelHint()
+	sa := e.readHost(ctx)
+	switch {
+	case sa == nil:
+		return annotate + "; if it is annotated, see what the webhook does: wid doctor --pod <namespace>/<pod>, where a kubeconfig is"
+	case sa.Annotations[e.cloud.required] == "":
+		return e.annotating(sa, e.cloud.required+"=<value>") + "\nand restart the pod" + e.labelHint()
+	}
+	return "the ServiceAccount is annotated: restart the pod" + e.labelHint() +
+		"; if it stays, see what the webhook does: wid doctor --pod <namespace>/<pod>, where a kubeconfig is"
+}
+
+// readHost reads the ServiceAccount that this pod itself runs as, by the token that it has for the API server. Nil: it may
+// not, or has none.
+func (e *examination) readHost(ctx context.Context) *corev1.ServiceAccount {
+	if e.Client == nil || e.RESTConfig == nil {
+		return nil
+	}
+	raw := e.RESTConfig.BearerToken
+	if raw == "" {
+		raw, _ = readToken(e.RESTConfig.BearerTokenFile) // without one nothing is read
+	}
+	claims, err := ParseClaims(strings.TrimSpace(raw))
+	if err != nil || claims.ServiceAccount == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	sa := &corev1.ServiceAccount{}
+	if e.Client.Get(ctx, client.ObjectKey{Namespace: claims.Namespace, Name: claims.ServiceAccount}, sa) != nil {
+		return nil
+	}
+	sa.Namespace, sa.Name = claims.Namespace, claims.ServiceAccount
+	return sa
 }
 
 func (e *examination) labelHint() string {

@@ -28,6 +28,9 @@ type Claims struct {
 	Pod string
 	// Fingerprint are the first 8 hexadecimal digits of the token's SHA-256.
 	Fingerprint string
+
+	// uid and podUID are those of the ServiceAccount and of the pod at the time.
+	uid, podUID string
 }
 
 // ParseClaims reads a token without verifying it. Its errors hold no part of the token.
@@ -52,6 +55,7 @@ func ParseClaims(token string) (*Claims, error) {
 		Kubernetes struct {
 			Pod struct {
 				Name string `json:"name"`
+				UID  string `json:"uid"`
 			} `json:"pod"`
 		} `json:"kubernetes.io"`
 	}
@@ -60,6 +64,7 @@ func ParseClaims(token string) (*Claims, error) {
 	}
 	c.Algorithm, c.KeyID, c.Type = header.Algorithm, header.KeyID, header.Type
 	c.Issuer, c.Subject, c.Audience, c.Expiry = common.Issuer, common.Subject, common.Audience, common.Expiry.Time
+	c.uid, c.podUID = common.Kubernetes.ServiceAccount.UID, more.Kubernetes.Pod.UID
 	c.IssuedAt, c.NotBefore, c.Pod = more.IssuedAt.Time, more.NotBefore.Time, more.Kubernetes.Pod.Name
 	if rest, ok := strings.CutPrefix(c.Subject, "system:serviceaccount:"); ok {
 		c.Namespace, c.ServiceAccount, _ = strings.Cut(rest, ":")

@@ -85,13 +85,13 @@ func TestWebhooks(t *testing.T) {
 			"because of its objectSelector", "label what the selector wants"},
 		"not for pods":   {"aws", []*unstructured.Unstructured{change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0].Resources = []string{"services"} })}, nil, "because of its rules", "kubectl edit"},
 		"no caBundle":    {"aws", []*unstructured.Unstructured{change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = nil })}, nil, "its caBundle is empty", "certificate"},
-		"did not answer": {"aws", []*unstructured.Unstructured{change(func(*admissionregistrationv1.MutatingWebhook) {})}, nil, "though it is there", "kubectl delete pod"},
+		"did not answer": {"aws", []*unstructured.Unstructured{change(func(*admissionregistrationv1.MutatingWebhook) {})}, nil, "though it is there", "recreate the pod from its manifest"},
 		"installed later": {"aws", []*unstructured.Unstructured{eksWebhook("pod-identity-webhook", "x", func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 			c.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Minute))
-		})}, nil, "before the webhook was installed", "kubectl delete pod"},
+		})}, nil, "before the webhook was installed", "recreate the pod from its manifest"},
 		"one excludes, the other does not": {"aws", []*unstructured.Unstructured{change(func(w *admissionregistrationv1.MutatingWebhook) { w.ObjectSelector = exists("inject") }),
-			change(func(*admissionregistrationv1.MutatingWebhook) {})}, nil, "though it is there", "kubectl delete pod"},
-		"azure, did not answer": {"azure", []*unstructured.Unstructured{azure}, nil, "though it is there", "kubectl delete pod"},
+			change(func(*admissionregistrationv1.MutatingWebhook) {})}, nil, "though it is there", "recreate the pod from its manifest"},
+		"azure, did not answer": {"azure", []*unstructured.Unstructured{azure}, nil, "though it is there", "recreate the pod from its manifest"},
 		"azure, none":           {"azure", nil, nil, "there is none in this cluster", "az aks update"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,18 +11,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/diagnose"
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // exitStatus ends the program with a code after its answer has been written.
@@ -35,7 +29,7 @@ type doctor struct {
 	id *identity
 
 	output           string
-	pod, container   string
+	container        string
 	inPod            bool
 	registry         string
 	cluster          string
@@ -67,9 +61,10 @@ func (a *app) doctorCommand(d *doctor) *cobra.Command {
 		Args: exactly(cobra.NoArgs),
 	}
 	d.id = a.newIdentity(cmd)
+	d.id.examines = true
 	f := cmd.Flags()
 	f.StringVarP(&d.output, "output", "o", "text", "text or json")
-	f.StringVar(&d.pod, "pod", "", "the pod that gets no credentials, namespace/name")
+	f.StringVar(&d.id.pod, "pod", "", "the pod that gets no credentials, namespace/name; its ServiceAccount if none is named")
 	f.StringVar(&d.container, "container", "", "the container of the pod that gets no credentials; else all are judged")
 	f.BoolVar(&d.inPod, "in-pod", false, "examine the environment of this pod; so it is in a pod without --service-account")
 	f.StringVar(&d.registry, "registry", "", "artifact repository to pull from, host/name")
@@ -142,11 +137,24 @@ func (d *doctor) examine(ctx context.Context, cmd *cobra.Command) (*diagnose.Rep
 }
 
 func (d *doctor) inTermsOfFlags(f *diagnose.Finding) {
-	f.Message, f.Remedy = d.id.textOfFlags(f.Message), d.id.textOfFlags(f.Remedy)
+	f.Message, f.Remedy = d.id.textOfFlags(f.Message), d.sameCluster(d.id.textOfFlags(f.Remedy))
 	f.Causes = slices.Clone(f.Causes) // they may be those of all findings of a class
 	for i, cause := range f.Causes {
 		f.Causes[i] = d.id.textOfFlags(cause)
 	}
+}
+
+// sameCluster has kubectl ask the cluster that was asked.
+func (d *doctor) sameCluster(remedy string) string {
+	const asks = "kubectl get --raw /version"
+	kubectl := "kubectl"
+	if d.id.kubeconfig != "" {
+		kubectl += " --kubeconfig " + shell.Word(d.id.kubeconfig, "<file>")
+	}
+	if d.id.kubeContext != "" {
+		kubectl += " --context " + shell.Word(d.id.kubeContext, "<context>")
+	}
+	return strings.ReplaceAll(remedy, asks, kubectl+strings.TrimPrefix(asks, "kubectl"))
 }
 
 // config gathers what the flags say. It uses no network.
@@ -203,21 +211,21 @@ func (d *doctor) names(config *diagnose.Config) (err error) {
 			return err
 		}
 	}
-	if d.pod != "" {
-		namespace, name, ok := strings.Cut(d.pod, "/")
+	if d.id.pod != "" {
+		namespace, name, ok := strings.Cut(d.id.pod, "/")
 		if !ok || namespace == "" || name == "" {
-			return usagef("--pod is namespace/name, not %.300q", d.pod)
+			return usagef("--pod is namespace/name, not %.300q", d.id.pod)
 		}
 		config.Pod = client.ObjectKey{Namespace: namespace, Name: name}
 	}
-	if config.Container = d.container; d.container != "" && d.pod == "" {
+	if config.Container = d.container; d.container != "" && d.id.pod == "" {
 		return usagef("--container needs --pod")
 	}
 	if len(d.id.annotations) > 0 {
 		config.Annotations, err = parseAnnotations(d.id.annotations)
 	}
 	inAnyPod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
-	if inAnyPod && config.ServiceAccount.Name == "" && !d.id.hasToken() {
+	if inAnyPod && config.ServiceAccount.Name == "" && !d.id.hasToken() && !d.id.namesCluster() {
 		config.InPod = true
 	}
 	return err
@@ -253,17 +261,17 @@ func (d *doctor) files(config *diagnose.Config) error {
 	return nil
 }
 
-// connect finds the cluster of the ServiceAccount: none for callers that hold a token, this one in a pod.
+// connect finds the cluster of the ServiceAccount: this one in a pod, and for callers that hold a token only one that is named.
 func (d *doctor) connect(config *diagnose.Config) (err error) {
 	switch {
-	case d.id.hasToken():
+	case d.id.hasToken() && !d.id.namesCluster():
 		return nil
 	case config.InPod:
 		if config.RESTConfig, err = rest.InClusterConfig(); err != nil {
 			config.RESTConfig = nil
 			return nil //nolint:nilerr // the checks that need it tell
 		}
-	case config.ServiceAccount.Name == "":
+	case config.ServiceAccount.Name == "" && d.id.pod == "" && !d.id.hasToken():
 		return nil
 	default:
 		if config.RESTConfig, err = d.id.clusterConfig(); err != nil {
@@ -272,26 +280,4 @@ func (d *doctor) connect(config *diagnose.Config) (err error) {
 	}
 	config.Client, err = newDoctorClient(config.RESTConfig)
 	return err
-}
-
-// newDoctorClient knows the kinds that the checks read and create, and asks the API server for no others.
-func newDoctorClient(config *rest.Config) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"ServiceAccount", "Pod"} {
-		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
-	}
-	for _, kind := range []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace"),
-		admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"), authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
-		authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")} {
-		mapper.Add(kind, meta.RESTScopeRoot)
-	}
-	config = rest.CopyConfig(config)
-	config.UserAgent = "wid"
-	return newExaminingClient(config, client.Options{Scheme: scheme, Mapper: mapper})
 }

@@ -6,6 +6,13 @@ import (
 	"net/url"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,6 +21,29 @@ import (
 
 // maxAnswer bounds an answer of an API server, in bytes after decompression: lists of a large hub have some megabytes.
 const maxAnswer = 16 << 20
+
+// newDoctorClient knows the kinds that the checks read and create, and asks the API server for no others.
+func newDoctorClient(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
+		corev1.SchemeGroupVersion.WithKind("Pod"), {Group: "apps", Version: "v1", Kind: "ReplicaSet"}} {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	for _, kind := range []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace"),
+		admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"), authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
+		authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")} {
+		mapper.Add(kind, meta.RESTScopeRoot)
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = "wid"
+	return newExaminingClient(config, client.Options{Scheme: scheme, Mapper: mapper})
+}
 
 // newExaminingClient is for an API server that may be what is wrong: it reads bounded answers, and the caller's credentials
 // follow no redirect.

@@ -95,6 +95,9 @@ func TestDoctorMistakes(t *testing.T) {
 		"container without pod": {"--provider=aws", "--container=app"},
 		"unreadable kubeconfig": {"--provider=aws", "--kubeconfig=" + bad, "--service-account=a/b"},
 		"no cluster":            {"--provider=aws", "--service-account=a/b"},
+		"nobody":                {"--provider=aws", "--kubeconfig=" + bad},
+		"annotation, cluster":   {"--provider=aws", "--kubeconfig=" + bad, "--token-file=" + bad, "--annotation=a=b"},
+		"a pod of no cluster":   {"--provider=aws", "--pod=a/b"},
 		"no trust file":         {"--provider=aws", "--trust-file=" + bad + "x"},
 		"bad trust file":        {"--provider=aws", "--trust-file=" + bad},
 		"no key file":           {"--provider=aws", "--jwks-file=" + bad + "x"},
@@ -118,7 +121,13 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 	if r.code != diagnose.ExitFail || first.ID != "token-request" || first.Class != "K1" {
 		t.Fatalf("%+v\n%s", first, r.stdout)
 	}
+	if !strings.HasPrefix(first.Remedy, "if it is you who creates its tokens") {
+		t.Errorf("it does not say for whom the Role is: %s", first.Remedy)
+	}
 	for line := range strings.SplitSeq(first.Remedy, "\n") {
+		if !strings.HasPrefix(line, "kubectl ") {
+			continue
+		}
 		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", line) //nolint:gosec // what the doctor says
 		kubectl.Env = append(w.env, "KUBECONFIG="+w.kubeconfig)
 		if out, err := kubectl.CombinedOutput(); err != nil {

@@ -44,6 +44,10 @@ type identity struct {
 	// clientSecret reads the file of the flag once: it may be a pipe.
 	clientSecret func() ([]byte, error)
 
+	// examines says that this is wid doctor: it asks the cluster about a token too, and takes the ServiceAccount from a pod.
+	examines bool
+	pod      string
+
 	// clusterAddress is that of --cluster-address, for the commands that have it.
 	clusterAddress string
 
@@ -65,22 +69,31 @@ func (id *identity) complete(cmd *cobra.Command) error {
 		return err
 	}
 	token := id.hasToken()
-	cluster := id.kubeconfig != "" || id.kubeContext != "" || id.inCluster
+	cluster := id.namesCluster()
 	switch {
 	case id.tokenFile != "" && id.tokenStdin:
 		return usagef("--token-file and --token-stdin exclude each other")
 	case id.inCluster && (id.kubeconfig != "" || id.kubeContext != ""):
 		return usagef("--in-cluster excludes --kubeconfig and --context")
-	case token && cluster:
+	case token && cluster && !id.examines:
 		return usagef("with a token no cluster is asked: leave --kubeconfig, --context and --in-cluster out")
 	case !token && len(id.annotations) > 0:
 		return usagef("--annotation goes with --token-file or --token-stdin; otherwise the ServiceAccount's own count")
-	case cluster && id.serviceAccount == "":
+	case token && cluster && len(id.annotations) > 0:
+		return usagef("with a cluster the ServiceAccount's own annotations count: leave --annotation out, or --kubeconfig, " +
+			"--context and --in-cluster")
+	case cluster && id.examines && id.serviceAccount == "" && id.pod == "" && !token:
+		return usagef("name the ServiceAccount with --service-account namespace/name, or its pod with --pod namespace/name")
+	case cluster && id.serviceAccount == "" && !id.examines:
 		return usagef("name the ServiceAccount with --service-account namespace/name")
 	case id.timeout <= 0:
 		return usagef("--timeout has to be more than 0, not %s", id.timeout)
 	}
 	return nil
+}
+
+func (id *identity) namesCluster() bool {
+	return id.kubeconfig != "" || id.kubeContext != "" || id.inCluster
 }
 
 func (id *identity) hasToken() bool { return id.tokenFile != "" || id.tokenStdin }

@@ -1,0 +1,86 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+func (e *examination) mintRefused(ctx context.Context) Finding {
+	f := refusal(e.minted.err)
+	f.Message = redact.Text(f.Message, e.secrets()...)
+	if f.Class != "K1" {
+		return f
+	}
+	sa := e.serviceAccount()
+	user := e.caller(ctx)
+	own := user == subjectOf(client.ObjectKeyFromObject(sa))
+	if e.Pod.Name != "" || e.InPod || own {
+		return e.notTheKubelet(own)
+	}
+	f.Message = fmt.Sprintf("RBAC lacks create on serviceaccounts/token for %s/%s", sa.Namespace, sa.Name)
+	if allowed, known := e.mayMint(ctx); known && allowed {
+		f.Message = "RBAC allows it, but the API server refuses: an admission plugin, perhaps: " + shown(redact.Text(messageOf(e.minted.err), e.secrets()...))
+	}
+	f.Remedy = fmt.Sprintf("if it is you who creates its tokens, as controllers do (a pod has them from the kubelet: name it with --pod):\n"+
+		"kubectl create role wid-token -n %[1]s --verb=create --resource=serviceaccounts/token --resource-name=%[2]s\n"+
+		"kubectl create rolebinding wid-token -n %[1]s --role=wid-token %[3]s", namespaceOf(sa), nameOf(sa), binding(user))
+	return f.with(Field{Name: "create serviceaccounts/token", Observed: "no", Expected: "yes", Differs: true})
+}
+
+// notTheKubelet is for a pod: its tokens are made by the kubelet, and no right of the caller, nor of the pod itself, has to do
+// with that.
+func (e *examination) notTheKubelet(own bool) Finding {
+	sa := e.serviceAccount()
+	remedy := "examine the token that the pod has: run wid doctor in the pod, without --service-account, or pass --token-file"
+	if e.Pod.Name != "" {
+		remedy += fmt.Sprintf("\nkubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "<namespace>"),
+			shell.Word(e.Pod.Name, "<pod>"), shell.Word(e.Provider.GetName(), "<provider>"))
+	}
+	if own && !e.InPod && e.Pod.Name == "" {
+		remedy = "leave --service-account out, and the token that the pod has is examined"
+	}
+	return unknown(fmt.Sprintf("you may not create tokens for %s/%s; the pod needs no such right, for the kubelet creates its tokens",
+		sa.Namespace, sa.Name), remedy).with(same("create serviceaccounts/token", "no"))
+}
+
+func (e *examination) mayMint(ctx context.Context) (allowed, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	sa := e.serviceAccount()
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: sa.Namespace, Name: sa.Name,
+			Verb: "create", Resource: "serviceaccounts", Subresource: "token"}}}
+	err := e.Client.Create(ctx, review)
+	return review.Status.Allowed, err == nil
+}
+
+// caller is the name of the API server's user, "" if it does not tell.
+func (e *examination) caller(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	review := &authenticationv1.SelfSubjectReview{}
+	if e.Client.Create(ctx, review) != nil {
+		return ""
+	}
+	return review.Status.UserInfo.Username
+}
+
+// binding names a user as kubectl create rolebinding wants it.
+func binding(user string) string {
+	if user == "" {
+		return "--user=<user of the controller>"
+	}
+	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+		return "--serviceaccount=" + shell.Word(rest, "<namespace>:<name>")
+	}
+	return "--user=" + shell.Word(user, "<user>")
+}
