@@ -6,7 +6,7 @@ import (
 )
 
 // Check 1. Only a pod's own programs look at the environment; for objects the ServiceAccount alone counts.
-func (e *examination) checkSource(context.Context) Finding {
+func (e *examination) checkSource(ctx context.Context) Finding {
 	if !e.InPod {
 		if e.own() {
 			return pass("the program's own identity, as the SDK finds it")
@@ -22,7 +22,7 @@ func (e *examination) checkSource(context.Context) Finding {
 		return f
 	}
 	if path := e.Getenv(googleFile); e.Provider.GetName() == "gcp" && path != "" {
-		return judgeGoogleFile(path)
+		return judgeGoogleFile(ctx, path)
 	}
 	for _, name := range e.cloud.doubtful {
 		if e.Getenv(name) != "" {
@@ -106,9 +106,9 @@ func (e *examination) badSession(got, where string) Finding {
 const googleFile = "GOOGLE_APPLICATION_CREDENTIALS"
 
 // judgeGoogleFile tells a file that says how to use the pod's token from one with credentials of its own.
-func judgeGoogleFile(path string) Finding {
+func judgeGoogleFile(ctx context.Context, path string) Finding {
 	const remedy = "remove " + googleFile + " from the pod's environment, or make it a file of the type external_account"
-	content, err := readToken(path)
+	content, err := readToken(ctx, path)
 	if err != nil {
 		return fail("G15", remedy, "the file in %s cannot be read, and Google's SDKs use nothing else then: %s",
 			googleFile, oneLine(lastError(err))).
