@@ -99,11 +99,16 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	if config.Pause <= 0 {
 		config.Pause = defaultPause
 	}
-	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
+	ctx, secrets := withKnown(ctx)
+	whole := ctx
+	ctx, cancel := context.WithTimeout(ctx, config.Timeout-lastWords(config.Timeout))
 	defer cancel()
+	ctx, _ = withWaits(ctx)
+	config.RESTConfig = watchedConfig(config.RESTConfig)
 	config.Client = watched(config.Client, named("the API server of the kubeconfig", config.RESTConfig))
 	b := &bootstrapping{BootstrapConfig: config}
 	b.parse()
+	b.learn(ctx)
 	server := redact.URL(config.Server)
 	if isToken(server) {
 		server = "no server"
@@ -112,8 +117,18 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
 	b.settleSignature(report)
-	report.scrub(append(secretsOf(config.RESTConfig), b.token.Reveal())...)
+	lastly(whole, b.learn, config.Timeout)
+	report.scrub(secrets.scrubber())
 	return report
+}
+
+// learn has the run know the token, or what was meant to be one, and the administrator's credentials.
+func (b *bootstrapping) learn(ctx context.Context) {
+	if b.Token != b.id {
+		knownTo(ctx).add(b.Token)
+	}
+	knownTo(ctx).add(b.token.Reveal())
+	learn(ctx, b.RESTConfig, named("the API server of the kubeconfig", b.RESTConfig))
 }
 
 // settleSignature withdraws the suspicion that somebody is in between where a pinned authority has vouched for the same

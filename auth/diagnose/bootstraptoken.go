@@ -35,11 +35,14 @@ func (b *bootstrapping) checkSecret(ctx context.Context) Finding {
 	case err != nil:
 		return unread("the token's Secret", err, "grant get on the Secret "+name+" in namespace "+bootstrap.SecretNamespace)
 	}
-	return b.judgeSecret(secret)
+	return b.judgeSecret(ctx, secret)
 }
 
-func (b *bootstrapping) judgeSecret(secret *corev1.Secret) Finding {
+func (b *bootstrapping) judgeSecret(ctx context.Context, secret *corev1.Secret) Finding {
 	c, err := bootstrap.ParseSecret(secret)
+	if err == nil {
+		knownTo(ctx).add(c.Token.Reveal())
+	}
 	switch {
 	case secret.DeletionTimestamp != nil:
 		return fail("B31", newToken, "the token is being deleted").

@@ -28,7 +28,7 @@ func (e *examination) checkTime(ctx context.Context) Finding {
 	case skew.by.Abs() > skewFail:
 		return e.farOff(skew)
 	case !c.Expiry.After(now):
-		return e.expired()
+		return e.expired(ctx)
 	case c.IssuedAt.After(now.Add(skewFail)):
 		return fail("K11", ntp, "the token was issued in the future: the cluster's clock is ahead of this machine's").
 			with(differs("iat", stamp(c.IssuedAt), "not after "+stamp(now)))
@@ -74,11 +74,11 @@ func (s skew) judge(expiry time.Time) Finding {
 }
 
 // expired tells a program that holds an old copy from a token that nobody renews.
-func (e *examination) expired() Finding {
+func (e *examination) expired(ctx context.Context) Finding {
 	c := e.token.claims
 	field := differs("exp", stamp(c.Expiry), "after "+stamp(e.Now()))
 	if e.Token != "" && e.TokenFile != "" {
-		if content, err := readToken(e.TokenFile); err == nil {
+		if content, err := readToken(ctx, e.TokenFile); err == nil {
 			if other, err := ParseClaims(strings.TrimSpace(content)); err == nil && other.Expiry.After(e.Now()) {
 				return fail(firstOf(e.cloud.old, "K10"), "read the token file before each use; restart the program",
 					"the token has expired, but the file was renewed: the program holds an old copy").with(field)

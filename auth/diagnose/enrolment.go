@@ -102,17 +102,28 @@ func (e *enrolment) steps() []step {
 // into memory of a cache, and shows names and keys of Secrets only. It is safe for concurrent use.
 func RunEnrolment(ctx context.Context, config EnrolmentConfig) *Report {
 	config.Timeout, config.Now = limited(config.Timeout, config.Now)
-	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
+	ctx, secrets := withKnown(ctx)
+	whole := ctx
+	ctx, cancel := context.WithTimeout(ctx, config.Timeout-lastWords(config.Timeout))
 	defer cancel()
 	ctx, _ = withWaits(ctx)
 	config.Hub = watched(config.Hub, named("the hub", config.HubRESTConfig))
+	config.HubRESTConfig, config.SpokeRESTConfig = watchedConfig(config.HubRESTConfig), watchedConfig(config.SpokeRESTConfig)
 	config.Spoke = watched(config.Spoke, named("the cluster", config.SpokeRESTConfig))
 	e := &enrolment{EnrolmentConfig: config, agentNamespace: defaultAgentNamespace}
+	e.learn(ctx)
 	e.gather(ctx)
 	report := &Report{Target: "enrolment of the cluster " + shown(config.ClusterName),
 		Findings: performSteps(ctx, e.steps(), config.Skip)}
-	report.scrub(append(secretsOf(config.HubRESTConfig), secretsOf(config.SpokeRESTConfig)...)...)
+	lastly(whole, e.learn, config.Timeout)
+	report.scrub(secrets.scrubber())
 	return report
+}
+
+// learn has the run know the credentials for both sides.
+func (e *enrolment) learn(ctx context.Context) {
+	learn(ctx, e.HubRESTConfig, named("the hub", e.HubRESTConfig))
+	learn(ctx, e.SpokeRESTConfig, named("the cluster", e.SpokeRESTConfig))
 }
 
 // gather reads what several checks look at.

@@ -142,7 +142,11 @@ func (e *enrolment) tryRole(ctx context.Context, hub clusterOfEKS, hubARN, role 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if e.AssumeRole != nil {
-		if err := e.AssumeRole(ctx, role); err != nil {
+		err := until(ctx, func() error { return e.AssumeRole(ctx, role) }, gaveUp)
+		if ctx.Err() != nil {
+			return unknown("whether the role that the hub made for the cluster can be assumed was not answered in time", assume)
+		}
+		if err != nil {
 			f := fail("O33", assume, "the role that the hub made for the cluster cannot be assumed: %s", shown(messageOf(err)))
 			f.Causes = []string{"its trust policy wants four tags on the caller (aws:PrincipalTag), which the agent's role lacks",
 				"the hub has not made the role: see enrolment-accept",
@@ -151,7 +155,11 @@ func (e *enrolment) tryRole(ctx context.Context, hub clusterOfEKS, hubARN, role 
 		}
 	}
 	if e.DescribeAccessEntry != nil {
-		groups, found, err := e.DescribeAccessEntry(ctx, hubARN, role)
+		found := false
+		groups, err := patiently(ctx, func() (groups []string, err error) {
+			groups, found, err = e.DescribeAccessEntry(ctx, hubARN, role)
+			return groups, err
+		})
 		want := "open-cluster-management:" + e.ClusterName
 		switch {
 		case err != nil:

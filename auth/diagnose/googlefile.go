@@ -22,13 +22,13 @@ type externalAccount struct {
 
 // adoptGoogleFile takes over the token file, the provider and the service account that a file for Google's SDKs names. The exchange
 // is still what they make of that file.
-func (e *examination) adoptGoogleFile() {
+func (e *examination) adoptGoogleFile(ctx context.Context) {
 	const prefix = "//iam.googleapis.com/"
 	path := e.Getenv(googleFile)
 	if e.Provider.GetName() != "gcp" || path == "" || e.TokenFile != "" || e.Annotations != nil {
 		return
 	}
-	content, err := readToken(path)
+	content, err := readToken(ctx, path)
 	if err != nil {
 		return // check 1 tells
 	}

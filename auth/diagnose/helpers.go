@@ -39,7 +39,7 @@ func (e *examination) checkHelpers(ctx context.Context) Finding {
 			with(differs("host", req.URL.Host, "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]"))
 	}
 	if tokenFile != "" {
-		token, err := readToken(tokenFile)
+		token, err := readToken(ctx, tokenFile)
 		if err != nil {
 			return fail("K9", "mount the authorization token", "the authorization token of the endpoint cannot be read: %s", oneLine(lastError(err)))
 		}

@@ -143,7 +143,7 @@ func (e *examination) checkClusterIssuer(ctx context.Context) Finding {
 }
 
 func (e *examination) clusterDocument(ctx context.Context, path string) document {
-	client, err := rest.HTTPClientFor(e.RESTConfig)
+	client, err := httpClientFor(ctx, e.RESTConfig)
 	if err != nil {
 		return document{err: err}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/workloadid/workloadid/auth"
 )
 
 // Check 21: what the program itself would do, without a cache.
@@ -20,7 +19,7 @@ func (e *examination) checkExchange(ctx context.Context) Finding {
 	defer cancel()
 	defer waiting(ctx, "the token service of "+e.cloud.name)()
 	e.learnAudience(ctx)
-	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
+	token, err := e.accessToken(ctx)
 	if err != nil {
 		f := e.outage(e.refusal(ctx, err), err)
 		if c := e.token.claims; c != nil {
@@ -88,7 +87,7 @@ func (e *examination) identify(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		defer waiting(ctx, "the token service of "+e.cloud.name)()
-		return e.Identify(ctx, e.gained)
+		return patiently(ctx, func() (string, error) { return e.Identify(ctx, e.gained) })
 	}
 	switch t := e.gained.(type) {
 	case interface{ AssumedRoleARN() string }:

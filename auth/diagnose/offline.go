@@ -16,16 +16,16 @@ import (
 )
 
 // Check 2.
-func (e *examination) checkTokenFile(context.Context) Finding {
+func (e *examination) checkTokenFile(ctx context.Context) Finding {
 	if e.TokenFile == "" {
 		return skip("the token does not come from a file")
 	}
 	const remount = "mount a projected token (volumes[].projected.sources[].serviceAccountToken)"
-	info, err := os.Stat(e.TokenFile)
+	info, err := statFile(ctx, e.TokenFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		what := "the file does not exist"
-		if _, linkErr := os.Lstat(e.TokenFile); linkErr == nil {
+		if _, linkErr := lstatFile(ctx, e.TokenFile); linkErr == nil {
 			what = "the link leads nowhere: the kubelet has removed what ..data pointed to"
 		}
 		return fail(e.cloud.unset, remount, "%s: %q", what, e.TokenFile)
@@ -36,7 +36,7 @@ func (e *examination) checkTokenFile(context.Context) Finding {
 	case info.IsDir():
 		return fail("A6", "name the file in it, "+filepath.Join(e.TokenFile, "token")+" perhaps", "the token file %q is a directory", e.TokenFile)
 	}
-	content, err := readToken(e.TokenFile)
+	content, err := readToken(ctx, e.TokenFile)
 	switch {
 	case isPermission(err):
 		return e.unreadable(fmt.Sprintf("mode %04o", info.Mode().Perm()))

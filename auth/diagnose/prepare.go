@@ -3,8 +3,6 @@ package diagnose
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/jwt"
 )
 
 // mint is an attempt to have the API server create a token.
@@ -33,7 +30,7 @@ func (e *examination) prepare(ctx context.Context) {
 	case e.Token != "":
 		e.token = newHeldToken(e.Token, "the caller")
 	case e.TokenFile != "":
-		if content, err := readToken(e.TokenFile); err == nil {
+		if content, err := readToken(ctx, e.TokenFile); err == nil {
 			e.token = newHeldToken(content, e.TokenFile)
 		}
 	}
@@ -53,7 +50,7 @@ func (e *examination) adoptPod() {
 	if e.TokenFile == "" && e.cloud.tokenFile != "" {
 		e.TokenFile = e.Getenv(e.cloud.tokenFile)
 	}
-	e.adoptGoogleFile()
+	e.adoptGoogleFile(ctx)
 	if e.Annotations != nil || e.cloud.required == "" {
 		return
 	}
@@ -77,22 +74,6 @@ func (e *examination) adoptAccount(ctx context.Context) {
 	if e.podErr == nil {
 		e.ServiceAccount = client.ObjectKey{Namespace: e.Pod.Namespace, Name: firstOf(e.pod.Spec.ServiceAccountName, "default")}
 	}
-}
-
-func readToken(path string) (string, error) {
-	file, err := os.Open(path) //nolint:gosec // the caller names it
-	if err != nil {
-		return "", err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, jwt.MaxSize+1))
-	if err != nil {
-		return "", err
-	}
-	if len(content) > jwt.MaxSize {
-		return "", fmt.Errorf("it is larger than %d bytes", jwt.MaxSize)
-	}
-	return string(content), nil
 }
 
 func (e *examination) readServiceAccount(ctx context.Context) {

@@ -26,7 +26,7 @@ func (e *examination) checkRegistry(ctx context.Context) Finding {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	defer waiting(ctx, "the registry "+hostOf("https://"+e.Repository))()
-	credentials, err := auth.GetArtifactRegistryCredentials(ctx, e.Provider, e.Repository, e.options()...)
+	credentials, err := e.registryCredentials(ctx)
 	if err != nil {
 		return e.refusal(ctx, err)
 	}
@@ -43,7 +43,7 @@ func (e *examination) checkRegistry(ctx context.Context) Finding {
 		return pass("the registry gave a password; name a repository to see whether it can be pulled")
 	}
 	status, body, err := pullTags(ctx, guarded, repository, credentials)
-	return e.judgeRegistry(ctx, status, body, err, credentials)
+	return e.judgeRegistry(ctx, status, body, err)
 }
 
 const maxRegistryAnswer = 64 << 10
@@ -69,7 +69,7 @@ func pullTags(ctx context.Context, client *http.Client, repository name.Reposito
 	return resp.StatusCode, string(body), err
 }
 
-func (e *examination) judgeRegistry(ctx context.Context, status int, body string, err error, credentials *auth.ArtifactRegistryCredentials) Finding {
+func (e *examination) judgeRegistry(ctx context.Context, status int, body string, err error) Finding {
 	var refused *transport.Error
 	switch {
 	case errors.As(err, &refused):
@@ -80,8 +80,7 @@ func (e *examination) judgeRegistry(ctx context.Context, status int, body string
 	case err != nil:
 		return unknown("the registry cannot be reached: "+internal.Message(err), "")
 	}
-	secret, _ := credentials.Authorization() // never fails
-	body = shown(strings.ReplaceAll(body, secret.Password, "[redacted]"))
+	body = shown(e.known.scrubber().clean(body))
 	switch {
 	case status == http.StatusOK:
 		return pass("the registry accepts the credentials, %s can be pulled", shown(e.Repository))

@@ -33,8 +33,7 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	defer waiting(ctx, "the cluster "+shown(firstOf(e.Cluster, e.ClusterAddress)))()
-	opts := append(e.options(), auth.WithClusterResource(e.Cluster), auth.WithClusterAddress(e.ClusterAddress), auth.WithCAData(e.ClusterCA))
-	access, err := auth.GetRESTConfig(ctx, e.Provider, opts...)
+	access, err := e.clusterAccess(ctx)
 	if err != nil {
 		f := e.refusal(ctx, err)
 		if f.Class == "" && f.Result == Fail {
@@ -48,9 +47,9 @@ func (e *examination) checkCluster(ctx context.Context) Finding {
 	status, review, err := e.whoAmI(ctx, access)
 	switch {
 	case err != nil:
-		return unknown("the cluster cannot be reached: "+transport.Message(err, access.BearerToken()), "check address and certificate authority")
+		return unknown("the cluster cannot be reached: "+transport.Message(err, e.secrets()...), "check address and certificate authority")
 	case status == http.StatusCreated || status == http.StatusOK:
-		return e.explainAccess(ctx, e.mayAct(ctx, access, review.Status.UserInfo.Username))
+		return e.explainAccess(ctx, e.knownAs(ctx, access, status, review.Status.UserInfo.Username))
 	case status == http.StatusUnauthorized:
 		return e.explainAccess(ctx, e.stranger(ctx, status))
 	case status == http.StatusForbidden:
@@ -77,6 +76,21 @@ func (e *examination) stranger(ctx context.Context, status int) Finding {
 	return f.with(differs("identity", firstOf(e.who(), "unknown"), "known to the cluster"))
 }
 
+// knownAs doubts answers that no API server gives: whatever answers 200 to everything, or repeats what it was sent.
+func (e *examination) knownAs(ctx context.Context, access *auth.RESTConfig, status int, user string) Finding {
+	f := unknown("", "see that the address is that of the cluster's API server")
+	f.StatusCode = status
+	switch {
+	case user == "":
+		f.Message = fmt.Sprintf("something answers %d without saying as whom it knows you: that is no API server, perhaps", status)
+	case e.known.scrubber().clean(user) != user:
+		f.Message = "the answer repeats the credential instead of naming a user: that is no API server, perhaps"
+	default:
+		return e.mayAct(ctx, access, user)
+	}
+	return f
+}
+
 // mayAct tells a user whom Azure has given no role from one that may do something, as AKS words it.
 func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user string) Finding {
 	ok := pass("the cluster knows you as %s", shown(user)).with(same("user", user))
@@ -91,7 +105,7 @@ func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user 
 	}
 	class, _ := auth.ClassByID("Z18")
 	f := fail(class.ID, e.filled(ctx, class.Remedy), "the cluster knows you as %s, but Azure RBAC denies", shown(user))
-	return f.with(Field{Name: "list namespaces", Observed: shown(review.Status.Reason), Expected: "allowed", Differs: true})
+	return f.with(Field{Name: "list namespaces", Observed: e.text(review.Status.Reason), Expected: "allowed", Differs: true})
 }
 
 func (e *examination) who() string {

@@ -77,6 +77,7 @@ type examination struct {
 	blocked  map[int]int // by the check that has failed, or that something is missing from
 
 	helperToken string
+	known       *known
 	waits       *waits
 	public      *contact // of the cloud's own host; nil: not tried
 
@@ -97,13 +98,13 @@ type examination struct {
 // is Unknown. It is safe for concurrent use.
 func Run(ctx context.Context, config Config) *Report {
 	config.complete()
-	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
-	defer cancel()
 	e := &examination{Config: config, results: map[int]Result{}, blocked: map[int]int{}}
+	ctx, e.known = withKnown(ctx)
+	whole := ctx
+	ctx, cancel := context.WithTimeout(ctx, config.Timeout-lastWords(config.Timeout))
+	defer cancel()
 	ctx, e.waits = withWaits(ctx)
-	if e.Client != nil {
-		e.Client = watchedClient{e.Client, e.apiServer()}
-	}
+	e.watch()
 	defer e.pool.CloseIdleConnections()
 	report := &Report{}
 	if config.Provider == nil {
@@ -112,6 +113,7 @@ func Run(ctx context.Context, config Config) *Report {
 	}
 	report.Provider = config.Provider.GetName()
 	e.cloud = cloudOf(report.Provider)
+	learn(ctx, e.RESTConfig, e.apiServer())
 	e.prepare(ctx)
 	if sa := e.serviceAccount(); sa.Name != "" {
 		report.ServiceAccount = shown(sa.Namespace + "/" + sa.Name)
@@ -130,7 +132,7 @@ func Run(ctx context.Context, config Config) *Report {
 		report.Findings = append(report.Findings, f)
 	}
 	reconcile(report)
-	report.scrub(e.secrets()...)
+	e.scrub(whole, report)
 	return report
 }
 

@@ -67,7 +67,7 @@ func askDate(ctx context.Context, client *http.Client, address string, now func(
 
 // clockOf is the clock of an API server. Everybody may ask for its version.
 func clockOf(ctx context.Context, config *rest.Config, who string, now func() time.Time) serverClock {
-	client, err := rest.HTTPClientFor(config)
+	client, err := httpClientFor(ctx, config)
 	if err != nil {
 		return serverClock{err: err}
 	}

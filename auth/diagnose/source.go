@@ -29,7 +29,7 @@ func (e *examination) checkSource(ctx context.Context) Finding {
 		return f
 	}
 	if path := e.Getenv(googleFile); e.Provider.GetName() == "gcp" && path != "" {
-		return judgeGoogleFile(path)
+		return judgeGoogleFile(ctx, path)
 	}
 	for _, name := range e.cloud.doubtful {
 		if e.Getenv(name) != "" {
@@ -97,7 +97,7 @@ func (e *examination) readHost(ctx context.Context) *corev1.ServiceAccount {
 	}
 	raw := e.RESTConfig.BearerToken
 	if raw == "" {
-		raw, _ = readToken(e.RESTConfig.BearerTokenFile) // without one nothing is read
+		raw, _ = readToken(ctx, e.RESTConfig.BearerTokenFile) // without one nothing is read
 	}
 	claims, err := ParseClaims(strings.TrimSpace(raw))
 	if err != nil || claims.ServiceAccount == "" {
@@ -155,9 +155,9 @@ func (e *examination) badSession(got, where string) Finding {
 const googleFile = "GOOGLE_APPLICATION_CREDENTIALS"
 
 // judgeGoogleFile tells a file that says how to use the pod's token from one with credentials of its own.
-func judgeGoogleFile(path string) Finding {
+func judgeGoogleFile(ctx context.Context, path string) Finding {
 	const remedy = "remove " + googleFile + " from the pod's environment, or make it a file of the type external_account"
-	content, err := readToken(path)
+	content, err := readToken(ctx, path)
 	if err != nil {
 		return fail("G15", remedy, "the file in %s cannot be read, and Google's SDKs use nothing else then: %s",
 			googleFile, oneLine(lastError(err))).

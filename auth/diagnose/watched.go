@@ -85,6 +85,11 @@ func (s *silence) Unwrap() error { return s.err }
 // client's look-up of kinds knows one. What is given up goes on by itself until its own time-out.
 func ending[T any](ctx context.Context, who string, work func() T, otherwise func(error) T) T {
 	defer waiting(ctx, who)()
+	return until(ctx, work, otherwise)
+}
+
+// until is ending for what takes note of the wait itself.
+func until[T any](ctx context.Context, work func() T, otherwise func(error) T) T {
 	if err := ctx.Err(); err != nil {
 		return otherwise(err)
 	}

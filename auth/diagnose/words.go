@@ -8,7 +8,6 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
@@ -128,22 +127,13 @@ var inert = strings.NewReplacer("$", `\u0024`, "`", `\u0060`, "'", `\u0027`, "!"
 
 // secrets are what a server that echoes its requests could have this program print.
 func (e *examination) secrets() []string {
-	return append(secretsOf(e.RESTConfig), slices.DeleteFunc([]string{e.token.raw, e.helperToken}, func(s string) bool { return s == "" })...)
+	e.known.add(e.Token, e.token.raw, e.helperToken)
+	e.known.addToken(e.gained)
+	return e.known.all()
 }
 
-// secretsOf are the credentials of a kubeconfig, as far as they are in it.
-func secretsOf(c *rest.Config) (secrets []string) {
-	if c == nil {
-		return nil
-	}
-	secrets = []string{c.BearerToken, c.Password}
-	if c.BearerTokenFile != "" {
-		if token, err := readToken(c.BearerTokenFile); err == nil {
-			secrets = append(secrets, strings.TrimSpace(token))
-		}
-	}
-	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
-}
+// text makes what somebody else says fit for a finding.
+func (e *examination) text(s string) string { return shown(redact.Text(s, e.secrets()...)) }
 
 // redacted is the list without the secrets.
 func redacted(list []string, secrets ...string) []string {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -46,8 +47,9 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 }
 
 // newExaminingClient is for an API server that may be what is wrong: it reads bounded answers, and the caller's credentials
-// follow no redirect.
+// follow no redirect. It changes the config: what its clients send is known to an examination, which keeps it out of its report.
 func newExaminingClient(config *rest.Config, options client.Options) (client.Client, error) {
+	diagnose.WatchCredentials(config)
 	given, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
