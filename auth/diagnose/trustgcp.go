@@ -75,7 +75,7 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 	if !known {
 		mapped = nil
 	}
-	admits, known := evaluateCEL(ctx, a.Condition, celNames(e.payload(), mapped)).(bool)
+	admits, known := evaluateCEL(ctx, a.Condition, namesOf(e.payload(), mapped)).(bool)
 	switch {
 	case !known:
 		return unknown("the attribute condition is too much for this check: "+shown(a.Condition), "compare it with the claims by hand")
@@ -89,7 +89,7 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 
 // googleSubject is what the provider makes of the token. It reports false if that is not known.
 func (e *examination) googleSubject(ctx context.Context, a Anchor) (string, bool) {
-	subject, ok := evaluateCEL(ctx, a.SubjectMapping, celNames(e.payload(), nil)).(string)
+	subject, ok := evaluateCEL(ctx, a.SubjectMapping, namesOf(e.payload(), nil)).(string)
 	return subject, ok && subject != ""
 }
 
