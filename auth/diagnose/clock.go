@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -123,27 +122,14 @@ func (e *examination) reachPublic(ctx context.Context) *contact {
 	if err != nil {
 		return &contact{clock: serverClock{err: err}}
 	}
-	address := e.clockURL(opts.STSRegion)
+	address, err := e.clockURL(opts)
+	if err != nil {
+		return &contact{clock: serverClock{err: err}}
+	}
 	clock := dateOf(ctx, client, address, e.cloud.name+" at "+hostOf(address), e.Now)
 	if ctx.Err() != nil {
 		return &contact{clock: clock}
 	}
 	e.public = &contact{clock: clock, reached: clock.answered, untrusted: untrusted(clock.err)}
 	return e.public
-}
-
-func (e *examination) clockURL(region string) string {
-	switch e.Provider.GetName() {
-	case "azure":
-		host := strings.TrimPrefix(e.Getenv("AZURE_AUTHORITY_HOST"), "https://")
-		return "https://" + firstOf(strings.TrimSuffix(host, "/"), "login.microsoftonline.com") + "/common/v2.0/.well-known/openid-configuration"
-	case "gcp":
-		return "https://sts.googleapis.com/v1/token"
-	}
-	suffix := "amazonaws.com"
-	region = firstOf(region, firstOf(e.Getenv("AWS_REGION"), "us-east-1"))
-	if p, ok := awsname.PartitionOf(region); ok && p.Name == "aws-cn" {
-		suffix += ".cn"
-	}
-	return "https://sts." + region + "." + suffix + "/"
 }

@@ -25,7 +25,7 @@ type mint struct {
 
 // prepare finds the token and the ServiceAccount. What goes wrong is told by the checks.
 func (e *examination) prepare(ctx context.Context) {
-	e.adoptPod()
+	e.adoptPod(ctx)
 	switch {
 	case e.Token != "":
 		e.token = newHeldToken(e.Token, "the caller")
@@ -43,7 +43,7 @@ func (e *examination) prepare(ctx context.Context) {
 }
 
 // adoptPod takes over what the webhook has put into the environment of this very pod.
-func (e *examination) adoptPod() {
+func (e *examination) adoptPod(ctx context.Context) {
 	if !e.InPod || e.ServiceAccount.Name != "" || e.Token != "" {
 		return
 	}

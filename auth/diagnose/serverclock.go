@@ -58,7 +58,7 @@ func askDate(ctx context.Context, client *http.Client, address string, now func(
 	}
 	asked := now()
 	resp, err := client.Do(req)
-	if err != nil {
+	if resp == nil { // a redirect is an error and an answer: STS answers with one
 		return serverClock{err: err}
 	}
 	defer resp.Body.Close() //nolint:errcheck // is of no use

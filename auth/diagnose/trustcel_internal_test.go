@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-func someNames() map[string]any {
+func someNames() celNames {
 	subject := "mapped"
-	return celNames(map[string]any{"sub": "system:serviceaccount:a:b", "n": 1.5, "ok": true, "aud": []any{"x", "y"},
+	return namesOf(map[string]any{"sub": "system:serviceaccount:a:b", "n": 1.5, "levels": []any{3.0, 5.0}, "m": map[string]any{"a": 5.0}, "mixed": []any{"x", []any{map[string]any{"b": 1.0}}}, "nothing": nil, "ok": true, "aud": []any{"x", "y"},
 		"kubernetes.io": map[string]any{"namespace": "a", "serviceaccount": map[string]any{"name": "b"}}}, &subject)
 }
 
@@ -51,16 +51,50 @@ func TestCEL(t *testing.T) {
 		`assertion.sub in [`:                                           "unknown",
 		`assertion.sub in ['a' 'b']`:                                   "unknown",
 		`assertion.sub.startsWith('s'`:                                 "unknown",
-		`has(assertion.n)`:                                             "true",
-		`has(google.subject)`:                                          "true",
+		`has(assertion.n)`:                                             "unknown",
+		`has(google.subject)`:                                          "unknown",
 		`string(assertion.n) == '1.5'`:                                 "unknown",
-		`assertion.aud.all(a, a.size() == 1)`:                          "true",
+		`assertion.aud.all(a, a.size() == 1)`:                          "unknown",
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, a > 0))))))`: "unknown",
-		`assertion.subx`:                     "unknown",
-		`-1 == -1`:                           "true",
-		``:                                   "unknown",
-		strings.Repeat("(", 100000) + "true": "unknown",
-		strings.Repeat("!", 8) + "true":      "true",
+		`assertion.subx`: "unknown",
+		// What holds a number or something that is not read depends on it as a whole.
+		`assertion.levels == [7, 8]`:                                 "unknown",
+		`!(3 in assertion.levels)`:                                   "unknown",
+		`3 in assertion.levels`:                                      "unknown",
+		`[assertion.levels][0][0] == 3`:                              "unknown",
+		`(true ? assertion : google).n == 1.5`:                       "unknown",
+		`{'a': assertion}.a.n == 1.5`:                                "unknown",
+		`assertion['' + 'n'] == 1.5`:                                 "unknown",
+		`assertion[assertion.aud[0] == 'x' ? 'n' : 'sub'] == 1.5`:    "unknown",
+		`.assertion.n == 1.5`:                                        "unknown",
+		`dyn(assertion).n == 1.5`:                                    "unknown",
+		`assertion.m == {'a': 5}`:                                    "unknown",
+		`assertion.mixed[0] == 'x'`:                                  "unknown",
+		`assertion.mixed[0.0] == 'x'`:                                "unknown",
+		`assertion.nothing == null`:                                  "true",
+		`size(assertion) > 1`:                                        "unknown",
+		`assertion.m.b == 'x' || true`:                               "true",
+		`has(assertion.m.b)`:                                         "false",
+		`has(google.groups)`:                                         "unknown",
+		`has(google.groups) && 'a' in google.groups`:                 "unknown",
+		`'groups' in google`:                                         "unknown",
+		`size(google) == 1`:                                          "unknown",
+		`google == {'subject': 'mapped'}`:                            "unknown",
+		`google['sub' + 'ject'] == 'x'`:                              "unknown",
+		`.google.subject == 'mapped'`:                                "true",
+		`google.subject == 'x'`:                                      "false",
+		`google.groups == [] && assertion.sub == 'x'`:                "false",
+		`google.groups == [] || assertion.ok`:                        "true",
+		`attribute.x == 'y' || assertion.ok`:                         "true",
+		`has(attribute.x)`:                                           "unknown",
+		`size(attribute) == 0`:                                       "unknown",
+		`assertion.sub.matches(assertion.sub)`:                       "unknown",
+		`matches(assertion.sub, '^system:serviceaccount:[a-z]+:b$')`: "true",
+		`assertion.sub.matches('(')`:                                 "unknown",
+		`-1 == -1`:                                                   "true",
+		``:                                                           "unknown",
+		strings.Repeat("(", 100000) + "true":                         "unknown",
+		strings.Repeat("!", 8) + "true":                              "true",
 	} {
 		got := evaluateCEL(t.Context(), expression, someNames())
 		text := fmt.Sprint(got)

@@ -20,7 +20,7 @@ type celClaim struct {
 
 // rejecting finds the part of a condition that is false, of several that have to be true, and the claims that it looks at. It
 // reports false if that cannot be told.
-func rejecting(ctx context.Context, condition string, names map[string]any) (part string, claims []celClaim, ok bool) {
+func rejecting(ctx context.Context, condition string, names celNames) (part string, claims []celClaim, ok bool) {
 	env, err := cel.NewEnv(cel.ParserExpressionSizeLimit(maxCEL), cel.ParserRecursionLimit(maxCELDepth))
 	if err != nil {
 		return "", nil, false
@@ -91,7 +91,7 @@ func claimPath(e ast.NavigableExpr) ([]string, bool) {
 }
 
 // rejected marks the claims that a false condition looks at.
-func (e *examination) rejected(ctx context.Context, f Finding, condition string, names map[string]any, subject string) Finding {
+func (e *examination) rejected(ctx context.Context, f Finding, condition string, names celNames, subject string) Finding {
 	part, claims, ok := rejecting(ctx, condition, names)
 	if !ok {
 		return f.with(differs("attribute condition", "false", condition))

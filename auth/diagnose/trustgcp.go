@@ -77,7 +77,7 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 	if !known {
 		mapped = nil
 	}
-	names := celNames(e.payload(), mapped)
+	names := namesOf(e.payload(), mapped)
 	admits, known := evaluateCEL(ctx, a.Condition, names).(bool)
 	switch {
 	case !known:
@@ -92,7 +92,7 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 
 // googleSubject is what the provider makes of the token. It reports false if that is not known.
 func (e *examination) googleSubject(ctx context.Context, a Anchor) (string, bool) {
-	subject, ok := evaluateCEL(ctx, a.SubjectMapping, celNames(e.payload(), nil)).(string)
+	subject, ok := evaluateCEL(ctx, a.SubjectMapping, namesOf(e.payload(), nil)).(string)
 	return subject, ok && subject != ""
 }
 
