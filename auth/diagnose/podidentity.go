@@ -21,10 +21,8 @@ func (e *examination) readPod(ctx context.Context) {
 		key = client.ObjectKey{Namespace: c.Namespace, Name: c.Pod} // this one
 	}
 	if key.Name != "" && e.Client != nil {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
 		pod := &corev1.Pod{}
-		err := e.Client.Get(ctx, key, pod)
+		err := readObject(ctx, e.Reader, "v1", "Pod", key, pod)
 		if err == nil || e.Pod.Name != "" { // few pods may read themselves: nobody has asked for it
 			e.Pod, e.pod, e.podErr = key, pod, err
 		}

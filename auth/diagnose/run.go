@@ -99,7 +99,7 @@ func Run(ctx context.Context, config Config) *Report {
 	e := &examination{Config: config, results: map[int]Result{}, blocked: map[int]int{}}
 	ctx, e.waits = withWaits(ctx)
 	if e.Client != nil {
-		e.Client = watchedClient{e.Client, e.apiServer()}
+		e.watchCluster()
 	}
 	defer e.pool.CloseIdleConnections()
 	report := &Report{}
