@@ -83,6 +83,7 @@ type examination struct {
 	pod         *corev1.Pod // nil: none was named
 	podErr      error       // of reading it
 	podIdentity bool        // its credentials come from an endpoint
+	podsOwn     podsOwn     // what it has that the annotations do not say
 
 	// adopted says where Annotations are from, if a pod has its identity in its environment. declared is the ServiceAccount as
 	// it is in the cluster then, for Annotations take precedence.
@@ -126,6 +127,7 @@ func Run(ctx context.Context, config Config) *Report {
 		}
 		report.Findings = append(report.Findings, f)
 	}
+	e.tellOwn(report)
 	reconcile(report)
 	report.scrub(e.secrets()...)
 	return report
