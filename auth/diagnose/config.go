@@ -26,9 +26,13 @@ type Config struct {
 	ServiceAccount client.ObjectKey
 	// Annotations are the ServiceAccount's, for callers without a cluster. With a Client they are read.
 	Annotations map[string]string
-	// Client is that of the ServiceAccount's cluster. It needs to know the kinds of core/v1, and should be able to list
-	// MutatingWebhookConfigurations; the rights that it lacks make checks Unknown.
+	// Client is that of the ServiceAccount's cluster. It should be able to get the ServiceAccount and the pod, and to list
+	// MutatingWebhookConfigurations; the rights that it lacks make checks Unknown. Objects are read without their types in
+	// Go, which the client of a manager asks the API server for: no watch is begun, and no right to list or watch is needed.
 	Client client.Client
+	// Reader reads in place of Client, which is needed all the same. Controllers pass Manager.GetAPIReader(); they have to if
+	// their manager was told to cache objects without types too (client.CacheOptions.Unstructured). Nil: Client.
+	Reader client.Reader
 	// RESTConfig is the access to the same cluster, for its discovery document.
 	RESTConfig *rest.Config
 

@@ -3,7 +3,6 @@ package diagnose
 import (
 	"context"
 	"strings"
-
 )
 
 // Check 21: what the program itself would do, without a cache.

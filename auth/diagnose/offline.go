@@ -160,6 +160,10 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 	case missing && visible(strings.Join(c.Audience, " ")) == visible(strings.Join(want, " ")):
 		return fail(e.cloud.wrongAudience, remedy, "the token's audience and the one that is needed: %s", byBlanks).
 			with(differs("aud", audiences(c.Audience), audiences(want)))
+	case missing && e.podsOwn.audiences != nil:
+		return Finding{Result: Warn, Class: e.cloud.wrongAudience, Remedy: "see checks 15 and 21",
+			Message: "the token is for whom the pod's volume has it for; whether " + e.cloud.name + " takes it is for the exchange to show"}.
+			with(differs("aud", audiences(c.Audience), audiences(want)))
 	case missing:
 		return fail(e.cloud.wrongAudience, remedy, "the token is for somebody else").with(differs("aud", audiences(c.Audience), audiences(want)))
 	case len(c.Audience) > len(want):
@@ -175,7 +179,10 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 
 func (e *examination) wantedAudiences(ctx context.Context) ([]string, error) {
 	opts := e.resolved()
-	if len(opts.Audiences) > 0 {
+	switch {
+	case e.podsOwn.audiences != nil:
+		return e.podsOwn.audiences, nil
+	case len(opts.Audiences) > 0:
 		return opts.Audiences, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -12,7 +12,7 @@ import (
 // files without a context.
 func (e *examination) watch() {
 	if e.Client != nil {
-		e.Client = watchedClient{e.Client, e.apiServer()}
+		e.watchCluster()
 	}
 	e.RESTConfig = watchedConfig(e.RESTConfig)
 	if e.Trust != nil {

@@ -36,7 +36,7 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	if f, wrong := e.wrongAccount(pod); wrong {
 		return f
 	}
-	f := e.judgePod(ctx, pod)
+	f := e.judgeSeveral(e.judgePod(ctx, pod))
 	if f.Result != Pass && f.Result != Skip {
 		return f
 	}

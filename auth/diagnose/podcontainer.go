@@ -47,11 +47,13 @@ func (e *examination) judgeContainers(ctx context.Context, pod *corev1.Pod, audi
 	}
 	if len(without) > 0 {
 		return unknown("these containers do not have the identity, and whether they need it is not known: "+
-			strings.Join(without, ", "),
-			"name the one that gets no credentials: wid doctor --pod <namespace>/<pod> --container <name>")
+			strings.Join(without, ", "), nameContainer)
 	}
 	return findings[0]
 }
+
+// nameContainer is the remedy where it is not known which of a pod's containers gets no credentials.
+const nameContainer = "name the container that gets no credentials: Config.Container"
 
 // judgeNamed judges the one container that the caller asks for.
 func (e *examination) judgeNamed(ctx context.Context, pod *corev1.Pod, audiences []string, restart string) Finding {
@@ -150,13 +152,13 @@ func unknownEnvFrom(where, name string) Finding {
 }
 
 // wanted is a variable that the SDK needs beside the token file, with what it should be. Empty: anything.
-type wanted struct{ name, what, value string }
+type wanted struct{ name, what, annotation, value string }
 
 func (e *examination) wantedVariables() []wanted {
 	annotations := e.inCluster().Annotations
-	all := []wanted{{e.cloud.identity, "identity", annotations[e.cloud.required]}}
+	all := []wanted{{e.cloud.identity, "identity", e.cloud.required, annotations[e.cloud.required]}}
 	if e.cloud.tenant != "" {
-		all = append(all, wanted{e.cloud.tenant, "tenant", annotations[tenantAnnotation]})
+		all = append(all, wanted{e.cloud.tenant, "tenant", tenantAnnotation, annotations[tenantAnnotation]})
 	}
 	return all
 }
@@ -164,7 +166,6 @@ func (e *examination) wantedVariables() []wanted {
 func (e *examination) judgeVariable(pod *corev1.Pod, c *corev1.Container, where string, own wanted,
 	restart string) (Finding, bool) {
 	got := variableOf(pod, c, own.name)
-	alike := got.value == own.value || e.Provider.GetName() == "azure" && strings.EqualFold(got.value, own.value)
 	switch {
 	case !got.set && mayBring(c, own.name):
 		return unknownEnvFrom(where, own.name), true
@@ -174,7 +175,7 @@ func (e *examination) judgeVariable(pod *corev1.Pod, c *corev1.Container, where 
 			"%s has a token file without %s", where, own.name).with(differs(own.name, "", firstOf(own.value, "set"))), true
 	case !got.known:
 		return unknown(own.name+" of "+where+" is not a plain value, and cannot be read here", "run wid doctor in the pod"), true
-	case own.value == "" || alike:
+	case own.value == "" || e.alike(got.value, own.value):
 		return Finding{}, false
 	}
 	if at := e.annotatedAt(); !at.IsZero() && at.Before(pod.CreationTimestamp.Time) {

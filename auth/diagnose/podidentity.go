@@ -33,7 +33,7 @@ func (e *examination) readPod(ctx context.Context) {
 		e.podIdentity = hasAny(e.pod, endpointVariable) && !hasAny(e.pod, e.cloud.tokenFile)
 	}
 	if found && !inside {
-		e.adoptSpecification()
+		e.adoptSpecification(ctx)
 	}
 }
 
@@ -41,35 +41,9 @@ func (e *examination) fetchPod(ctx context.Context, key client.ObjectKey) {
 	if key.Name == "" || e.Client == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	pod := &corev1.Pod{}
-	err := e.Client.Get(ctx, key, pod)
+	err := readObject(ctx, e.Reader, "v1", "Pod", key, pod)
 	if err == nil || e.Pod.Name != "" { // few pods may read themselves: nobody has asked for it
 		e.Pod, e.pod, e.podErr = key, pod, err
-	}
-}
-
-// adoptSpecification takes over the identity that a pod's specification names by hand, where no annotation does.
-func (e *examination) adoptSpecification() {
-	if e.account.Name == "" || e.cloud.tokenFile == "" ||
-		e.account.Annotations[e.cloud.required] != "" || e.Annotations != nil {
-		return
-	}
-	if _, wrong := e.wrongAccount(e.pod); wrong {
-		return
-	}
-	for _, c := range lasting(e.pod) {
-		id := variableOf(e.pod, &c, e.cloud.identity)
-		if !variableOf(e.pod, &c, e.cloud.tokenFile).set || !id.set || !id.known {
-			continue
-		}
-		e.Annotations = map[string]string{e.cloud.required: id.value}
-		if tenant := variableOf(e.pod, &c, e.cloud.tenant); e.cloud.tenant != "" && tenant.set && tenant.known {
-			e.Annotations[tenantAnnotation] = tenant.value
-		}
-		e.adopted = "the pod's specification"
-		e.useAnnotations()
-		return
 	}
 }

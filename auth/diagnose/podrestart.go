@@ -38,7 +38,7 @@ func (e *examination) restartReplicaSet(ctx context.Context, pod *corev1.Pod, ow
 	if e.Client == nil {
 		return "restart what owns the ReplicaSet " + name + ", with kubectl rollout restart if it is a Deployment"
 	}
-	set, err := getObject(ctx, e.Client, "apps/v1", "ReplicaSet", client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name})
+	set, err := getObject(ctx, e.Reader, "apps/v1", "ReplicaSet", client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name})
 	if err != nil {
 		return "restart what owns the ReplicaSet " + name + ", with kubectl rollout restart if it is a Deployment"
 	}

@@ -82,9 +82,7 @@ func (e *examination) readServiceAccount(ctx context.Context) {
 	if e.Client == nil || key.Name == "" || key.Namespace == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if e.read = e.Client.Get(ctx, key, &e.account); e.read != nil {
+	if e.read = readObject(ctx, e.Reader, "v1", "ServiceAccount", key, &e.account); e.read != nil {
 		e.account.Name = "" // what the caller says stays
 		return
 	}

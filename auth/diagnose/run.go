@@ -85,6 +85,7 @@ type examination struct {
 	podErr      error       // of reading it
 	podIdentity bool        // its credentials come from an endpoint
 	barred      bool        // by the API server, whose client is gone then
+	podsOwn     podsOwn     // what it has that the annotations do not say
 
 	// adopted says where Annotations are from, if a pod has its identity in its environment. declared is the ServiceAccount as
 	// it is in the cluster then, for Annotations take precedence.
@@ -131,6 +132,7 @@ func Run(ctx context.Context, config Config) *Report {
 		}
 		report.Findings = append(report.Findings, f)
 	}
+	e.tellOwn(report)
 	reconcile(report)
 	e.scrub(whole, report)
 	return report

@@ -103,10 +103,8 @@ func (e *examination) readHost(ctx context.Context) *corev1.ServiceAccount {
 	if err != nil || claims.ServiceAccount == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	sa := &corev1.ServiceAccount{}
-	if e.Client.Get(ctx, client.ObjectKey{Namespace: claims.Namespace, Name: claims.ServiceAccount}, sa) != nil {
+	if readObject(ctx, e.Reader, "v1", "ServiceAccount", client.ObjectKey{Namespace: claims.Namespace, Name: claims.ServiceAccount}, sa) != nil {
 		return nil
 	}
 	sa.Namespace, sa.Name = claims.Namespace, claims.ServiceAccount

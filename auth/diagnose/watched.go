@@ -28,6 +28,14 @@ func (c watchedClient) Create(ctx context.Context, obj client.Object, opts ...cl
 	return asked(ctx, c.who, obj, func(own client.Object) error { return c.Client.Create(ctx, own, opts...) })
 }
 
+// watchCluster has client and reader take note.
+func (e *examination) watchCluster() {
+	if e.Reader == nil {
+		e.Reader = e.Client
+	}
+	e.Client, e.Reader = watchedClient{e.Client, e.apiServer()}, watched(e.Reader, e.apiServer())
+}
+
 // watchedReader is watchedClient for who only reads.
 type watchedReader struct {
 	client.Reader

@@ -41,13 +41,13 @@ func injectorNames(provider string) []string {
 
 // injectors lists those of the provider. Many callers may not list them: that says nothing about the pod.
 func (e *examination) injectors(ctx context.Context, pod *corev1.Pod) ([]injector, error) {
-	items, _, err := listObjects(ctx, e.Client, "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration")
+	items, _, err := listObjects(ctx, e.Reader, "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration")
 	if err != nil {
 		return nil, err
 	}
 	names := injectorNames(e.Provider.GetName())
 	namespace := &namespaceLabels{read: func() (labels.Set, error) {
-		object, err := getObject(ctx, e.Client, "v1", "Namespace", client.ObjectKey{Name: pod.Namespace})
+		object, err := getObject(ctx, e.Reader, "v1", "Namespace", client.ObjectKey{Name: pod.Namespace})
 		return object.GetLabels(), err
 	}}
 	var found []injector

@@ -227,8 +227,8 @@ func (w *world) api() *rest.Config {
 
 func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	err := c.Get(ctx, key, obj, opts...)
-	if sa, ok := obj.(*corev1.ServiceAccount); ok && err == nil {
-		sa.ManagedFields = w.managed
+	if obj.GetObjectKind().GroupVersionKind().Kind == "ServiceAccount" && err == nil {
+		obj.SetManagedFields(w.managed)
 	}
 	return err
 }
