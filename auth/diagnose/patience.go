@@ -41,7 +41,13 @@ func lastly(whole context.Context, do func(ctx context.Context), timeout time.Du
 type patientTrust struct{ reader TrustReader }
 
 func (p patientTrust) ReadTrust(ctx context.Context, query TrustQuery) (*Trust, error) {
-	return patiently(ctx, func() (*Trust, error) { return p.reader.ReadTrust(ctx, query) })
+	wait := ctx
+	if ctx.Err() != nil { // what is at hand is judged all the same; whoever asks the network sees that the time is over
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), fileGrace)
+		defer cancel()
+	}
+	return patiently(wait, func() (*Trust, error) { return p.reader.ReadTrust(ctx, query) })
 }
 
 type patientAccess struct{ reader AccessReader }
