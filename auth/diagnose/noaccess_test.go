@@ -101,6 +101,22 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 	}
 }
 
+// A pod that asks about its own ServiceAccount is not told to let it read itself.
+func TestPodThatMayNotReadItsAccount(t *testing.T) {
+	for user, remedy := range map[string]string{subject: "leave --service-account out", "engineer": "grant get on serviceaccounts"} {
+		w := newWorld(t, "aws")
+		w.user.Name = user
+		w.config.RESTConfig = w.api()
+		w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
+			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app", nil)
+			}})
+		if f := w.run().Of("service-account"); f.Result != diagnose.Unknown || !strings.HasPrefix(f.Remedy, remedy) {
+			t.Errorf("%s: %+v", user, f)
+		}
+	}
+}
+
 // What keeps a caller from the API server has a cause and a remedy of its own.
 func TestObstacles(t *testing.T) {
 	asked := func(err error) error { return &url.Error{Op: "Post", URL: "https://api.example", Err: err} }
