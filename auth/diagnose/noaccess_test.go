@@ -140,6 +140,9 @@ func TestObstacles(t *testing.T) {
 		if f.Result != diagnose.Unknown || f.Class != "" || !strings.Contains(f.Message, tc.says) || !strings.Contains(f.Remedy, tc.remedy) {
 			t.Errorf("%s: %+v", name, f)
 		}
+		if strings.Contains(tc.err.Error(), "exec") && strings.Contains(f.Message, "no answer") {
+			t.Errorf("%s: nobody was asked: %s", name, f.Message)
+		}
 		if other := report.Of("service-account"); other.Result != diagnose.Unknown || other.Remedy != f.Remedy {
 			t.Errorf("%s: %+v", name, other)
 		}
