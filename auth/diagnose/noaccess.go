@@ -42,7 +42,7 @@ func (e *examination) unnamed() Finding {
 
 // needsAPI says that there are no credentials without the API server: it would have to create a token.
 func (e *examination) needsAPI() bool {
-	return e.Token == "" && e.TokenFile == "" && !(e.own() && e.cloud.readsIssuer)
+	return e.Token == "" && e.TokenFile == "" && (!e.own() || !e.cloud.readsIssuer)
 }
 
 // lockedOut is for an API server that answers 401. What can be had without it is examined all the same.
