@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -53,7 +54,7 @@ func kubeMessage(err error, secrets ...string) string {
 }
 
 // Check 14.
-func (e *examination) checkServiceAccount(context.Context) Finding {
+func (e *examination) checkServiceAccount(ctx context.Context) Finding {
 	switch {
 	case e.own() && e.token.claims == nil:
 		return skip("no ServiceAccount was named")
@@ -69,6 +70,8 @@ func (e *examination) checkServiceAccount(context.Context) Finding {
 			"the ServiceAccount does not exist").with(differs("ServiceAccount", "not found", sa.Namespace+"/"+sa.Name))
 	case apierrors.IsUnauthorized(e.read):
 		return e.lockedOut()
+	case apierrors.IsForbidden(e.read) && !e.InPod && e.caller(ctx) == subjectOf(client.ObjectKeyFromObject(sa)):
+		return unknown("the ServiceAccount may not read itself, and no pod needs to", ownToken)
 	case e.read != nil:
 		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...),
 			remedyOf(e.read, fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa))))
@@ -143,7 +146,7 @@ func (e *examination) checkClusterIssuer(ctx context.Context) Finding {
 }
 
 func (e *examination) clusterDocument(ctx context.Context, path string) document {
-	client, err := httpClientFor(ctx, e.RESTConfig)
+	given, err := httpClientFor(ctx, e.RESTConfig)
 	if err != nil {
 		return document{err: err}
 	}
@@ -151,7 +154,7 @@ func (e *examination) clusterDocument(ctx context.Context, path string) document
 	if err != nil {
 		return document{err: err}
 	}
-	return get(ctx, transport.Guard(client), e.apiServer(), base.ResolveReference(&url.URL{Path: path}).String())
+	return get(ctx, transport.Guard(given), e.apiServer(), base.ResolveReference(&url.URL{Path: path}).String())
 }
 
 // annotatedAt is when the ServiceAccount got its annotation, zero if nobody has recorded that.

@@ -14,6 +14,9 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
+// ownToken is for a pod that asks about its own ServiceAccount from outside.
+const ownToken = "leave --service-account out, and the token that the pod has is examined"
+
 func (e *examination) mintRefused(ctx context.Context) Finding {
 	f := refusal(e.minted.err)
 	f.Message = redact.Text(f.Message, e.secrets()...)
@@ -46,7 +49,7 @@ func (e *examination) notTheKubelet(own bool) Finding {
 			shell.Word(e.Pod.Name, "<pod>"), shell.Word(e.Provider.GetName(), "<provider>"))
 	}
 	if own && !e.InPod && e.Pod.Name == "" {
-		remedy = "leave --service-account out, and the token that the pod has is examined"
+		remedy = ownToken
 	}
 	return unknown(fmt.Sprintf("you may not create tokens for %s/%s; the pod needs no such right, for the kubelet creates its tokens",
 		sa.Namespace, sa.Name), remedy).with(same("create serviceaccounts/token", "no"))

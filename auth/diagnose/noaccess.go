@@ -42,7 +42,7 @@ func (e *examination) unnamed() Finding {
 
 // needsAPI says that there are no credentials without the API server: it would have to create a token.
 func (e *examination) needsAPI() bool {
-	return e.Token == "" && e.TokenFile == "" && !(e.own() && e.cloud.readsIssuer)
+	return e.Token == "" && e.TokenFile == "" && (!e.own() || !e.cloud.readsIssuer)
 }
 
 // lockedOut is for an API server that answers 401. What can be had without it is examined all the same.
@@ -76,6 +76,9 @@ func (e *examination) ofPod() bool {
 	return e.InPod || e.RESTConfig != nil && e.RESTConfig.BearerTokenFile == file
 }
 
+// credentialsOf begins what client-go says of exec plugins.
+const credentialsOf = "getting credentials: "
+
 const version = "kubectl get --raw /version"
 
 // obstacle is why the API server could not be asked: what keeps the caller from it, or it from the caller.
@@ -98,7 +101,7 @@ func obstacle(err error) (why, remedy string, known bool) {
 			"renew the API server's certificate, or set this machine's clock: timedatectl", true
 	}
 	text := err.Error()
-	_, plugin, found := strings.Cut(text, "getting credentials: ") // of client-go's exec plugins
+	_, plugin, found := strings.Cut(text, credentialsOf)
 	switch {
 	case !found:
 		return "", "", false
@@ -118,5 +121,9 @@ func (e *examination) onTheWay(err error) (Finding, bool) {
 	if !known {
 		return Finding{}, false
 	}
-	return unknown(why+": "+kubeMessage(err, e.secrets()...), remedy), true
+	text := kubeMessage(err, e.secrets()...)
+	if _, plugin, found := strings.Cut(text, credentialsOf); found {
+		text = plugin // nobody was asked
+	}
+	return unknown(why+": "+text, remedy), true
 }

@@ -101,6 +101,22 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 	}
 }
 
+// A pod that asks about its own ServiceAccount is not told to let it read itself.
+func TestPodThatMayNotReadItsAccount(t *testing.T) {
+	for user, remedy := range map[string]string{subject: "leave --service-account out", "engineer": "grant get on serviceaccounts"} {
+		w := newWorld(t, "aws")
+		w.user.Name = user
+		w.config.RESTConfig = w.api()
+		w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
+			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app", nil)
+			}})
+		if f := w.run().Of("service-account"); f.Result != diagnose.Unknown || !strings.HasPrefix(f.Remedy, remedy) {
+			t.Errorf("%s: %+v", user, f)
+		}
+	}
+}
+
 // What keeps a caller from the API server has a cause and a remedy of its own.
 func TestObstacles(t *testing.T) {
 	asked := func(err error) error { return &url.Error{Op: "Post", URL: "https://api.example", Err: err} }
@@ -123,6 +139,9 @@ func TestObstacles(t *testing.T) {
 		f := report.Of("api-server")
 		if f.Result != diagnose.Unknown || f.Class != "" || !strings.Contains(f.Message, tc.says) || !strings.Contains(f.Remedy, tc.remedy) {
 			t.Errorf("%s: %+v", name, f)
+		}
+		if strings.Contains(tc.err.Error(), "exec") && strings.Contains(f.Message, "no answer") {
+			t.Errorf("%s: nobody was asked: %s", name, f.Message)
 		}
 		if other := report.Of("service-account"); other.Result != diagnose.Unknown || other.Remedy != f.Remedy {
 			t.Errorf("%s: %+v", name, other)

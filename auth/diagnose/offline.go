@@ -153,6 +153,10 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 	for _, audience := range want {
 		remedy += " --audience " + shell.Word(audience, "<audience>")
 	}
+	if e.InPod && e.TokenFile != "" && len(want) > 0 { // where nobody creates tokens but the kubelet
+		remedy = "set the audience in the pod's template, in volumes[].projected.sources[].serviceAccountToken, to " +
+			shell.Word(want[0], "<audience>")
+	}
 	switch {
 	case missing && slices.Contains(c.Audience, c.Issuer), missing && slices.ContainsFunc(c.Audience, isAPIServer):
 		return fail(e.cloud.wrongAudience, remedy, "the token is for the API server; %s needs another audience", e.cloud.name).

@@ -202,16 +202,16 @@ func (e *examination) whyWithout(pod *corev1.Pod, c *corev1.Container) string {
 
 // leftOutOf says what to do about what whyWithout has found, and whether that will be enough.
 func (e *examination) leftOutOf(ctx context.Context, pod *corev1.Pod, c *corev1.Container, restart string, f Finding) Finding {
-	f.Remedy = "remove " + e.cloud.identity + " from the container's environment in the pod's template, and restart the pod:\n" + restart
+	remedy := "remove " + e.cloud.identity + " from the container's environment in the pod's template"
 	if leftOut(pod, e.cloud.skipKey, c.Name) {
-		f.Remedy = fmt.Sprintf("take %s out of the annotation %s in the pod's template, and restart the pod:\n",
-			shell.Word(c.Name, "<container>"), e.cloud.skipKey) + restart
+		remedy = fmt.Sprintf("take %s out of the annotation %s in the pod's template", shell.Word(c.Name, "<container>"), e.cloud.skipKey)
 		f = f.with(Field{Name: e.cloud.skipKey, Observed: exactly(pod.Annotations[e.cloud.skipKey]),
 			Expected: exactly("without " + c.Name), Differs: true})
 	}
+	f.Remedy = remedy + ", and restart the pod:\n" + restart
 	if found, err := e.injectors(ctx, pod); err == nil && len(found) == 0 && !e.managed() && !hasAny(pod, e.cloud.tokenFile) {
 		f.Message += "; and there is no webhook in this cluster"
-		f.Remedy += "\n" + strings.TrimSuffix(e.install(), ":")
+		f.Remedy = remedy + "\n" + e.install() + "\n" + restart
 	}
 	return f.with(differs(e.cloud.tokenFile, "", "set by the webhook"))
 }
