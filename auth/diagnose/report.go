@@ -46,7 +46,8 @@ type Finding struct {
 	// Result is the outcome.
 	Result Result `json:"result"`
 	// Class is the error class that the finding is evidence of, such as "A4". Those of RunBootstrap begin with B, those of
-	// RunEnrolment with O; docs/doctor.md lists them. Empty for those without a failure.
+	// RunEnrolment with O, those of an exchange that got no usable answer with N; docs/doctor.md lists them. Empty for those
+	// without a failure.
 	Class string `json:"class,omitempty"`
 	// Message says in one sentence what was found.
 	Message string `json:"message"`
