@@ -10,7 +10,7 @@ import (
 // judgeAnnotations is about what the ServiceAccount is annotated with in the cluster.
 func (e *examination) judgeAnnotations(sa *corev1.ServiceAccount) Finding {
 	if wrote, meant := e.cloud.nearMiss(sa.Annotations, sa.Labels); wrote != "" {
-		f := fail(e.cloud.unset, e.annotating(sa, strings.TrimSuffix(meant, " (an annotation)")+"=<value>"),
+		f := fail(e.cloud.unset, e.annotating(sa, strings.TrimSuffix(meant, " (an annotation)")+"=VALUE"),
 			"%q looks like %q", shown(wrote), meant)
 		return f.with(differs("annotation", wrote, meant))
 	}
@@ -18,7 +18,7 @@ func (e *examination) judgeAnnotations(sa *corev1.ServiceAccount) Finding {
 		return f
 	}
 	if e.cloud.required != "" && sa.Annotations[e.cloud.required] == "" {
-		f := fail(e.cloud.unset, e.annotating(sa, e.cloud.required+"=<value>"), "the annotation %s is missing", e.cloud.required)
+		f := fail(e.cloud.unset, e.annotating(sa, e.cloud.required+"=VALUE"), "the annotation %s is missing", e.cloud.required)
 		return e.withOthers(f.with(differs(e.cloud.required, "", "who to be")), sa)
 	}
 	var fields []Field
@@ -52,7 +52,7 @@ func (e *examination) judgeAdopted(sa *corev1.ServiceAccount) (Finding, bool) {
 				Message: e.adopted + " says otherwise than the annotation " + key}.with(differs(key, want, got)), true
 		case key == e.cloud.required:
 			f := unknown("the annotation "+key+" is missing, though "+e.adopted+" has it: a pod that starts now may not get it",
-				"unless the variables are in the pod's template:\n"+e.annotating(sa, key+"=<value>")).with(differs(key, "", got))
+				"unless the variables are in the pod's template:\n"+e.annotating(sa, key+"=VALUE")).with(differs(key, "", got))
 			return e.withOthers(f, sa), true
 		}
 	}

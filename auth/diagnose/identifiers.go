@@ -70,7 +70,7 @@ func (e *examination) explainMissing(f Finding) Finding {
 	}
 	f.Result, f.Class = Fail, e.cloud.unset
 	f.Message += fmt.Sprintf("; %q looks like %q", shown(wrote), meant)
-	f.Remedy = e.annotating(account, strings.TrimSuffix(meant, " (an annotation)")+"=<value>")
+	f.Remedy = e.annotating(account, strings.TrimSuffix(meant, " (an annotation)")+"=VALUE")
 	return f.with(differs("annotation", wrote, meant))
 }
 

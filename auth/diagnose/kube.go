@@ -141,13 +141,13 @@ func (e *examination) binding(ctx context.Context) string {
 	defer cancel()
 	review := &authenticationv1.SelfSubjectReview{}
 	if e.Client.Create(ctx, review) != nil || review.Status.UserInfo.Username == "" {
-		return "--user=<user of the controller>"
+		return "--user=USER_NAME"
 	}
 	user := review.Status.UserInfo.Username
 	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		return "--serviceaccount=" + shell.Word(rest, "<namespace>:<name>")
+		return "--serviceaccount=" + shell.Word(rest, "NAMESPACE:SERVICE_ACCOUNT")
 	}
-	return "--user=" + shell.Word(user, "<user>")
+	return "--user=" + shell.Word(user, "USER_NAME")
 }
 
 // Check 17.

@@ -20,12 +20,12 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	case e.Client == nil:
 		return unknown("there is no access to the cluster", noCluster)
 	case apierrors.IsNotFound(err):
-		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"),
+		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "NAMESPACE"),
 			"the pod does not exist").
 			with(differs("pod", "not found", e.Pod.String()))
 	case err != nil:
 		return unknown("the pod cannot be read: "+kubeMessage(err),
-			remedyOf(err, "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>")))
+			remedyOf(err, "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "NAMESPACE")))
 	}
 	if f, wrong := e.wrongAccount(pod); wrong {
 		return f
@@ -47,8 +47,8 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 
 // judgePod is about what the webhook gives the pod.
 func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) Finding {
-	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "<namespace>"),
-		shell.Word(e.Pod.Name, "<pod>"))
+	restart := fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(e.Pod.Namespace, "NAMESPACE"),
+		shell.Word(e.Pod.Name, "POD_NAME"))
 	switch {
 	case e.Provider.GetName() == "gcp":
 		return e.judgeGooglePod(pod)

@@ -45,7 +45,7 @@ func (e *examination) judgeContainers(pod *corev1.Pod, audiences []string, resta
 	if len(without) > 0 {
 		return unknown("these containers do not have the identity, and whether they need it is not known: "+
 			strings.Join(without, ", "),
-			"name the one that gets no credentials: wid doctor --pod <namespace>/<pod> --container <name>")
+			"name the one that gets no credentials: wid doctor --pod NAMESPACE/POD_NAME --container CONTAINER")
 	}
 	return findings[0]
 }
