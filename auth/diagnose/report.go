@@ -220,9 +220,9 @@ func refusalFilled(err error, fill func(remedy string) string) Finding {
 	}
 	f.StatusCode, f.Code, f.RequestID = e.StatusCode, e.Code, e.RequestID
 	class := e.Class()
-	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.Remedy
+	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, inCapitals(e.Remedy)
 	if known, ok := auth.ClassByID(class.ID); ok && known.Remedy != e.Remedy {
-		f.Remedy = strings.TrimSpace(e.Remedy + "\n" + fill(known.Remedy)) // what is known of this case, then the command for all
+		f.Remedy = strings.TrimSpace(f.Remedy + "\n" + fill(known.Remedy)) // what is known of this case, then the command for all
 	}
 	f.Message = oneLine(e.Message)
 	if class.ID != "" {
