@@ -110,5 +110,5 @@ func noLogin(err error) error {
 		text = api.ErrorCode() + ": " + api.ErrorMessage() // the rest differs at every try
 	}
 	return &auth.Error{Provider: "aws", Reason: auth.ErrMisconfigured, Err: err, Message: message + redact.Text(text),
-		Remedy: "log in with a role that may read IAM: aws sso login, AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"}
+		Remedy: "log in with a role that may read IAM: aws sso login, AWS_PROFILE=PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"}
 }
