@@ -81,6 +81,9 @@ func TestClasses(t *testing.T) {
 		if c.ID != "" && (c.Service == "" || c.Summary == "" || len(c.Causes) == 0 || c.Remedy == "" || c.Check < 1 || c.Check > 25) {
 			t.Errorf("%+v", c)
 		}
+		if strings.Contains(c.Remedy, "<") {
+			t.Errorf("%s: a shell takes that for a redirection: %s", c.ID, c.Remedy)
+		}
 		if e.Error() != before {
 			t.Errorf("the text has changed: %q", e.Error())
 		}

@@ -44,7 +44,7 @@ func (b *bootstrapping) checkArguments(context.Context) Finding {
 
 // malformedToken shows lengths alone: what is malformed may be the secret half.
 func (b *bootstrapping) malformedToken() (Finding, bool) {
-	const remedy = "pass <id>.<secret> as kubeadm token create prints it, or the <id> alone"
+	const remedy = "pass ID.SECRET as kubeadm token create prints it, or the ID alone"
 	form := Field{Name: "token", Observed: fmt.Sprintf("%d characters", len(b.Token)),
 		Expected: "6 characters, a dot, 16 characters, all a-z and 0-9", Differs: true}
 	switch {

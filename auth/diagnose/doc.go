@@ -29,7 +29,8 @@
 //
 // Unknown means that a check could not look: a right, a client or the network was missing. It never counts as Pass. Skip
 // means that there was nothing to look at, or that an earlier failure leaves nothing to say. A failure of the checks 10 to
-// 12 becomes a warning if the real exchange (21) works: the cloud can see what this machine cannot. Where this machine reaches
-// the cloud as little as the issuer, they are Unknown. When the time is over, the checks that needed it are Unknown and name
+// 12 becomes a warning if the real exchange (21) works: the cloud can see what this machine cannot. So does a clock of this
+// machine's that is off. Where this machine reaches the cloud as little as the issuer, or believes its certificate as little, the
+// checks 10 to 12 are Unknown. What nobody was given to read (Config.Trust is nil) is Skip if the exchange works, else Unknown. When the time is over, the checks that needed it are Unknown and name
 // whoever was waited for; the others are judged.
 package diagnose

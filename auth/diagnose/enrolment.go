@@ -204,7 +204,7 @@ func validName(name string) bool { return len(validation.IsDNS1123Subdomain(name
 // pasted is a name in a command that somebody will paste: one that is no name of Kubernetes is not for a shell.
 func pasted(name string) string {
 	if !validName(name) {
-		return "<name>"
+		return "NAME"
 	}
 	return name
 }

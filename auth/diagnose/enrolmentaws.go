@@ -92,7 +92,7 @@ func (e *enrolment) checkAWS(ctx context.Context) Finding {
 }
 
 func (e *enrolment) judgeARNs(ctx context.Context, arn, suffix, hubARN string) Finding {
-	const ask = "aws eks describe-cluster --name <name> --query cluster.arn (the name of a kubeconfig's context need not be " +
+	const ask = "aws eks describe-cluster --name CLUSTER_NAME --query cluster.arn (the name of a kubeconfig's context need not be " +
 		"the ARN)"
 	managed, err := parseEKS(arn)
 	if err != nil {
@@ -127,7 +127,7 @@ func (e *enrolment) sharedARN(ctx context.Context, arn string) (Finding, bool) {
 	}
 	for i := range items {
 		if items[i].GetName() != e.ClusterName && items[i].GetAnnotations()[arnAnnotation] == arn {
-			return fail("O35", "kubectl delete managedcluster <the one that is not wanted>",
+			return fail("O35", "kubectl delete managedcluster UNWANTED_CLUSTER",
 				"another ManagedCluster claims the same cluster of EKS: only one of them gets access").
 				with(differs(arnAnnotation, arn+" of "+items[i].GetName()+" too", "of "+e.ClusterName+" alone")), true
 		}
@@ -136,9 +136,9 @@ func (e *enrolment) sharedARN(ctx context.Context, arn string) (Finding, bool) {
 }
 
 func (e *enrolment) tryRole(ctx context.Context, hub clusterOfEKS, hubARN, role string) Finding {
-	assume := "as the cluster's agent: aws sts assume-role --role-session-name wid --role-arn " + shell.Word(role, "<role>")
+	assume := "as the cluster's agent: aws sts assume-role --role-session-name wid --role-arn " + shell.Word(role, "ROLE_ARN")
 	describe := fmt.Sprintf("aws eks describe-access-entry --region %s --cluster-name %s --principal-arn %s",
-		shell.Word(hub.region, "<region>"), shell.Word(hub.name, "<hub>"), shell.Word(role, "<role>"))
+		shell.Word(hub.region, "REGION"), shell.Word(hub.name, "HUB_NAME"), shell.Word(role, "ROLE_ARN"))
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if e.AssumeRole != nil {

@@ -58,7 +58,7 @@ func (e *examination) checkTokenFile(ctx context.Context) Finding {
 }
 
 func (e *examination) unreadable(why string) Finding {
-	return fail("K9", "kubectl patch deployment <name> --type merge -p '{\"spec\":{\"template\":{\"spec\":{\"securityContext\":{\"fsGroup\":65534}}}}}'",
+	return fail("K9", "kubectl patch deployment DEPLOYMENT --type merge -p '{\"spec\":{\"template\":{\"spec\":{\"securityContext\":{\"fsGroup\":65534}}}}}'",
 		"cannot read %q as uid %d (%s)", e.TokenFile, os.Geteuid(), why)
 }
 
@@ -78,7 +78,7 @@ func (e *examination) checkFormat(context.Context) Finding {
 		if !strings.Contains(e.token.raw, ".") {
 			what = "not a JWT: an opaque access token, perhaps"
 		}
-		return fail(e.cloud.malformed, "use a token of the ServiceAccount:\nkubectl create token <name>", "%s: %v", what, e.token.err)
+		return fail(e.cloud.malformed, "use a token of the ServiceAccount:\nkubectl create token SERVICE_ACCOUNT", "%s: %v", what, e.token.err)
 	}
 	if f, none := e.noToken(); none {
 		return f
@@ -105,7 +105,7 @@ func (e *examination) checkClaims(context.Context) Finding {
 	}
 	c := e.token.claims
 	all := []Field{same("iss", c.Issuer), same("sub", c.Subject), same("aud", audiences(c.Audience)), same("exp", stamp(c.Expiry))}
-	const fresh = "use a projected token, or a fresh one:\nkubectl create token <name> --audience <audience>"
+	const fresh = "use a projected token, or a fresh one:\nkubectl create token SERVICE_ACCOUNT --audience AUDIENCE"
 	switch {
 	case c.Issuer == "kubernetes/serviceaccount":
 		return fail(e.cloud.noAudience, fresh, "this is a legacy token of a Secret: it has no audience and no end").
@@ -149,9 +149,9 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 	}
 	missing := slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audience, a) })
 	remedy := fmt.Sprintf("request the token with the audience that is needed:\nkubectl create token %s -n %s",
-		shell.Word(c.ServiceAccount, "<name>"), shell.Word(c.Namespace, "<namespace>"))
+		shell.Word(c.ServiceAccount, "SERVICE_ACCOUNT"), shell.Word(c.Namespace, "NAMESPACE"))
 	for _, audience := range want {
-		remedy += " --audience " + shell.Word(audience, "<audience>")
+		remedy += " --audience " + shell.Word(audience, "AUDIENCE")
 	}
 	if e.InPod && e.TokenFile != "" && len(want) > 0 { // where nobody creates tokens but the kubelet
 		remedy = "set the audience in the pod's template, in volumes[].projected.sources[].serviceAccountToken, to " +

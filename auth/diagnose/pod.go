@@ -20,7 +20,7 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	case e.Client == nil:
 		return e.noAccess()
 	case apierrors.IsNotFound(err):
-		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "<namespace>"),
+		return fail(e.cloud.unset, "correct the name:\nkubectl get pods -n "+shell.Word(e.Pod.Namespace, "NAMESPACE"),
 			"the pod does not exist").
 			with(differs("pod", "not found", e.Pod.String()))
 	case apierrors.IsUnauthorized(err):

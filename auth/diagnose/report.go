@@ -46,7 +46,8 @@ type Finding struct {
 	// Result is the outcome.
 	Result Result `json:"result"`
 	// Class is the error class that the finding is evidence of, such as "A4". Those of RunBootstrap begin with B, those of
-	// RunEnrolment with O; docs/doctor.md lists them. Empty for those without a failure.
+	// RunEnrolment with O, those of an exchange that got no usable answer with N; docs/doctor.md lists them. Empty for those
+	// without a failure.
 	Class string `json:"class,omitempty"`
 	// Message says in one sentence what was found.
 	Message string `json:"message"`
@@ -219,9 +220,9 @@ func refusalFilled(err error, fill func(remedy string) string) Finding {
 	}
 	f.StatusCode, f.Code, f.RequestID = e.StatusCode, e.Code, e.RequestID
 	class := e.Class()
-	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.Remedy
+	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, inCapitals(e.Remedy)
 	if known, ok := auth.ClassByID(class.ID); ok && known.Remedy != e.Remedy {
-		f.Remedy = strings.TrimSpace(e.Remedy + "\n" + fill(known.Remedy)) // what is known of this case, then the command for all
+		f.Remedy = strings.TrimSpace(f.Remedy + "\n" + fill(known.Remedy)) // what is known of this case, then the command for all
 	}
 	f.Message = oneLine(e.Message)
 	if class.ID != "" {

@@ -209,7 +209,7 @@ func (e *examination) managed() bool {
 func (e *examination) install() string {
 	if e.Provider.GetName() == "azure" {
 		return "install the webhook, with the Helm chart workload-identity-webhook or on AKS, and restart the pod:\n" +
-			"az aks update --resource-group <group> --name <cluster> --enable-oidc-issuer --enable-workload-identity"
+			"az aks update --resource-group RESOURCE_GROUP --name CLUSTER_NAME --enable-oidc-issuer --enable-workload-identity"
 	}
 	return "install the webhook, amazon-eks-pod-identity-webhook, and restart the pod:"
 }

@@ -32,11 +32,15 @@ func (e *examination) roleWord() string {
 }
 
 func (e *examination) oidcProviderWord() string {
+	const placeholder = "PROVIDER_ARN"
+	if e.token.claims == nil {
+		return placeholder
+	}
 	arn, _, ok := e.oidcProvider()
 	if !ok {
-		return "PROVIDER_ARN"
+		return placeholder
 	}
-	return shell.Word(arn, "PROVIDER_ARN")
+	return shell.Word(arn, placeholder)
 }
 
 func (e *examination) poolProviderWord() string {
@@ -121,6 +125,15 @@ func (e *examination) filled(ctx context.Context, remedy string) string {
 }
 
 var capitals = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
+
+// inCapitals is for the library's own sentences, which have <a name> for what is left open.
+func inCapitals(remedy string) string {
+	return openName.ReplaceAllStringFunc(remedy, func(name string) string {
+		return strings.ReplaceAll(strings.ToUpper(strings.Trim(name, "<>")), " ", "_")
+	})
+}
+
+var openName = regexp.MustCompile(`<[a-z][A-Za-z ]*>`)
 
 // inert writes in JSON's other way what a shell obeys in text that is not meant for it, but pasted.
 var inert = strings.NewReplacer("$", `\u0024`, "`", `\u0060`, "'", `\u0027`, "!", `\u0021`)

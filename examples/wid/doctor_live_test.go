@@ -59,7 +59,7 @@ func TestDoctorTrustLive(t *testing.T) {
 				t.Errorf("%s: asked without being told to: %+v", provider, call)
 			}
 		}
-		if !strings.Contains(r.stdout, "19 UNKNOWN") || !strings.Contains(r.stdout, "wid doctor --trust-live") {
+		if !strings.Contains(r.stdout, "19 SKIP") || strings.Contains(r.stdout, "read as") {
 			t.Errorf("%s: %+v", provider, r)
 		}
 	}
@@ -115,7 +115,7 @@ func TestDoctorWithoutLogin(t *testing.T) {
 	}{
 		{"aws", "there is no login for AWS on this machine", nil},
 		{"aws", "but the role tenant-a is in account " + account, []string{"AWS_ACCESS_KEY_ID=" + elsewhere, "AWS_SECRET_ACCESS_KEY=" + secret}},
-		{"aws", "AWS_PROFILE=<profile>", []string{"AWS_PROFILE=typo"}},
+		{"aws", "AWS_PROFILE=PROFILE", []string{"AWS_PROFILE=typo"}},
 		{"azure", "az login", []string{"AZURE_TOKEN_CREDENTIALS=AzureCLICredential"}},
 		{"gcp", "gcloud auth application-default login", []string{"GOOGLE_APPLICATION_CREDENTIALS=/nonexistent"}},
 	} {

@@ -61,7 +61,7 @@ func explain(err error, r request) error {
 
 // quoted makes a word of a shell of what a token or an annotation says.
 func quoted(s string) string {
-	return shell.Word(redact.Text(s), "<name>")
+	return shell.Word(redact.Text(s), "NAME")
 }
 
 func isThrottle(code string) bool {
@@ -110,5 +110,5 @@ func noLogin(err error) error {
 		text = api.ErrorCode() + ": " + api.ErrorMessage() // the rest differs at every try
 	}
 	return &auth.Error{Provider: "aws", Reason: auth.ErrMisconfigured, Err: err, Message: message + redact.Text(text),
-		Remedy: "log in with a role that may read IAM: aws sso login, AWS_PROFILE=<profile>, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"}
+		Remedy: "log in with a role that may read IAM: aws sso login, AWS_PROFILE=PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"}
 }

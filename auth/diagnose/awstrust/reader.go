@@ -118,8 +118,7 @@ func (r *Reader) whoAmI(ctx context.Context, cfg aws.Config, account, what strin
 		return me, &auth.Error{Provider: "aws", Reason: auth.ErrDenied,
 			Message: fmt.Sprintf("your login is %.300q in account %.12q, but %s is in account %s: nothing was read", me.arn,
 				me.account, what, account),
-			Remedy: fmt.Sprintf("log in to account %s and try again: AWS_PROFILE=<profile of %s> wid doctor --trust-live",
-				account, account)}
+			Remedy: fmt.Sprintf("log in to account %s and run this again: a profile of it in AWS_PROFILE, for example", account)}
 	}
 	return me, nil
 }

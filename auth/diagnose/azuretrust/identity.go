@@ -116,7 +116,7 @@ func (s *session) confirm(ctx context.Context, token, id string) error {
 			ClientID string `json:"clientId"`
 		} `json:"properties"`
 	}
-	q := s.question(token, id, "Microsoft.ManagedIdentity/userAssignedIdentities/read", "", "az identity show --ids "+shell.Word(id, "<id>"))
+	q := s.question(token, id, "Microsoft.ManagedIdentity/userAssignedIdentities/read", "", "az identity show --ids "+shell.Word(id, "IDENTITY_ID"))
 	if err := q.Ask(ctx, s.client, &answer); err != nil {
 		return unfound(err)
 	}
@@ -155,7 +155,7 @@ func (s *session) ofIdentity(ctx context.Context, token, id string) ([]diagnose.
 	name := id[strings.LastIndexByte(id, '/')+1:]
 	group := strings.Split(id, "/")[4]
 	q := s.question(token, id, permission, "/federatedIdentityCredentials",
-		"az identity federated-credential list --identity-name "+name+" --resource-group "+shell.Word(group, "<group>"))
+		"az identity federated-credential list --identity-name "+name+" --resource-group "+shell.Word(group, "RESOURCE_GROUP"))
 	return pages(ctx, s.client, q, func(item struct {
 		Name       string      `json:"name"`
 		Properties *credential `json:"properties"`

@@ -94,7 +94,7 @@ func (q Question) refused(answer transport.Answer) error {
 	case answer.Status == http.StatusForbidden && (reason == "SERVICE_DISABLED" || reason == "USER_PROJECT_DENIED"):
 		// It is not about a right on what was asked for.
 		e.Reason, e.Message = auth.ErrMisconfigured, q.Service+" does not serve the project that pays for your calls: "+text
-		e.Remedy = "gcloud auth application-default set-quota-project <project>, one with the API iam.googleapis.com and " +
+		e.Remedy = "gcloud auth application-default set-quota-project PROJECT_ID, one with the API iam.googleapis.com and " +
 			"serviceusage.services.use for you, and see: " + q.Show
 	case answer.Status == http.StatusForbidden:
 		e.Reason, e.Message = auth.ErrDenied, fmt.Sprintf("%s refuses %s to %s: %s", q.Service, q.Permission, q.Who, text)
