@@ -9,11 +9,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -26,9 +29,11 @@ type document struct {
 	err     error
 	// ofKeys says that it is the one with the keys.
 	ofKeys bool
-	// untrusted says why its certificate is not trusted. The document was read nevertheless, to be able to say more: it is
-	// public, and only looked at.
+	// untrusted says why its certificate is not trusted. The document was read nevertheless, if that could be done, to be able to
+	// say more: it is public, and only looked at.
 	untrusted error
+	// inside says that it came from an address of the own network.
+	inside bool
 }
 
 type documents struct {
@@ -59,7 +64,7 @@ func (e *examination) issuerDocuments(ctx context.Context) *documents {
 	if refusedKeys(d.parsed.JWKSURI, e.token.claims.Issuer) != "" {
 		return d
 	}
-	d.keys = e.fetch(ctx, d.parsed.JWKSURI)
+	d.keys = e.fetchKeys(ctx, d)
 	d.keys.ofKeys = true
 	if d.keys.err == nil && d.keys.status == http.StatusOK {
 		d.set = parseKeys(d.keys.body)
@@ -71,17 +76,25 @@ func (e *examination) issuerDocuments(ctx context.Context) *documents {
 // its own network.
 func refusedKeys(address, issuer string) string {
 	u, err := url.Parse(address)
-	from, issuerErr := url.Parse(issuer)
 	switch {
 	case err != nil || u.Scheme != "https" || u.Host == "":
 		return "jwks_uri has to begin with https://"
 	case u.User != nil:
 		return "jwks_uri holds a user name"
-	case isPrivate(u.Hostname()) && (issuerErr != nil || u.Host != from.Host):
+	case isPrivate(u.Hostname()) && !sameServer(address, issuer):
 		return "jwks_uri is at an address that clouds cannot reach"
 	}
 	return ""
 }
+
+func sameServer(a, b string) bool {
+	ua, errA := url.Parse(a)
+	ub, errB := url.Parse(b)
+	return errA == nil && errB == nil && ua.Scheme == ub.Scheme && firstOf(ua.Port(), "443") == firstOf(ub.Port(), "443") &&
+		canonicalHost(ua) == canonicalHost(ub)
+}
+
+func canonicalHost(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
 
 func parseKeys(content []byte) *jose.JSONWebKeySet {
 	set := &jose.JSONWebKeySet{}
@@ -91,37 +104,70 @@ func parseKeys(content []byte) *jose.JSONWebKeySet {
 	return set
 }
 
+// fetch asks an issuer, whom the token names.
 func (e *examination) fetch(ctx context.Context, address string) document {
-	client := e.IssuerClient
-	if client == nil {
-		var err error
-		// The way out is that of the other requests: where a proxy was named, there may be no other.
-		if client, err = e.pool.Client(e.resolved().ProxyURL, ""); err != nil {
-			return document{address: address, err: err}
-		}
+	client, err := e.issuerClient()
+	if err != nil {
+		return document{address: address, err: err}
 	}
-	d := get(ctx, transport.Guard(client), "the issuer at "+hostOf(address), address)
+	return fetchWith(ctx, client, address)
+}
+
+// fetchKeys asks whom the issuer names. The name may lead anywhere, and into the own network only where the issuer is there
+// itself, or is what the caller knows as a private one. A client of the caller's chooses its way itself.
+func (e *examination) fetchKeys(ctx context.Context, d *documents) document {
+	address, issuer := d.parsed.JWKSURI, e.token.claims.Issuer
+	own := d.discovery.inside && sameServer(address, issuer) || e.Issuer == issuer && isPrivateURL(issuer)
+	client, err := e.issuerClient()
+	if err != nil || own || e.IssuerClient != nil {
+		return e.fetch(ctx, address)
+	}
+	outside := transport.Outside(client, address)
+	defer outside.CloseIdleConnections()
+	return fetchWith(ctx, outside, address)
+}
+
+func isPrivateURL(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && isPrivate(u.Hostname())
+}
+
+// issuerClient is who reads the issuer's documents. The way out is that of the other requests: where a proxy was named, there may
+// be no other.
+func (e *examination) issuerClient() (*http.Client, error) {
+	if e.IssuerClient != nil {
+		return transport.Guard(e.IssuerClient), nil
+	}
+	return e.pool.Client(e.resolved().ProxyURL, "")
+}
+
+func fetchWith(ctx context.Context, client *http.Client, address string) document {
+	who := "the issuer at " + hostOf(address)
+	d := get(ctx, client, who, address)
 	var verification *tls.CertificateVerificationError
-	if d.err != nil && errors.As(d.err, &verification) {
-		if lenient := withoutVerification(client); lenient != nil {
-			untrusted := d.err
-			d = get(ctx, transport.Guard(lenient), "the issuer at "+hostOf(address), address)
-			lenient.CloseIdleConnections()
-			d.untrusted = untrusted
-		}
+	if d.err == nil || !errors.As(d.err, &verification) {
+		return d
+	}
+	d.untrusted = d.err
+	d.tls = &tls.ConnectionState{PeerCertificates: verification.UnverifiedCertificates}
+	lenient := withoutVerification(client)
+	if lenient == nil {
+		return d
+	}
+	defer lenient.CloseIdleConnections()
+	if second := get(ctx, lenient, who, address); second.err == nil {
+		second.untrusted = d.untrusted
+		return second
 	}
 	return d
 }
 
-// withoutVerification is for looking at a public document and at the certificate that it came with. No secret is ever sent.
+// withoutVerification is for looking at a public document and at the certificate that it came with, by the same way as before.
+// No secret is ever sent. It is nil where the way is not known.
 func withoutVerification(client *http.Client) *http.Client {
-	t := &http.Transport{}
-	transport.UseProxy(t, nil)
-	if own, ok := client.Transport.(*http.Transport); ok {
-		t = own.Clone()
-	}
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // see above
-	return &http.Client{Transport: t}
+	return transport.Derive(client, func(t *http.Transport) {
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // see above
+	})
 }
 
 const maxDocument = 1 << 20
@@ -135,6 +181,7 @@ func get(ctx context.Context, client *http.Client, who, address string) document
 
 func read(ctx context.Context, client *http.Client, address string) document {
 	d := document{address: address}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { d.inside = isInside(c.Conn) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		d.err = err
@@ -151,12 +198,20 @@ func read(ctx context.Context, client *http.Client, address string) document {
 	return d
 }
 
+func isInside(c net.Conn) bool {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	return err == nil && transport.AddressInside(at.Addr())
+}
+
 const noWayOut = "see why this machine has no way out (HTTPS_PROXY, NO_PROXY, resolver, firewall), or run this where there " +
 	"is one;\n" +
 	"to leave these checks out: --skip discovery,keys,issuer-tls"
 
 // ownSide tells a machine that reaches nobody from an issuer that nobody reaches.
 func (e *examination) ownSide(ctx context.Context, d document) (Finding, bool) {
+	if f, unseen := notLookedAt(d); unseen {
+		return f, true
+	}
 	var op *net.OpError
 	var refused *transport.ProxyError
 	why := ""
@@ -172,4 +227,18 @@ func (e *examination) ownSide(ctx context.Context, d document) (Finding, bool) {
 	}
 	return unknown(fmt.Sprintf("whether the issuer is public cannot be seen from here: %s (%s)", why, transport.Message(d.err)),
 		noWayOut).with(same("asked for", d.address)), true
+}
+
+// notLookedAt is about what this machine could, but does not ask.
+func notLookedAt(d document) (Finding, bool) {
+	look := "ask for it from a machine outside of this network: curl -v " + shell.Word(d.address, "<address>")
+	switch {
+	case errors.Is(d.err, transport.ErrInside):
+		return unknown("the name leads into the network of this machine, where strangers have nothing asked; whether clouds can read it "+
+			"cannot be seen from here", look).with(same("asked for", d.address)), true
+	case d.untrusted != nil:
+		return unknown("it cannot be read here, since the certificate is not trusted: see check 12", look).
+			with(same("asked for", d.address)), true
+	}
+	return Finding{}, false
 }

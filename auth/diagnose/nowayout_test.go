@@ -181,7 +181,12 @@ func TestExchangeRefutesDoubts(t *testing.T) {
 // The issuer, who may be anybody, does not choose what this machine asks of its own network.
 func TestKeysElsewhere(t *testing.T) {
 	for name, address := range map[string]string{"private": "https://169.254.169.254/keys", "loopback": "https://127.0.0.1:6443/keys",
-		"local name": "https://vault.internal/keys", "with a user": "https://user:pw@keys.example/", "no TLS": "http://keys.example/"} {
+		"local name": "https://vault.internal/keys", "with a user": "https://user:pw@keys.example/", "no TLS": "http://keys.example/",
+		"nowhere": "https://0.0.0.0:9/", "nowhere, IPv6": "https://[::]:9/", "full stop": "https://localhost.:9/", "upper case": "https://LOCALHOST:9/",
+		"below localhost": "https://x.localhost/", "the API server": "https://kubernetes.default.svc/", "its short name": "https://kubernetes.default/",
+		"a service": "https://vault.vault.svc:8200/v1", "metadata": "https://metadata/", "Google's": "https://METADATA.GOOGLE.INTERNAL./",
+		"Alibaba's": "https://100.100.100.200/", "a zone": "https://[fe80::1%25eth0]/", "NAT64": "https://[64:ff9b::a9fe:a9fe]/",
+		"mapped": "https://[::ffff:169.254.169.254]/", "short form": "https://127.1/", "a number": "https://2130706433/"} {
 		w := newWorld(t, "aws")
 		var asked []string
 		w.config.IssuerClient = &http.Client{Transport: discoveryOnly{address, &asked, w.issuer.URL()}}

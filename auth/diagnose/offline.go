@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // Check 2.
@@ -285,8 +285,4 @@ func difference(a, b string) string {
 	return "the hosts differ"
 }
 
-func isPrivate(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || strings.HasSuffix(host, ".local") || strings.HasSuffix(host, ".internal") ||
-		ip != nil && (ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast())
-}
+func isPrivate(host string) bool { return transport.LeadsInside(host) }

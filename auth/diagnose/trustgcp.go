@@ -31,8 +31,8 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 			"the provider does not count: %s", shown(a.Disabled)).
 			with(differs("state", a.Disabled, "ACTIVE"))
 	case a.Issuer != c.Issuer:
-		return fail("G4", "gcloud iam workload-identity-pools providers update-oidc "+shell.Word(a.Name, "PROVIDER_NAME")+" --issuer-uri="+issuerOf(c),
-			"the provider trusts another issuer: %s", difference(c.Issuer, a.Issuer)).with(differs("iss", c.Issuer, a.Issuer))
+		return fail("G4", e.trustIssuer(a), "the provider trusts another issuer: %s", difference(c.Issuer, a.Issuer)).
+			with(differs("iss", c.Issuer, a.Issuer))
 	case fitsAudience(allowed, c) == Unknown:
 		return severalAudiences(allowed, c)
 	case fitsAudience(allowed, c) == Fail:

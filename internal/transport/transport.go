@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -29,6 +28,7 @@ const (
 	RequestTimeout = 20 * time.Second
 
 	dialTimeout      = 5 * time.Second
+	keepAlive        = 30 * time.Second
 	handshakeTimeout = 5 * time.Second
 	idleTimeout      = 90 * time.Second
 	idlePerHost      = 64
@@ -87,7 +87,7 @@ func (p *Pool) CloseIdleConnections() {
 
 func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	t := &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:            newDialer().DialContext,
 		ForceAttemptHTTP2:      true,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    handshakeTimeout,

@@ -1,0 +1,28 @@
+package diagnose
+
+import (
+	"strings"
+
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+// trustIssuer is the remedy for a provider with another issuer. A provider of another cluster stays that: changed, it would
+// lock that cluster's workloads out, and let this one's be whom the pool's members mean there. For the same reason a provider
+// for this cluster belongs into a pool of its own: members are meant by pool and subject, whichever provider has vouched.
+func (e *examination) trustIssuer(a Anchor) string {
+	c := e.token.claims
+	const providers = "gcloud iam workload-identity-pools providers "
+	if strings.EqualFold(strings.TrimSuffix(a.Issuer, "/"), strings.TrimSuffix(c.Issuer, "/")) {
+		return providers + "update-oidc " + shell.Word(a.Name, "<provider>") + " --issuer-uri=" + issuerOf(c)
+	}
+	base, _, ok := strings.Cut(a.Name, "/workloadIdentityPools/")
+	if !ok {
+		base = "projects/<number>/locations/global"
+	}
+	pool := base + "/workloadIdentityPools/<new-pool>"
+	return "if the annotation names the wrong provider, correct it; if the provider is another cluster's, make one for this cluster and " +
+		"name that in the annotation:\n" +
+		"gcloud iam workload-identity-pools create " + shell.Word(pool, "<new-pool>") + "\n" +
+		providers + "create-oidc " + shell.Word(pool+"/providers/<new-provider>", "<new-provider>") + " --issuer-uri=" + issuerOf(c) +
+		" --attribute-mapping=google.subject=assertion.sub"
+}

@@ -1,0 +1,30 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth/diagnose"
+)
+
+// A provider with another issuer is mostly another cluster's. It is changed only where the same issuer is meant.
+func TestRemedyForAnotherIssuer(t *testing.T) {
+	for issuer, update := range map[string]bool{"https://issuer.example/": true, "https://ISSUER.example": true,
+		"https://other-cluster.example/id/1": false, "https://issuer.example/id/1": false, "http://issuer.example": false, "": false} {
+		a := diagnose.Anchor{Name: poolProvider, Issuer: issuer, SubjectMapping: "assertion.sub"}
+		f := anchored(t, "gcp", &diagnose.Trust{Anchors: []diagnose.Anchor{a}}, nil).Of("trust-anchor")
+		if f.Class != "G4" || strings.Contains(f.Remedy, "update-oidc") != update {
+			t.Errorf("%q: %+v", issuer, f)
+		}
+		if update {
+			continue
+		}
+		const pools = "projects/123456789012/locations/global/workloadIdentityPools/"
+		for _, want := range []string{"annotation", "workload-identity-pools create '" + pools + "<new-pool>'",
+			"create-oidc '" + pools + "<new-pool>/providers/<new-provider>' --issuer-uri=https://issuer.example --attribute-mapping="} {
+			if !strings.Contains(f.Remedy, want) {
+				t.Errorf("%q: lacks %q: %s", issuer, want, f.Remedy)
+			}
+		}
+	}
+}

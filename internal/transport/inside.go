@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// ErrInside is the error of connections to what LeadsInside knows, for clients of Outside.
+var ErrInside = errors.New("refused to connect to an address of the own network")
+
+// LeadsInside reports whether a host, a name or an address, can only be one of the own network, or no host at all: names
+// that nobody can register, and the addresses of AddressInside. Names that can be registered may lead there too.
+func LeadsInside(host string) bool {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return AddressInside(ip)
+	}
+	labels := strings.Split(host, ".")
+	last := labels[len(labels)-1]
+	switch {
+	case len(labels) == 1, slices.Contains(labels, ""), strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return true
+	case last[0] >= '0' && last[0] <= '9': // some resolvers take 127.1 for an address
+		return true
+	}
+	// RFC 6761, RFC 6762, RFC 8375, and what clusters and clouds use. In a cluster kubernetes.default is the API server.
+	return slices.Contains([]string{"localhost", "localdomain", "local", "internal", "svc", "default"}, last) ||
+		strings.HasSuffix(host, ".home.arpa")
+}
+
+// AddressInside reports whether an address is not one of the internet: this machine's, a private, a shared or a link's one,
+// of a zone, of many, or one that leads to such by way of IPv6. The IANA's registries of special-purpose addresses have them.
+func AddressInside(ip netip.Addr) bool {
+	if ip.Zone() != "" {
+		return true
+	}
+	ip = ip.Unmap()
+	if !ip.IsGlobalUnicast() || ip.IsPrivate() || slices.ContainsFunc(notPublic(), func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return true
+	}
+	embedded, ok := embeddedIPv4(ip)
+	return ok && AddressInside(embedded)
+}
+
+func notPublic() []netip.Prefix {
+	var list []netip.Prefix
+	for _, prefix := range []string{
+		"0.0.0.0/8",
+		"100.64.0.0/10",    // shared by customers of one provider; Alibaba's metadata service is there
+		"168.63.129.16/32", // Azure's own services for a machine
+		"192.0.0.0/24",
+		"198.18.0.0/15",
+		"240.0.0.0/4",
+		"::/96",          // IPv4 within IPv6, which nobody uses any more
+		"64:ff9b:1::/48", // NAT64 of one's own
+		"2001::/32",      // Teredo
+		"fec0::/10",      // what was private before fc00::/7
+	} {
+		list = append(list, netip.MustParsePrefix(prefix))
+	}
+	return list
+}
+
+// embeddedIPv4 is where NAT64 (RFC 6052) and 6to4 (RFC 3056) lead.
+func embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
+	b := ip.As16()
+	switch {
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(ip):
+		return netip.AddrFrom4([4]byte(b[12:])), true
+	case netip.MustParsePrefix("2002::/16").Contains(ip):
+		return netip.AddrFrom4([4]byte(b[2:6])), true
+	}
+	return netip.Addr{}, false
+}
+
+// Outside returns a client for an address that a stranger has chosen: client's own way, but it connects to no address of the
+// own network, whatever a name leads to. Where the way is through a proxy, the proxy finds the host, and nothing is refused.
+// Of a transport that is not http.Transport nothing is known; the result is nil.
+func Outside(client *http.Client, address string) *http.Client {
+	return Derive(client, func(t *http.Transport) {
+		req, err := http.NewRequest(http.MethodGet, address, nil) //nolint:noctx // is not sent
+		if err == nil && t.Proxy != nil {
+			if proxy, err := t.Proxy(req); err != nil || proxy != nil {
+				return
+			}
+		}
+		t.Proxy = nil
+		d := newDialer()
+		d.ControlContext = refuseInside
+		t.DialContext = d.DialContext
+	})
+}
+
+func refuseInside(_ context.Context, _, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || AddressInside(at.Addr()) {
+		return ErrInside
+	}
+	return nil
+}
+
+// Derive returns a client with a transport of its own that differs from the client's in what change does, guarded as by
+// Guard. It is nil if the client's transport is not http.Transport. Idle connections are the caller's to close.
+func Derive(client *http.Client, change func(*http.Transport)) *http.Client {
+	next := client.Transport
+	for {
+		b, ok := next.(bounded)
+		if !ok {
+			break
+		}
+		next = b.next
+	}
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	t, ok := next.(*http.Transport)
+	if !ok {
+		return nil
+	}
+	t = t.Clone()
+	change(t)
+	derived := *client
+	derived.Transport = t
+	return Guard(&derived)
+}
+
+func newDialer() *net.Dialer { return &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive} }
