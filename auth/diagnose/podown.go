@@ -179,7 +179,7 @@ func (e *examination) tellOwn(r *Report) {
 	case exchange.Result == Fail && (pod.Result == Warn || pod.Result == Fail) && len(pod.Fields) > 0 &&
 		slices.ContainsFunc(e.podsOwn.tried, func(t Field) bool { return t.Name == pod.Fields[0].Name }):
 		pod.Result = Fail
-		pod.Message += "; the exchange fails with it, see check 21"
+		pod.Message += "; the exchange fails with it"
 		exchange.Remedy = "see check 15: no cloud is to trust what was not meant" // the cloud need not be what is wrong
 	}
 }

@@ -165,7 +165,7 @@ func (e *examination) judgeMountedAudience(where, got string, audiences []string
 		f.Result = Warn
 	default:
 		f.Result = Unknown
-		f.Message += "; whether that takes it cannot be tried from here"
+		f.Message += "; whether " + e.cloud.name + " takes it cannot be tried from here"
 	}
 	return f, true
 }
