@@ -3,6 +3,8 @@ package diagnose
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,14 +15,19 @@ import (
 // maxConditionMessage is that of metav1.Condition, in bytes.
 const maxConditionMessage = 32768
 
-// Condition makes the worst finding a condition: False for a failure, Unknown if a check could not look, else True. Its text
-// holds nothing that changes from run to run while the finding stays the same. lastTransitionTime is left to
-// meta.SetStatusCondition.
+// Condition makes the report a condition: False for a failure, or else Unknown if a check could not look, or else True, also
+// with a warning. If the exchange works, it does not take what only shows beforehand whether it will: the checks api-server,
+// cluster-issuer, token-review, trust-anchor and trust-rule may be unknown then. Its text is for people who have no
+// command line of ours, and holds nothing that changes from run to run while the finding stays the same. lastTransitionTime is
+// left to meta.SetStatusCondition.
 func (r *Report) Condition(conditionType string, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, ObservedGeneration: generation,
 		Reason: "ChecksPassed", Message: "all checks have passed"}
-	worst := r.Worst()
+	worst := r.decisive()
 	if worst == nil {
+		if r.ExitCode() != ExitPass {
+			c.Message = "the exchange works; some checks that it takes no part of could not look"
+		}
 		return c
 	}
 	switch worst.Result {
@@ -36,8 +43,43 @@ func (r *Report) Condition(conditionType string, generation int64) metav1.Condit
 	if class, ok := auth.ClassByID(worst.Class); ok && worst.StatusCode != 0 {
 		message = class.Service + ": " + class.Summary // some services put the time into their texts
 	}
-	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, message), firstOf(printable.shared, printable.Remedy)))
+	remedy := withoutCommandLine(firstOf(printable.shared, printable.Remedy))
+	c.Message = bounded(sentence(fmt.Sprintf("check %d: %s", worst.Number, message), remedy))
 	return c
+}
+
+// decisive is the finding that a condition is about. Worst has its say among those that are as bad.
+func (r *Report) decisive() *Finding {
+	exchange := r.Of("exchange")
+	works := exchange != nil && exchange.Result == Pass
+	for _, result := range []Result{Fail, Unknown, Warn} {
+		counts := func(f *Finding) bool {
+			return f.Result == result && (result != Unknown || !works || !isForesight(f.ID))
+		}
+		if worst := r.Worst(); worst != nil && counts(worst) {
+			return worst
+		}
+		for i := range r.Findings {
+			if counts(&r.Findings[i]) {
+				return &r.Findings[i]
+			}
+		}
+	}
+	return nil
+}
+
+// isForesight says that a check only foretells what an exchange that works has shown.
+func isForesight(id string) bool {
+	return slices.Contains([]string{"api-server", "cluster-issuer", "token-review", "trust-anchor", "trust-rule"}, id)
+}
+
+// forOperators are parts of a remedy's lines that are no use to who reads a condition: they are about how a check is run.
+var forOperators = regexp.MustCompile(`(^|[\s(])wid [a-z]|\bConfig\.[A-Z]|^pass (a|the) |of the kubeconfig$|` +
+	`that the kubeconfig and|\s--skip |^see checks? \d`)
+
+// withoutCommandLine leaves such lines out.
+func withoutCommandLine(remedy string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(remedy, "\n"), forOperators.MatchString), "\n")
 }
 
 // ConditionOf makes an error of the library a condition, without running any check: False if somebody has to edit something,

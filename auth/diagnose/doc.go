@@ -11,13 +11,29 @@
 //	fmt.Print(report)
 //	os.Exit(report.ExitCode())
 //
-// A controller puts the worst finding into a condition of its object:
-//
-//	meta.SetStatusCondition(&obj.Status.Conditions, report.Condition("IdentityReady", obj.Generation))
-//
-// or, without running any check, explains the error that it got:
+// A controller explains the error that it got, without running any check:
 //
 //	condition := diagnose.ConditionOf(err, "IdentityReady", obj.Generation)
+//
+// or examines the object, and puts what decides into a condition:
+//
+//	report := diagnose.Run(ctx, diagnose.Config{
+//		Provider:       provider,
+//		ServiceAccount: client.ObjectKey{Namespace: obj.Namespace, Name: obj.Spec.ServiceAccountName},
+//		Client:         mgr.GetClient(),
+//		Reader:         mgr.GetAPIReader(),
+//		RESTConfig:     mgr.GetConfig(),
+//	})
+//	meta.SetStatusCondition(&obj.Status.Conditions, report.Condition("IdentityReady", obj.Generation))
+//
+// # What a run costs
+//
+// Run is for errors, not for each reconcile: nothing of it is cached, neither by auth.WithCache nor from run to run, and a
+// worker waits for it, for Config.Timeout at most. A run with a ServiceAccount makes a SelfSubjectReview, a TokenRequest and a
+// TokenReview; reads the ServiceAccount, the pod if one was named and, where the webhook has not changed that, the
+// MutatingWebhookConfigurations; reads discovery document and keys of the API server and of the issuer; asks the cloud for its
+// time; and makes the exchange, one request or two, registry, cluster and trust only if they were named. Services that
+// throttle or fail are asked up to three times, as the provider does for everybody. Skip leaves out what is not wanted.
 //
 // Findings hold claims and the first 8 hexadecimal digits of a token's SHA-256, never a token. The package compiles no SDK
 // of a cloud: what only an SDK can do comes in as a value, such as the readers of awstrust, azuretrust and gcptrust.

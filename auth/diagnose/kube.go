@@ -46,6 +46,9 @@ func (e *examination) checkAPIServer(ctx context.Context) Finding {
 
 // kubeMessage makes the text of a client's error fit for a finding.
 func kubeMessage(err error, secrets ...string) string {
+	if isCacheEmpty(err) {
+		return "the client's cache could not be filled in time"
+	}
 	var silent *silence
 	if apierrors.ReasonForError(err) != "" || errors.As(err, &silent) {
 		return shown(redact.Text(err.Error(), secrets...))

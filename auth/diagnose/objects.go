@@ -83,6 +83,8 @@ func remedyOf(err error, grant string) string {
 		return "log in again: the API server refuses the credentials of the kubeconfig"
 	case apierrors.IsForbidden(err):
 		return grant
+	case isCacheEmpty(err):
+		return "set Config.Reader to Manager.GetAPIReader(): the client reads from a cache, which takes the rights to list and watch"
 	case apierrors.ReasonForError(err) == "":
 		return "see that the API server runs, and that the kubeconfig and the network lead to it: " + version
 	}

@@ -53,7 +53,7 @@ func (e *examination) judgeContainers(ctx context.Context, pod *corev1.Pod, audi
 }
 
 // nameContainer is the remedy where it is not known which of a pod's containers gets no credentials.
-const nameContainer = "name the container that gets no credentials: Config.Container"
+const nameContainer = "name the one that gets no credentials: wid doctor --pod <namespace>/<pod> --container <name>"
 
 // judgeNamed judges the one container that the caller asks for.
 func (e *examination) judgeNamed(ctx context.Context, pod *corev1.Pod, audiences []string, restart string) Finding {

@@ -42,7 +42,10 @@ func (e *examination) fetchPod(ctx context.Context, key client.ObjectKey) {
 		return
 	}
 	pod := &corev1.Pod{}
-	err := readObject(ctx, e.Reader, "v1", "Pod", key, pod)
+	err := e.read
+	if !isCacheEmpty(err) { // it would be waited for once more
+		err = readObject(ctx, e.Reader, "v1", "Pod", key, pod)
+	}
 	if err == nil || e.Pod.Name != "" { // few pods may read themselves: nobody has asked for it
 		e.Pod, e.pod, e.podErr = key, pod, err
 	}

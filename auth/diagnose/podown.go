@@ -128,7 +128,8 @@ func (e *examination) adoptAudience(c *corev1.Container, audiences []string) {
 // mayTry says that a token with the audience can be had, and may be sent to the cloud. One that others accept stays here.
 func (e *examination) mayTry(audience string, wanted []string) bool {
 	opts := e.resolved()
-	held := e.token.raw == "" && e.TokenFile == "" || e.token.claims != nil && slices.Equal(e.token.claims.Audience, []string{audience})
+	held := e.token.raw == "" && e.TokenFile == "" ||
+		e.token.claims != nil && slices.Equal(e.token.claims.Audience, []string{audience})
 	return held && len(opts.Audiences) == 0 && !e.surelyWrong(audience, wanted) &&
 		(opts.Policy.AllowAnyAudience || slices.Contains(opts.Policy.Audiences, audience))
 }
@@ -143,8 +144,9 @@ func (e *examination) judgeSeveral(f Finding) Finding {
 	if len(e.podsOwn.several) == 0 || f.Result == Fail {
 		return f
 	}
-	return unknown(fmt.Sprintf("the containers %s have identities or audiences of their own, which differ; the exchange is tried "+
-		"with those of %q only", shown(strings.Join(e.podsOwn.several, ", ")), shown(e.podsOwn.container)), nameContainer).with(f.Fields...)
+	names := shown(strings.Join(e.podsOwn.several, ", "))
+	return unknown(fmt.Sprintf("the containers %s have identities or audiences of their own, which differ; the exchange is "+
+		"tried with those of %q only", names, shown(e.podsOwn.container)), nameContainer).with(f.Fields...)
 }
 
 // tellOwn has the checks of the exchange say what they were tried with. An exchange with something else than what the pod has
@@ -179,7 +181,7 @@ func (e *examination) tellOwn(r *Report) {
 	case exchange.Result == Fail && (pod.Result == Warn || pod.Result == Fail) && len(pod.Fields) > 0 &&
 		slices.ContainsFunc(e.podsOwn.tried, func(t Field) bool { return t.Name == pod.Fields[0].Name }):
 		pod.Result = Fail
-		pod.Message += "; the exchange fails with it, see check 21"
+		pod.Message += "; the exchange fails with it"
 		exchange.Remedy = "see check 15: no cloud is to trust what was not meant" // the cloud need not be what is wrong
 	}
 }

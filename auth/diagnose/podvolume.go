@@ -68,7 +68,7 @@ func (e *examination) mounted(c *corev1.Container, audiences []string) *corev1.S
 	return tokenSource(volume.Projected, rest, sure, audiences)
 }
 
-// mountOf is the mount with the longest path that the file is below, and the file's path in the volume, as far as that is sure.
+// mountOf is the mount with the longest path that the file is below, and the file's path in the volume if that is sure.
 func mountOf(pod *corev1.Pod, c *corev1.Container, file string) (best *corev1.VolumeMount, rest string, sure bool) {
 	longest := -1
 	for i := range c.VolumeMounts {
@@ -161,11 +161,11 @@ func (e *examination) judgeMountedAudience(where, got string, audiences []string
 		with(differs("audience", firstOf(got, "none: the API server's"), audiences[0]))
 	switch {
 	case e.surelyWrong(got, audiences):
-	case slices.ContainsFunc(e.podsOwn.tried, func(t Field) bool { return t.Name == "audience" }):
+	case e.podsOwn.audiences != nil, e.token.claims != nil && slices.Equal(e.token.claims.Audience, []string{got}):
 		f.Result = Warn
 	default:
 		f.Result = Unknown
-		f.Message += "; whether that takes it cannot be tried from here"
+		f.Message += "; whether " + e.cloud.name + " takes it cannot be tried from here"
 	}
 	return f, true
 }

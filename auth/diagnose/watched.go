@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -43,11 +46,30 @@ type watchedReader struct {
 }
 
 func (r watchedReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	return asked(ctx, r.who, obj, func(own client.Object) error { return r.Reader.Get(ctx, key, own, opts...) })
+	within, cancel := sooner(ctx)
+	defer cancel()
+	return asked(ctx, r.who, obj, func(own client.Object) error { return r.Reader.Get(within, key, own, opts...) })
 }
 
 func (r watchedReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return asked(ctx, r.who, list, func(own client.ObjectList) error { return r.Reader.List(ctx, own, opts...) })
+	within, cancel := sooner(ctx)
+	defer cancel()
+	return asked(ctx, r.who, list, func(own client.ObjectList) error { return r.Reader.List(within, own, opts...) })
+}
+
+// sooner ends a little before the context: a cache says then what it has waited for.
+func sooner(ctx context.Context) (context.Context, context.CancelFunc) {
+	const part = 50
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, end.Add(-time.Until(end)/part))
+}
+
+// isCacheEmpty knows the text of a manager's cache that could not be filled. Its error has no type of its own.
+func isCacheEmpty(err error) bool {
+	return apierrors.IsTimeout(err) && strings.Contains(err.Error(), "Informer to sync")
 }
 
 // watched is nil if the reader is.

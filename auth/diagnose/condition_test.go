@@ -1,0 +1,106 @@
+package diagnose_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/diagnose"
+)
+
+func reportOf(findings ...diagnose.Finding) *diagnose.Report {
+	for i := range findings {
+		findings[i].Number, findings[i].Message = i+1, "m"
+	}
+	return &diagnose.Report{Findings: findings}
+}
+
+// The status is that of the worst finding; a warning does not make an unknown better.
+func TestStatusOfConditions(t *testing.T) {
+	of := func(id string, result diagnose.Result) diagnose.Finding {
+		return diagnose.Finding{ID: id, Result: result}
+	}
+	warn, unknown, failed := of("token-format", diagnose.Warn), of("exchange", diagnose.Unknown), of("registry", diagnose.Fail)
+	works := of("exchange", diagnose.Pass)
+	for name, tc := range map[string]struct {
+		report         *diagnose.Report
+		status, reason string
+	}{
+		"nothing":                          {reportOf(works, of("pod", diagnose.Skip)), "True", "ChecksPassed"},
+		"a warning":                        {reportOf(warn, works), "True", "TokenFormat"},
+		"an unknown":                       {reportOf(unknown), "Unknown", "Exchange"},
+		"a warning and an unknown":         {reportOf(warn, unknown), "Unknown", "Exchange"},
+		"an unknown and a warning":         {reportOf(of("pod", diagnose.Unknown), works, warn), "Unknown", "Pod"},
+		"a failure and an unknown":         {reportOf(warn, unknown, failed), "False", "Registry"},
+		"trust that was not read":          {reportOf(of("trust-anchor", diagnose.Unknown), works), "True", "ChecksPassed"},
+		"that, and a warning":              {reportOf(of("trust-anchor", diagnose.Unknown), works, warn), "True", "TokenFormat"},
+		"that, and no exchange":            {reportOf(of("trust-anchor", diagnose.Unknown), of("exchange", diagnose.Skip)), "Unknown", "TrustAnchor"},
+		"that, and an unknown":             {reportOf(of("trust-anchor", diagnose.Unknown), of("pod", diagnose.Unknown), works), "Unknown", "Pod"},
+		"an identity that nobody knows":    {reportOf(works, of("identity", diagnose.Unknown)), "Unknown", "Identity"},
+		"a registry that does not answer":  {reportOf(works, of("registry", diagnose.Unknown)), "Unknown", "Registry"},
+		"an examination without exchanges": {reportOf(of("enrolment-csr", diagnose.Unknown)), "Unknown", "EnrolmentCsr"},
+	} {
+		if c := tc.report.Condition("Ready", 1); string(c.Status) != tc.status || c.Reason != tc.reason || c.Message == "" {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	if c := reportOf(of("trust-anchor", diagnose.Unknown), works).Condition("Ready", 1); strings.Contains(c.Message, "all") {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A cloud that cannot be asked is never ready, whatever else there is to warn of.
+func TestConditionInOutage(t *testing.T) {
+	w := newWorld(t, "aws")
+	withPod(func(_ *world, pod *corev1.Pod) {
+		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: "AWS_PROFILE", Value: "x"})
+	})(w)
+	w.config.Options = append(w.config.Options, auth.WithHTTPClient(&http.Client{Transport: broken{}}))
+	report := w.run()
+	if report.Of("pod").Result != diagnose.Warn || report.Of("exchange").Result != diagnose.Unknown {
+		t.Fatalf("%s", report)
+	}
+	if c := report.Condition("Ready", 1); c.Status != "Unknown" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Who reads a condition has no command line of ours, and does not see the other checks.
+func TestConditionsAreForReaders(t *testing.T) {
+	for remedy, want := range map[string]string{
+		"wid doctor --trust-live, or (aws iam get-role --role-name x) > trust.json": "",
+		"name the one: wid doctor --pod a/b":                                        "",
+		"run wid doctor in the pod":                                                 "",
+		"pass a kubeconfig of the ServiceAccount's cluster":                         "",
+		"set Config.Identify, which asks":                                           "",
+		"see check 13":                                                              "",
+		"see that the API server runs, and that the kubeconfig and the network lead to it: kubectl version": "",
+		"leave it out: --skip identity":                                      "",
+		"kubectl create role wid-token -n a --verb=create":                   "kubectl create role wid-token -n a --verb=create",
+		"allow it:\nwid doctor --trust-live\naws iam get-role --role-name x": "allow it: aws iam get-role --role-name x",
+		"restart the pod:\nkubectl delete pod -n a b":                        "restart the pod: kubectl delete pod -n a b",
+	} {
+		c := reportOf(diagnose.Finding{ID: "pod", Result: diagnose.Unknown, Remedy: remedy}).Condition("Ready", 1)
+		wanted := "check 1: m"
+		if want != "" {
+			wanted += "; " + want
+		}
+		if c.Message != wanted {
+			t.Errorf("%q: %q", remedy, c.Message)
+		}
+	}
+}
+
+// No finding of the faults that the tests know says anything of the kind in a condition.
+func TestConditionsOfFaults(t *testing.T) {
+	for _, f := range podFaults() {
+		w := newWorld(t, f.provider)
+		f.spoil(w)
+		if m := w.run().Condition("Ready", 1).Message; strings.Contains(m, "wid doctor") || strings.Contains(m, "Config.") {
+			t.Errorf("%s: %s", f.name, m)
+		}
+	}
+}
