@@ -52,7 +52,7 @@ func TestExternalAccountFaults(t *testing.T) {
 		check, says string
 		class       string
 	}{
-		"token file missing": {func(w *world, file string) { _ = os.Remove(file) }, "token-file", "does not exist", "G15"},
+		"token file missing": {func(_ *world, file string) { _ = os.Remove(file) }, "token-file", "does not exist", "G15"},
 		"another audience": {func(w *world, file string) {
 			_ = os.WriteFile(file, []byte(w.sign(func(c map[string]any) { c["aud"] = []string{"sts.amazonaws.com"} })), 0o600)
 		}, "audience", "somebody else", "G3"},
