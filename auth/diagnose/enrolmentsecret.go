@@ -25,6 +25,9 @@ func (e *enrolment) checkSecrets(ctx context.Context) Finding {
 	if e.Spoke == nil {
 		return unknown("there is no access to the cluster itself", noSpoke)
 	}
+	if e.sides.swapped {
+		return skip("skipped: this is the hub, see enrolment-hub")
+	}
 	hub, missing, f := e.secretKeys(ctx, hubSecret)
 	if f.Result != "" {
 		return f
