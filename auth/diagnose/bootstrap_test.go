@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/bootstrap"
 )

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"context"
 	"net/url"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,7 +76,7 @@ func hostAndPort(address string) string {
 	if port == "" && u.Scheme != "http" {
 		port = "443"
 	}
-	return u.Hostname() + ":" + port + u.Path
+	return u.Hostname() + ":" + port + strings.TrimSuffix(u.Path, "/")
 }
 
 // misnamed says that the cluster registers, but under another name: what the hub holds under this one is somebody else's, or
@@ -96,6 +97,12 @@ func (e *enrolment) named(check func(context.Context) Finding) func(context.Cont
 		}
 		return f
 	}
+}
+
+// wrongCluster says that what is to be seen in the cluster itself is not about this enrolment.
+func (e *enrolment) wrongCluster() bool {
+	seen := e.klusterletErr == nil || absentKind(e.klusterletErr)
+	return e.misnamed() || seen && e.klusterlet == nil && e.sameServer()
 }
 
 const seeAgent = "see enrolment-agent"

@@ -95,7 +95,7 @@ func TestEnrolmentMixedUpKubeconfigs(t *testing.T) {
 			t.Errorf("%s: begins with %+v\n%s", name, f, report)
 		}
 		for _, do := range []string{"clusteradm init", "clusteradm join"} {
-			if strings.Contains(report.String(), do) {
+			if strings.Contains(report.String(), do) && (name != "the cluster's alone" || do != "clusteradm join") {
 				t.Errorf("%s: %s\n%s", name, do, report)
 			}
 		}
