@@ -116,6 +116,7 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	report := &Report{Target: "bootstrap discovery at " + shown(server),
 		Findings: performSteps(ctx, b.steps(), config.Skip)}
 	settleSecret(report)
+	settleLogin(report)
 	b.settleSignature(report)
 	lastly(whole, b.learn, config.Timeout)
 	report.scrub(secrets.scrubber())
@@ -147,8 +148,12 @@ func (b *bootstrapping) settleSignature(r *Report) {
 func settleSecret(r *Report) {
 	secret, discovery, login := r.Of("bootstrap-token"), r.Of("bootstrap-discovery"), r.Of("bootstrap-login")
 	if secret.Result == Unknown && discovery.Result == Pass && login.Result == Pass {
+		other := strings.HasPrefix(secret.Message, otherKubeconfig)
 		secret.Result, secret.Remedy = Skip, ""
 		secret.Message = "the token signs and logs in, so its Secret need not be read"
+		if other {
+			secret.Message += "; the kubeconfig is of another cluster, it seems"
+		}
 	}
 }
 

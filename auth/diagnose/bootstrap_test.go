@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/bootstrap"
 )
@@ -209,4 +211,96 @@ func FuzzBootstrapArguments(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An administrator's kubeconfig of another cluster says nothing of a token that works.
+func TestBootstrapKubeconfigOfAnotherCluster(t *testing.T) {
+	for name, spoil := range map[string]func(w *bootWorld){
+		"no cluster-info there":   func(w *bootWorld) { w.own = nil },
+		"another cluster-info":    func(w *bootWorld) { w.own = map[string]string{"kubeconfig": "apiVersion: v1"} },
+		"an ID alone":             func(w *bootWorld) { w.own, w.config.Token = map[string]string{"kubeconfig": "x"}, bootID },
+		"a token that may not":    func(w *bootWorld) { w.own, w.login = map[string]string{"kubeconfig": "x"}, http.StatusUnauthorized },
+		"the same, token is gone": func(*bootWorld) {},
+	} {
+		w := newBootWorld(t)
+		w.secret = nil
+		spoil(w)
+		w.config.RESTConfig = &rest.Config{Host: "https://admin.example:6443"}
+		report := w.run()
+		f := report.Of("bootstrap-token")
+		switch name {
+		case "the same, token is gone":
+			if f.Result != diagnose.Fail || f.Class != "B23" || !strings.Contains(report.String(), "https://admin.example:6443") {
+				t.Errorf("%s:\n%s", name, report)
+			}
+			continue
+		case "an ID alone", "a token that may not":
+			if f.Result != diagnose.Unknown || !strings.Contains(report.String(), "https://admin.example:6443") {
+				t.Errorf("%s:\n%s", name, report)
+			}
+		default:
+			if f.Result != diagnose.Skip || report.Of("bootstrap-login").Result != diagnose.Pass {
+				t.Errorf("%s:\n%s", name, report)
+			}
+		}
+		if !strings.Contains(f.Message, "another cluster") || report.Of("bootstrap-signature").Result == diagnose.Skip {
+			t.Errorf("%s:\n%s", name, report)
+		}
+	}
+}
+
+// Remedies that change a cluster say first that it may be the wrong one.
+func TestBootstrapAddressOfAnotherCluster(t *testing.T) {
+	forbid := func(rw http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, infoPath) {
+			status(rw, http.StatusForbidden, `forbidden: User "system:anonymous" cannot get path "`+r.URL.Path+`"`)
+		}
+		return strings.HasSuffix(r.URL.Path, infoPath)
+	}
+	w := newBootWorld(t)
+	w.answer = forbid
+	w.config.RESTConfig = &rest.Config{Host: "https://admin.example:6443"}
+	if f := w.run().Of("bootstrap-server"); f.Class != "B8" || !strings.HasPrefix(f.Remedy, "see first that both are the same cluster") ||
+		!strings.Contains(f.Message, "another address") {
+		t.Errorf("%+v", f)
+	}
+	w = newBootWorld(t)
+	w.answer = forbid
+	w.config.RESTConfig = &rest.Config{Host: w.server.URL + "/"}
+	if f := w.run().Of("bootstrap-server"); f.Class != "B8" || strings.Contains(f.Remedy, "same cluster") {
+		t.Errorf("%+v", f)
+	}
+	w = newBootWorld(t)
+	w.answer = forbid
+	w.config.Server = w.server.URL + "/foo"
+	if f := w.run().Of("bootstrap-server"); f.Class != "B1" || strings.Contains(f.Remedy, "kubectl") || !strings.Contains(f.Remedy, "without a path") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// A proxy that serves an API server below a path is as good as the API server.
+func TestBootstrapServerWithAPathThatWorks(t *testing.T) {
+	w := newBootWorld(t)
+	w.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/k8s/clusters/c1")
+		return false
+	}
+	w.config.Server = w.server.URL + "/k8s/clusters/c1"
+	if report := w.run(); report.ExitCode() != diagnose.ExitPass {
+		t.Error(report)
+	}
+}
+
+// What is wrong with the Secret comes before the refusal that it causes.
+func TestBootstrapGroupsBeforeTheLogin(t *testing.T) {
+	w := newBootWorld(t)
+	w.login = http.StatusUnauthorized
+	w.secret.Data["auth-extra-groups"] = []byte("system:bootstrappers:a,system:masters")
+	report := w.run()
+	if f := report.Worst(); f.ID != "bootstrap-token" || f.Class != "B32" || f.Fields[0].Observed != "system:masters" {
+		t.Errorf("begins with %+v\n%s", f, report)
+	}
+	if f := report.Of("bootstrap-login"); f.Result != diagnose.Fail || len(f.Causes) != 0 {
+		t.Errorf("%+v", f)
+	}
 }

@@ -104,7 +104,7 @@ func (b *bootstrapping) checkServer(ctx context.Context) Finding {
 	if proxy := b.proxy(); proxy != "" && (f.Class == "B4" || f.Class == "B5") {
 		f = f.with(differs("asked through the proxy", proxy, "no proxy: put the server into NO_PROXY"))
 	}
-	return f
+	return b.doubtAddress(f)
 }
 
 // proxy is what the environment puts in between.

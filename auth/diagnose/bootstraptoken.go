@@ -28,10 +28,12 @@ func (b *bootstrapping) checkSecret(ctx context.Context) Finding {
 	secret := &corev1.Secret{}
 	err := readObject(ctx, b.Client, "v1", "Secret", client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: name}, secret)
 	switch {
+	case apierrors.IsNotFound(err) && b.elsewhere(ctx):
+		return b.otherCluster()
 	case apierrors.IsNotFound(err):
 		return fail("B23", newToken, "there is no token with this ID: it was deleted, it has expired, or the ID or the "+
 			"kubeconfig is another cluster's").
-			with(differs("Secret", "not found", bootstrap.SecretNamespace+"/"+name))
+			with(differs("Secret", "not found", bootstrap.SecretNamespace+"/"+name)).with(b.addresses()...)
 	case err != nil:
 		return unread("the token's Secret", err, "grant get on the Secret "+name+" in namespace "+bootstrap.SecretNamespace)
 	}
@@ -65,11 +67,11 @@ func (b *bootstrapping) judgeSecret(ctx context.Context, secret *corev1.Secret) 
 			with(differs("usages", usagesOf(c), bootstrap.UsageSigning))
 	}
 	b.token, b.stored = c.Token, b.whole
-	return b.judgeAuthentication(c)
+	return b.judgeAuthentication(c, secret)
 }
 
 // judgeAuthentication doubts tokens that can discover but not log in: some are meant for discovery alone.
-func (b *bootstrapping) judgeAuthentication(c *bootstrap.TokenConfig) Finding {
+func (b *bootstrapping) judgeAuthentication(c *bootstrap.TokenConfig, secret *corev1.Secret) Finding {
 	switch {
 	case !c.Allows(bootstrap.UsageAuthentication):
 		return Finding{Result: Warn, Class: "B28", Remedy: newToken,
@@ -78,7 +80,7 @@ func (b *bootstrapping) judgeAuthentication(c *bootstrap.TokenConfig) Finding {
 	case c.MalformedGroups:
 		return Finding{Result: Warn, Class: "B32", Remedy: newToken,
 			Message: "the token names a group that no token can give, so it logs nobody in: the TLS bootstrap that follows gets 401"}.
-			with(differs("auth-extra-groups", "malformed", "system:bootstrappers:…"))
+			with(differs("auth-extra-groups", badGroup(secret), "system:bootstrappers:…"))
 	case c.Expires.IsZero():
 		return pass("the token signs and logs in, and never expires").with(same("usages", usagesOf(c)))
 	}

@@ -73,6 +73,7 @@ type enrolment struct {
 	klusterletErr  error
 	otherNames     []string
 	agentNamespace string
+	sides          sides
 }
 
 // EnrolmentChecks returns the checks of RunEnrolment in their order.
@@ -84,9 +85,9 @@ func (e *enrolment) steps() []step {
 		"enrolment-clock", "enrolment-lease"
 	return []step{
 		{"enrolment-time", "this machine's clock agrees with the hub's", nil, e.checkClock},
-		{hub, "the hub knows the cluster", nil, e.checkHub},
-		{csr, "the agent's requests for certificates", []string{hub}, e.checkRequests},
-		{accept, "the hub accepts the cluster", []string{hub}, e.checkAccepted},
+		{hub, "the hub knows the cluster", nil, e.named(e.checkHub)},
+		{csr, "the agent's requests for certificates", []string{hub}, e.named(e.checkRequests)},
+		{accept, "the hub accepts the cluster", []string{hub}, e.named(e.checkAccepted)},
 		{"enrolment-agent", "the agent reaches the hub", nil, e.checkKlusterlet},
 		{"enrolment-secret", "the agent's Secrets", nil, e.checkSecrets},
 		{joined, "the agent has joined", []string{csr, accept}, e.checkJoined},
@@ -144,6 +145,7 @@ func (e *enrolment) gather(ctx context.Context) {
 	if e.clusterErr = err; err == nil {
 		e.cluster = cluster
 	}
+	e.sides = e.compare(ctx)
 	if !absentKind(err) {
 		e.requests, e.moreCSRs, e.csrErr = e.listRequests(ctx)
 	}

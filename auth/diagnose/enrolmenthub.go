@@ -31,6 +31,9 @@ func (e *enrolment) restart() string {
 }
 
 func (e *enrolment) accept() string {
+	if e.misnamed() {
+		return seeAgent
+	}
 	return fmt.Sprintf("clusteradm accept --clusters %[1]s, or, at the hub: kubectl patch managedcluster %[1]s --type merge "+
 		"-p '{\"spec\":{\"hubAcceptsClient\":true}}'", e.ClusterName)
 }
@@ -45,9 +48,7 @@ func (e *enrolment) checkHub(ctx context.Context) Finding {
 	case e.Hub == nil:
 		return unknown("there is no access to the hub", noHub)
 	case absentKind(e.clusterErr):
-		return fail("O1", "pass the hub's kubeconfig, or make it a hub: clusteradm init",
-			"this is no hub: it does not know ManagedClusters").
-			with(differs("ManagedCluster", "no such kind", clusterAPI))
+		return e.noHubThere()
 	case apierrors.IsNotFound(e.clusterErr):
 		return e.neverArrived(ctx)
 	case e.clusterErr != nil:
@@ -92,7 +93,7 @@ func (e *enrolment) noCluster() (Finding, bool) {
 	return Finding{}, false
 }
 
-func (e *enrolment) checkAccepted(context.Context) Finding {
+func (e *enrolment) checkAccepted(ctx context.Context) Finding {
 	if f, none := e.noCluster(); none {
 		return f
 	}
@@ -105,6 +106,10 @@ func (e *enrolment) checkAccepted(context.Context) Finding {
 	switch {
 	case c.status == "False" && c.reason == "HubClusterAdminDenied" && !accepts:
 		return fail("O12", e.accept(), "an administrator of the hub has denied the cluster").with(c.field(kind, want), spec)
+	case !accepts && e.notAsked(ctx):
+		return Finding{Result: Warn, Class: "O10", Remedy: seeAgent,
+			Message: "nobody has accepted the cluster at the hub; that alone does not help, since the agent has not asked for a certificate"}.
+			with(spec)
 	case !accepts:
 		return fail("O10", e.accept(), "nobody has accepted the cluster at the hub").with(spec)
 	case !found, c.status == "False" && c.reason == "HubClusterAdminDenied":

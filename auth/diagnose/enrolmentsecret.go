@@ -25,6 +25,12 @@ func (e *enrolment) checkSecrets(ctx context.Context) Finding {
 	if e.Spoke == nil {
 		return unknown("there is no access to the cluster itself", noSpoke)
 	}
+	switch {
+	case e.sides.swapped:
+		return skip("skipped: this is the hub, see enrolment-hub")
+	case e.wrongCluster():
+		return skip("skipped: they are another enrolment's, " + seeAgent)
+	}
 	hub, missing, f := e.secretKeys(ctx, hubSecret)
 	if f.Result != "" {
 		return f

@@ -18,6 +18,11 @@ func (e *enrolment) checkKlusterlet(context.Context) Finding {
 	switch {
 	case e.Spoke == nil:
 		return unknown("there is no access to the cluster itself", noSpoke)
+	case e.sides.swapped:
+		return skip("skipped: this is the hub, see enrolment-hub")
+	case absentKind(e.klusterletErr) && e.sameServer():
+		return fail("O22", elsewhere, "the cluster does not know Klusterlets: it is the hub's own API server").
+			with(differs("Klusterlet", "no such kind", operatorAPI))
 	case absentKind(e.klusterletErr):
 		return fail("O22", "clusteradm join, with the kubeconfig of that cluster",
 			"the cluster does not know Klusterlets: the operator is not installed, or this is another cluster").
@@ -62,12 +67,20 @@ func (e *enrolment) mode() string {
 func (e *enrolment) noKlusterlet() Finding {
 	switch {
 	case len(e.otherNames) > 0:
-		return fail("O23", "name the cluster as it registers, or correct spec.clusterName of the Klusterlet",
+		f := fail("O23", "name the cluster as it registers, or correct spec.clusterName of the Klusterlet",
 			"the cluster registers under another name").
 			with(differs("spec.clusterName", strings.Join(e.otherNames, ", "), e.ClusterName))
+		if e.sameServer() {
+			f.Message, f.Remedy = f.Message+"; it is the hub's own API server", elsewhere
+		}
+		return f
 	case e.Klusterlet != "":
 		return fail("O22", "kubectl get klusterlets", "there is no Klusterlet of that name").
 			with(differs("Klusterlet", "not found", e.Klusterlet))
+	}
+	if e.sameServer() {
+		return fail("O22", elsewhere+", or, if the hub is to manage itself: clusteradm join", "there is no Klusterlet at the hub's own API server").
+			with(differs("Klusterlet", "none", "one"))
 	}
 	return fail("O22", "clusteradm join", "there is no Klusterlet: nobody has had this cluster join").
 		with(differs("Klusterlet", "none", "one"))

@@ -88,6 +88,7 @@ func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Du
 	if json.Unmarshal(body, &answer) != nil {
 		return fail("A14", "use an endpoint that speaks the protocol", "the endpoint's answer is not JSON")
 	}
+	e.known.add(answer.SecretAccessKey, answer.Token)
 	end, err := time.Parse(time.RFC3339, answer.Expiration)
 	switch {
 	case answer.AccessKeyID == "" || answer.SecretAccessKey == "" || answer.Token == "":

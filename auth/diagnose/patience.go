@@ -62,7 +62,13 @@ func patiently[T any](ctx context.Context, call func() (T, error)) (T, error) {
 		result T
 		err    error
 	}
-	o := until(ctx, func() (o outcome) {
+	wait := ctx
+	if ctx.Err() != nil { // what needs no network is done all the same
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), fileGrace)
+		defer cancel()
+		wait = grace
+	}
+	o := until(wait, func() (o outcome) {
 		o.result, o.err = call()
 		return o
 	}, func(err error) outcome { return outcome{err: gaveUp(err)} })

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What a plugin of a kubeconfig prints, or a user's password, is in no report of an API server that repeats it: not of the binary
+// either, whose own client for the cluster looks kinds up by itself.
+func TestDoctorKeepsWhatIsEchoed(t *testing.T) {
+	w := newWorld(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusForbidden,
+			"reason": "Forbidden", "message": "you sent " + r.Header.Get("Authorization")})
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	const secret, password = "exec-secret-token-0123456789abcdef", "hunter2-pass1"
+	for name, user := range map[string]string{
+		"plugin": `"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"echo","interactiveMode":"Never","args":["` +
+			`{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"` + secret + `\"}}"]}`,
+		"password": `"username":"joe","password":"` + password + `"`,
+	} {
+		path := filepath.Join(w.home, name+".yaml")
+		config := strings.Replace(kubeconfigThrough(server.URL, ""), `"token":"secret"`, user, 1)
+		w.write(t, path, strings.Replace(config, `"proxy-url":""`, `"certificate-authority-data":"`+ca+`"`, 1))
+		for doctor, args := range map[string][]string{
+			"provider":  {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--pod=tenant-a/p", "--skip=time"},
+			"bootstrap": {"doctor", "bootstrap", "--server=127.0.0.1:1", "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification"},
+			"enrolment": {"doctor", "enrolment", "--cluster-name=cluster1", "--hub-kubeconfig=" + path},
+		} {
+			for _, output := range []string{"text", "json"} {
+				r := w.wid(t, "", append(args, "--kubeconfig="+path, "--output="+output)...)
+				all := r.stdout + r.stderr
+				if strings.Contains(all, secret[:18]) || strings.Contains(all, password) || strings.Contains(all, base64.StdEncoding.EncodeToString([]byte("joe:" + password))[:12]) {
+					t.Errorf("%s, %s, %s: %s", name, doctor, output, all)
+				}
+				if doctor == "provider" && !strings.Contains(all, "[redacted]") {
+					t.Errorf("%s: the server's words are not there: %s", name, all)
+				}
+			}
+		}
+	}
+}
