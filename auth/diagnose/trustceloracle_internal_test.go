@@ -86,7 +86,7 @@ func TestCELOfUnknowns(t *testing.T) {
 	subject, seed := "mapped", uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
 	answered := 0
-	for range 500 {
+	for range 200 {
 		expression := randomCEL(r, []string{"bool", "string"}[r.IntN(2)], 1+r.IntN(4))
 		for _, known := range []*string{&subject, nil} {
 			got := namesOf(claims(3.0, 5.0), known).evaluate(expression)
@@ -102,7 +102,7 @@ func TestCELOfUnknowns(t *testing.T) {
 			}
 		}
 	}
-	if answered < 50 {
+	if answered < 20 {
 		t.Errorf("only %d expressions were answered", answered)
 	}
 }
