@@ -57,11 +57,12 @@ func (r watchedReader) List(ctx context.Context, list client.ObjectList, opts ..
 	return asked(ctx, r.who, list, func(own client.ObjectList) error { return r.Reader.List(within, own, opts...) })
 }
 
-// sooner ends a little before the context: a cache says then what it has waited for.
+// sooner ends a little before a request's context: a cache says then what it has waited for. The last of a run's own time is
+// not divided.
 func sooner(ctx context.Context) (context.Context, context.CancelFunc) {
 	const part = 50
 	end, ok := ctx.Deadline()
-	if !ok {
+	if !ok || time.Until(end) < requestTimeout/2 {
 		return context.WithCancel(ctx)
 	}
 	return context.WithDeadline(ctx, end.Add(-time.Until(end)/part))
