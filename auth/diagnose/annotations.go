@@ -19,7 +19,7 @@ func (e *examination) judgeAnnotations(sa *corev1.ServiceAccount) Finding {
 		return f
 	}
 	if e.cloud.required != "" && sa.Annotations[e.cloud.required] == "" {
-		f := fail(e.cloud.unset, e.annotating(sa, e.cloud.required+"=<value>"), "the annotation %s is missing", e.cloud.required)
+		f := fail(e.cloud.unset, e.annotating(sa, e.cloud.required+"=VALUE"), "the annotation %s is missing", e.cloud.required)
 		f = f.with(differs(e.cloud.required, "", e.cloud.requiredValue()))
 		return e.withOthers(e.withMisplaced(f, sa), sa)
 	}
@@ -40,7 +40,7 @@ func (e *examination) annotating(sa *corev1.ServiceAccount, words string) string
 }
 
 // assigned is key=value as kubectl annotate wants it.
-func assigned(key, value string) string { return key + "=" + shell.Word(value, "<value>") }
+func assigned(key, value string) string { return key + "=" + shell.Word(value, "VALUE") }
 
 // requiredValue says what the required annotation holds.
 func (c *cloud) requiredValue() string {

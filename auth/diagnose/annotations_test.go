@@ -104,7 +104,7 @@ func TestMisplacedAnnotations(t *testing.T) {
 		}), "the pod has eks.amazonaws.com/role-arm", right + aws.RoleARNAnnotation + "=" + roleARN},
 		"misspelt": {annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role-arm", roleARN), "looks like", right + aws.RoleARNAnnotation + "=" + roleARN},
 		"hostile":  {annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role-arm", "$(touch owned)"), "looks like", right + aws.RoleARNAnnotation + "='$(touch owned)'"},
-		"nowhere":  {annotate(aws.RoleARNAnnotation, ""), "is missing", right + aws.RoleARNAnnotation + "=<value>"},
+		"nowhere":  {annotate(aws.RoleARNAnnotation, ""), "is missing", right + aws.RoleARNAnnotation + "=VALUE"},
 	} {
 		w := newWorld(t, "aws")
 		tc.change(w)

@@ -66,7 +66,7 @@ func (e *examination) notLookedAt() Finding {
 	}
 	remedy := "pass --kubeconfig, or else the ServiceAccount's annotations:"
 	for _, key := range keys {
-		remedy += " --annotation " + key + "=<value>"
+		remedy += " --annotation " + key + "=VALUE"
 	}
 	return unknown("the ServiceAccount's annotations were not looked at, so who to be is not known", remedy+
 		fmt.Sprintf("\nkubectl get serviceaccount -n %s %s -o jsonpath='{.metadata.annotations}'", namespaceOf(sa), nameOf(sa)))

@@ -231,7 +231,7 @@ func (e *examination) ownSide(ctx context.Context, d document) (Finding, bool) {
 
 // notLookedAt is about what this machine could, but does not ask.
 func notLookedAt(d document) (Finding, bool) {
-	look := "ask for it from a machine outside of this network: curl -v " + shell.Word(d.address, "<address>")
+	look := "ask for it from a machine outside of this network: curl -v " + shell.Word(d.address, "ADDRESS")
 	switch {
 	case errors.Is(d.err, transport.ErrInside):
 		return unknown("the name leads into the network of this machine, where strangers have nothing asked; whether clouds can read it "+

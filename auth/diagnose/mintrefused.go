@@ -45,8 +45,8 @@ func (e *examination) notTheKubelet(own bool) Finding {
 	sa := e.serviceAccount()
 	remedy := "examine the token that the pod has: run wid doctor in the pod, without --service-account, or pass --token-file"
 	if e.Pod.Name != "" {
-		remedy += fmt.Sprintf("\nkubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "<namespace>"),
-			shell.Word(e.Pod.Name, "<pod>"), shell.Word(e.Provider.GetName(), "<provider>"))
+		remedy += fmt.Sprintf("\nkubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "NAMESPACE"),
+			shell.Word(e.Pod.Name, "POD_NAME"), shell.Word(e.Provider.GetName(), "PROVIDER"))
 	}
 	if own && !e.InPod && e.Pod.Name == "" {
 		remedy = ownToken
@@ -80,10 +80,10 @@ func (e *examination) caller(ctx context.Context) string {
 // binding names a user as kubectl create rolebinding wants it.
 func binding(user string) string {
 	if user == "" {
-		return "--user=<user of the controller>"
+		return "--user=USER_NAME"
 	}
 	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		return "--serviceaccount=" + shell.Word(rest, "<namespace>:<name>")
+		return "--serviceaccount=" + shell.Word(rest, "NAMESPACE:SERVICE_ACCOUNT")
 	}
-	return "--user=" + shell.Word(user, "<user>")
+	return "--user=" + shell.Word(user, "USER_NAME")
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // nameIt is what a run lacks that does not know whose credentials are wanted.
-const nameIt = "name the ServiceAccount: --service-account <namespace>/<name>"
+const nameIt = "name the ServiceAccount: --service-account NAMESPACE/SERVICE_ACCOUNT"
 
 // noAccess is the finding of checks that would ask the API server.
 func (e *examination) noAccess() Finding {
@@ -27,7 +27,7 @@ func (e *examination) noAccess() Finding {
 	if e.ServiceAccount.Name != "" {
 		return unknown("there is no access to the cluster", "give the examination a client of the ServiceAccount's cluster: Config.Client, Config.RESTConfig")
 	}
-	return unknown("there is no access to the cluster", nameIt+", or a pod: --pod <namespace>/<name>")
+	return unknown("there is no access to the cluster", nameIt+", or a pod: --pod NAMESPACE/POD_NAME")
 }
 
 // nameless says that a pod was named, but nobody who it runs as. The program's own identity is not meant then.
@@ -56,7 +56,7 @@ func (e *examination) lockedOut() Finding {
 			"the token has expired: a program re-reads its token file", "the cluster has other keys or another issuer than then"}
 		f.Remedy = "restart the pod, and it gets a new token"
 	case e.RESTConfig != nil && e.RESTConfig.ExecProvider != nil:
-		f.Remedy = "log in again where " + shell.Word(e.RESTConfig.ExecProvider.Command, "<command>") + " takes its login from, " +
+		f.Remedy = "log in again where " + shell.Word(e.RESTConfig.ExecProvider.Command, "COMMAND") + " takes its login from, " +
 			"which the kubeconfig runs (" + logins + ")"
 	}
 	if e.needsAPI() {

@@ -177,7 +177,7 @@ func TestServiceAccountOfThePod(t *testing.T) {
 		if f := report.Of("exchange"); f.Result != diagnose.Skip || report.ExitCode() == diagnose.ExitPass {
 			t.Errorf("%s:\n%s", name, report)
 		}
-		if f := report.Of("pod"); f.Result == diagnose.Pass || f.Result == diagnose.Skip || name != "missing" && !strings.Contains(f.Remedy, "--service-account <namespace>/<name>") {
+		if f := report.Of("pod"); f.Result == diagnose.Pass || f.Result == diagnose.Skip || name != "missing" && !strings.Contains(f.Remedy, "--service-account NAMESPACE/SERVICE_ACCOUNT") {
 			t.Errorf("%s: %+v", name, f)
 		}
 		for _, f := range report.Findings {
@@ -226,7 +226,7 @@ func TestBindingOfNobody(t *testing.T) {
 			}
 			return c.Create(ctx, obj, opts...)
 		}})
-	if f := w.run().Of("token-request"); f.Result != diagnose.Fail || !strings.Contains(f.Remedy, "--user=<user of the controller>") {
+	if f := w.run().Of("token-request"); f.Result != diagnose.Fail || !strings.Contains(f.Remedy, "--user=USER_NAME") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -155,7 +155,7 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 	}
 	if e.InPod && e.TokenFile != "" && len(want) > 0 { // where nobody creates tokens but the kubelet
 		remedy = "set the audience in the pod's template, in volumes[].projected.sources[].serviceAccountToken, to " +
-			shell.Word(want[0], "<audience>")
+			shell.Word(want[0], "AUDIENCE")
 	}
 	switch {
 	case missing && slices.Contains(c.Audience, c.Issuer), missing && slices.ContainsFunc(c.Audience, isAPIServer):

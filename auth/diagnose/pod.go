@@ -27,7 +27,7 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 		return e.lockedOut()
 	case err != nil:
 		f := unknown("the pod cannot be read: "+kubeMessage(err),
-			remedyOf(err, "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "<namespace>")))
+			remedyOf(err, "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "NAMESPACE")))
 		if e.nameless() {
 			f.Message, f.Remedy = f.Message+"; so who it runs as is not known", f.Remedy+"\n"+nameIt
 		}

@@ -53,7 +53,7 @@ func (e *examination) judgeContainers(ctx context.Context, pod *corev1.Pod, audi
 }
 
 // nameContainer is the remedy where it is not known which of a pod's containers gets no credentials.
-const nameContainer = "name the one that gets no credentials: wid doctor --pod <namespace>/<pod> --container <name>"
+const nameContainer = "name the one that gets no credentials: wid doctor --pod NAMESPACE/POD_NAME --container CONTAINER"
 
 // judgeNamed judges the one container that the caller asks for.
 func (e *examination) judgeNamed(ctx context.Context, pod *corev1.Pod, audiences []string, restart string) Finding {
@@ -204,7 +204,7 @@ func (e *examination) whyWithout(pod *corev1.Pod, c *corev1.Container) string {
 func (e *examination) leftOutOf(ctx context.Context, pod *corev1.Pod, c *corev1.Container, restart string, f Finding) Finding {
 	remedy := "remove " + e.cloud.identity + " from the container's environment in the pod's template"
 	if leftOut(pod, e.cloud.skipKey, c.Name) {
-		remedy = fmt.Sprintf("take %s out of the annotation %s in the pod's template", shell.Word(c.Name, "<container>"), e.cloud.skipKey)
+		remedy = fmt.Sprintf("take %s out of the annotation %s in the pod's template", shell.Word(c.Name, "CONTAINER"), e.cloud.skipKey)
 		f = f.with(Field{Name: e.cloud.skipKey, Observed: exactly(pod.Annotations[e.cloud.skipKey]),
 			Expected: exactly("without " + c.Name), Differs: true})
 	}

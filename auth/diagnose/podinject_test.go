@@ -63,7 +63,7 @@ func TestNothingInjected(t *testing.T) {
 		says, remedy string
 	}{
 		"annotated":       {func(*world) {}, "is not set", "the ServiceAccount is annotated: restart the pod"},
-		"not annotated":   {annotate(aws.RoleARNAnnotation, ""), "is not set", "kubectl annotate serviceaccount -n tenant-a app --overwrite eks.amazonaws.com/role-arn=<value>\n"},
+		"not annotated":   {annotate(aws.RoleARNAnnotation, ""), "is not set", "kubectl annotate serviceaccount -n tenant-a app --overwrite eks.amazonaws.com/role-arn=VALUE\n"},
 		"may not look":    {func(w *world) { w.silent(errNowhere) }, "is not set", "annotate the ServiceAccount with eks.amazonaws.com/role-arn"},
 		"a role by hand":  {func(w *world) { w.env["AWS_ROLE_ARN"] = roleARN }, "is not set", "remove AWS_ROLE_ARN from the pod's template"},
 		"no token for it": {func(w *world) { w.config.RESTConfig.BearerToken = "" }, "is not set", "annotate the ServiceAccount with"},

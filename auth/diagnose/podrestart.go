@@ -27,14 +27,14 @@ func (e *examination) restartOf(ctx context.Context, pod *corev1.Pod) string {
 	case owner.APIVersion == "v1" && owner.Kind == "ReplicationController":
 		return deletion(pod)
 	}
-	return fmt.Sprintf("restart the pod by way of its owner, the %s %s", shell.Word(owner.Kind, "<kind>"),
-		shell.Word(owner.Name, "<name>"))
+	return fmt.Sprintf("restart the pod by way of its owner, the %s %s", shell.Word(owner.Kind, "KIND"),
+		shell.Word(owner.Name, "OWNER_NAME"))
 }
 
 // restartReplicaSet looks for the Deployment, whose rollout the ReplicaSet is a step of. What else makes ReplicaSets may undo
 // what is done to its pods.
 func (e *examination) restartReplicaSet(ctx context.Context, pod *corev1.Pod, owner *metav1.OwnerReference) string {
-	name := shell.Word(owner.Name, "<name>")
+	name := shell.Word(owner.Name, "OWNER_NAME")
 	if e.Client == nil {
 		return "restart what owns the ReplicaSet " + name + ", with kubectl rollout restart if it is a Deployment"
 	}
@@ -48,19 +48,19 @@ func (e *examination) restartReplicaSet(ctx context.Context, pod *corev1.Pod, ow
 	case above.Kind == "Deployment" && strings.HasPrefix(above.APIVersion, "apps/"):
 		return rollout(pod.Namespace, "deployment", above.Name)
 	default:
-		return fmt.Sprintf("restart the pod by way of what owns its ReplicaSet, the %s %s", shell.Word(above.Kind, "<kind>"),
-			shell.Word(above.Name, "<name>"))
+		return fmt.Sprintf("restart the pod by way of what owns its ReplicaSet, the %s %s", shell.Word(above.Kind, "KIND"),
+			shell.Word(above.Name, "OWNER_NAME"))
 	}
 }
 
 func rollout(namespace, kind, name string) string {
-	return fmt.Sprintf("kubectl rollout restart -n %s %s %s", shell.Word(namespace, "<namespace>"), kind,
-		shell.Word(name, "<name>"))
+	return fmt.Sprintf("kubectl rollout restart -n %s %s %s", shell.Word(namespace, "NAMESPACE"), kind,
+		shell.Word(name, "OWNER_NAME"))
 }
 
 // deletion is for pods whose owner starts a new one.
 func deletion(pod *corev1.Pod) string {
-	return fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(pod.Namespace, "<namespace>"), shell.Word(pod.Name, "<pod>"))
+	return fmt.Sprintf("kubectl delete pod -n %s %s", shell.Word(pod.Namespace, "NAMESPACE"), shell.Word(pod.Name, "POD_NAME"))
 }
 
 // renewal is how to get a new token: nobody asks for one in a pod, where the kubelet keeps what it has got.

@@ -81,12 +81,12 @@ func (e *examination) howToInject(ctx context.Context, missing string) string {
 	sa := e.readHost(ctx)
 	switch {
 	case sa == nil:
-		return annotate + "; if it is annotated, see what the webhook does: wid doctor --pod <namespace>/<pod>, where a kubeconfig is"
+		return annotate + "; if it is annotated, see what the webhook does: wid doctor --pod NAMESPACE/POD_NAME, where a kubeconfig is"
 	case sa.Annotations[e.cloud.required] == "":
-		return e.annotating(sa, e.cloud.required+"=<value>") + "\nand restart the pod" + e.labelHint()
+		return e.annotating(sa, e.cloud.required+"=VALUE") + "\nand restart the pod" + e.labelHint()
 	}
 	return "the ServiceAccount is annotated: restart the pod" + e.labelHint() +
-		"; if it stays, see what the webhook does: wid doctor --pod <namespace>/<pod>, where a kubeconfig is"
+		"; if it stays, see what the webhook does: wid doctor --pod NAMESPACE/POD_NAME, where a kubeconfig is"
 }
 
 // readHost reads the ServiceAccount that this pod itself runs as, by the token that it has for the API server. Nil: it may

@@ -13,16 +13,16 @@ func (e *examination) trustIssuer(a Anchor) string {
 	c := e.token.claims
 	const providers = "gcloud iam workload-identity-pools providers "
 	if strings.EqualFold(strings.TrimSuffix(a.Issuer, "/"), strings.TrimSuffix(c.Issuer, "/")) {
-		return providers + "update-oidc " + shell.Word(a.Name, "<provider>") + " --issuer-uri=" + issuerOf(c)
+		return providers + "update-oidc " + shell.Word(a.Name, "PROVIDER_NAME") + " --issuer-uri=" + issuerOf(c)
 	}
 	base, _, ok := strings.Cut(a.Name, "/workloadIdentityPools/")
 	if !ok {
-		base = "projects/<number>/locations/global"
+		base = "projects/PROJECT_NUMBER/locations/global"
 	}
-	pool := base + "/workloadIdentityPools/<new-pool>"
+	pool := base + "/workloadIdentityPools/NEW_POOL"
 	return "if the annotation names the wrong provider, correct it; if the provider is another cluster's, make one for this cluster and " +
 		"name that in the annotation:\n" +
-		"gcloud iam workload-identity-pools create " + shell.Word(pool, "<new-pool>") + "\n" +
-		providers + "create-oidc " + shell.Word(pool+"/providers/<new-provider>", "<new-provider>") + " --issuer-uri=" + issuerOf(c) +
+		"gcloud iam workload-identity-pools create " + shell.Word(pool, "NEW_POOL") + "\n" +
+		providers + "create-oidc " + shell.Word(pool+"/providers/NEW_PROVIDER", "NEW_PROVIDER") + " --issuer-uri=" + issuerOf(c) +
 		" --attribute-mapping=google.subject=assertion.sub"
 }
