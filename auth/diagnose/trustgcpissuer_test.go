@@ -20,8 +20,8 @@ func TestRemedyForAnotherIssuer(t *testing.T) {
 			continue
 		}
 		const pools = "projects/123456789012/locations/global/workloadIdentityPools/"
-		for _, want := range []string{"annotation", "workload-identity-pools create '" + pools + "NEW_POOL'",
-			"create-oidc '" + pools + "NEW_POOL/providers/NEW_PROVIDER' --issuer-uri=https://issuer.example --attribute-mapping="} {
+		for _, want := range []string{"annotation", "workload-identity-pools create " + pools + "NEW_POOL",
+			"create-oidc " + pools + "NEW_POOL/providers/NEW_PROVIDER --issuer-uri=https://issuer.example --attribute-mapping="} {
 			if !strings.Contains(f.Remedy, want) {
 				t.Errorf("%q: lacks %q: %s", issuer, want, f.Remedy)
 			}
