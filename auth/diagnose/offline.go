@@ -239,7 +239,7 @@ func (e *examination) checkIssuer(context.Context) Finding {
 	}
 	iss := e.token.claims.Issuer
 	if e.Issuer != "" && e.Issuer != iss {
-		return fail(e.cloud.wrongIssuer, "tell the cloud the issuer as it stands in the token: "+shown(iss),
+		return fail(e.cloud.wrongIssuer, "tell the cloud the issuer as it stands in the token, "+issuerOf(e.token.claims),
 			"the token's issuer is not the one that the cloud trusts: %s", difference(iss, e.Issuer)).with(differs("iss", iss, e.Issuer))
 	}
 	u, err := url.Parse(iss)

@@ -189,7 +189,12 @@ func (e *examination) checkAnchor(ctx context.Context) Finding {
 
 func (e *examination) awsAnchor(anchors []Anchor) Finding {
 	c := e.token.claims
-	const create = "in the role's account:\neksctl utils associate-iam-oidc-provider --approve --cluster CLUSTER_NAME"
+	create := "in the role's account:\n"
+	if strings.HasPrefix(c.Issuer, "https://oidc.eks.") {
+		create += "eksctl utils associate-iam-oidc-provider --approve --cluster CLUSTER_NAME"
+	} else { // eksctl knows its own clusters only
+		create = e.unlessLacking(create + "aws iam create-open-id-connect-provider --url " + issuerOf(c) + " --client-id-list " + e.audienceWord())
+	}
 	closest := ""
 	for _, a := range anchors {
 		url := withScheme(a.Issuer)

@@ -134,7 +134,7 @@ func (e *examination) notMember(trust *Trust, want string) Finding {
 			closest = m
 		}
 	}
-	why := "the ServiceAccount has not the role roles/iam.workloadIdentityUser on the service account"
+	why := "the ServiceAccount has not the role roles/iam.workloadIdentityUser on the service account itself (grants on its project were not read)"
 	if subject != "" && strings.HasSuffix(closest, "/subject/"+subject) {
 		why = "the binding names another project or pool: it needs the project's number"
 	}

@@ -99,7 +99,7 @@ func TestDoctorEnrolment(t *testing.T) {
 	if hub, agent := report.Of("enrolment-hub"), report.Of("enrolment-agent"); r.code != diagnose.ExitFail || hub.Class != "O1" || agent.Class != "O22" {
 		t.Errorf("ends with %d: %s", r.code, r.stdout)
 	}
-	if r := w.wid(t, "", args...); r.code != diagnose.ExitFail || !strings.HasSuffix(r.stdout, "Begin with check 25 (enrolment-hub): this is no hub: it does not know ManagedClusters\n") {
+	if r := w.wid(t, "", args...); r.code != diagnose.ExitFail || !strings.HasSuffix(r.stdout, "Begin with check 25 (enrolment-hub): this is no hub: both kubeconfigs lead to the same API server, which does not know ManagedClusters\n") {
 		t.Errorf("%+v", r)
 	}
 }
