@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,26 +30,13 @@ type bootFault struct {
 
 // Every fault of a discovery has a verdict of its own. The recall is of this list.
 func TestBootstrapFaults(t *testing.T) {
-	var mu sync.Mutex
-	found, classes := 0, map[string]bool{}
 	all := append(append(argumentFaults(), serverFaults()...), append(append(secretFaults(), signatureFaults()...), trustFaults()...)...)
-	t.Run("each", func(t *testing.T) {
-		for _, f := range all {
-			t.Run(f.name, func(t *testing.T) {
-				t.Parallel()
-				f.diagnosed(t)
-				mu.Lock()
-				defer mu.Unlock()
-				if !t.Failed() {
-					found, classes[f.class] = found+1, true
-				}
-			})
-		}
-	})
-	t.Logf("recall bootstrap %3d of %3d faults, %d classes: %s", found, len(all), len(classes), strings.Join(sorted(classes), " "))
+	recall(t, "bootstrap", all)
 }
 
-func (f *bootFault) diagnosed(t *testing.T) {
+func (f bootFault) label() (name, class string) { return f.name, f.class }
+
+func (f bootFault) diagnosed(t *testing.T) {
 	w := newBootWorld(t)
 	f.spoil(w)
 	report := w.run()

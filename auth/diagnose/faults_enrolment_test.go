@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,26 +24,13 @@ type hubFault struct {
 
 // Every fault of an enrolment is named. The recall is of this list.
 func TestEnrolmentFaults(t *testing.T) {
-	var mu sync.Mutex
-	found, classes := 0, map[string]bool{}
 	all := append(append(requestFaults(), hubFaults()...), append(append(spokeFaults(), secretsFaults()...), irsaFaults()...)...)
-	t.Run("each", func(t *testing.T) {
-		for _, f := range all {
-			t.Run(f.name, func(t *testing.T) {
-				t.Parallel()
-				f.diagnosed(t)
-				mu.Lock()
-				defer mu.Unlock()
-				if !t.Failed() {
-					found, classes[f.class] = found+1, true
-				}
-			})
-		}
-	})
-	t.Logf("recall enrolment %3d of %3d faults, %d classes: %s", found, len(all), len(classes), strings.Join(sorted(classes), " "))
+	recall(t, "enrolment", all)
 }
 
-func (f *hubFault) diagnosed(t *testing.T) {
+func (f hubFault) label() (name, class string) { return f.name, f.class }
+
+func (f hubFault) diagnosed(t *testing.T) {
 	w := newHubWorld(t)
 	f.spoil(w)
 	report := w.run()
