@@ -273,21 +273,22 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 // same token may share what it was exchanged for.
 func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 	k := &c.key
-	k.add("provider=", c.provider.GetName())
+	b := appendInput(k.buf, inputProvider, c.provider.GetName())
 	if sa := c.serviceAccount; sa != nil {
-		// Short names, because hashing is a good part of what a hit costs.
-		b := appendInput(k.buf, "id=", c.identity)
-		b = appendInput(b, "sa=", sa.Name)
-		b = appendInput(b, "ns=", sa.Namespace)
-		k.buf = appendInput(b, "uid=", string(sa.UID))
-		k.AddList("aud", c.audiences)
-		c.addLifetimeKey()
+		b = appendInput(b, inputIdentity, c.identity)
+		b = appendInput(b, inputName, sa.Name)
+		b = appendInput(b, inputNamespace, sa.Namespace)
+		b = appendInput(b, inputUID, string(sa.UID))
+		b = appendInputs(b, inputAudiences, c.audiences)
 	} else {
-		k.AddList("audiences", c.opts.Audiences)
-		c.addLifetimeKey()
-		if c.opts.AllowShellOut {
-			k.Add("allowShellOut", "true")
-		}
+		b = appendInputs(b, inputOwnAudiences, c.opts.Audiences)
+	}
+	b = appendInputs(b, inputScopes, c.opts.Scopes)
+	b = appendInput(b, inputSTSRegion, c.opts.STSRegion)
+	k.buf = appendInput(b, inputSTSEndpoint, c.opts.STSEndpoint)
+	c.addLifetimeKey()
+	if c.serviceAccount == nil && c.opts.AllowShellOut {
+		k.Add("allowShellOut", "true")
 	}
 	if c.opts.SubjectToken != nil {
 		if jwt, err = c.callersToken(ctx); err != nil {
@@ -296,9 +297,6 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 		sum := sha256.Sum256([]byte(jwt))
 		k.Add("subjectTokenSHA256", string(sum[:]))
 	}
-	k.AddList("scopes", c.opts.Scopes)
-	k.add("stsRegion=", c.opts.STSRegion)
-	k.add("stsEndpoint=", c.opts.STSEndpoint)
 	if c.opts.ProxyURL != nil {
 		k.Add("proxyURL", c.opts.ProxyURL.String())
 	}

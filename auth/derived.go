@@ -56,14 +56,14 @@ func (c *call) addDerivedKey() {
 	k := &c.key
 	switch c.kind {
 	case registryKind:
-		k.add("artifactRegistry=", c.input)
+		k.buf = appendInput(k.buf, inputRegistry, c.input)
 	case gitKind:
-		k.add("git=", c.input)
+		k.buf = appendInput(k.buf, inputGit, c.input)
 	case clusterKind:
-		// One of the first two is there, and no access token's key has such a line.
-		k.add("cluster=", c.opts.ClusterResource)
-		k.add("address=", c.opts.ClusterAddress)
-		k.add("ca=", c.opts.CAData)
+		// One of the first two is there, and no access token's key has such an input.
+		b := appendInput(k.buf, inputCluster, c.opts.ClusterResource)
+		b = appendInput(b, inputClusterAddress, c.opts.ClusterAddress)
+		k.buf = appendInput(b, inputClusterCA, c.opts.CAData)
 		if p, ok := c.provider.(ClusterCacheKeyContributor); ok {
 			p.AddToClusterCacheKey(k, &c.opts)
 		}

@@ -1,11 +1,14 @@
 package auth
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
+	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -195,12 +198,12 @@ func TestKeyHoldsEveryInput(t *testing.T) {
 		key, text := keyOf(t, tc.provider, append(opts, tc.opts...)...)
 		if tc.same != "" {
 			if key != baseKey {
-				t.Errorf("%s: the key differs although %s:\n%s", name, tc.same, text)
+				t.Errorf("%s: the key differs although %s:\n%q", name, tc.same, text)
 			}
 			continue
 		}
 		if other, dup := seen[key]; dup && name != "Client" {
-			t.Errorf("%s: has the key of %s:\n%s", name, other, text)
+			t.Errorf("%s: has the key of %s:\n%q", name, other, text)
 		}
 		seen[key] = name
 	}
@@ -229,7 +232,7 @@ func TestControllerKeyHoldsEveryInput(t *testing.T) {
 	} {
 		key, text := keyOf(t, keyProvider{name: "p"}, append(opts, WithCache(nil, testOwner))...)
 		if other, dup := seen[key]; dup {
-			t.Errorf("%s and %s share a key:\n%s", name, other, text)
+			t.Errorf("%s and %s share a key:\n%q", name, other, text)
 		}
 		seen[key] = name
 	}
@@ -237,38 +240,70 @@ func TestControllerKeyHoldsEveryInput(t *testing.T) {
 	for name, opt := range map[string]Option{
 		"CA": WithCAData("pem"), "client": WithHTTPClient(&http.Client{}), "owner": WithOwner(testOwner)} {
 		if key, text := keyOf(t, keyProvider{name: "p"}, opt); key != plain {
-			t.Errorf("%s splits the key:\n%s", name, text)
+			t.Errorf("%s splits the key:\n%q", name, text)
 		}
 	}
 }
 
-// Two different sequences of inputs never give the same text.
+// Two different sequences of inputs never give the same bytes: from the bytes, the inputs can be read again.
 func FuzzKeyIsInjective(f *testing.F) {
-	f.Add("a", "b", "ab", "")
-	f.Add("1:x\nscopes=", "y", "1:x", "\nscopes=y")
-	f.Add("a;1:b", "", "a", "b")
-	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		text := func(x, y string, list bool) []byte {
-			k := &KeyBuilder{}
-			if list {
-				k.AddList("scopes", []string{x, y})
-			} else {
-				k.Add("stsRegion", x)
-				k.Add("stsEndpoint", y)
-			}
-			return k.buf
+	f.Add("a", "b", "c", "", byte(3))
+	f.Add("1:x\nscopes=", "y", "1:x", "\nscopes=y", byte(0))
+	f.Add(strings.Repeat("x", maxShort), strings.Repeat("y", maxShort-1), "", strings.Repeat("z", 1<<14), byte(inputClusterCA))
+	f.Fuzz(func(t *testing.T, a, b, c, d string, which byte) {
+		what := inputProvider + input(which)%(inputClusterCA-inputProvider+1)
+		k := &KeyBuilder{}
+		var want []string
+		k.Add(a, b)
+		if b != "" {
+			want = append(want, inputNamed.String(), a, b)
 		}
-		equal := a == c && b == d
-		for _, list := range []bool{false, true} {
-			if bytes.Equal(text(a, b, list), text(c, d, list)) != equal {
-				t.Errorf("(%q, %q) and (%q, %q), list %t", a, b, c, d, list)
-			}
+		k.AddList(b, []string{c, d})
+		want = append(want, inputNamedList.String(), b, "2", c, d)
+		if isListed(what) {
+			k.buf = appendInputs(k.buf, what, []string{d, a, b})
+			want = append(want, what.String(), "3", d, a, b)
+		} else if k.buf = appendInput(k.buf, what, c); c != "" {
+			want = append(want, what.String(), c)
 		}
-		one, two := &KeyBuilder{}, &KeyBuilder{}
-		one.AddList("scopes", []string{a + b})
-		two.AddList("scopes", []string{a, b})
-		if bytes.Equal(one.buf, two.buf) {
-			t.Errorf("%q and %q: joined and split scopes share a key", a, b)
+		k.AddList(c, nil)
+		if got := readKey(k.buf); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
+}
+
+func (i input) String() string { return fmt.Sprintf("input %d", int(i)) }
+
+func isListed(what input) bool {
+	return what == inputNamedList || what == inputAudiences || what == inputOwnAudiences || what == inputScopes
+}
+
+// readKey reads what KeyBuilder has written.
+func readKey(b []byte) (read []string) {
+	number := func() int {
+		n, size := binary.Uvarint(b)
+		b = b[size:]
+		return int(n)
+	}
+	value := func() {
+		n := number()
+		read, b = append(read, string(b[:n])), b[n:]
+	}
+	for len(b) > 0 {
+		what := input(b[0])
+		read, b = append(read, what.String()), b[1:]
+		if what == inputNamed || what == inputNamedList {
+			value()
+		}
+		values := 1
+		if isListed(what) {
+			values = number()
+			read = append(read, strconv.Itoa(values))
+		}
+		for range values {
+			value()
+		}
+	}
+	return read
 }
