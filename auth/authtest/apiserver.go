@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,14 +48,19 @@ func Forbidden(user string, sa client.ObjectKey) error {
 	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, errors.New(words))
 }
 
-// Client returns a client of an API server in memory that holds the given objects (core/v1 kinds) and issues tokens of
-// ServiceAccounts. It is controller-runtime's fake client, which lists what it does not imitate; in addition, objects
-// get a UID when they are created.
-func (i *Issuer) Client(objs ...client.Object) client.WithWatch {
+// coreScheme is made once: with its thousand types, it takes longer than most of what a test does with a client.
+var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		panic(err) // the scheme of a release of k8s.io/api is consistent
 	}
+	return scheme
+})
+
+// Client returns a client of an API server in memory that holds the given objects (core/v1 kinds) and issues tokens of
+// ServiceAccounts. It is controller-runtime's fake client, which lists what it does not imitate; in addition, objects
+// get a UID when they are created.
+func (i *Issuer) Client(objs ...client.Object) client.WithWatch {
 	for n, obj := range objs {
 		copied, ok := obj.DeepCopyObject().(client.Object)
 		if ok && copied.GetUID() == "" {
@@ -62,7 +68,7 @@ func (i *Issuer) Client(objs ...client.Object) client.WithWatch {
 			objs[n] = copied
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).
+	return fake.NewClientBuilder().WithScheme(coreScheme()).WithObjects(objs...).
 		WithInterceptorFuncs(interceptor.Funcs{Create: createWithUID, SubResourceCreate: i.createSubResource}).
 		Build()
 }

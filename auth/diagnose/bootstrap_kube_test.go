@@ -54,6 +54,7 @@ func eventually(t *testing.T, config diagnose.BootstrapConfig, done func(*diagno
 
 // A real API server with what kubeadm publishes and kube-controller-manager signs: nothing is wrong until somebody spoils it.
 func TestBootstrapOfKubeadm(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.StartNew(t)
 	published := &bootstrap.ClusterInfo{Server: cluster.Config().Host, CAData: cluster.Config().CAData}
 	pins, err := published.Pins()
@@ -157,6 +158,7 @@ func update[T client.Object](t *testing.T, cluster *kubetest.Cluster, key client
 
 // An API server that takes anonymous requests to some paths is told from one that takes none.
 func TestBootstrapAnonymous(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "authentication.yaml")
 	content := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous:\n  enabled: true\n  conditions:\n" +
 		"  - path: /version\n  - path: /livez\n  - path: /readyz\n  - path: /healthz\n"

@@ -54,6 +54,7 @@ func TestStatusOfConditions(t *testing.T) {
 
 // A cloud that cannot be asked is never ready, whatever else there is to warn of.
 func TestConditionInOutage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "aws")
 	withPod(func(_ *world, pod *corev1.Pod) {
 		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: "AWS_PROFILE", Value: "x"})
@@ -96,6 +97,7 @@ func TestConditionsAreForReaders(t *testing.T) {
 
 // No finding of the faults that the tests know says anything of the kind in a condition.
 func TestConditionsOfFaults(t *testing.T) {
+	t.Parallel()
 	for _, f := range podFaults() {
 		w := newWorld(t, f.provider)
 		f.spoil(w)

@@ -111,6 +111,7 @@ func (w *hubWorld) storeWorld(cluster *kubetest.Cluster) {
 
 // A real API server as hub and as cluster: one that is no hub yet, all well, a request that waits, and who may not look.
 func TestEnrolmentAtAPIServer(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.StartNew(t)
 	w := newHubWorld(t)
 	w.config.Hub, w.config.Spoke = newClient(t, cluster.Config()), newClient(t, cluster.Config())

@@ -76,6 +76,7 @@ func harmless(t *testing.T, r *diagnose.Report) {
 }
 
 func TestHostileClaimsInRemedies(t *testing.T) {
+	t.Parallel()
 	trusts := map[string][]string{
 		"aws": {`{"Role":{"AssumeRolePolicyDocument":{"Statement":[]}}} {"Url":"issuer.example","ClientIDList":["other"]}`},
 		"azure": {`[]`, `[{"name":"a;touch owned","issuer":"https://o","subject":"s","audiences":["a"]}]`,
@@ -110,6 +111,7 @@ func TestHostileClaimsInRemedies(t *testing.T) {
 }
 
 func TestHostileObjects(t *testing.T) {
+	t.Parallel()
 	for _, provider := range []string{"aws", "azure", "gcp"} {
 		for _, evil := range hostileValues() {
 			for _, change := range []func(w *world){
@@ -135,6 +137,7 @@ func TestHostileObjects(t *testing.T) {
 }
 
 func TestHostileHub(t *testing.T) {
+	t.Parallel()
 	for _, evil := range hostileValues() {
 		for _, change := range []func(w *hubWorld){
 			func(w *hubWorld) {
@@ -155,6 +158,7 @@ func TestHostileHub(t *testing.T) {
 }
 
 func TestHostileBootstrap(t *testing.T) {
+	t.Parallel()
 	for _, evil := range hostileValues() {
 		for _, change := range []func(w *bootWorld){
 			func(w *bootWorld) { w.config.Server = evil },

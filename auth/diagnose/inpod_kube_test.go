@@ -118,6 +118,7 @@ func (w *podWorld) run(done func(*diagnose.Report) bool) *diagnose.Report {
 // In a pod of a real API server: with the rights that every ServiceAccount has, nothing is a failure; with the right to read,
 // the pod that the token names is judged too.
 func TestInPodOfRealCluster(t *testing.T) {
+	t.Parallel()
 	w := newPodWorld(t)
 	report := w.run(func(r *diagnose.Report) bool { return r.Of("exchange").Result == diagnose.Pass })
 	for _, f := range report.Findings {

@@ -45,6 +45,7 @@ func startManager(t *testing.T, cluster *kubetest.Cluster, user, namespace strin
 
 // The client of a manager, the one that each reconciler has, begins no watch and takes no right to list.
 func TestClientsOfManagers(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t)
 	namespace := cluster.Namespace(t)
 	for _, object := range []client.Object{

@@ -28,6 +28,7 @@ func (f failing) client() *http.Client { return &http.Client{Transport: f} }
 
 // A machine that reaches nobody blames no issuer; one that reaches the cloud does.
 func TestNoWayOut(t *testing.T) {
+	t.Parallel()
 	unreachable := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ENETUNREACH}
 	unresolved := &net.DNSError{Err: "no such host", Name: "issuer.example", IsNotFound: true}
 	resolver := &net.DNSError{Err: "read udp 127.0.0.1:53: connection refused", Name: "issuer.example", IsTemporary: true}

@@ -116,6 +116,7 @@ func TestPods(t *testing.T) {
 
 // Nothing that a pod's specification or environment says is run by a shell or obeyed by a terminal.
 func TestHostilePods(t *testing.T) {
+	t.Parallel()
 	for _, evil := range hostileValues() {
 		for _, change := range []spec{
 			env("AWS_ROLE_ARN", evil), env("AWS_WEB_IDENTITY_TOKEN_FILE", evil), env("AWS_ROLE_SESSION_NAME", evil), audienceOfVolume(evil),

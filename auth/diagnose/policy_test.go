@@ -35,6 +35,7 @@ func statements(list ...string) string {
 
 // What denies counts wherever it stands, and what is not understood of it does not count as nothing.
 func TestPolicyDenies(t *testing.T) {
+	t.Parallel()
 	const federated = `"Principal":{"Federated":"PROVIDER"},"Action":"sts:AssumeRoleWithWebIdentity"`
 	const condition = `,"Condition":`
 	for deny, want := range map[string]diagnose.Result{
@@ -263,6 +264,7 @@ func TestPolicyForHostileTokens(t *testing.T) {
 
 // No remedy has a cloud trust another audience than the one that is wanted.
 func TestWrongAudienceIsNotTrusted(t *testing.T) {
+	t.Parallel()
 	for provider, trusts := range map[string][]string{
 		"aws": {awsTrust("https://issuer.example", `{"StringEquals":{"issuer.example:sub":"x"}}`)},
 		"azure": {"[]", azureTrust("https://issuer.example", subject, "api://AzureADTokenExchange"), azureTrust("https://issuer.example/x", subject, "x"),

@@ -27,6 +27,7 @@ func distrusting(t *testing.T, c *http.Client) *http.Client {
 // A machine that believes nobody's certificate, as behind a proxy that shows its own, judges no issuer by what it was shown, and
 // nobody is told to register that.
 func TestCertificatesThatAreNotTrusted(t *testing.T) {
+	t.Parallel()
 	for _, provider := range []string{"aws", "azure", "gcp"} {
 		w := newWorld(t, provider)
 		w.config.IssuerClient = distrusting(t, w.stranger())

@@ -79,6 +79,7 @@ func randomCEL(r *rand.Rand, kind string, depth int) string {
 
 // Whatever is answered is right for all that is not known.
 func TestCELOfUnknowns(t *testing.T) {
+	t.Parallel()
 	claims := func(three, five any) map[string]any {
 		return map[string]any{"sub": "x", "n": three, "levels": []any{three, five}, "aud": []any{"x", "y"}, "m": map[string]any{"a": five, "s": "x"},
 			"o": map[string]any{"s": "x", "nul": nil}, "mixed": []any{"x", []any{three}}}
@@ -130,6 +131,7 @@ func completions(claims func(three, five any) map[string]any, subject *string) [
 
 // What a provider's owner or a token's maker chooses ends soon, and in little memory.
 func TestCELIsBounded(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("a", 40_000)
 	levels := make([]any, 10_000)
 	for i := range levels {

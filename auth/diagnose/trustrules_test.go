@@ -173,6 +173,7 @@ func TestWhoseCredential(t *testing.T) {
 
 // What a cloud was told to trust may be somebody else's text: no remedy runs it, and no terminal obeys it.
 func TestHostileTrust(t *testing.T) {
+	t.Parallel()
 	for _, evil := range append(hostileValues(), `\"; touch owned; \"`) {
 		quoted, err := json.Marshal(evil)
 		if err != nil {

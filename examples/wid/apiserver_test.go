@@ -34,6 +34,7 @@ func TestAPIServerThatStreams(t *testing.T) {
 
 // An API server that is overloaded is asked again if there is time for that, and named as the cause if there is not.
 func TestAPIServerThatThrottles(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		after string
 		code  int
@@ -62,6 +63,7 @@ func TestAPIServerThatThrottles(t *testing.T) {
 
 // Files that have no end, or nearly none, are not read.
 func TestKubeconfigWithoutEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	large := filepath.Join(w.home, "large")
 	w.write(t, large, "")
@@ -94,6 +96,7 @@ func TestKubeconfigWithoutEnd(t *testing.T) {
 
 // A kubeconfig from another program is read as far as a kubeconfig can be long, and once.
 func TestKubeconfigFromAPipe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.write(t, filepath.Join(w.home, "good"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""))
 	w.write(t, filepath.Join(w.home, "pipe-key"), strings.Replace(kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""), "user: {}", "user: {tokenFile: fifo}", 1))
@@ -149,6 +152,7 @@ func pipeWith(t *testing.T, content string) string {
 
 // So is that of the commands for bootstrap tokens. What they do not understand is a mistake of the caller's.
 func TestBootstrapInputWithoutEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if r := w.exec(t, "", nil, "mkfifo", "fifo"); r.code != 0 {
 		t.Fatal(r.stderr)

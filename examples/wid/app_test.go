@@ -15,6 +15,7 @@ import (
 
 // A plugin that is called a thousand times mints once.
 func TestAThousandCalls(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	args := append([]string{"credential-process", "--cache-dir=" + filepath.Join(w.home, "kept")}, w.inHand(t)...)
 	var first string
@@ -40,6 +41,7 @@ func TestAThousandCalls(t *testing.T) {
 
 // What shapes a credential is in the key of the cache: nobody gets what was made for something else.
 func TestTheCacheKeepsThingsApart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.cloud.AWS().SetRole(role("other"), w.trustOfApp())
 	file := w.tokenFile(t, aws.DefaultAudience)
@@ -140,6 +142,7 @@ func TestMan(t *testing.T) {
 
 // Manuals are for everybody, whole, and written where they are to be: not through a link, whatever the umask is.
 func TestManIsWrittenSafely(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	dir := filepath.Join(w.home, "share", "man", "man1")
 	w.write(t, filepath.Join(w.home, "precious"), "precious")

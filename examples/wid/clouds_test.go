@@ -28,6 +28,7 @@ func (w *world) asked(t *testing.T, url string, authorize func(r *http.Request))
 
 // The provider is found by the registry's host, for all clouds.
 func TestDockerCredentialsOfAllClouds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	member := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" + subjectOfApp
 	w.cloud.Azure().SetRegistry("teamregistry.azurecr.io", authtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}})

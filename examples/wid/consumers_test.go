@@ -162,6 +162,7 @@ func (w *world) gitServer(t *testing.T, git, repository string) {
 
 // git clones with the credential, if git is there; what git says to a helper is said in any case.
 func TestGitCredential(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	helper := "!wid git-credential " + strings.Join(w.inHand(t), " ")
 	if git, err := exec.LookPath("git"); err == nil {

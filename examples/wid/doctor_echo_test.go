@@ -16,6 +16,7 @@ import (
 // What a plugin of a kubeconfig prints, or a user's password, is in no report of an API server that repeats it: not of the binary
 // either, whose own client for the cluster looks kinds up by itself.
 func TestDoctorKeepsWhatIsEchoed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")

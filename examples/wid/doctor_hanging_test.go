@@ -85,6 +85,7 @@ func TestDoctorInterrupted(t *testing.T) {
 
 // When the time is over there is a report, which names whoever has used it.
 func TestDoctorOutOfTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	address, _ := silent(t)
 	kubeconfig, login := filepath.Join(w.home, "silent.yaml"), filepath.Join(w.home, "login.yaml")

@@ -37,6 +37,7 @@ func (w *world) logins(t *testing.T) []string {
 
 // The program asks each cloud with the login that it finds, and shows whose that is.
 func TestDoctorTrustLive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	logins := w.logins(t)
 	for provider, tc := range map[string]struct{ audience, who string }{
@@ -107,6 +108,7 @@ func TestDoctorAccessEntry(t *testing.T) {
 
 // What an engineer gets to read who has not logged in, or not there.
 func TestDoctorWithoutLogin(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	elsewhere, secret := w.cloud.AWS().AddUser("210987654321", "engineer")
 	for _, tc := range []struct {

@@ -106,6 +106,7 @@ func TestDoctorEnrolment(t *testing.T) {
 
 // What is wrong with the call itself is said before anything is asked, with nothing on standard output.
 func TestDoctorTargetMistakes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	bad := filepath.Join(w.home, "bad")
 	w.write(t, bad, "{")

@@ -82,6 +82,7 @@ func TestDoctorSpeaksOfFlags(t *testing.T) {
 
 // What is wrong with the call itself is said before anything is asked, with nothing on standard output.
 func TestDoctorMistakes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	bad := filepath.Join(w.home, "bad")
 	w.write(t, bad, "{")

@@ -32,6 +32,7 @@ func (w *world) withPlugin(t *testing.T, server, script string) string {
 
 // Whoever reads wid's standard error from a pipe, as this test does, does not wait for a plugin that hangs.
 func TestExecPluginThatHangs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	pid := filepath.Join(w.home, "pid")
 	file := w.withPlugin(t, "https://127.0.0.1:1", "echo $$ >>"+pid+"; echo the plugin speaks >&2; exec sleep 120")

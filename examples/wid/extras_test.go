@@ -124,6 +124,7 @@ func TestClientOfAnExchange(t *testing.T) {
 
 // What contradicts itself, or would have no effect, is refused before anything is asked.
 func TestMistakesInExtras(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	inHand := w.inHand(t)
 	for name, tc := range map[string]struct {

@@ -23,6 +23,7 @@ const (
 // Whatever goes wrong: the message says what to do, the code says what kind it is, and standard output holds nothing that a
 // caller could take for a credential.
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	inHand := w.inHand(t)
 	with := func(command string, more ...string) []string {
@@ -132,6 +133,7 @@ func TestMistakes(t *testing.T) {
 
 // A standard input that stays open and silent ends with the time-out; one that is closed is empty.
 func TestSilentStandardInput(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, args := range []string{"kubelet-credential-provider", "git-credential get", "token --provider=aws --token-stdin"} {
 		silent, open, err := os.Pipe()
@@ -154,6 +156,7 @@ func TestSilentStandardInput(t *testing.T) {
 
 // The advice that CodeCommit needs is for its hosts only.
 func TestAdviceOfGit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for host, want := range map[string]bool{gitHost: true, strings.Replace(gitHost, "codecommit", "codecommit-fips", 1): true, strings.ToUpper(gitHost): true,
 		"github.com": false, "dev.azure.com": false, gitHost + ".evil.example": false, "git-codecommit.evil.example": false} {
@@ -168,6 +171,7 @@ func TestAdviceOfGit(t *testing.T) {
 
 // docker shows what a helper prints to standard output, so that is where its message is too.
 func TestDockerMistakes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	inHand := w.inHand(t)
 	for name, tc := range map[string]struct {
@@ -213,6 +217,7 @@ func TestDockerMistakes(t *testing.T) {
 
 // What stands in the cache is used only if it is whole and nobody else's.
 func TestDamagedCache(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	args := append([]string{"credential-process", "--cache-dir=kept"}, w.inHand(t)...)
 	first := w.mustWid(t, "", args...)

@@ -11,6 +11,7 @@ import (
 
 // Whatever goes wrong, the message ends with what to do.
 func TestRemedies(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
 	if err != nil {

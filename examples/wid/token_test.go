@@ -13,6 +13,7 @@ import (
 
 // Every provider, with a token in hand.
 func TestToken(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	endpoint := w.cloud.OAuth().TokenEndpoint()
 	for provider, tc := range map[string]struct {
