@@ -44,8 +44,9 @@ func (e *examination) readRefused(ctx context.Context) Finding {
 	if !e.InPod && user == subjectOf(client.ObjectKeyFromObject(e.serviceAccount())) {
 		return unknown("the ServiceAccount may not read itself, and no pod needs to", ownToken)
 	}
-	f := unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...),
-		"allow it:\n"+e.grant("wid-read", "get", "serviceaccounts", user)).with(differs("get serviceaccounts", "no", "yes"))
+	allow := grant("wid-read", "get", "serviceaccounts", client.ObjectKeyFromObject(e.serviceAccount()), user)
+	f := unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...), "allow it:\n"+allow).
+		with(differs("get serviceaccounts", "no", "yes"))
 	if !e.needsAPI() || e.InPod || e.Pod.Name != "" {
 		return f
 	}
@@ -58,14 +59,14 @@ func (e *examination) readRefused(ctx context.Context) Finding {
 
 func (e *examination) grantToMint(user string) string {
 	return "if it is you who creates its tokens, as controllers do (a pod has them from the kubelet: name it with --pod):\n" +
-		e.grant("wid-token", "create", "serviceaccounts/token", user)
+		grant("wid-token", "create", "serviceaccounts/token", client.ObjectKeyFromObject(e.serviceAccount()), user)
 }
 
-// grant is for the ServiceAccount alone.
-func (e *examination) grant(role, verb, resource, user string) string {
-	sa := e.serviceAccount()
+// grant gives a user a right to one object alone.
+func grant(role, verb, resource string, object client.ObjectKey, user string) string {
+	namespace, name := shell.Word(object.Namespace, "NAMESPACE"), shell.Word(object.Name, "NAME")
 	return fmt.Sprintf("kubectl create role %[1]s -n %[2]s --verb=%[3]s --resource=%[4]s --resource-name=%[5]s\n"+
-		"kubectl create rolebinding %[1]s -n %[2]s --role=%[1]s %[6]s", role, namespaceOf(sa), verb, resource, nameOf(sa), binding(user))
+		"kubectl create rolebinding %[1]s -n %[2]s --role=%[1]s %[6]s", role, namespace, verb, resource, name, binding(user))
 }
 
 // notTheKubelet is for a pod: its tokens are made by the kubelet, and no right of the caller, nor of the pod itself, has to do

@@ -140,7 +140,12 @@ func TestRightsAreShownTogether(t *testing.T) {
 		w.user.Name, w.user.MayNot = "engineer", tc.mayNot
 		mayNotRead(w)
 		tc.change(w)
-		f := w.run().Of("service-account")
+		report := w.run()
+		f := report.Of("service-account")
+		if pod := report.Of("pod"); w.config.Pod.Name != "" && !strings.Contains(pod.Remedy, "kubectl create role wid-pod -n tenant-a --verb=get --resource=pods --resource-name=pod\n"+
+			"kubectl create rolebinding wid-pod -n tenant-a --role=wid-pod --user=engineer") {
+			t.Errorf("%s: %+v", name, pod)
+		}
 		if f.Result != diagnose.Unknown || !strings.Contains(f.Remedy, read) || strings.Contains(f.Remedy, mint) != tc.both || strings.Contains(f.Remedy, "wid-token") != tc.both {
 			t.Errorf("%s: %+v", name, f)
 		}
