@@ -173,7 +173,7 @@ func (b *bootstrapping) untrusted(err *tls.CertificateVerificationError) Finding
 			names = append(names, ip.String())
 		}
 		host := firstOf(b.ServerName, strings.TrimPrefix(b.url, "https://"))
-		return fail("B20", "use an address that the certificate names, or pass --tls-server-name if you know the right one",
+		return fail("B20", "use an address that the certificate names\nor pass --tls-server-name if you know the right one",
 			"the server's certificate is for other names").with(differs("names", strings.Join(names, ", "), host))
 	case errors.As(err.Err, &invalid) && invalid.Reason == x509.Expired:
 		return b.invalidNow(leaf)

@@ -73,9 +73,11 @@ func isForesight(id string) bool {
 	return slices.Contains([]string{"api-server", "cluster-issuer", "token-review", "trust-anchor", "trust-rule"}, id)
 }
 
-// forOperators are parts of a remedy's lines that are no use to who reads a condition: they are about how a check is run.
+// forOperators are parts of a remedy's lines that are no use to who reads a condition: they are about how a check is run. Flags
+// that the programs of others have too are not among them.
 var forOperators = regexp.MustCompile(`(^|[\s(])wid [a-z]|\bConfig\.[A-Z]|^pass (a|the) |of the kubeconfig$|` +
-	`that the kubeconfig and|\s--skip |^see checks? \d`)
+	`that the kubeconfig and|^see checks? \d|> trust\.json$|` +
+	`\s--(skip|service-account|token-file|annotation|pod|in-pod|trust-file|trust-live|tls-server-name)([^-a-z]|$)`)
 
 // withoutCommandLine leaves such lines out.
 func withoutCommandLine(remedy string) string {

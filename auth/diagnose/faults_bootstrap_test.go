@@ -58,6 +58,7 @@ func (f bootFault) diagnosed(t *testing.T) {
 		t.Errorf("%d requests before the arguments were judged", w.asked.Load())
 	}
 	withoutSecret(t, report)
+	forReaders(t, report)
 }
 
 // withoutSecret looks for the secret half everywhere in a report.

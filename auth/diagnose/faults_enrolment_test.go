@@ -47,6 +47,7 @@ func (f hubFault) diagnosed(t *testing.T) {
 		t.Error("exit code 0")
 	}
 	withoutSecret(t, report)
+	forReaders(t, report)
 }
 
 // fresh takes everything away that comes with time: the cluster has only just been named at the hub.

@@ -76,6 +76,7 @@ func (f *fault) diagnosed(t *testing.T) {
 		t.Errorf("exit code %d", report.ExitCode())
 	}
 	standing(t, report)
+	forReaders(t, report)
 	encoded, err := json.Marshal(report)
 	if text := fmt.Sprint(report, report.Condition("Ready", 1), string(encoded)); err != nil || strings.Contains(text, "eyJ") {
 		t.Errorf("a token is in the report: %v\n%s", err, text)

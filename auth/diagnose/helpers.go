@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -74,10 +75,7 @@ func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Du
 	if resp.StatusCode != http.StatusOK {
 		f := fail("A14", "see the sidecar's log:\n"+e.sidecarLog(), "the endpoint answers %d", resp.StatusCode)
 		f.StatusCode = resp.StatusCode
-		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
-			f = f.with(differs("Content-Type", resp.Header.Get("Content-Type"), "application/json"))
-		}
-		return f
+		return f.with(differs("status", strconv.Itoa(resp.StatusCode), "200"), same("Content-Type", firstOf(resp.Header.Get("Content-Type"), "none")))
 	}
 	var answer struct {
 		AccessKeyID     string `json:"AccessKeyId"`

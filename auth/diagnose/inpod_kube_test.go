@@ -57,11 +57,7 @@ func newPodWorld(t *testing.T) *podWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	cloud := newCloud(t)
 	stranger := w.cluster.IssuerClient(t)
 	cloud.AWS().AddOIDCProvider("123456789012", w.cluster.IssuerURL(), stranger, aws.DefaultAudience)
 	cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":app"}})

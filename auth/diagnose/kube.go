@@ -14,7 +14,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -73,11 +72,10 @@ func (e *examination) checkServiceAccount(ctx context.Context) Finding {
 			"the ServiceAccount does not exist").with(differs("ServiceAccount", "not found", sa.Namespace+"/"+sa.Name))
 	case apierrors.IsUnauthorized(e.read):
 		return e.lockedOut()
-	case apierrors.IsForbidden(e.read) && !e.InPod && e.caller(ctx) == subjectOf(client.ObjectKeyFromObject(sa)):
-		return unknown("the ServiceAccount may not read itself, and no pod needs to", ownToken)
+	case apierrors.IsForbidden(e.read):
+		return e.readRefused(ctx)
 	case e.read != nil:
-		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...),
-			remedyOf(e.read, fmt.Sprintf("grant get on serviceaccounts in namespace %s", namespaceOf(sa))))
+		return unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...), remedyOf(e.read, ""))
 	case e.account.Name == "":
 		return unknown("the ServiceAccount is not known by name", nameIt)
 	}

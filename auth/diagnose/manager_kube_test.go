@@ -57,11 +57,7 @@ func TestClientsOfManagers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	cloud := newCloud(t)
 	stranger := cluster.IssuerClient(t)
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), stranger, aws.DefaultAudience)
 	cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})

@@ -33,10 +33,40 @@ func (e *examination) mintRefused(ctx context.Context) Finding {
 	if allowed, known := e.mayMint(ctx); known && allowed {
 		f.Message = "RBAC allows it, but the API server refuses: an admission plugin, perhaps: " + shown(redact.Text(messageOf(e.minted.err), e.secrets()...))
 	}
-	f.Remedy = fmt.Sprintf("if it is you who creates its tokens, as controllers do (a pod has them from the kubelet: name it with --pod):\n"+
-		"kubectl create role wid-token -n %[1]s --verb=create --resource=serviceaccounts/token --resource-name=%[2]s\n"+
-		"kubectl create rolebinding wid-token -n %[1]s --role=wid-token %[3]s", namespaceOf(sa), nameOf(sa), binding(user))
-	return f.with(Field{Name: "create serviceaccounts/token", Observed: "no", Expected: "yes", Differs: true})
+	f.Remedy = e.grantToMint(user)
+	return f.with(differs("create serviceaccounts/token", "no", "yes"))
+}
+
+// readRefused is for a caller that may not read the ServiceAccount. If it lacks the right to create tokens as well, and one is to
+// be created, it learns of both.
+func (e *examination) readRefused(ctx context.Context) Finding {
+	user := e.caller(ctx)
+	if !e.InPod && user == subjectOf(client.ObjectKeyFromObject(e.serviceAccount())) {
+		return unknown("the ServiceAccount may not read itself, and no pod needs to", ownToken)
+	}
+	allow := grant("wid-read", "get", "serviceaccounts", client.ObjectKeyFromObject(e.serviceAccount()), user)
+	f := unknown("the ServiceAccount cannot be read: "+kubeMessage(e.read, e.secrets()...), "allow it:\n"+allow).
+		with(differs("get serviceaccounts", "no", "yes"))
+	if !e.needsAPI() || e.InPod || e.Pod.Name != "" {
+		return f
+	}
+	if allowed, known := e.mayMint(ctx); known && !allowed {
+		f.Remedy += "\n" + e.grantToMint(user)
+		f = f.with(differs("create serviceaccounts/token", "no", "yes"))
+	}
+	return f
+}
+
+func (e *examination) grantToMint(user string) string {
+	return "if it is you who creates its tokens, as controllers do (a pod has them from the kubelet: name it with --pod):\n" +
+		grant("wid-token", "create", "serviceaccounts/token", client.ObjectKeyFromObject(e.serviceAccount()), user)
+}
+
+// grant gives a user a right to one object alone.
+func grant(role, verb, resource string, object client.ObjectKey, user string) string {
+	namespace, name := shell.Word(object.Namespace, "NAMESPACE"), shell.Word(object.Name, "NAME")
+	return fmt.Sprintf("kubectl create role %[1]s -n %[2]s --verb=%[3]s --resource=%[4]s --resource-name=%[5]s\n"+
+		"kubectl create rolebinding %[1]s -n %[2]s --role=%[1]s %[6]s", role, namespace, verb, resource, name, binding(user))
 }
 
 // notTheKubelet is for a pod: its tokens are made by the kubelet, and no right of the caller, nor of the pod itself, has to do

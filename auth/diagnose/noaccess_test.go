@@ -101,19 +101,55 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 	}
 }
 
+// mayNotRead denies the user every object.
+func mayNotRead(w *world) {
+	w.config.RESTConfig = w.api()
+	w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app", nil)
+		}})
+}
+
 // A pod that asks about its own ServiceAccount is not told to let it read itself.
 func TestPodThatMayNotReadItsAccount(t *testing.T) {
-	for user, remedy := range map[string]string{subject: "leave --service-account out", "engineer": "grant get on serviceaccounts"} {
+	w := newWorld(t, "aws")
+	w.user.Name = subject
+	mayNotRead(w)
+	if f := w.run().Of("service-account"); f.Result != diagnose.Unknown || !strings.HasPrefix(f.Remedy, "leave --service-account out") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Who has no right at all learns of both that it takes at once, and of no more than it takes.
+func TestRightsAreShownTogether(t *testing.T) {
+	const read = "kubectl create role wid-read -n tenant-a --verb=get --resource=serviceaccounts --resource-name=app\n" +
+		"kubectl create rolebinding wid-read -n tenant-a --role=wid-read --user=engineer"
+	const mint = "kubectl create role wid-token -n tenant-a --verb=create --resource=serviceaccounts/token --resource-name=app\n" +
+		"kubectl create rolebinding wid-token -n tenant-a --role=wid-token --user=engineer"
+	for name, tc := range map[string]struct {
+		mayNot []string
+		change func(w *world)
+		both   bool
+	}{
+		"neither":         {[]string{"serviceaccounts/token"}, func(*world) {}, true},
+		"may mint":        {nil, func(*world) {}, false},
+		"neither, a pod":  {[]string{"serviceaccounts/token"}, func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "pod"} }, false},
+		"neither, a file": {[]string{"serviceaccounts/token"}, func(w *world) { w.write(w.sign(nil)) }, false},
+	} {
 		w := newWorld(t, "aws")
-		w.user.Name = user
-		w.config.RESTConfig = w.api()
-		w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
-			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-				return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app", nil)
-			}})
-		if f := w.run().Of("service-account"); f.Result != diagnose.Unknown || !strings.HasPrefix(f.Remedy, remedy) {
-			t.Errorf("%s: %+v", user, f)
+		w.user.Name, w.user.MayNot = "engineer", tc.mayNot
+		mayNotRead(w)
+		tc.change(w)
+		report := w.run()
+		f := report.Of("service-account")
+		if pod := report.Of("pod"); w.config.Pod.Name != "" && !strings.Contains(pod.Remedy, "kubectl create role wid-pod -n tenant-a --verb=get --resource=pods --resource-name=pod\n"+
+			"kubectl create rolebinding wid-pod -n tenant-a --role=wid-pod --user=engineer") {
+			t.Errorf("%s: %+v", name, pod)
 		}
+		if f.Result != diagnose.Unknown || !strings.Contains(f.Remedy, read) || strings.Contains(f.Remedy, mint) != tc.both || strings.Contains(f.Remedy, "wid-token") != tc.both {
+			t.Errorf("%s: %+v", name, f)
+		}
+		pasteable(t, f)
 	}
 }
 

@@ -26,8 +26,10 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 	case apierrors.IsUnauthorized(err):
 		return e.lockedOut()
 	case err != nil:
-		f := unknown("the pod cannot be read: "+kubeMessage(err),
-			remedyOf(err, "grant get on pods in namespace "+shell.Word(e.Pod.Namespace, "NAMESPACE")))
+		f := unknown("the pod cannot be read: "+kubeMessage(err), remedyOf(err, ""))
+		if apierrors.IsForbidden(err) {
+			f.Remedy = "allow it:\n" + grant("wid-pod", "get", "pods", e.Pod, e.caller(ctx))
+		}
 		if e.nameless() {
 			f.Message, f.Remedy = f.Message+"; so who it runs as is not known", f.Remedy+"\n"+nameIt
 		}

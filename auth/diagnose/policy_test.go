@@ -3,6 +3,9 @@ package diagnose_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -221,7 +224,37 @@ func TestPolicyNotToPaste(t *testing.T) {
 	}
 }
 
-// Without the policy, the remedy is a new one, of the role's own partition, for the audience that tokens there are to have.
+// Pasted as it stands, a remedy replaces no policy that nobody has read: what sets it has read it before.
+func TestUnreadPolicyIsKept(t *testing.T) {
+	w := newWorld(t, "aws")
+	w.cloud.AWS().RemoveRole(roleARN)
+	f := w.run().Of("exchange")
+	lines := strings.Split(f.Remedy, "\n")
+	if f.Class != "A1" || len(lines) != 4 || !strings.Contains(lines[1], "was not read") || judged(t, statements(lines[2]), nil).Result != diagnose.Pass {
+		t.Fatalf("%+v", f)
+	}
+	dir := t.TempDir()
+	const old = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`
+	for name, content := range map[string]string{"old.json": old, "aws": `#!/bin/bash
+case "$2" in
+get-role) cat old.json ;;
+update-assume-role-policy) for file; do :; done; cp "${file#file://}" new.json ;;
+esac
+`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil { //nolint:gosec // one is a program
+			t.Fatal(err)
+		}
+	}
+	shell := exec.CommandContext(t.Context(), "bash")
+	shell.Dir, shell.Stdin, shell.Env = dir, strings.NewReader(f.Remedy+"\n"), []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	out, err := shell.CombinedOutput()
+	set, _ := os.ReadFile(filepath.Join(dir, "new.json"))
+	if err != nil || string(set) != old {
+		t.Errorf("%v: %s\n%s\n%s", err, out, set, f.Remedy)
+	}
+}
+
+// A policy is of the role's own partition, for the audience that tokens there are to have, also if the role's own was not read.
 func TestPolicyOfPartition(t *testing.T) {
 	regions := map[string]string{"aws": "eu-central-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
 	for partition, audience := range map[string]string{"aws": "sts.amazonaws.com", "aws-cn": "sts.amazonaws.com.cn", "aws-us-gov": "sts.amazonaws.com"} {
@@ -240,8 +273,8 @@ func TestPolicyOfPartition(t *testing.T) {
 		if exchange.Class != "A1" || !strings.Contains(exchange.Remedy, "--role-name tenant-a ") {
 			t.Errorf("%s: %+v", partition, exchange)
 		}
-		for _, remedy := range []string{known.Remedy, exchange.Remedy} {
-			line := remedied(t, remedy, change)
+		lines := strings.Split(exchange.Remedy, "\n")
+		for _, line := range []string{remedied(t, known.Remedy, change), lines[len(lines)-2]} {
 			if !strings.Contains(line, `"arn:`+partition+":iam::"+account+`:oidc-provider/issuer.example"`) || !strings.Contains(line, `"`+audience+`"`) {
 				t.Errorf("%s: %s", partition, line)
 			}

@@ -20,7 +20,7 @@ const (
 )
 
 // toAdmit gives a finding its remedy: a whole trust policy that admits the token, and the command that sets it. The policy is
-// that which the role has; nil: it is not known.
+// that which the role has; nil: it is not known, and is read before it is set, for IAM replaces all of it.
 func (e *examination) toAdmit(f Finding, policy *trustPolicy) Finding {
 	statement, ok := e.statement()
 	if !ok {
@@ -30,16 +30,15 @@ func (e *examination) toAdmit(f Finding, policy *trustPolicy) Finding {
 	role := e.roleWord()
 	apply := "aws iam update-assume-role-policy --role-name " + role + " --policy-document file://trust.json"
 	f.shared = "add to the trust policy of the role: " + statement
-	switch whole, ok := policy.with(statement); {
-	case policy == nil:
-		f.Remedy = "save the next line as trust.json; it replaces the trust policy, so add the statements that are to stay:\n" +
-			`{"Version":"2012-10-17","Statement":[` + statement + "]}\n" + apply
-	case !ok:
-		f.Remedy = "aws iam get-role --role-name " + role + " --query Role.AssumeRolePolicyDocument > trust.json\n" +
-			"add the next line to its list Statement (the whole is too long to be shown, or has odd characters):\n" +
-			statement + "\n" + apply
-	default:
+	if whole, ok := policy.with(statement); ok {
 		f.Remedy = "save the next line as trust.json; it is the trust policy, and a statement that admits the token:\n" + whole + "\n" + apply
+	} else {
+		why := "the trust policy was not read"
+		if policy != nil {
+			why = "the whole is too long to be shown, or has odd characters"
+		}
+		f.Remedy = "aws iam get-role --role-name " + role + " --query Role.AssumeRolePolicyDocument --output json > trust.json\n" +
+			"add the next line to its list Statement, and keep what is there: " + why + "\n" + statement + "\n" + apply
 	}
 	if e.lacksAudience() {
 		f.Remedy, f.shared = wrongAudience+"\n"+f.Remedy, ""

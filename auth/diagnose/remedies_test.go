@@ -1,7 +1,9 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -100,6 +102,20 @@ func TestRejectedClaims(t *testing.T) {
 		}
 		if f.Class != "G8" || strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("%s: got %q, want %q: %+v", condition, got, want, f)
+		}
+	}
+}
+
+// What is wrong with an endpoint that refuses is that it does, not how it words that.
+func TestRefusalsOfHelpers(t *testing.T) {
+	for status, contentType := range map[int]string{http.StatusUnauthorized: "text/plain", http.StatusForbidden: "application/json", http.StatusNotFound: "text/html"} {
+		w := newWorld(t, "aws")
+		helper(status, contentType, "no")(w)
+		f := w.run().Of("helpers")
+		got := fmt.Sprint(f.Fields)
+		want := fmt.Sprint([]diagnose.Field{{Name: "status", Observed: strconv.Itoa(status), Expected: "200", Differs: true}, {Name: "Content-Type", Observed: contentType}})
+		if f.Result != diagnose.Fail || f.StatusCode != status || got != want {
+			t.Errorf("%s instead of %s: %+v", got, want, f)
 		}
 	}
 }

@@ -68,17 +68,23 @@ type world struct {
 // sharedIssuer has one key for all that do not change it: making one takes long.
 var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
 
+func newCloud(t *testing.T) *authtest.Cloud {
+	t.Helper()
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	return cloud
+}
+
 func newWorld(t *testing.T, provider string) *world {
 	t.Helper()
 	issuer, err := sharedIssuer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	cloud := newCloud(t)
 	w := &world{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
 		user: authtest.User{Name: "system:serviceaccount:system:controller", Groups: []string{"system:serviceaccounts"}}}
 	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",

@@ -26,8 +26,6 @@ type app struct {
 	stderr     io.Writer
 }
 
-type stdin = io.Reader
-
 // Exit codes. docs/wid.md explains them.
 const (
 	exitOther         = 1
@@ -192,7 +190,7 @@ func oneLine(s string) string {
 var userInfo = regexp.MustCompile(`://[^/@\s"]*@`)
 
 // inputOf is standard input, unless it is a terminal: nobody types a request.
-func inputOf(cmd *cobra.Command) (stdin, error) {
+func inputOf(cmd *cobra.Command) (io.Reader, error) {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
 		return nil, usagef("standard input is a terminal, but %s reads its request there; see --help", cmd.CommandPath())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net"
@@ -252,16 +253,22 @@ func TestInterrupt(t *testing.T) {
 	})}
 	go server.Serve(listener) //nolint:errcheck // ends with ErrServerClosed
 	defer server.Close()      //nolint:errcheck // nothing is lost
+	w.interrupted(t, hanging, append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()}, w.inHand(t)...)...)
+}
+
+// interrupted calls wid and has it end at once, with nothing on standard output, when it has called somebody.
+func (w *world) interrupted(t *testing.T, called <-chan struct{}, args ...string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()}, w.inHand(t)...)...) //nolint:gosec // the test's own
-	var out strings.Builder
-	cmd.Env, cmd.Stdout = append(os.Environ(), w.env...), &out
+	cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), args...) //nolint:gosec // the test's own
+	var out, said bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), &out, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-hanging:
+	case <-called:
 	case <-ctx.Done():
 		t.Fatal("it never asked")
 	}
@@ -271,6 +278,6 @@ func TestInterrupt(t *testing.T) {
 	}
 	_ = cmd.Wait() // the code tells
 	if took := time.Since(start); took > 2*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted || out.Len() != 0 {
-		t.Errorf("after %s with %d: %q", took, cmd.ProcessState.ExitCode(), out.String())
+		t.Errorf("wid %q: after %s with %d: %q %q", args[:2], took, cmd.ProcessState.ExitCode(), out.String(), said.String())
 	}
 }

@@ -81,7 +81,7 @@ func (id *identity) docker(ctx context.Context, cmd *cobra.Command, action strin
 	if err != nil {
 		return nil, err
 	}
-	s, err := id.resolve(ctx, nil)
+	s, err := id.resolve(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}

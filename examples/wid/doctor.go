@@ -121,11 +121,7 @@ func (d *doctor) examine(ctx context.Context, cmd *cobra.Command) (*diagnose.Rep
 		return nil, err
 	}
 	if d.id.tokenStdin {
-		in, err := inputOf(cmd)
-		if err != nil {
-			return nil, err
-		}
-		if config.Token, err = d.id.readToken(ctx, in); err != nil {
+		if config.Token, err = d.id.readToken(ctx, cmd); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,28 +52,8 @@ func TestDoctorInterrupted(t *testing.T) {
 	address, called := silent(t)
 	kubeconfig := filepath.Join(w.home, "silent.yaml")
 	w.write(t, kubeconfig, kubeconfigThrough("https://"+address, ""))
-	for name, args := range hangingDoctors(t, w, address, kubeconfig) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), args...) //nolint:gosec // the test's own
-		var out, said bytes.Buffer
-		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), &out, &said
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-called:
-		case <-ctx.Done():
-			t.Fatal("it never asked")
-		}
-		start := time.Now()
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // the code tells
-		if took := time.Since(start); took > 2*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted || out.Len() != 0 {
-			t.Errorf("%s: after %s with %d: %q %q", name, took, cmd.ProcessState.ExitCode(), out.String(), said.String())
-		}
-		cancel()
+	for _, args := range hangingDoctors(t, w, address, kubeconfig) {
+		w.interrupted(t, called, args...)
 		for len(called) > 0 {
 			<-called
 		}

@@ -29,6 +29,7 @@ type examiner struct {
 const doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unclear."
 
 func (t *examiner) addTo(cmd *cobra.Command) {
+	cmd.SetUsageFunc((&cobra.Command{}).UsageFunc()) // that of the doctor has flags of an identity
 	f := cmd.Flags()
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	f.StringSliceVar(&t.skip, "skip", nil, "names of checks to leave out")

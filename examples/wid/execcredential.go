@@ -96,11 +96,7 @@ func (id *identity) exec(ctx context.Context, cmd *cobra.Command, t target) ([]b
 	if err != nil {
 		return nil, err
 	}
-	in, err := id.tokenInput(cmd)
-	if err != nil {
-		return nil, err
-	}
-	s, err := id.resolve(ctx, in)
+	s, err := id.resolve(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}

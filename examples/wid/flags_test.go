@@ -222,3 +222,32 @@ func TestHelpIsGrouped(t *testing.T) {
 		t.Error("the command's own flags do not come first")
 	}
 }
+
+// --help of what needs no provider has the command's own flags, and each flag of it is taken.
+func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
+	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
+	for target, want := range map[string][]string{
+		"bootstrap": {"ca-cert-hash", "context", "help", "kubeconfig", "output", "server", "skip", "timeout", "tls-server-name", "token",
+			"token-file", "unsafe-skip-ca-verification"},
+		"enrolment": {"cluster-name", "context", "help", "hub-cluster-arn", "hub-context", "hub-kubeconfig", "klusterlet", "kubeconfig",
+			"output", "skip", "timeout"},
+	} {
+		var got []string
+		for _, match := range flag.FindAllStringSubmatch(must(t, "doctor", target, "--help"), -1) {
+			got = append(got, match[1])
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: --help has %q", target, got)
+		}
+	}
+	for _, s := range parsed(t).settings() {
+		if s.group == groupProgram || s.group == groupIdentity {
+			continue
+		}
+		for _, args := range [][]string{{"doctor", "enrolment", "--" + s.name}, {"doctor", "--" + s.name + "=x", "enrolment"}} {
+			if _, err := wid(t, "", args...); err == nil || !strings.Contains(err.Error(), "unknown flag: --"+s.name) {
+				t.Errorf("%q: %v", args, err)
+			}
+		}
+	}
+}

@@ -61,7 +61,7 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := id.resolve(ctx, nil)
+	s, err := id.resolve(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}

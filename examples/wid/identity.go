@@ -127,7 +127,7 @@ type sourceKey struct {
 
 // resolve finds the identity. With a ServiceAccount of a cluster it reads that, so that deleting or re-annotating it takes
 // effect at once, also on what is kept on disk.
-func (id *identity) resolve(ctx context.Context, in stdin) (*source, error) {
+func (id *identity) resolve(ctx context.Context, cmd *cobra.Command) (*source, error) {
 	opts, err := id.options()
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (id *identity) resolve(ctx context.Context, in stdin) (*source, error) {
 	var s *source
 	switch {
 	case id.hasToken():
-		s, err = id.fromToken(ctx, in)
+		s, err = id.fromToken(ctx, cmd)
 	case id.serviceAccount != "":
 		s, err = id.fromCluster(ctx)
 	default:
@@ -184,8 +184,8 @@ func (id *identity) allowsAddress(_ cache.InvolvedObject, address string) bool {
 }
 
 // fromToken is for callers that hold a token. Who it speaks for stands in it.
-func (id *identity) fromToken(ctx context.Context, in stdin) (*source, error) {
-	token, err := id.readToken(ctx, in)
+func (id *identity) fromToken(ctx context.Context, cmd *cobra.Command) (*source, error) {
+	token, err := id.readToken(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -205,10 +205,14 @@ func (id *identity) fromToken(ctx context.Context, in stdin) (*source, error) {
 	return s, err
 }
 
-func (id *identity) readToken(ctx context.Context, in stdin) (string, error) {
+func (id *identity) readToken(ctx context.Context, cmd *cobra.Command) (string, error) {
 	if id.tokenFile != "" {
 		token, _, err := auth.NewFileTokenSource(id.tokenFile).Token(ctx, nil)
 		return token, err
+	}
+	in, err := inputOf(cmd)
+	if err != nil {
+		return "", err
 	}
 	content, err := plugin.Read(ctx, in)
 	if err != nil {

@@ -34,7 +34,7 @@ func (a *app) newKubeconfig() *cobra.Command {
 	cmd.Flags().StringVar(&command, "command", "", "what kubectl is to run; wid if that is on the PATH, else this very program")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return id.run(cmd, func(ctx context.Context) ([]byte, error) {
-			content, err := id.writeKubeconfig(ctx, t, name, command)
+			content, err := id.writeKubeconfig(ctx, cmd, t, name, command)
 			if err != nil || file == "" {
 				return content, err
 			}
@@ -44,7 +44,7 @@ func (a *app) newKubeconfig() *cobra.Command {
 	return cmd
 }
 
-func (id *identity) writeKubeconfig(ctx context.Context, t target, name, command string) ([]byte, error) {
+func (id *identity) writeKubeconfig(ctx context.Context, cmd *cobra.Command, t target, name, command string) ([]byte, error) {
 	if id.tokenStdin {
 		return nil, usagef("a token from standard input is gone when kubectl runs; use --token-file or --service-account")
 	}
@@ -64,7 +64,7 @@ func (id *identity) writeKubeconfig(ctx context.Context, t target, name, command
 	if err != nil {
 		return nil, err
 	}
-	s, err := id.resolve(ctx, nil)
+	s, err := id.resolve(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -48,8 +48,8 @@ func TestMistakes(t *testing.T) {
 		code  int
 		want  string // on standard error
 	}{
-		"no provider":        {args: with("token"), code: exitUsage, want: "--provider, one of: aws, azure, gcp, generic"},
-		"unknown provider":   {args: with("token --provider oracle"), code: exitMisconfigured, want: `no provider "oracle"`},
+		"no provider":        {args: with("token"), code: exitUsage, want: "--provider, one of: aws, azure, gcp, generic, exchange\n"},
+		"unknown provider":   {args: with("token --provider oracle"), code: exitMisconfigured, want: `no provider "oracle"; use one of: aws, azure, gcp, generic, exchange`},
 		"unknown command":    {args: []string{"tokn"}, code: exitUsage, want: "unknown command"},
 		"unknown flag":       {args: []string{"token", "--secret"}, code: exitUsage, want: "wid token --help"},
 		"argument":           {args: with("token x"), code: exitUsage, want: "--help"},

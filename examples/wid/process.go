@@ -34,11 +34,7 @@ func (id *identity) process(ctx context.Context, cmd *cobra.Command) ([]byte, er
 		// The SDK's own chain would find this very setting and call wid again.
 		return nil, usagef("pass --service-account namespace/name, or --token-file")
 	}
-	in, err := id.tokenInput(cmd)
-	if err != nil {
-		return nil, err
-	}
-	s, err := id.resolve(ctx, in)
+	s, err := id.resolve(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}

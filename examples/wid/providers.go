@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
@@ -26,12 +27,17 @@ func (id *identity) providers() (*auth.ProviderSet, error) {
 
 // named returns the provider of --provider.
 func (id *identity) named() (auth.Provider, error) {
+	all := strings.Join(providerNames(), ", ") // a set has exchange only if it is asked for
+	switch {
+	case id.provider == "":
+		return nil, usagef("name the provider with --provider, one of: %s", all)
+	case !slices.Contains(providerNames(), id.provider):
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("there is no provider %.100q", id.provider),
+			Remedy: "use one of: " + all}
+	}
 	set, err := id.providers()
 	if err != nil {
 		return nil, err
-	}
-	if id.provider == "" {
-		return nil, usagef("name the provider with --provider, one of: %s", strings.Join(set.Names(), ", "))
 	}
 	return set.Get(id.provider)
 }

@@ -43,15 +43,11 @@ func (a *app) newToken() *cobra.Command {
 			if err := checkOutput(output, reveal); err != nil {
 				return nil, err
 			}
-			in, err := id.tokenInput(cmd)
-			if err != nil {
-				return nil, err
-			}
 			provider, err := id.named()
 			if err != nil {
 				return nil, err
 			}
-			s, err := id.resolve(ctx, in)
+			s, err := id.resolve(ctx, cmd)
 			if err != nil {
 				return nil, err
 			}
@@ -63,14 +59,6 @@ func (a *app) newToken() *cobra.Command {
 		})
 	}
 	return cmd
-}
-
-// tokenInput is standard input if a token is to be read there.
-func (id *identity) tokenInput(cmd *cobra.Command) (stdin, error) {
-	if !id.tokenStdin {
-		return nil, nil
-	}
-	return inputOf(cmd)
 }
 
 func checkOutput(output string, reveal bool) error {

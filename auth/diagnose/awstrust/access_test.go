@@ -13,7 +13,7 @@ import (
 // A 401 says nothing; EKS says why.
 func TestAccessEntries(t *testing.T) {
 	entry := authtest.EKSAccessEntry{Groups: []string{"viewers"}, Policies: []string{"AmazonEKSViewPolicy"}}
-	with := func(w *world) { w.cloud.AWS().SetEKSAccessEntry(clusterARN, roleARN, entry) }
+	with := func(w *world) { w.Cloud.AWS().SetEKSAccessEntry(clusterARN, roleARN, entry) }
 	for _, tc := range []struct {
 		name, mode string
 		status     int
@@ -30,34 +30,34 @@ func TestAccessEntries(t *testing.T) {
 		{"policies", "API", 401, with, diagnose.Fail, "AmazonEKSViewPolicy (cluster)", ""},
 		{"ConfigMap only", "CONFIG_MAP", 401, with, diagnose.Fail, "ConfigMap aws-auth alone, which was not read", "type STANDARD"},
 		{"another role's entry", "API", 401, func(w *world) {
-			w.cloud.AWS().SetEKSAccessEntry(clusterARN, strings.Replace(roleARN, "/team", "", 1), entry)
+			w.Cloud.AWS().SetEKSAccessEntry(clusterARN, strings.Replace(roleARN, "/team", "", 1), entry)
 		}, diagnose.Fail, "no access entry", ""},
 		{"let in", "API", 201, with, diagnose.Pass, "by an access entry of type STANDARD (groups: viewers; access policies: AmazonEKSViewPolicy (cluster))", ""},
 		{"let in without", "API_AND_CONFIG_MAP", 201, func(*world) {}, diagnose.Pass, "without an access entry", ""},
 		{"let in by ConfigMap", "CONFIG_MAP", 201, func(*world) {}, diagnose.Pass, "as the ConfigMap aws-auth says", ""},
 		{"policies not for him", "API", 201, func(w *world) {
 			with(w)
-			w.cloud.AWS().Deny(platform, "eks:ListAssociatedAccessPolicies")
+			w.Cloud.AWS().Deny(platform, "eks:ListAssociatedAccessPolicies")
 		}, diagnose.Pass, "access policies: unknown: EKS refuses eks:ListAssociatedAccessPolicies", ""},
-		{"mode not for him", "API", 401, func(w *world) { w.cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "no access entry", ""},
-		{"mode not for him", "CONFIG_MAP", 401, func(w *world) { w.cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "unknown: EKS answers InvalidRequestException", "there is no access entry"},
-		{"not for him", "API", 401, func(w *world) { w.cloud.AWS().Deny(platform, "eks:DescribeAccessEntry") }, diagnose.Fail, "allow eks:DescribeAccessEntry on arn:aws:eks:eu-central-1:" + account + ":access-entry/prod/*", "there is no access entry"},
+		{"mode not for him", "API", 401, func(w *world) { w.Cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "no access entry", ""},
+		{"mode not for him", "CONFIG_MAP", 401, func(w *world) { w.Cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "unknown: EKS answers InvalidRequestException", "there is no access entry"},
+		{"not for him", "API", 401, func(w *world) { w.Cloud.AWS().Deny(platform, "eks:DescribeAccessEntry") }, diagnose.Fail, "allow eks:DescribeAccessEntry on arn:aws:eks:eu-central-1:" + account + ":access-entry/prod/*", "there is no access entry"},
 		{"another account", "API", 401, func(w *world) { w.login("210987654321", "platform") }, diagnose.Fail, "the cluster prod is in account " + account, "there is no access entry"},
 		{"web page", "API", 401, func(w *world) {
-			w.cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: "<html>"})
+			w.Cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: "<html>"})
 		}, diagnose.Fail, "unknown: EKS gives no usable answer", "there is no access entry"},
 		{"null", "API", 401, func(w *world) {
-			w.cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: "{}"})
+			w.Cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: "{}"})
 		}, diagnose.Fail, "unknown: EKS gives no usable answer", "there is no access entry"},
 		{"large", "API", 401, func(w *world) {
-			w.cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: `{"a":"` + strings.Repeat("x", 10<<20)})
+			w.Cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: `{"a":"` + strings.Repeat("x", 10<<20)})
 		}, diagnose.Fail, "larger than", "there is no access entry"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.eks(tc.mode, tc.status)
 			tc.change(w)
-			report := w.run()
+			report := w.Run()
 			f := report.Of("cluster")
 			one := &diagnose.Report{Findings: []diagnose.Finding{*f}}
 			if f.Result != tc.result || !strings.Contains(one.String(), tc.text) || tc.not != "" && strings.Contains(one.String(), tc.not) {
@@ -66,7 +66,7 @@ func TestAccessEntries(t *testing.T) {
 			if tc.result == diagnose.Fail && (f.Class != "A19" || f.StatusCode != http.StatusUnauthorized) {
 				t.Errorf("%+v", f)
 			}
-			if n := w.cloud.Calls("eks", ""); n > 6 {
+			if n := w.Cloud.Calls("eks", ""); n > 6 {
 				t.Errorf("%d calls", n)
 			}
 		})
@@ -77,8 +77,8 @@ func TestAccessEntries(t *testing.T) {
 func TestNoAccessReader(t *testing.T) {
 	w := newWorld(t)
 	w.eks("API", http.StatusUnauthorized)
-	w.config.Access = nil
-	if f := w.run().Of("cluster"); f.Class != "A19" || len(f.Causes) == 0 || w.cloud.Calls("eks", "DescribeAccessEntry") != 0 {
+	w.Config.Access = nil
+	if f := w.Run().Of("cluster"); f.Class != "A19" || len(f.Causes) == 0 || w.Cloud.Calls("eks", "DescribeAccessEntry") != 0 {
 		t.Errorf("%+v", f)
 	}
 	if _, err := w.reader.ReadAccess(t.Context(), "prod", roleARN); err == nil {
@@ -91,15 +91,15 @@ func TestChainedRole(t *testing.T) {
 	w := newWorld(t)
 	w.eks("API", http.StatusUnauthorized)
 	const last = "arn:aws:iam::" + account + ":role/last"
-	w.cloud.AWS().SetRole(last, authtest.Trust{Principals: []string{roleARN}})
-	w.config.Options = append(w.config.Options, aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
-	f := w.run().Of("cluster")
+	w.Cloud.AWS().SetRole(last, authtest.Trust{Principals: []string{roleARN}})
+	w.Config.Options = append(w.Config.Options, aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
+	f := w.Run().Of("cluster")
 	one := (&diagnose.Report{Findings: []diagnose.Finding{*f}}).String()
 	if f.Class != "A19" || !strings.Contains(one, "none for "+last+", but the role's path is not known") || strings.Contains(one, "there is no access entry") {
 		t.Errorf("%s", one)
 	}
-	w.cloud.AWS().SetEKSAccessEntry(clusterARN, last, authtest.EKSAccessEntry{})
-	if one = w.run().String(); !strings.Contains(one, "there is an access entry for the role") {
+	w.Cloud.AWS().SetEKSAccessEntry(clusterARN, last, authtest.EKSAccessEntry{})
+	if one = w.Run().String(); !strings.Contains(one, "there is an access entry for the role") {
 		t.Errorf("%s", one)
 	}
 }
