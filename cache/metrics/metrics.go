@@ -57,6 +57,8 @@ type Metrics struct {
 
 	// hits keeps the counters of the hot path, so that finding one allocates nothing.
 	hits sync.Map // of cache.InvolvedObject to prometheus.Counter
+	// keeping is held while hits gets or loses a counter, so that it never keeps one whose series is gone.
+	keeping sync.Mutex
 }
 
 var _ cache.Observer = (*Metrics)(nil)
@@ -122,6 +124,8 @@ func (m *Metrics) hit(object cache.InvolvedObject) prometheus.Counter {
 			return counter
 		}
 	}
+	m.keeping.Lock()
+	defer m.keeping.Unlock()
 	c := m.event(EventHit, object)
 	m.hits.Store(object, c)
 	return c
@@ -148,6 +152,8 @@ func (m *Metrics) Evicted() { m.evictions.Inc() }
 // DeleteEventsForObject removes the series of an object, for a controller to call when the object is gone.
 func (m *Metrics) DeleteEventsForObject(kind, name, namespace, operation string) {
 	o := cache.InvolvedObject{Kind: kind, Name: name, Namespace: namespace, Operation: operation}
+	m.keeping.Lock()
+	defer m.keeping.Unlock()
 	m.hits.Delete(o)
 	for _, event := range []string{EventHit, EventMiss} {
 		m.events.DeleteLabelValues(event, kind, name, namespace, operation)
