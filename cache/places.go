@@ -3,6 +3,7 @@ package cache
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -16,11 +17,12 @@ const (
 
 // places decides whose exchange runs next. Every tenant has a queue, and the tenants take turns.
 type places struct {
-	perTenant int
+	all, perTenant int
 
 	mu       sync.Mutex
 	free     int // places for fast exchanges
 	freeSlow int
+	fast     map[string]int     // exchanges in places for fast ones, by provider
 	tenants  map[string]*tenant // those with an exchange that runs or waits
 	ready    list.List          // of *tenant: those with one that waits and a place of their own for it
 	running  int
@@ -30,17 +32,23 @@ type places struct {
 type tenant struct {
 	name    string
 	running int
-	queue   list.List     // of chan struct{}, closed when it is one's turn
+	queue   list.List     // of *waiting
 	inReady *list.Element // in places.ready, or nil
 }
 
+// waiting is an exchange that waits for its turn, which is when turn is closed.
+type waiting struct {
+	turn     chan struct{}
+	provider string
+}
+
 func newPlaces(all, perTenant int) *places {
-	p := &places{perTenant: perTenant, tenants: map[string]*tenant{}}
+	p := &places{perTenant: perTenant, tenants: map[string]*tenant{}, fast: map[string]int{}}
 	p.setFree(all)
 	return p
 }
 
-func (p *places) setFree(n int) { p.free, p.freeSlow = n, n*slowFactor }
+func (p *places) setFree(n int) { p.all, p.free, p.freeSlow = n, n, n*slowFactor }
 
 // count returns how many exchanges have a place and how many wait for one.
 func (p *places) count() (running, queued int) {
@@ -51,54 +59,60 @@ func (p *places) count() (running, queued int) {
 
 // place is held by one exchange.
 type place struct {
-	places *places
-	tenant *tenant
-	timer  *time.Timer
-	slow   bool
+	places   *places
+	tenant   *tenant
+	provider string
+	timer    *time.Timer
+	slow     bool
 }
 
-// take waits for a place until ctx ends.
-func (p *places) take(ctx context.Context, name string) (*place, error) {
+// take waits for a place until ctx ends. The error says for whom.
+func (p *places) take(ctx context.Context, name, provider string) (*place, error) {
 	p.mu.Lock()
 	t := p.tenants[name]
 	if t == nil {
 		t = &tenant{name: name}
 		p.tenants[name] = t
 	}
-	turn := make(chan struct{})
-	waiting := t.queue.PushBack(turn)
+	w := &waiting{turn: make(chan struct{}), provider: provider}
+	queued := t.queue.PushBack(w)
 	p.queued++
 	p.update(t)
 	p.dispatch()
 	p.mu.Unlock()
 
 	select {
-	case <-turn:
+	case <-w.turn:
 	case <-ctx.Done():
-		if p.withdraw(t, waiting, turn) {
-			return nil, ctx.Err()
+		if whose, ok := p.withdraw(t, queued, w); ok {
+			return nil, fmt.Errorf("%s to end: %w", whose, ctx.Err())
 		}
 	}
-	held := &place{places: p, tenant: t}
+	held := &place{places: p, tenant: t, provider: provider}
 	p.mu.Lock() // slowDown uses the timer too
 	held.timer = time.AfterFunc(slowAfter, held.slowDown)
 	p.mu.Unlock()
 	return held, nil
 }
 
-// withdraw takes a waiting exchange out of the queue, unless it has got its place meanwhile.
-func (p *places) withdraw(t *tenant, waiting *list.Element, turn chan struct{}) bool {
+// withdraw takes a waiting exchange out of the queue, unless it has got its place meanwhile. It tells whose exchanges have
+// the places.
+func (p *places) withdraw(t *tenant, queued *list.Element, w *waiting) (whose string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-turn:
-		return false
+	case <-w.turn:
+		return "", false
 	default:
 	}
-	t.queue.Remove(waiting)
+	whose = "exchanges of other tenants"
+	if t.running >= p.perTenant {
+		whose = fmt.Sprintf("other exchanges of tenant %q", t.name)
+	}
+	t.queue.Remove(queued)
 	p.queued--
 	p.update(t)
-	return true
+	return whose, true
 }
 
 // update keeps the lists true after a change to t. The lock is held.
@@ -118,17 +132,47 @@ func (p *places) update(t *tenant) {
 
 // dispatch hands out the free places, one tenant after the other. The lock is held.
 func (p *places) dispatch() {
-	for p.free > 0 && p.ready.Len() > 0 {
-		front := p.ready.Front()
-		t, _ := front.Value.(*tenant)
-		turn, _ := t.queue.Remove(t.queue.Front()).(chan struct{})
-		close(turn)
+	for p.free > 0 {
+		t, queued := p.next()
+		if t == nil {
+			return
+		}
+		w, _ := t.queue.Remove(queued).(*waiting)
+		close(w.turn)
 		p.free--
 		p.queued--
 		p.running++
+		p.fast[w.provider]++
 		t.running++
-		p.ready.MoveToBack(front)
+		p.ready.MoveToBack(t.inReady)
 		p.update(t)
+	}
+}
+
+// next is the first exchange that may have a place, nearly always that of the tenant in front. The lock is held.
+func (p *places) next() (*tenant, *list.Element) {
+	for front := p.ready.Front(); front != nil; front = front.Next() {
+		t, _ := front.Value.(*tenant)
+		for queued := t.queue.Front(); queued != nil; queued = queued.Next() {
+			if w, _ := queued.Value.(*waiting); p.admits(w.provider) {
+				return t, queued
+			}
+		}
+	}
+	return nil, nil
+}
+
+// admits leaves half of the fast places to other services once slow exchanges run out of places: those of a service that
+// hangs for very many would soon hold all. The lock is held.
+func (p *places) admits(provider string) bool {
+	return p.freeSlow >= p.all || p.fast[provider] < max(1, p.all/2)
+}
+
+// leaveFast counts one less in a fast place. The lock is held.
+func (p *places) leaveFast(provider string) {
+	p.free++
+	if p.fast[provider]--; p.fast[provider] == 0 {
+		delete(p.fast, provider)
 	}
 }
 
@@ -146,7 +190,7 @@ func (h *place) slowDown() {
 	}
 	h.slow = true
 	p.freeSlow--
-	p.free++
+	p.leaveFast(h.provider)
 	p.dispatch()
 }
 
@@ -159,7 +203,7 @@ func (h *place) leave() {
 	if h.slow {
 		p.freeSlow++
 	} else {
-		p.free++
+		p.leaveFast(h.provider)
 	}
 	p.running--
 	h.tenant.running--
