@@ -20,8 +20,9 @@
 //	gotk_token_cache_waiting_callers                            callers that wait for an exchange
 //	gotk_token_cache_failing_keys{provider,result}              credentials whose last exchange failed
 //
+// A call of auth that fails before the cache is asked, because of an annotation for instance, counts nowhere.
 // The result "kubernetes_unavailable" says that the API server failed and the provider's service was not asked.
-// The first one has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
+// The first metric has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
 package metrics
 
 import (
