@@ -63,8 +63,8 @@ func TestServiceThatHangsForMany(t *testing.T) {
 					t.Errorf("only %d exchanges are under way", n)
 				}
 				c.Close()
-				if c.places.free != defaultMaxFlights || len(c.places.fast) != 0 {
-					t.Errorf("places are lost: %d are free, %v", c.places.free, c.places.fast)
+				if p := c.places; p.free != defaultMaxFlights || p.services["hanging"].fast != 0 || p.turns.Len() != 0 {
+					t.Errorf("places are lost: %d are free", p.free)
 				}
 			})
 		})
