@@ -78,7 +78,7 @@ func TestWhomATenantWaitsFor(t *testing.T) {
 		asked := make(chan error, 3)
 		ask := func(n int, tenant string, told chan<- error) {
 			time.Sleep(1500 * time.Millisecond)
-			hang := func(ctx context.Context) (Token, error) {
+			hang := func(context.Context) (Token, error) {
 				select { // longer than others wait, whatever the context says
 				case <-time.After(time.Minute):
 				case <-c.ctx.Done():
