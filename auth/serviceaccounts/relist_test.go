@@ -57,6 +57,12 @@ func (h *halting) halt() {
 	h.watch.Error(&apierrors.NewResourceExpired("too old resource version").ErrStatus)
 }
 
+func (h *halting) streams() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked
+}
+
 // An answer that begins says nothing of what there is now: what was read before it gets old all the same.
 func TestStreamWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,8 +77,8 @@ func TestStreamWithoutEnd(t *testing.T) {
 			t.Fatalf("within an hour: %v", err)
 		}
 		time.Sleep(11 * time.Minute)
-		if h.asked < 5 {
-			t.Fatalf("the stream was opened %d times only", h.asked)
+		if n := h.streams(); n < 5 {
+			t.Fatalf("the stream was opened %d times only", n)
 		}
 		if at := r.LastContact(); !at.Equal(last) {
 			t.Errorf("the API server counts as heard of %s after it has last said anything", at.Sub(last))

@@ -84,9 +84,9 @@ func (w *world) present(ctx context.Context, q *question, token auth.Token) {
 // mostLate is for a machine that has more to do than it can: whoever was really held would be so until a request ends.
 const mostLate = 3 * time.Second
 
-// mostWait leaves time for what a busy machine has to make up for from the fault before. It is less than half of the time that a
-// cloud hangs in five minutes; in a short soak, nobody can be held for that long.
-const mostWait = 10 * time.Second
+// mostWait leaves time for what a busy machine has to make up for from the fault before. It is a quarter of the time that a cloud
+// hangs in five minutes; in a short soak, nobody can be held for that long.
+const mostWait = 6 * time.Second
 
 // checkWait makes sure that nobody waits for a cloud that is not his. Whoever had to would wait until the other one's requests
 // end, and get his credential then. What is made up for after the fault is another matter.
