@@ -4,6 +4,7 @@ SHELL := bash
 FUZZTIME ?= 1m
 MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop bench
 SOAKTIME ?= 5m
+SOAKRATE ?= 2000
 # Those whose tests run with the main module's.
 TESTED := . test/clouds test/monitoring auth/exchange/interop bench
 # Built from source with the versions that tools/go.mod pins.
@@ -42,7 +43,7 @@ bench: ## side by side with the reference library, and the distance from the flo
 .PHONY: soak
 soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a real API server as their issuer
 	@assets=$$(go -C test/kube run .)
-	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 . -args -soak.time $(SOAKTIME)
+	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 . -args -soak.time $(SOAKTIME) -soak.rate $(SOAKRATE)
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -87,14 +88,17 @@ func validPort(s string) bool {
 }
 
 // ParseClusterAddress returns the canonical form of the address of a Kubernetes API server, https://<host>:<port>[<path>]:
-// the host in lower case, the port always there, no slash at the end. It refuses other schemes, user information, queries
-// and fragments. The scheme may be left out. IPv6 addresses may come with or without brackets; without, no port can follow.
+// the host in lower case, the port always there, no slash at the end. It refuses other schemes, user information, queries,
+// fragments, and more than 2048 bytes. The scheme may be left out. IPv6 addresses may come with or without brackets; without, no port can follow.
 func ParseClusterAddress(address string) (string, error) {
 	if isCanonicalName(address) {
 		return address, nil
 	}
 	bad := func(why string) (string, error) {
 		return "", misconfigured("use https://<host>:<port>", "the cluster address %q is refused: %s", redact.URL(address), why)
+	}
+	if len(address) > maxAddress {
+		return bad(fmt.Sprintf("it has %d bytes, at most %d are allowed", len(address), maxAddress))
 	}
 	rest, ok := cutScheme(address)
 	if !ok {
@@ -133,6 +137,9 @@ func ParseClusterAddress(address string) (string, error) {
 	}
 	return "https://" + host + ":" + port + path, nil
 }
+
+// maxAddress is what a cached credential holds of an object's own, in bytes, as maxCAData.
+const maxAddress = 2048
 
 func cutScheme(address string) (string, bool) {
 	const scheme = "https://"

@@ -47,6 +47,8 @@ func TestParseClusterReference(t *testing.T) {
 		"bad PEM":                 {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN"}, "no PEM certificate"},
 		"a key":                   {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----"}, `"PRIVATE KEY"`},
 		"CA of garbage":           {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----"}, "malformed"},
+		"huge CA":                 {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": ca + strings.Repeat("x", 64<<10)}, "at most 65536"},
+		"huge address":            {map[string]string{"provider": "generic", "address": "https://h/" + strings.Repeat("x", 64<<10)}, "at most 2048"},
 		"audiences of a map":      {map[string]string{"provider": "aws", "cluster": "c", "audiences": "- a: b"}, "YAML list"},
 		"audiences unclosed":      {map[string]string{"provider": "aws", "cluster": "c", "audiences": "[a"}, "YAML list"},
 		"audiences of nothing":    {map[string]string{"provider": "aws", "cluster": "c", "audiences": "[]"}, "0 entries"},

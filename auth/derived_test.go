@@ -253,6 +253,8 @@ func TestDerivedRefusals(t *testing.T) {
 		"not a cluster":     {clusterOf(auth.WithClusterResource("c c")), `"c c"`},
 		"CA is not PEM":     {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("x")), "no PEM certificate"},
 		"CA is a key":       {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----")), "malformed"},
+		"CA is huge":        {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("-----BEGIN CERTIFICATE-----"+strings.Repeat("x", 64<<10))), "at most 65536"},
+		"address is huge":   {clusterOf(auth.WithClusterAddress("https://h/" + strings.Repeat("x", 2048))), "at most 2048"},
 		"address of http":   {clusterOf(auth.WithClusterAddress("http://h")), "https"},
 		"address with user": {clusterOf(auth.WithClusterAddress("https://u:p4ssword@h")), "user name"},
 		"registries unknown": {func() error {

@@ -219,7 +219,7 @@ func WithHTTPClient(c *http.Client) Option {
 	return func(o *Options) { o.HTTPClient = c }
 }
 
-// WithCAData sets PEM certificates for credentials that include a certificate authority.
+// WithCAData sets PEM certificates, at most 64 KiB, for credentials that include a certificate authority.
 func WithCAData(pem string) Option {
 	return func(o *Options) { o.CAData = pem }
 }

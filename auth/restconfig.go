@@ -75,6 +75,9 @@ func (o *Options) resolveCluster() error {
 		return misconfigured("set the cluster's full name in the provider's API, or its address",
 			"neither the cluster nor its address is set")
 	}
+	if err := checkCASize(o.CAData); err != nil {
+		return err
+	}
 	if hasCA && !strings.Contains(o.CAData, "-----BEGIN CERTIFICATE-----") {
 		return noCertificate()
 	}
@@ -85,11 +88,26 @@ func noCertificate() error {
 	return misconfigured("give the cluster's certificate authority in PEM", "the certificate authority data holds no PEM certificate")
 }
 
+// maxCAData bounds what a cached credential holds of an object's own, in bytes. Each edit of the object makes another one,
+// which stays for up to an hour.
+const maxCAData = 64 << 10
+
+func checkCASize(data string) error {
+	if len(data) <= maxCAData {
+		return nil
+	}
+	return misconfigured("leave out what is not the cluster's certificate authority",
+		"the certificate authority data has %d bytes, at most %d are allowed", len(data), maxCAData)
+}
+
 // checkCAData accepts certificates in PEM, as many as there are, and nothing else. Only what is minted is checked: parsing
 // certificates costs more than all else about a hit of the cache.
 func checkCAData(data string) error {
 	if data == "" {
 		return nil
+	}
+	if err := checkCASize(data); err != nil {
+		return err
 	}
 	rest, n := []byte(data), 0
 	for {

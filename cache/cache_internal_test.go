@@ -318,7 +318,7 @@ func TestManyTenantsThatHang(t *testing.T) {
 		if s := c.Stats(); s.Flights != 0 {
 			t.Errorf("stats %+v", s)
 		}
-		if c.places.free != 4 || c.places.freeSlow != 32 || len(c.places.tenants) != 0 || c.places.ready.Len() != 0 {
+		if c.places.free != 4 || c.places.freeSlow != 32 || len(c.places.tenants) != 0 || c.places.turns.Len() != 0 {
 			t.Errorf("places are lost: %d free, %d slow, %d tenants", c.places.free, c.places.freeSlow, len(c.places.tenants))
 		}
 	})

@@ -90,14 +90,14 @@ func prepare(ctx context.Context, req Request) (err error) {
 func (c *TokenCache) takePlace(ctx context.Context, req Request) (*place, error) {
 	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
 	defer stop()
-	p, err := c.places.take(ctx, req.Tenant)
+	p, err := c.places.take(ctx, req.Tenant, req.Provider)
 	switch {
 	case err == nil:
 		return p, nil
 	case c.ctx.Err() != nil:
 		return nil, ErrClosed
 	}
-	return nil, fmt.Errorf("waited %s for other exchanges of tenant %q to end: %w", c.mintTimeout, req.Tenant, err)
+	return nil, fmt.Errorf("waited %s for %w", c.mintTimeout, err)
 }
 
 // land keeps the result of a flight, unless the key was deleted meanwhile.

@@ -39,7 +39,7 @@ func checkMaxDuration(d time.Duration) error {
 
 // WithMaxFlights bounds how many exchanges run in parallel, 64 by default. Those that have run for longer than a second
 // do not count any more, so that a service that hangs does not hold up the others; they are bounded by eight times as
-// many.
+// many. When these run out, those of one Request.Provider get half of the n places at most, and the rest is for others.
 func WithMaxFlights(n int) Option {
 	return func(c *TokenCache) error {
 		if n < 1 {

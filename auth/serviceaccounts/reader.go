@@ -57,25 +57,25 @@ func NewForClient(c metadata.Interface, o Options) (*Reader, error) {
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.LabelSelector = o.LabelSelector
 			list, err := accounts.List(ctx, opts)
-			r.note(err, true)
-			return list, err
+			if err != nil {
+				r.state.fail(err, true)
+			}
+			return list, err // it counts once all of it is stored
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.LabelSelector = o.LabelSelector
 			w, err := accounts.Watch(ctx, opts)
-			r.note(err, opts.SendInitialEvents == nil) // an older API server refuses that, and a list follows
+			changesOnly := opts.SendInitialEvents == nil
+			switch {
+			case err != nil:
+				r.state.fail(err, changesOnly) // an older API server refuses the other one, and a list follows
+			case changesOnly:
+				r.state.contact()
+			}
 			return w, err
 		},
 	}, c)
 	return r, nil
-}
-
-func (r *Reader) note(err error, final bool) {
-	if err != nil {
-		r.state.fail(err, final)
-	} else {
-		r.state.contact()
-	}
 }
 
 // Start reads until the context ends; from then on Get fails. It returns an error only if it was started before.
@@ -92,8 +92,8 @@ func (r *Reader) Start(ctx context.Context) error {
 // NeedLeaderElection has a manager run the reader in every replica.
 func (r *Reader) NeedLeaderElection() bool { return false }
 
-// LastContact is when the API server was heard of last: an answer, a change, or a sign of life of the watch, which comes
-// every minute or so. The zero time: never.
+// LastContact is when the API server was heard of last: a list that came to its end, a watch that began after one, a change,
+// or a sign of life of the watch, which comes every minute or so. The zero time: never.
 func (r *Reader) LastContact() time.Time {
 	now, _ := r.state.look()
 	return now.contact

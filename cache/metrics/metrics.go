@@ -20,8 +20,9 @@
 //	gotk_token_cache_waiting_callers                            callers that wait for an exchange
 //	gotk_token_cache_failing_keys{provider,result}              credentials whose last exchange failed
 //
+// A call of auth that fails before the cache is asked, because of an annotation for instance, counts nowhere.
 // The result "kubernetes_unavailable" says that the API server failed and the provider's service was not asked.
-// The first one has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
+// The first metric has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
 package metrics
 
 import (
@@ -57,6 +58,8 @@ type Metrics struct {
 
 	// hits keeps the counters of the hot path, so that finding one allocates nothing.
 	hits sync.Map // of cache.InvolvedObject to prometheus.Counter
+	// keeping is held while hits gets or loses a counter, so that it never keeps one whose series is gone.
+	keeping sync.Mutex
 }
 
 var _ cache.Observer = (*Metrics)(nil)
@@ -122,6 +125,8 @@ func (m *Metrics) hit(object cache.InvolvedObject) prometheus.Counter {
 			return counter
 		}
 	}
+	m.keeping.Lock()
+	defer m.keeping.Unlock()
 	c := m.event(EventHit, object)
 	m.hits.Store(object, c)
 	return c
@@ -148,6 +153,8 @@ func (m *Metrics) Evicted() { m.evictions.Inc() }
 // DeleteEventsForObject removes the series of an object, for a controller to call when the object is gone.
 func (m *Metrics) DeleteEventsForObject(kind, name, namespace, operation string) {
 	o := cache.InvolvedObject{Kind: kind, Name: name, Namespace: namespace, Operation: operation}
+	m.keeping.Lock()
+	defer m.keeping.Unlock()
 	m.hits.Delete(o)
 	for _, event := range []string{EventHit, EventMiss} {
 		m.events.DeleteLabelValues(event, kind, name, namespace, operation)

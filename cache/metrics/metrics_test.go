@@ -178,6 +178,44 @@ func TestQueue(t *testing.T) {
 	})
 }
 
+// A hit that meets the deletion of its object's series leaves nothing behind that later hits would vanish in.
+func TestHitDuringDeletion(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New("x_", registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds, callers = 2000, 4
+	for n := range rounds {
+		o := cache.InvolvedObject{Kind: "Bucket", Namespace: "ns", Name: fmt.Sprint(n), Operation: "reconcile"}
+		m.Request(o, false, true) // the series of its miss
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() { m.Request(o, true, true) })
+		}
+		all.Go(func() { m.DeleteEventsForObject(o.Kind, o.Name, o.Namespace, o.Operation) })
+		all.Wait()
+		m.Request(o, true, true)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hits := 0
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			for _, label := range series.GetLabel() {
+				if f.GetName() == "x_cache_events_total" && label.GetValue() == metrics.EventHit {
+					hits++
+				}
+			}
+		}
+	}
+	if hits != rounds {
+		t.Errorf("the hits of %d of %d objects are shown", hits, rounds)
+	}
+}
+
 func TestTwoCachesInOneRegistry(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for _, prefix := range []string{"a_", "b_", ""} {

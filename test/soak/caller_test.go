@@ -175,6 +175,7 @@ func (w *world) answer(ctx, limited context.Context, q *question) {
 	}
 	stats := q.phase.of(q.side)
 	stats.calls.Add(1)
+	w.checkWait(q)
 	switch {
 	case err == nil:
 		w.checkToken(ctx, q, token)

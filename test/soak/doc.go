@@ -3,6 +3,7 @@
 //
 //	make soak                  # five minutes
 //	make soak SOAKTIME=40s     # the same phases, shorter; in less, credentials do not come to their end
+//	make soak SOAKRATE=1000    # half of the calls, for a machine that is slow or busy
 //
 // What it asserts, on every one of hundreds of thousands of calls:
 //
@@ -10,7 +11,7 @@
 //     earlier life of the same ServiceAccount, or of the identity that its annotation named before.
 //   - No expired credential is served, and none for longer than the cache may keep it.
 //   - No good tenant fails while the cache has a valid credential for it, whatever is down, and none fails without a fault.
-//     While one cloud hangs, the tenants of the others notice nothing.
+//     While one cloud hangs, the tenants of the others neither fail nor wait for longer than six seconds.
 //   - No key is exchanged twice at once, or before it is due, or before its back-off is over; the sum of exchanges and of
 //     the requests that they cost stays within what these rules allow. Without a fault, an exchange takes one TokenRequest
 //     and as many requests to the cloud as it must.

@@ -30,6 +30,8 @@ type phase struct {
 	felt func(w *world, p *phase) []evidence
 	// failing is the clouds whose exchanges fail, in which share of the time. Nil: none.
 	failing func(s *side) float64
+	// unmoved is whose tenants must not notice the fault. Nil: all may.
+	unmoved func(s *side) bool
 	stats   map[*side]*stats
 
 	length, took time.Duration
@@ -56,19 +58,22 @@ func (w *world) enter(p *phase) {
 }
 
 // plan divides the time. Of five minutes, the token services are out for one. The warm-up takes what it takes.
-func (w *world) plan(total time.Duration) {
+func (w *world) plan(t *testing.T, total time.Duration) {
 	w.phases = []*phase{
 		{name: "warm-up"},
 		{name: "STS outage", percent: 20, fault: (*world).playOutage, felt: feltOutage, failing: always},
 		{name: "recovery", percent: 10},
 		{name: "429 storm", percent: 12, fault: (*world).playStorm, felt: feltStorm, failing: half},
 		{name: "cut connections", percent: 12, fault: (*world).playCuts, felt: feltCuts, failing: hardly},
-		{name: "one cloud hangs", percent: 8, fault: (*world).playHang, felt: feltHang, failing: onlyHanging},
+		{name: "one cloud hangs", percent: 8, fault: (*world).playHang, felt: feltHang, failing: onlyHanging, unmoved: notHanging},
 		{name: "API server restart", percent: 12, fault: (*world).playRestart, felt: feltRestart},
 		{name: "clock jumps", percent: 16, fault: (*world).playClock, felt: feltClock, failing: whileClockIsWrong},
 		{name: "calm", percent: 10},
 	}
 	if *soakOnly != "" {
+		if !slices.ContainsFunc(w.phases, func(p *phase) bool { return p.fault != nil && p.name == *soakOnly }) {
+			t.Fatalf("no phase with a fault has the name %q", *soakOnly)
+		}
 		w.phases = slices.DeleteFunc(w.phases, func(p *phase) bool { return p.fault != nil && p.name != *soakOnly })
 	}
 	for _, p := range w.phases {
@@ -193,8 +198,7 @@ func (w *world) playClock(_ *testing.T, length time.Duration) {
 	w.cloud.SetClock(nil)
 	straight()
 	closed()
-	// What lasts for seconds can come to its end on its way to the registry.
-	w.lingering = append(w.lingering, time.AfterFunc(shortLife()+landing, registries))
+	registries()
 }
 
 // clockPart is the part of its phase in which the clouds' clock is far ahead, and that in which it is a little ahead.

@@ -96,6 +96,8 @@ func onlyHanging(s *side) float64 {
 	return 0
 }
 
+func notHanging(s *side) bool { return s != s.provider.world.hanging() }
+
 func whileClockIsWrong(s *side) float64 {
 	if s.name == "aws" {
 		return 1. / clockPart
@@ -112,8 +114,8 @@ func (w *world) checkLoad(t *testing.T) {
 		}
 	}
 	if wanted := int64(w.loadTook.Seconds() * float64(*soakRate)); made*100 < wanted*95 {
-		t.Errorf("%d calls were made of %d, %d were left out: this machine is too slow or too busy for -soak.rate %d",
-			made, wanted, w.heldBack.Load(), *soakRate)
+		t.Errorf("%d calls were made of %d, %d were left out: this machine is too slow or too busy for %d a second: make soak SOAKRATE=%d",
+			made, wanted, w.heldBack.Load(), *soakRate, *soakRate/2)
 	}
 	w.checkTokenRequests(t)
 	if *soakOnly != "" {

@@ -65,9 +65,6 @@ func (w *world) run(t *testing.T) {
 		p.end()
 	}
 	end()
-	for _, timer := range w.lingering {
-		timer.Stop()
-	}
 	w.loadTook = time.Since(w.loadBegan)
 	w.settle(t)
 	fmt.Println(w.report())

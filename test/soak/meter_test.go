@@ -36,7 +36,8 @@ func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa 
 	opts *auth.Options) (auth.Token, error) {
 	t := m.world.byKey[client.ObjectKeyFromObject(sa)]
 	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
-	return t.exchange(ctx, m.world, p, t.variantOf(sa.Annotations) >= 0, func(ctx context.Context) (auth.Token, error) {
+	excused := func(time.Time) bool { return t.variantOf(sa.Annotations) < 0 }
+	return t.exchange(ctx, m.world, p, excused, func(ctx context.Context) (auth.Token, error) {
 		return m.provider.NewTokenForServiceAccount(ctx, jwt, sa, opts)
 	})
 }
@@ -46,7 +47,7 @@ func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input stri
 	t := m.world.byKey[*opts.ServiceAccount]
 	from, _ := t.origin(access)
 	p := purpose{uid: from.uid, identity: from.identity, kind: registryKind}
-	token, err := t.exchange(ctx, m.world, p, true, func(ctx context.Context) (auth.Token, error) {
+	token, err := t.exchange(ctx, m.world, p, from.wasShort, func(ctx context.Context) (auth.Token, error) {
 		return m.provider.NewArtifactRegistryCredentials(ctx, input, access, opts)
 	})
 	credentials, _ := token.(*auth.ArtifactRegistryCredentials)
@@ -61,6 +62,12 @@ type minted struct {
 	token auth.Token
 	at    time.Time
 	life  time.Duration // from then on
+}
+
+// wasShort means that what the clouds' clock had left only seconds of had come to its end by then, on its way to the registry:
+// exchanges may wait for their turn for longer than it lasted.
+func (m minted) wasShort(by time.Time) bool {
+	return m.life > 0 && m.life <= shortLife() && by.After(m.at.Add(m.life))
 }
 
 // keepMinted is how many credentials are remembered of a tenant. The cache can hold fewer.
@@ -124,8 +131,8 @@ func (t *tenant) record(p purpose) *record {
 	return r
 }
 
-// exchange makes one and checks that it was time for it.
-func (t *tenant) exchange(ctx context.Context, w *world, p purpose, own bool,
+// exchange makes one and checks that it was time for it. Excused says of one that has failed by a time that it had to.
+func (t *tenant) exchange(ctx context.Context, w *world, p purpose, excused func(by time.Time) bool,
 	mint func(ctx context.Context) (auth.Token, error)) (auth.Token, error) {
 	start := time.Now()
 	stats := w.phase().of(t.side)
@@ -171,7 +178,7 @@ func (t *tenant) exchange(ctx context.Context, w *world, p purpose, own bool,
 	t.mu.Unlock()
 	if err != nil {
 		stats.failedExchanges.add(reasonOf(err))
-		if own && !t.touchedSince(start.Add(-settling)) {
+		if !excused(end) && !t.touchedSince(start.Add(-settling)) {
 			w.checkExchange(t, p, start, end, err)
 		}
 	}

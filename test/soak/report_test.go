@@ -83,9 +83,11 @@ func (w *world) report() string {
 	}
 	_ = table.Flush() // into memory
 	fmt.Fprintf(&b, "\n%s\n%d changes of tenants, %d credentials were used at their service; "+
-		"whoever gave up was let go within %s; %d calls were left out because %d of their cloud were waiting; "+
+		"whoever gave up was let go within %s; nobody waited longer than %s while another cloud hung; "+
+		"%d calls were left out because %d of their cloud were waiting; "+
 		"the machine left this process without a processor for at most %s\n",
 		w.observer.String(), w.changes.total(), w.presented.Load(), time.Duration(w.leftLate.Load()).Round(time.Microsecond),
+		time.Duration(w.longest.Load()).Round(time.Microsecond),
 		w.heldBack.Load(), maxWaiting, w.stalls.max().Round(time.Millisecond))
 	for _, s := range w.allSides {
 		fmt.Fprintf(&b, "%s: %d exchanges of a budget of %d, %d requests of a budget of %d\n", s.name,

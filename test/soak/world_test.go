@@ -57,8 +57,8 @@ type world struct {
 	loadBegan  time.Time
 	loadTook   time.Duration
 	downtime   time.Duration // of the API server
-	lingering  []*time.Timer // end windows after their phase
 	leftLate   atomic.Int64  // the longest time that a caller who gave up had to wait for it, in nanoseconds
+	longest    atomic.Int64  // the longest time that somebody waited while another cloud hung, in nanoseconds
 	violations violations
 	stalls     stalls
 
@@ -88,7 +88,7 @@ func newWorld(t *testing.T) *world {
 	w.startClients(t)
 	w.allSides = w.sides()
 	w.newTenants(w.allSides, *soakTenants)
-	w.plan(*soakTime)
+	w.plan(t, *soakTime)
 	w.enter(w.phases[0])
 	w.createAll(t)
 	return w

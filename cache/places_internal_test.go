@@ -1,0 +1,111 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// asks has tenants ask again and again for what is never answered, until the end.
+func asks(t *testing.T, c *TokenCache, tenants int, provider string) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for n := range tenants {
+		req := Request{Key: key(1_000_000 + n), Tenant: fmt.Sprintf("hangs-%d", n), Provider: provider,
+			Mint: func(ctx context.Context) (Token, error) { <-ctx.Done(); return nil, ctx.Err() }}
+		all.Go(func() {
+			for wait := time.Duration(n) * 20 * time.Millisecond; ctx.Err() == nil; wait = 10 * time.Second {
+				select {
+				case <-time.After(wait):
+				case <-ctx.Done():
+				}
+				_, _, _ = c.GetOrSet(ctx, req) // fails
+			}
+		})
+	}
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+// A service that answers none of its many tenants is nothing to those of another one.
+func TestServiceThatHangsForMany(t *testing.T) {
+	for _, tenants := range []int{500, 600, 1000, 5000} {
+		t.Run(fmt.Sprint(tenants), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newTestCache(t)
+				end := asks(t, c, tenants, "hanging")
+				defer end()
+				var worst time.Duration
+				for n := range 900 {
+					start := time.Now()
+					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint(n), Provider: "good",
+						Mint: func(context.Context) (Token, error) {
+							time.Sleep(100 * time.Millisecond)
+							return token("t", time.Hour), nil
+						}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					worst = max(worst, time.Since(start))
+					time.Sleep(100 * time.Millisecond)
+				}
+				if worst > 3*time.Second {
+					t.Errorf("a tenant of a service that works waited %s", worst)
+				}
+				if n := c.Stats().Running; n < min(tenants, defaultMaxFlights*slowFactor)*9/10 {
+					t.Errorf("only %d exchanges are under way", n)
+				}
+				c.Close()
+				if p := c.places; p.free != defaultMaxFlights || p.services["hanging"].fast != 0 || p.turns.Len() != 0 {
+					t.Errorf("places are lost: %d are free", p.free)
+				}
+			})
+		})
+	}
+}
+
+// Whoever has waited in vain hears whose exchanges it was for.
+func TestWhomATenantWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t, WithMaxFlights(1), WithMaxFlightsPerTenant(2), WithMintTimeout(10*time.Second))
+		asked := make(chan error, 3)
+		ask := func(n int, tenant string, told chan<- error) {
+			time.Sleep(1500 * time.Millisecond)
+			hang := func(context.Context) (Token, error) {
+				select { // longer than others wait, whatever the context says
+				case <-time.After(time.Minute):
+				case <-c.ctx.Done():
+				}
+				return nil, errors.New("hung")
+			}
+			go func() {
+				_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: tenant, Mint: hang})
+				told <- err
+			}()
+		}
+		nobody := make(chan error, 20)
+		ask(0, "a", nobody)
+		ask(1, "a", nobody)
+		ask(2, "a", asked)
+		if err := <-asked; err == nil || !strings.Contains(err.Error(), `waited 10s for other exchanges of tenant "a" to end`) {
+			t.Errorf("behind its own: %v", err)
+		}
+		for n := range slowFactor {
+			ask(10+n, fmt.Sprint(n), nobody)
+		}
+		ask(20, "b", asked)
+		err := <-asked
+		if err == nil || !strings.Contains(err.Error(), "waited 10s for exchanges of other tenants to end") ||
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("behind others': %v", err)
+		}
+		c.Close()
+	})
+}
