@@ -86,7 +86,7 @@ func (e *examination) judgeRegistry(ctx context.Context, status int, body string
 	case err != nil: // its text holds whole answers
 		return unknown("the registry gives no usable answer", "see what answers in the registry's place: a proxy, perhaps")
 	}
-	body = shown(e.known.scrubber().clean(body))
+	body = shown(e.known.scrubber().Clean(body))
 	switch {
 	case status == http.StatusOK:
 		return pass("the registry accepts the credentials, %s can be pulled", shown(e.Repository))
