@@ -48,11 +48,12 @@ func (w *writer) view() view {
 
 // others are what one encoding less makes of a view. Together they are about five times as long.
 func (v view) others() []view {
-	list := []view{}
-	for _, other := range []view{v.unescaped(), v.together()} {
-		if other.text != v.text {
-			list = append(list, other)
-		}
+	var list []view
+	if strings.ContainsAny(v.text, `%\&`) {
+		list = append(list, v.unescaped())
+	}
+	if other := v.together(); len(other.text) != len(v.text) {
+		list = append(list, other)
 	}
 	return v.decoded(list)
 }
@@ -144,12 +145,24 @@ func inHex(c byte) bool {
 	return 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' || '0' <= c && c <= '9'
 }
 
+// fromBase64 takes both alphabets (RFC 4648, sections 4 and 5), and up to four characters.
 func fromBase64(group string) string {
-	content, err := base64.RawStdEncoding.DecodeString(strings.NewReplacer("-", "+", "_", "/").Replace(group))
+	var encoded [4]byte
+	var content [3]byte
+	copy(encoded[:], group)
+	for i := range encoded {
+		switch encoded[i] {
+		case '-':
+			encoded[i] = '+'
+		case '_':
+			encoded[i] = '/'
+		}
+	}
+	n, err := base64.RawStdEncoding.Decode(content[:], encoded[:len(group)])
 	if err != nil {
 		return ""
 	}
-	return string(content)
+	return string(content[:n])
 }
 
 func fromHex(group string) string {
@@ -163,6 +176,7 @@ func fromHex(group string) string {
 // runs decodes all runs of such characters in groups of a size, beginning at an offset. A run's end may be less than a group.
 func (v view) runs(has func(byte) bool, offset, size int, decode func(group string) string) view {
 	w := &writer{of: v}
+	w.b.Grow(len(v.text))
 	for begin := 0; begin < len(v.text); {
 		end := begin
 		for end < len(v.text) && has(v.text[end]) {
