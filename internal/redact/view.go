@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"html"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -81,7 +82,7 @@ func escape(text string) (bytes string, size int) {
 			return "", false
 		}
 		if len(digits) <= 3 { // a byte
-			return string([]byte{byte(code)}), code < 1<<8
+			return string([]byte{byte(code & math.MaxUint8)}), code <= math.MaxUint8
 		}
 		return string(rune(code)), true
 	}
