@@ -37,7 +37,7 @@ func (d *doctor) sameCluster(number int, remedy string) string {
 		command, is := strings.CutPrefix(line, kubectl)
 		verb, _, _ := strings.Cut(command, " ")
 		switch before, atEnd := strings.CutSuffix(line, asks); {
-		case is && slices.Contains([]string{"get", "describe", "logs", "exec"}, verb):
+		case is && slices.Contains([]string{"get", "describe", "logs"}, verb):
 			line = kubectl + flags + command
 		case is && !told:
 			lines, told = append(lines, "in the cluster that "+flags+"leads to, as somebody who may:"), true

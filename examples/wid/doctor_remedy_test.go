@@ -17,7 +17,7 @@ func TestRemediesNameTheCluster(t *testing.T) {
 		{16, "kubectl create role x\nkubectl create rolebinding y", "in the cluster that" + flags + " leads to, as somebody who may:\nkubectl create role x\nkubectl create rolebinding y"},
 		{13, "see: kubectl get --raw /version", "see: kubectl" + flags + " get --raw /version"},
 		{13, "kubectl get --raw /version", "kubectl" + flags + " get --raw /version"},
-		{15, "kubectl exec a 'kubectl get --raw /x'", "kubectl" + flags + " exec a 'kubectl get --raw /x'"},
+		{15, "kubectl logs a 'kubectl get --raw /x'", "kubectl" + flags + " logs a 'kubectl get --raw /x'"},
 		{24, "kubectl -n kube-system get configmap aws-auth", "kubectl -n kube-system get configmap aws-auth"},
 		{20, "kubectlx", "kubectlx"},
 	} {
