@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -25,6 +26,8 @@ func (e *examination) checkPod(ctx context.Context) Finding {
 			with(differs("pod", "not found", e.Pod.String()))
 	case apierrors.IsUnauthorized(err):
 		return e.lockedOut()
+	case errors.Is(err, errHuge):
+		return unknown("the pod was not looked at: "+errHuge.Error(), "see what answers in the API server's place, or who has written the pod")
 	case err != nil:
 		f := unknown("the pod cannot be read: "+kubeMessage(err), remedyOf(err, ""))
 		if apierrors.IsForbidden(err) {

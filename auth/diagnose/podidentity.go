@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,7 +47,31 @@ func (e *examination) fetchPod(ctx context.Context, key client.ObjectKey) {
 	if !isCacheEmpty(err) { // it would be waited for once more
 		err = readObject(ctx, e.Reader, "v1", "Pod", key, pod)
 	}
+	if err == nil && isHuge(pod) {
+		pod, err = &corev1.Pod{}, errHuge
+	}
 	if err == nil || e.Pod.Name != "" { // few pods may read themselves: nobody has asked for it
 		e.Pod, e.pod, e.podErr = key, pod, err
 	}
+}
+
+const (
+	// maxPod is more than etcd takes of an object, in bytes.
+	maxPod = 2 << 20
+	// maxContainers, maxVolumes and maxLabels are more than any pod has that runs. Each container is held against each volume.
+	maxContainers, maxVolumes, maxLabels = 250, 1000, 200
+)
+
+var errHuge = errors.New("it is larger than pods can be")
+
+// isHuge says that to examine the pod would take as long as whoever wrote it likes.
+func isHuge(pod *corev1.Pod) bool {
+	volumes := len(pod.Spec.Volumes)
+	for i := range pod.Spec.Volumes {
+		if p := pod.Spec.Volumes[i].Projected; p != nil {
+			volumes += len(p.Sources)
+		}
+	}
+	return pod.Size() > maxPod || len(pod.Spec.Containers)+len(pod.Spec.InitContainers) > maxContainers || volumes > maxVolumes ||
+		len(pod.Labels) > maxLabels
 }

@@ -51,7 +51,8 @@ const maxRegistryAnswer = 64 << 10
 // pullTags asks for the tags of a repository, with the rights that a pull needs.
 func pullTags(ctx context.Context, client *http.Client, repository name.Repository, credentials *auth.ArtifactRegistryCredentials,
 ) (int, string, error) {
-	rt, err := transport.NewWithContext(ctx, repository.Registry, credentials, client.Transport, []string{repository.Scope(transport.PullScope)})
+	way := registryWay{client.Transport, repository.RegistryStr()}
+	rt, err := transport.NewWithContext(ctx, repository.Registry, credentials, way, []string{repository.Scope(transport.PullScope)})
 	if err != nil {
 		return 0, "", err
 	}
@@ -71,16 +72,21 @@ func pullTags(ctx context.Context, client *http.Client, repository name.Reposito
 
 func (e *examination) judgeRegistry(ctx context.Context, status int, body string, err error) Finding {
 	var refused *transport.Error
+	var way noAnswer
 	switch {
+	case errors.Is(err, errLedAway):
+		return unknown("the registry cannot be asked: "+errLedAway.Error(), "see what answers in the registry's place: a proxy, perhaps")
 	case errors.As(err, &refused):
 		status = refused.StatusCode
 		for _, d := range refused.Errors {
 			body += " " + string(d.Code) + " " + d.Message
 		}
-	case err != nil:
-		return unknown("the registry cannot be reached: "+internal.Message(err), "")
+	case errors.As(err, &way), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return unknown("the registry cannot be reached: "+internal.Message(err), "see why this machine does not reach it (HTTPS_PROXY, NO_PROXY, resolver, firewall)")
+	case err != nil: // its text holds whole answers
+		return unknown("the registry gives no usable answer", "see what answers in the registry's place: a proxy, perhaps")
 	}
-	body = shown(e.known.scrubber().clean(body))
+	body = shown(e.known.scrubber().Clean(body))
 	switch {
 	case status == http.StatusOK:
 		return pass("the registry accepts the credentials, %s can be pulled", shown(e.Repository))

@@ -83,7 +83,7 @@ func (e *examination) knownAs(ctx context.Context, access *auth.RESTConfig, stat
 	switch {
 	case user == "":
 		f.Message = fmt.Sprintf("something answers %d without saying as whom it knows you: that is no API server, perhaps", status)
-	case e.known.scrubber().clean(user) != user:
+	case e.known.scrubber().Clean(user) != user:
 		f.Message = "the answer repeats the credential instead of naming a user: that is no API server, perhaps"
 	default:
 		return e.mayAct(ctx, access, user)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // known are the secrets that a run has come to hold: those that it was given, those that it has gained, and those that it has
@@ -143,7 +144,7 @@ func (k *known) all() []string {
 }
 
 // scrubber finds them all.
-func (k *known) scrubber() *scrubber {
+func (k *known) scrubber() *redact.Scrubber {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return newScrubber(k.secrets, k.pairs)

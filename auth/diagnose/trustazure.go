@@ -50,7 +50,7 @@ func (e *examination) judgeCredential(a Anchor, which string) Finding {
 	update := "az identity federated-credential update --name " + shell.Word(a.Name, "CREDENTIAL_NAME") + e.credentialFor()
 	// A credential for somebody else stays theirs.
 	switch {
-	case a.Issuer != c.Issuer && (strings.EqualFold(strings.TrimSuffix(a.Issuer, "/"), strings.TrimSuffix(c.Issuer, "/"))):
+	case a.Issuer != c.Issuer && meansIssuer(a.Issuer, c.Issuer):
 		return fail("Z2", update, "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
 			with(differs("iss", c.Issuer, a.Issuer))
 	case a.Issuer != c.Issuer:

@@ -70,8 +70,13 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 		return fail("G9", "map a shorter claim, or a part of one, to google.subject",
 			"the mapped subject has %d bytes; Google allows %d", len(subject), maxGoogleSubject).with(differs("google.subject", subject, fmt.Sprintf("at most %d bytes", maxGoogleSubject)))
 	}
+	good := pass("the provider trusts the token")
+	if !known && strings.TrimSpace(a.SubjectMapping) != "" { // without a subject, the token is refused
+		good = unknown("what the provider makes of the token cannot be told: google.subject is "+shown(a.SubjectMapping),
+			"see that the claims give a text of 1 to 127 bytes for it")
+	}
 	if strings.TrimSpace(a.Condition) == "" {
-		return pass("the provider trusts the token")
+		return good
 	}
 	mapped := &subject
 	if !known {
@@ -87,7 +92,7 @@ func (e *examination) judgeCEL(ctx context.Context, a Anchor) Finding {
 			" --attribute-condition=CONDITION", "the attribute condition rejects the token")
 		return e.rejected(ctx, f, a.Condition, names, subject)
 	}
-	return pass("the provider trusts the token")
+	return good
 }
 
 // googleSubject is what the provider makes of the token. It reports false if that is not known.

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"net/url"
 	"strings"
 
 	"github.com/workloadid/workloadid/internal/shell"
@@ -12,7 +13,7 @@ import (
 func (e *examination) trustIssuer(a Anchor) string {
 	c := e.token.claims
 	const providers = "gcloud iam workload-identity-pools providers "
-	if strings.EqualFold(strings.TrimSuffix(a.Issuer, "/"), strings.TrimSuffix(c.Issuer, "/")) {
+	if meansIssuer(a.Issuer, c.Issuer) {
 		return providers + "update-oidc " + shell.Word(a.Name, "PROVIDER_NAME") + " --issuer-uri=" + issuerOf(c)
 	}
 	base, _, ok := strings.Cut(a.Name, "/workloadIdentityPools/")
@@ -25,4 +26,16 @@ func (e *examination) trustIssuer(a Anchor) string {
 		"gcloud iam workload-identity-pools create " + shell.Word(pool, "NEW_POOL") + "\n" +
 		providers + "create-oidc " + shell.Word(pool+"/providers/NEW_PROVIDER", "NEW_PROVIDER") + " --issuer-uri=" + issuerOf(c) +
 		" --attribute-mapping=google.subject=assertion.sub"
+}
+
+// meansIssuer says that one text is the other, written wrongly: with a slash at the end, or the host in capitals. Paths are
+// compared as they stand, since somebody else may own the other one.
+func meansIssuer(a, b string) bool {
+	ua, errA := url.Parse(strings.TrimSuffix(a, "/"))
+	ub, errB := url.Parse(strings.TrimSuffix(b, "/"))
+	if errA != nil || errB != nil || ua.User != nil || ub.User != nil {
+		return false
+	}
+	ua.Host, ub.Host = strings.ToLower(ua.Host), strings.ToLower(ub.Host)
+	return ua.Host != "" && ua.String() == ub.String()
 }

@@ -39,6 +39,9 @@ func injectorNames(provider string) []string {
 	return nil
 }
 
+// maxInjectors is more than a cluster has. Each is held against the pod.
+const maxInjectors = 100
+
 // injectors lists those of the provider. Many callers may not list them: that says nothing about the pod.
 func (e *examination) injectors(ctx context.Context, pod *corev1.Pod) ([]injector, error) {
 	items, _, err := listObjects(ctx, e.Reader, "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration")
@@ -64,6 +67,9 @@ func (e *examination) injectors(ctx context.Context, pod *corev1.Pod) ([]injecto
 			}
 			if slices.ContainsFunc(names, func(part string) bool { return strings.Contains(c.Name+" "+w.Name+" "+service, part) }) {
 				found = append(found, newInjector(&c, w, pod, namespace))
+			}
+			if len(found) > maxInjectors {
+				return nil, errHuge
 			}
 		}
 	}

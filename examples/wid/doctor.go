@@ -16,7 +16,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/diagnose"
-	"github.com/workloadid/workloadid/internal/shell"
 )
 
 // exitStatus ends the program with a code after its answer has been written.
@@ -130,27 +129,6 @@ func (d *doctor) examine(ctx context.Context, cmd *cobra.Command) (*diagnose.Rep
 		d.inTermsOfFlags(&report.Findings[i])
 	}
 	return report, nil
-}
-
-func (d *doctor) inTermsOfFlags(f *diagnose.Finding) {
-	f.Message, f.Remedy = d.id.textOfFlags(f.Message), d.sameCluster(d.id.textOfFlags(f.Remedy))
-	f.Causes = slices.Clone(f.Causes) // they may be those of all findings of a class
-	for i, cause := range f.Causes {
-		f.Causes[i] = d.id.textOfFlags(cause)
-	}
-}
-
-// sameCluster has kubectl ask the cluster that was asked.
-func (d *doctor) sameCluster(remedy string) string {
-	const asks = "kubectl get --raw /version"
-	kubectl := "kubectl"
-	if d.id.kubeconfig != "" {
-		kubectl += " --kubeconfig " + shell.Word(d.id.kubeconfig, "<file>")
-	}
-	if d.id.kubeContext != "" {
-		kubectl += " --context " + shell.Word(d.id.kubeContext, "<context>")
-	}
-	return strings.ReplaceAll(remedy, asks, kubectl+strings.TrimPrefix(asks, "kubectl"))
 }
 
 // config gathers what the flags say. It uses no network.

@@ -13,6 +13,52 @@ import (
 	"testing"
 )
 
+// So it is with the commands that hand out credentials.
+func TestErrorsKeepWhatIsEchoed(t *testing.T) {
+	w := newWorld(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		sent := r.Header.Get("Authorization")
+		_, bare, _ := strings.Cut(sent, " ")
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusForbidden,
+			"reason": "Forbidden", "message": "sent: " + bare + ", " + base64.StdEncoding.EncodeToString([]byte(sent)) + ", " + bare[:len(bare)-1]})
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	const secret, password = "exec-secret-token-0123456789abcdef", "hunter2-pass1"
+	for name, user := range map[string]string{
+		"token": `"token":"` + secret + `"`,
+		"plugin": `"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"echo","interactiveMode":"Never","args":["` +
+			`{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"` + secret + `\"}}"]}`,
+		"password": `"username":"joe","password":"` + password + `"`,
+	} {
+		path := filepath.Join(w.home, name+".yaml")
+		config := strings.Replace(kubeconfigThrough(server.URL, ""), `"token":"secret"`, user, 1)
+		w.write(t, path, strings.Replace(config, `"proxy-url":""`, `"certificate-authority-data":"`+ca+`"`, 1))
+		for _, args := range [][]string{
+			{"token", "--provider=generic", "--audience=x"}, {"credential-process", "--region=eu-central-1"},
+			{"exec-credential", "--provider=generic", "--audience=x", "--cluster-address=https://192.0.2.1"},
+			{"kubeconfig", "--provider=generic", "--audience=x", "--cluster-address=https://192.0.2.1"},
+			{"docker-credential", "get"},
+		} {
+			r := w.wid(t, "123456789012.dkr.ecr.eu-central-1.amazonaws.com", append(args, "--kubeconfig="+path, "--service-account=tenant-a/app", "--no-cache")...)
+			all := r.stdout + r.stderr
+			if !strings.Contains(all, "sent: [redacted]") {
+				t.Errorf("%s, %s: the server's words are not there: %s", name, args, all)
+			}
+			for _, part := range []string{secret[:12], password[:8], base64.StdEncoding.EncodeToString([]byte("Bearer " + secret))[12:24],
+				base64.StdEncoding.EncodeToString([]byte("joe:" + password))[:12]} {
+				if strings.Contains(all, part) {
+					t.Errorf("%s, %s: %s is in %s", name, args, part, all)
+				}
+			}
+		}
+	}
+}
+
 // What a plugin of a kubeconfig prints, or a user's password, is in no report of an API server that repeats it: not of the binary
 // either, whose own client for the cluster looks kinds up by itself.
 func TestDoctorKeepsWhatIsEchoed(t *testing.T) {

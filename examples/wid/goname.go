@@ -52,7 +52,7 @@ func (id *identity) inTermsOfFlags(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := id.textOfFlags(err.Error())
+	text := id.sent.clean(id.textOfFlags(err.Error()))
 	if remedy := remedyFor(err); remedy != "" {
 		text += "; " + remedy
 	}

@@ -52,6 +52,7 @@ type identity struct {
 	clusterAddress string
 
 	relay atomic.Pointer[relay]
+	sent  sent
 }
 
 const defaultTimeout = time.Minute

@@ -123,6 +123,7 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 			return nil, noCluster(err)
 		}
 		boundAnswers(config)
+		id.sent.watch(config)
 		return config, nil
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.kubeconfig == "" {
@@ -137,6 +138,7 @@ func (id *identity) clusterConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, noCluster(err)
 	}
+	id.sent.watch(config)
 	if err := id.relayPlugin(config); err != nil {
 		return nil, noCluster(err)
 	}
@@ -192,6 +194,7 @@ func (id *identity) podClient() (client.Client, error) {
 		return nil, err
 	}
 	boundAnswers(config)
+	id.sent.watch(config)
 	return newKubeClient(config)
 }
 

@@ -53,16 +53,24 @@ func write(f fmt.State, text string) {
 	_, _ = f.Write([]byte(text))
 }
 
-// maxText bounds what a stranger's message can add to ours, in bytes.
-const maxText = 512
+const (
+	// maxText bounds what a stranger's message can add to ours, in bytes.
+	maxText = 512
+	// maxMessage bounds what is looked through for that.
+	maxMessage = 32 << 10
+)
 
 // Text makes a message that came from elsewhere fit for ours: one line, printable, bounded, without the given secrets.
-// Parts of a secret count too if they are long enough to matter: the three parts of a JWT, for example. What has the form of
+// Parts of a secret count too if they are long enough to matter, and so do usual encodings, see Scrubber. What has the form of
 // a credential goes too: the caller need not know the one that a server repeats, as that of a kubeconfig's plugin.
 func Text(message string, secrets ...string) string {
+	message = message[:min(len(message), maxMessage)]
+	scrubber := &Scrubber{}
 	for _, secret := range secrets {
+		scrubber.Add(secret)
 		message = scrub(message, secret)
 	}
+	message = scrubber.Clean(message)
 	message = login.ReplaceAllString(message, "$1 "+mark)
 	message = jwt.ReplaceAllString(message, mark)
 	message = strings.Map(func(r rune) rune {
@@ -114,6 +122,7 @@ func URL(address string) string {
 // minSecret is the length from which a part of a secret is treated as one itself.
 const minSecret = 8
 
+// scrub takes a secret out as it is, and the parts of a JWT, however short.
 func scrub(message, secret string) string {
 	if len(secret) < minSecret {
 		return message

@@ -67,11 +67,12 @@ func notPublic() []netip.Prefix {
 	return list
 }
 
-// embeddedIPv4 is where NAT64 (RFC 6052) and 6to4 (RFC 3056) lead.
+// embeddedIPv4 is where NAT64 (RFC 6052), addresses that are translated without a state (RFC 2765, section 2.1) and 6to4
+// (RFC 3056) lead.
 func embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
 	b := ip.As16()
 	switch {
-	case netip.MustParsePrefix("64:ff9b::/96").Contains(ip):
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(ip), netip.MustParsePrefix("::ffff:0:0:0/96").Contains(ip):
 		return netip.AddrFrom4([4]byte(b[12:])), true
 	case netip.MustParsePrefix("2002::/16").Contains(ip):
 		return netip.AddrFrom4([4]byte(b[2:6])), true

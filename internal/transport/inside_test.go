@@ -16,7 +16,7 @@ func TestLeadsInside(t *testing.T) {
 	for _, host := range []string{"0.0.0.0", "::", "127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1",
 		"169.254.169.254", "169.254.169.254.", "100.64.0.1", "100.100.100.200", "100.127.255.255", "168.63.129.16", "192.0.0.192", "198.18.0.1",
 		"224.0.0.1", "255.255.255.255", "::1", "::ffff:169.254.169.254", "::ffff:10.0.0.1", "::7f00:1", "fe80::1", "fe80::1%eth0", "2001:db8::1%eth0",
-		"fd00:ec2::254", "fc00::1", "fec0::1", "ff02::1", "64:ff9b::a9fe:a9fe", "64:ff9b::10.0.0.1", "64:ff9b:1::8.8.8.8", "2002:a9fe:a9fe::1", "2001::1",
+		"fd00:ec2::254", "fc00::1", "fec0::1", "ff02::1", "64:ff9b::a9fe:a9fe", "64:ff9b::10.0.0.1", "::ffff:0:a9fe:a9fe", "64:ff9b:1::8.8.8.8", "2002:a9fe:a9fe::1", "2001::1",
 		"localhost", "localhost.", "LOCALHOST", "x.localhost", "a.localdomain", "printer.local", "a.b.svc", "kubernetes.default.svc", "kubernetes.default.svc.",
 		"kubernetes.default", "kubernetes", "vault.vault.svc.cluster.local", "metadata", "metadata.google.internal", "metadata.google.internal.",
 		"METADATA.GOOGLE.INTERNAL", "vault.INTERNAL", "router.home.arpa", "", ".", "a..example", "１２７.0.0.1", "loc\u00adalhost.example"} {
@@ -25,7 +25,7 @@ func TestLeadsInside(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"issuer.example", "issuer.example.", "oidc.eks.eu-central-1.amazonaws.com", "8.8.8.8", "100.63.255.255", "100.128.0.1",
-		"172.32.0.1", "169.253.0.1", "2600::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1", "internal.example", "svc.example", "xn--bcher-kva.example",
+		"172.32.0.1", "169.253.0.1", "2600::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "::ffff:0:808:808", "2002:808:808::1", "internal.example", "svc.example", "xn--bcher-kva.example",
 		"127.0.0.1.nip.io", "local.k8s.example"} {
 		if transport.LeadsInside(host) {
 			t.Errorf("%q is taken for one of the own network", host)

@@ -47,7 +47,7 @@ func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsau
 	resource := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/*", cluster.Partition, cluster.Region, cluster.Account,
 		cluster.Name)
 	where := fmt.Sprintf(" --cluster-name %s --region %s --principal-arn %s", quoted(cluster.Name), quoted(cluster.Region), quoted(role))
-	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: resource, who: me.arn,
+	asked := request{service: "EKS", action: "eks:DescribeAccessEntry", resource: resource, who: me.arn, secrets: me.secrets,
 		show: "aws eks describe-access-entry" + where}
 	out, err := client.DescribeAccessEntry(ctx, &eks.DescribeAccessEntryInput{ClusterName: &cluster.Name, PrincipalArn: &role})
 	var missing *types.ResourceNotFoundException
@@ -65,7 +65,7 @@ func readEntry(ctx context.Context, client *eks.Client, me caller, cluster awsau
 		&eks.ListAssociatedAccessPoliciesInput{ClusterName: &cluster.Name, PrincipalArn: &role})
 	if err != nil {
 		entry.PoliciesErr = explain(err, request{service: "EKS", action: "eks:ListAssociatedAccessPolicies", resource: resource,
-			who:  me.arn,
+			who: me.arn, secrets: me.secrets,
 			show: "aws eks list-associated-access-policies" + where})
 		return entry, nil
 	}

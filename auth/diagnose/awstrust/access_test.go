@@ -41,7 +41,7 @@ func TestAccessEntries(t *testing.T) {
 		}, diagnose.Pass, "access policies: unknown: EKS refuses eks:ListAssociatedAccessPolicies", ""},
 		{"mode not for him", "API", 401, func(w *world) { w.Cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "no access entry", ""},
 		{"mode not for him", "CONFIG_MAP", 401, func(w *world) { w.Cloud.AWS().Deny(platform, "eks:DescribeCluster") }, diagnose.Fail, "unknown: EKS answers InvalidRequestException", "there is no access entry"},
-		{"not for him", "API", 401, func(w *world) { w.Cloud.AWS().Deny(platform, "eks:DescribeAccessEntry") }, diagnose.Fail, "allow eks:DescribeAccessEntry on arn:aws:eks:eu-central-1:" + account + ":access-entry/prod/*", "there is no access entry"},
+		{"not for him", "API", 401, func(w *world) { w.Cloud.AWS().Deny(platform, "eks:DescribeAccessEntry") }, diagnose.Fail, "allow eks:DescribeAccessEntry on 'arn:aws:eks:eu-central-1:" + account + ":access-entry/prod/*'", "there is no access entry"},
 		{"another account", "API", 401, func(w *world) { w.login("210987654321", "platform") }, diagnose.Fail, "the cluster prod is in account " + account, "there is no access entry"},
 		{"web page", "API", 401, func(w *world) {
 			w.Cloud.AddFault(authtest.Fault{Service: "eks", Action: "DescribeAccessEntry", Body: "<html>"})

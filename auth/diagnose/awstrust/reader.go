@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -39,8 +40,11 @@ type Reader struct {
 	configs map[string]aws.Config
 }
 
-// caller is whose login it is.
-type caller struct{ arn, account string }
+// caller is whose login it is, and what of it is secret.
+type caller struct {
+	arn, account string
+	secrets      []string
+}
 
 // These are small: a person waits.
 const (
@@ -105,15 +109,17 @@ func (r *Reader) guarded(sdk aws.HTTPClient) *http.Client {
 // whoAmI asks STS, which needs no right, and compares the account: what another account trusts cannot be read with this
 // login.
 func (r *Reader) whoAmI(ctx context.Context, cfg aws.Config, account, what string) (caller, error) {
-	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+	login, err := cfg.Credentials.Retrieve(ctx)
+	if err != nil {
 		return caller{}, noLogin(err)
 	}
+	secrets := []string{login.SecretAccessKey, login.SessionToken}
 	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
 		return caller{}, explain(err, request{service: "AWS STS", action: "sts:GetCallerIdentity",
-			show: "aws sts get-caller-identity"})
+			show: "aws sts get-caller-identity", secrets: secrets})
 	}
-	me := caller{arn: aws.ToString(out.Arn), account: aws.ToString(out.Account)}
+	me := caller{arn: redact.Text(aws.ToString(out.Arn), secrets...), account: aws.ToString(out.Account), secrets: secrets}
 	if me.account != account {
 		return me, &auth.Error{Provider: "aws", Reason: auth.ErrDenied,
 			Message: fmt.Sprintf("your login is %.300q in account %.12q, but %s is in account %s: nothing was read", me.arn,

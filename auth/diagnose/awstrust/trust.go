@@ -38,7 +38,7 @@ func (r *Reader) ReadTrust(ctx context.Context, query diagnose.TrustQuery) (*dia
 }
 
 func readPolicy(ctx context.Context, client *iam.Client, me caller, role awsauth.RoleARN) ([]byte, error) {
-	asked := request{service: "AWS IAM", action: "iam:GetRole", resource: role.String(), who: me.arn,
+	asked := request{service: "AWS IAM", action: "iam:GetRole", resource: role.String(), who: me.arn, secrets: me.secrets,
 		show: "aws iam get-role --role-name " + quoted(role.Name), missing: fmt.Sprintf("the role %q does not exist in account %s", role.Name, role.Account),
 		create: "create the role, or correct the annotation " + awsauth.RoleARNAnnotation}
 	out, err := client.GetRole(ctx, &iam.GetRoleInput{RoleName: &role.Name})
@@ -73,7 +73,7 @@ func readProvider(ctx context.Context, client *iam.Client, me caller, role awsau
 			Remedy:  "give the cluster an issuer with https"}
 	}
 	arn := "arn:" + role.Partition + ":iam::" + role.Account + ":oidc-provider/" + host
-	asked := request{service: "AWS IAM", action: "iam:GetOpenIDConnectProvider", resource: arn, who: me.arn,
+	asked := request{service: "AWS IAM", action: "iam:GetOpenIDConnectProvider", resource: arn, who: me.arn, secrets: me.secrets,
 		show: "aws iam get-open-id-connect-provider --open-id-connect-provider-arn " + quoted(arn)}
 	out, err := client.GetOpenIDConnectProvider(ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: &arn})
 	var missing *types.NoSuchEntityException
@@ -95,7 +95,7 @@ func listProviders(ctx context.Context, client *iam.Client, me caller) ([]diagno
 	out, err := client.ListOpenIDConnectProviders(ctx, &iam.ListOpenIDConnectProvidersInput{})
 	if err != nil {
 		return anchors, explain(err, request{service: "AWS IAM", action: "iam:ListOpenIDConnectProviders", resource: "*",
-			who:  me.arn,
+			who: me.arn, secrets: me.secrets,
 			show: "aws iam list-open-id-connect-providers"})
 	}
 	for _, p := range out.OpenIDConnectProviderList {
