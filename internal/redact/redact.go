@@ -57,7 +57,7 @@ const (
 	// maxText bounds what a stranger's message can add to ours, in bytes.
 	maxText = 512
 	// maxMessage bounds what is looked through for that.
-	maxMessage = 32 << 10
+	maxMessage = 8 << 10
 )
 
 // Text makes a message that came from elsewhere fit for ours: one line, printable, bounded, without the given secrets.
@@ -65,12 +65,12 @@ const (
 // a credential goes too: the caller need not know the one that a server repeats, as that of a kubeconfig's plugin.
 func Text(message string, secrets ...string) string {
 	message = message[:min(len(message), maxMessage)]
-	scrubber := &Scrubber{}
 	for _, secret := range secrets {
-		scrubber.Add(secret)
 		message = scrub(message, secret)
 	}
-	message = scrubber.Clean(message)
+	if mayRepeat(message, secrets) {
+		message = thoroughly(message, secrets)
+	}
 	message = login.ReplaceAllString(message, "$1 "+mark)
 	message = jwt.ReplaceAllString(message, mark)
 	message = strings.Map(func(r rune) rune {
@@ -88,6 +88,14 @@ func Text(message string, secrets ...string) string {
 		cut--
 	}
 	return message[:cut] + "…"
+}
+
+func thoroughly(message string, secrets []string) string {
+	scrubber := &Scrubber{}
+	for _, secret := range secrets {
+		scrubber.Add(secret)
+	}
+	return scrubber.Clean(message)
 }
 
 var (

@@ -139,6 +139,24 @@ func TestScrubberLeavesText(t *testing.T) {
 	}
 }
 
+// A message that repeats nothing is not looked through thoroughly, and none that repeats a part of a secret is let through.
+func TestTextFindsParts(t *testing.T) {
+	const secret = "wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY="
+	for from := range len(secret) - 16 {
+		for before := range 10 {
+			if got := redact.Text(strings.Repeat("x ", before)+secret[from:from+16]+" z", secret); strings.Contains(got, secret[from:from+9]) {
+				t.Errorf("after %d: %s", before, got)
+			}
+		}
+	}
+	for _, message := range []string{"Not authorized to perform sts:AssumeRoleWithWebIdentity", "no such role: arn:aws:iam::123456789012:role/tenant-a",
+		"Trace ID: 6b1f3c6e-0000-4000-8000-7d1f5a6b0c00 Correlation ID: 6b1f3c6e-0000-4000-8000-7d1f5a6b0c01"} {
+		if got := testing.AllocsPerRun(10, func() { redact.Text(message, secret, strings.Repeat("s", 2000)) }); got > 10 {
+			t.Errorf("%q: %v allocations", message, got)
+		}
+	}
+}
+
 // What a library's error repeats goes the same way.
 func TestTextUndoesEncodings(t *testing.T) {
 	const secret = "wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY="
