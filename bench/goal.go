@@ -10,6 +10,8 @@ type goal struct {
 	ratio float64 // at least, of the reference to ours
 	floor float64 // at most, of ours to the floor
 	ours  float64 // less than, in nanoseconds
+	// allocs is how many allocations a call of ours may make at most.
+	allocs float64
 }
 
 // text is the goal in a table.
@@ -23,6 +25,9 @@ func (g goal) text() string {
 	}
 	if g.ours != 0 {
 		parts = append(parts, fmt.Sprintf("< %.0f ns", g.ours))
+	}
+	if g.allocs != 0 {
+		parts = append(parts, fmt.Sprintf("≤ %.0f allocs", g.allocs))
 	}
 	if parts == nil {
 		return "–"
@@ -41,6 +46,9 @@ func (g goal) missed(r result) string {
 	}
 	if got := median(r.ours); g.ours != 0 && got >= g.ours {
 		parts = append(parts, fmt.Sprintf("%.0f ns, not less than %.0f", got, g.ours))
+	}
+	if got := r.allocs[0]; g.allocs != 0 && got > g.allocs {
+		parts = append(parts, fmt.Sprintf("%.1f allocations, not %.0f", got, g.allocs))
 	}
 	if parts == nil {
 		return ""
