@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -57,6 +59,9 @@ var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	return scheme
 })
 
+// coreConverter is what the fake client makes anew each time if it is not given one.
+var coreConverter = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(coreScheme()) })
+
 // Client returns a client of an API server in memory that holds the given objects (core/v1 kinds) and issues tokens of
 // ServiceAccounts. It is controller-runtime's fake client, which lists what it does not imitate; in addition, objects
 // get a UID when they are created.
@@ -68,7 +73,7 @@ func (i *Issuer) Client(objs ...client.Object) client.WithWatch {
 			objs[n] = copied
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(coreScheme()).WithObjects(objs...).
+	return fake.NewClientBuilder().WithScheme(coreScheme()).WithTypeConverters(coreConverter()).WithObjects(objs...).
 		WithInterceptorFuncs(interceptor.Funcs{Create: createWithUID, SubResourceCreate: i.createSubResource}).
 		Build()
 }

@@ -12,6 +12,7 @@ import (
 
 // A pod that would take minutes to look through is not looked through; one that is as large as pods get is.
 func TestHugePods(t *testing.T) {
+	t.Parallel()
 	containers := func(n int) spec {
 		return func(_ *world, pod *corev1.Pod) {
 			for i := range n {

@@ -183,7 +183,7 @@ func (w *written) statement() string {
 // admitted, and what fails never.
 func FuzzPolicy(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // to be the same at each run
-	for range 1000 {
+	for range 400 {
 		seed := make([]byte, 5+random.IntN(40))
 		for i := range seed {
 			seed[i] = byte(random.Uint32())
