@@ -49,11 +49,12 @@ func TestTimeLimit(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	w := newWorld(t, "azure")
 	w.run() // fills the config in
+	w.config.Timeout = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	start := time.Now()
 	report := diagnose.Run(ctx, w.config)
-	if took := time.Since(start); took > time.Second || len(report.Findings) != len(diagnose.Checks()) || report.ExitCode() != diagnose.ExitUncertain {
+	if took := time.Since(start); took > 10*time.Second || len(report.Findings) != len(diagnose.Checks()) || report.ExitCode() != diagnose.ExitUncertain {
 		t.Errorf("took %s:\n%s", took, report)
 	}
 }

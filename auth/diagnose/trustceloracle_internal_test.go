@@ -180,7 +180,7 @@ func TestCELIsBounded(t *testing.T) {
 		for _, n := range []celNames{names, many} {
 			began := time.Now()
 			value := n.evaluate(expression)
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("%s: %v after %s", name, value, took)
 			}
 		}
