@@ -50,7 +50,7 @@ func Forbidden(user string, sa client.ObjectKey) error {
 	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, errors.New(words))
 }
 
-// coreScheme is made once: with its thousand types, it takes longer than most of what a test does with a client.
+// coreScheme is made once: to register the kinds takes longer than most of what a test does with a client.
 var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
