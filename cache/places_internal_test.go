@@ -109,3 +109,102 @@ func TestWhomATenantWaitsFor(t *testing.T) {
 		c.Close()
 	})
 }
+
+// One tenant with a hundred keys at an address that hangs waits for itself; nobody else does.
+func TestTenantThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t)
+		good, hanging := &minter{mint: hourly}, &minter{}
+		hanging.mint = func(ctx context.Context) (Token, error) { <-ctx.Done(); return nil, ctx.Err() }
+		mustSet(t, c, good.request(0, "good"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() { _, _, _ = c.GetOrSet(ctx, hanging.request(1000+i, "bad")) })
+		}
+		synctest.Wait()
+		if n := hanging.calls.Load(); n != 8 {
+			t.Errorf("%d exchanges of the tenant under way, want 8", n)
+		}
+		start := time.Now()
+		for i := range 200 {
+			wg.Go(func() {
+				if _, ok := c.Get(key(0), InvolvedObject{}); !ok {
+					t.Error("a hit of another tenant failed")
+				}
+				mustSet(t, c, good.request(1+i, fmt.Sprintf("good-%d", i)))
+			})
+		}
+		synctest.Wait()
+		if n := good.calls.Load(); n != 201 {
+			t.Errorf("%d of 201 exchanges of others were made at once", n)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("they waited %s", d)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// Many tenants that hang at once give their places back after a second.
+func TestManyTenantsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t, WithMaxFlights(4))
+		hanging := &minter{mint: func(ctx context.Context) (Token, error) { <-ctx.Done(); return nil, ctx.Err() }}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() { _, _, _ = c.GetOrSet(t.Context(), hanging.request(i, fmt.Sprintf("bad-%d", i))) })
+		}
+		synctest.Wait()
+		if n := hanging.calls.Load(); n != 4 {
+			t.Errorf("%d exchanges, want 4", n)
+		}
+		start := time.Now()
+		good := &minter{mint: hourly}
+		mustSet(t, c, good.request(100, "good"))
+		if d := time.Since(start); d > 6*time.Second {
+			t.Errorf("a good tenant waited %s", d)
+		}
+		wg.Wait()
+		if s := c.Stats(); s.Flights != 0 {
+			t.Errorf("stats %+v", s)
+		}
+		if c.places.free != 4 || c.places.freeSlow != 32 || len(c.places.tenants) != 0 || c.places.turns.Len() != 0 {
+			t.Errorf("places are lost: %d free, %d slow, %d tenants", c.places.free, c.places.freeSlow, len(c.places.tenants))
+		}
+	})
+}
+
+// An exchange that is slow when there is no slow place left gets one later, so that the fast places are not used up for good.
+func TestSlowExchangeLeavesItsFastPlaceLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t, WithMaxFlights(1))
+		hang := func(n int, until chan struct{}) {
+			go c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint(n), Mint: func(ctx context.Context) (Token, error) { //nolint:errcheck // fails
+				select {
+				case <-until:
+				case <-ctx.Done():
+				}
+				return nil, errors.New("hung")
+			}})
+			time.Sleep(2 * time.Second)
+		}
+		slow, last := make(chan struct{}), make(chan struct{})
+		for n := range slowFactor {
+			hang(n, slow)
+		}
+		hang(100, last)
+		close(slow)
+		time.Sleep(2 * time.Second)
+		if _, _, err := c.GetOrSet(t.Context(), Request{Key: key(101), Tenant: "victim", Mint: hourly}); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-last:
+		default:
+			close(last)
+		}
+		c.Close()
+	})
+}

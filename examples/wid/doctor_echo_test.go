@@ -13,31 +13,47 @@ import (
 	"testing"
 )
 
-// So it is with the commands that hand out credentials.
-func TestErrorsKeepWhatIsEchoed(t *testing.T) {
-	w := newWorld(t)
+const (
+	echoedSecret   = "exec-secret-token-0123456789abcdef"
+	echoedPassword = "hunter2-pass1"
+)
+
+// echoing has an API server refuse with what say makes of the header that it was sent, and returns kubeconfigs for it by how
+// their users log in.
+func (w *world) echoing(t *testing.T, say func(sent string) string) map[string]string {
+	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		sent := r.Header.Get("Authorization")
-		_, bare, _ := strings.Cut(sent, " ")
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(http.StatusForbidden)
 		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusForbidden,
-			"reason": "Forbidden", "message": "sent: " + bare + ", " + base64.StdEncoding.EncodeToString([]byte(sent)) + ", " + bare[:len(bare)-1]})
+			"reason": "Forbidden", "message": say(r.Header.Get("Authorization"))})
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	const secret, password = "exec-secret-token-0123456789abcdef", "hunter2-pass1"
+	paths := map[string]string{}
 	for name, user := range map[string]string{
-		"token": `"token":"` + secret + `"`,
+		"token": `"token":"` + echoedSecret + `"`,
 		"plugin": `"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"echo","interactiveMode":"Never","args":["` +
-			`{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"` + secret + `\"}}"]}`,
-		"password": `"username":"joe","password":"` + password + `"`,
+			`{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"` + echoedSecret + `\"}}"]}`,
+		"password": `"username":"joe","password":"` + echoedPassword + `"`,
 	} {
-		path := filepath.Join(w.home, name+".yaml")
+		paths[name] = filepath.Join(w.home, name+".yaml")
 		config := strings.Replace(kubeconfigThrough(server.URL, ""), `"token":"secret"`, user, 1)
-		w.write(t, path, strings.Replace(config, `"proxy-url":""`, `"certificate-authority-data":"`+ca+`"`, 1))
+		w.write(t, paths[name], strings.Replace(config, `"proxy-url":""`, `"certificate-authority-data":"`+ca+`"`, 1))
+	}
+	return paths
+}
+
+// A credential of the kubeconfig's that an API server repeats is in no message of the commands that hand out credentials.
+func TestErrorsKeepWhatIsEchoed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, path := range w.echoing(t, func(sent string) string {
+		_, bare, _ := strings.Cut(sent, " ")
+		return "sent: " + bare + ", " + base64.StdEncoding.EncodeToString([]byte(sent)) + ", " + bare[:max(0, len(bare)-1)]
+	}) {
 		for _, args := range [][]string{
 			{"token", "--provider=generic", "--audience=x"}, {"credential-process", "--region=eu-central-1"},
 			{"exec-credential", "--provider=generic", "--audience=x", "--cluster-address=https://192.0.2.1"},
@@ -49,8 +65,8 @@ func TestErrorsKeepWhatIsEchoed(t *testing.T) {
 			if !strings.Contains(all, "sent: [redacted]") {
 				t.Errorf("%s, %s: the server's words are not there: %s", name, args, all)
 			}
-			for _, part := range []string{secret[:12], password[:8], base64.StdEncoding.EncodeToString([]byte("Bearer " + secret))[12:24],
-				base64.StdEncoding.EncodeToString([]byte("joe:" + password))[:12]} {
+			for _, part := range []string{echoedSecret[:12], echoedPassword[:8], base64.StdEncoding.EncodeToString([]byte("Bearer " + echoedSecret))[12:24],
+				base64.StdEncoding.EncodeToString([]byte("joe:" + echoedPassword))[:12]} {
 				if strings.Contains(all, part) {
 					t.Errorf("%s, %s: %s is in %s", name, args, part, all)
 				}
@@ -64,25 +80,7 @@ func TestErrorsKeepWhatIsEchoed(t *testing.T) {
 func TestDoctorKeepsWhatIsEchoed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("Content-Type", "application/json")
-		rw.WriteHeader(http.StatusForbidden)
-		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusForbidden,
-			"reason": "Forbidden", "message": "you sent " + r.Header.Get("Authorization")})
-	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	const secret, password = "exec-secret-token-0123456789abcdef", "hunter2-pass1"
-	for name, user := range map[string]string{
-		"plugin": `"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"echo","interactiveMode":"Never","args":["` +
-			`{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"` + secret + `\"}}"]}`,
-		"password": `"username":"joe","password":"` + password + `"`,
-	} {
-		path := filepath.Join(w.home, name+".yaml")
-		config := strings.Replace(kubeconfigThrough(server.URL, ""), `"token":"secret"`, user, 1)
-		w.write(t, path, strings.Replace(config, `"proxy-url":""`, `"certificate-authority-data":"`+ca+`"`, 1))
+	for name, path := range w.echoing(t, func(sent string) string { return "you sent " + sent }) {
 		for doctor, args := range map[string][]string{
 			"provider":  {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--pod=tenant-a/p", "--skip=time"},
 			"bootstrap": {"doctor", "bootstrap", "--server=127.0.0.1:1", "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification"},
@@ -91,7 +89,7 @@ func TestDoctorKeepsWhatIsEchoed(t *testing.T) {
 			for _, output := range []string{"text", "json"} {
 				r := w.wid(t, "", append(args, "--kubeconfig="+path, "--output="+output)...)
 				all := r.stdout + r.stderr
-				if strings.Contains(all, secret[:18]) || strings.Contains(all, password) || strings.Contains(all, base64.StdEncoding.EncodeToString([]byte("joe:" + password))[:12]) {
+				if strings.Contains(all, echoedSecret[:18]) || strings.Contains(all, echoedPassword) || strings.Contains(all, base64.StdEncoding.EncodeToString([]byte("joe:" + echoedPassword))[:12]) {
 					t.Errorf("%s, %s, %s: %s", name, doctor, output, all)
 				}
 				if doctor == "provider" && !strings.Contains(all, "[redacted]") {
