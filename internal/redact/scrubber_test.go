@@ -149,12 +149,6 @@ func TestTextFindsParts(t *testing.T) {
 			}
 		}
 	}
-	for _, message := range []string{"Not authorized to perform sts:AssumeRoleWithWebIdentity", "no such role: arn:aws:iam::123456789012:role/tenant-a",
-		"Trace ID: 6b1f3c6e-0000-4000-8000-7d1f5a6b0c00 Correlation ID: 6b1f3c6e-0000-4000-8000-7d1f5a6b0c01"} {
-		if got := testing.AllocsPerRun(10, func() { redact.Text(message, secret, strings.Repeat("s", 2000)) }); got > 10 {
-			t.Errorf("%q: %v allocations", message, got)
-		}
-	}
 }
 
 // What a library's error repeats goes the same way.
