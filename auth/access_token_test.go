@@ -20,17 +20,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
-
-func newCache(t testing.TB) *cache.TokenCache {
-	t.Helper()
-	c, err := cache.NewTokenCache(10_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
 
 func object(namespace string) cache.InvolvedObject {
 	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
@@ -53,7 +44,7 @@ func mustGet(t *testing.T, provider auth.Provider, opts ...auth.Option) *tagged 
 func TestServiceAccountIsReadOnEveryCall(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
 
 	first := mustGet(t, provider, opts...)
 	if again := mustGet(t, provider, opts...); again != first {
@@ -74,10 +65,10 @@ func TestServiceAccountIsReadOnEveryCall(t *testing.T) {
 	}
 	k8s.annotate(key, map[string]string{"identity": "malformed"})
 	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-	checkError(t, err, auth.ErrMisconfigured, `exchange: ServiceAccount "tenant-a/app"`, `"identity" is malformed`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `exchange: ServiceAccount "tenant-a/app"`, `"identity" is malformed`)
 	k8s.remove(key)
 	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
-	checkError(t, err, auth.ErrMisconfigured, "not found", "create it")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found", "create it")
 	if n := provider.controller.Load(); n != 0 {
 		t.Errorf("fell back to the controller's identity %d times", n)
 	}
@@ -88,20 +79,20 @@ func TestServiceAccountThatIsBeingDeleted(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	k8s.accounts[key].DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
-	checkError(t, err, auth.ErrMisconfigured, "being deleted")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "being deleted")
 }
 
 // The policy is asked on hits too: what it refuses now is refused, whatever was allowed before.
 func TestPolicyIsCheckedOnHits(t *testing.T) {
-	k8s, provider, tokens := newCluster(), &exchange{}, newCache(t)
+	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
 	mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
 
 	_, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-b")))
-	checkError(t, err, auth.ErrDenied, `"tenant-b"`)
+	testworld.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
 	refuse := auth.WithPolicy(auth.Policy{Authorize: func(context.Context, auth.AuthorizeRequest) error { return errors.New("no longer") }})
 	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), refuse)
-	checkError(t, err, auth.ErrDenied, "no longer")
+	testworld.CheckError(t, err, auth.ErrDenied, "no longer")
 
 	allow := auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(owner cache.InvolvedObject, sa client.ObjectKey) bool {
 		return owner.Namespace == "platform" && sa.Namespace == "tenant-a"
@@ -160,7 +151,7 @@ func TestSubjectTokenIsCheckedBeforeItIsSent(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s),
 				auth.WithOwner(object("tenant-a")), auth.WithAudiences("exchange"),
 				auth.WithPolicy(auth.Policy{Audiences: []string{"exchange"}}))
-			checkError(t, err, tc.reason, tc.want)
+			testworld.CheckError(t, err, tc.reason, tc.want)
 			checkNoCanary(t, err)
 		})
 	}
@@ -184,7 +175,7 @@ func TestAudienceOfTheAPIServerIsNeverRequested(t *testing.T) {
 		_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
 			auth.WithAudiences(audience),
 			auth.WithPolicy(auth.Policy{AllowAnyAudience: true, APIServerAudiences: []string{"our-own"}}))
-		checkError(t, err, auth.ErrDenied, audience, "API server")
+		testworld.CheckError(t, err, auth.ErrDenied, audience, "API server")
 	}
 	if n := k8s.requests.Load(); n != 0 {
 		t.Errorf("%d tokens were requested", n)
@@ -212,7 +203,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 			key := k8s.create("tenant-a", "app", nil)
 			k8s.readErr, k8s.requestErr = tc.read, tc.request
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
-			checkError(t, err, tc.reason, append(tc.want, `exchange: ServiceAccount "tenant-a/app"`)...)
+			testworld.CheckError(t, err, tc.reason, append(tc.want, `exchange: ServiceAccount "tenant-a/app"`)...)
 			if name == "busy" && auth.RetryAfter(err) != 7*time.Second {
 				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
 			}
@@ -240,10 +231,10 @@ func TestProvidersThatMisbehave(t *testing.T) {
 				key := k8s.create("tenant-a", "app", nil)
 				opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(nil, object("tenant-a"))}
 				if cached {
-					opts = append(opts, auth.WithCache(newCache(t), object("tenant-a")))
+					opts = append(opts, auth.WithCache(testworld.Cache(t), object("tenant-a")))
 				}
 				token, err := auth.GetAccessToken(t.Context(), provider, opts...)
-				checkError(t, err, auth.ErrUnavailable, tc.want, `"tenant-a/app"`)
+				testworld.CheckError(t, err, auth.ErrUnavailable, tc.want, `"tenant-a/app"`)
 				checkNoCanary(t, err)
 				if token != nil {
 					t.Errorf("got a token with the error: %v", token)
@@ -259,7 +250,7 @@ func TestPanicWhileInspecting(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	provider := &exchange{inspect: func(corev1.ServiceAccount) { panic("annotation") }}
 	token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
-	checkError(t, err, auth.ErrUnavailable, "panic")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "panic")
 	if token != nil {
 		t.Error("got a token with the error")
 	}
@@ -279,7 +270,7 @@ func TestCallersShareAnExchange(t *testing.T) {
 			}
 		}
 		key := k8s.create("tenant-a", "app", nil)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
 		first, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -316,7 +307,7 @@ func TestOutage(t *testing.T) {
 			}
 			return &tagged{expires: time.Now().Add(time.Hour)}, nil
 		}
-		tokens := newCache(t)
+		tokens := testworld.Cache(t)
 		key := k8s.create("tenant-a", "app", nil)
 		good := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		bad := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-b", "app", nil), k8s), auth.WithCache(tokens, object("tenant-b"))}
@@ -348,7 +339,7 @@ func TestAPIServerThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
 		key := k8s.create("tenant-a", "app", nil)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
 		provider.mint = func(context.Context, string) (auth.Token, error) {
 			return &tagged{expires: time.Now().Add(time.Hour)}, nil
 		}
@@ -363,7 +354,7 @@ func TestAPIServerThatStarts(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-		checkError(t, err, auth.ErrDenied, "verb create on serviceaccounts/token")
+		testworld.CheckError(t, err, auth.ErrDenied, "verb create on serviceaccounts/token")
 	})
 }
 
@@ -373,7 +364,7 @@ func TestTokenInHand(t *testing.T) {
 		return unsigned(map[string]any{"iss": "https://issuer.example", "sub": sub, "aud": []string{"exchange"}, "exp": time.Now().Add(time.Hour).Unix(),
 			"kubernetes.io": map[string]any{"serviceaccount": map[string]any{"uid": uid}}})
 	}
-	provider, tokens := &exchange{}, newCache(t)
+	provider, tokens := &exchange{}, testworld.Cache(t)
 	get := func(source auth.SubjectTokenSource) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), provider, auth.WithSubjectToken(source, subject), auth.WithCache(tokens, cache.InvolvedObject{}))
 	}
@@ -390,11 +381,11 @@ func TestTokenInHand(t *testing.T) {
 		t.Errorf("another token was served the credential of the first: %v", err)
 	}
 	_, err = get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-b:app", "u1")))
-	checkError(t, err, auth.ErrDenied, "tenant-b")
+	testworld.CheckError(t, err, auth.ErrDenied, "tenant-b")
 
 	path := filepath.Join(t.TempDir(), "token")
 	_, err = get(auth.NewFileTokenSource(path))
-	checkError(t, err, auth.ErrMisconfigured, path)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, path)
 	if err := os.WriteFile(path, []byte(jwt("system:serviceaccount:tenant-a:app", "u1")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +396,7 @@ func TestTokenInHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = get(auth.NewFileTokenSource(path))
-	checkError(t, err, auth.ErrMisconfigured, "larger than")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "larger than")
 }
 
 func TestErrorsDoNotEncodeSecrets(t *testing.T) {

@@ -11,15 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestParseClusterReference(t *testing.T) {
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	cloud := testworld.Cloud(t)
 	ca := string(cloud.CA())
 	for name, tc := range map[string]struct {
 		data map[string]string
@@ -96,10 +92,7 @@ func FuzzParseClusterReference(f *testing.F) {
 }
 
 func TestClusterConfigFromConfigMap(t *testing.T) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := testworld.Issuer(t)
 	configMap := func(namespace, name string, data map[string]string) client.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
 	}
@@ -119,7 +112,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	}
 	get := func(namespace, name string, opts ...auth.Option) (string, error) {
 		config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: namespace, Name: name}, c,
-			append([]auth.Option{auth.WithCache(newCache(t), object("tenant-a"))}, opts...)...)
+			append([]auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a"))}, opts...)...)
 		if err != nil {
 			return "", err
 		}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // clouds is a provider with registries, clusters and Git repositories below example.com.
@@ -129,7 +129,7 @@ func password(t *testing.T, c *auth.ArtifactRegistryCredentials, err error) stri
 func TestDerivedCredentialsAreCached(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(newCache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
 	gitURL, _ := url.Parse("https://git.example.com/repo")
 	for range 3 {
 		creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a/b", opts...)
@@ -171,7 +171,7 @@ func TestDerivedCredentialsAreCached(t *testing.T) {
 func TestDerivedKeys(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	a, b := k8s.create("tenant-a", "app", nil), k8s.create("tenant-b", "app", nil)
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	seen := map[string]string{}
 	note := func(name, got string, err error) {
 		t.Helper()
@@ -308,7 +308,7 @@ func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) {
 func TestDerivedErrors(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	for _, tokens := range []*cache.TokenCache{nil, newCache(t)} {
+	for _, tokens := range []*cache.TokenCache{nil, testworld.Cache(t)} {
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		provider.newToken = func(string, []auth.Token) error {
 			return &auth.Error{Reason: auth.ErrDenied, Message: "no pull rights"}
@@ -331,7 +331,7 @@ func TestDerivedRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		key := k8s.create("tenant-a", "app", nil)
-		tokens := newCache(t)
+		tokens := testworld.Cache(t)
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		last := ""
 		for range 30 {
@@ -359,11 +359,7 @@ func TestControllerIdentityAndAddresses(t *testing.T) {
 	if err := get(address); !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), `"https://evil.example:443"`) || !strings.Contains(err.Error(), "AllowClusterAddress") {
 		t.Errorf("got %v", err)
 	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	cloud := testworld.Cloud(t)
 	ca := auth.WithCAData(string(cloud.CA()))
 	if err := get(auth.WithClusterResource("c"), ca); !errors.Is(err, auth.ErrDenied) {
 		t.Errorf("with the object's certificate authority: %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // demandingRegistry is a registry that serves nobody without the credential of tenant-a, and counts who brought what.
@@ -72,7 +73,7 @@ func TestKeychain(t *testing.T) {
 	}
 	for tokensName, tokens := range map[string]auth.Option{
 		"without a cache": auth.WithCache(nil, object("tenant-a")),
-		"with a cache":    auth.WithCache(newCache(t), object("tenant-a")),
+		"with a cache":    auth.WithCache(testworld.Cache(t), object("tenant-a")),
 	} {
 		t.Run(tokensName, func(t *testing.T) {
 			keychain := auth.NewKeychain(providers, auth.WithServiceAccount(key, k8s), tokens)

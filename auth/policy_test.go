@@ -15,6 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // offline is a client that fails the test when it is asked for anything.
@@ -105,26 +106,14 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, tc.opts...)
-			checkError(t, err, tc.reason, tc.want...)
+			testworld.CheckError(t, err, tc.reason, tc.want...)
 		})
-	}
-}
-
-func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
-	t.Helper()
-	if !errors.Is(err, reason) {
-		t.Fatalf("got %v, want reason %q", err, reason)
-	}
-	for _, w := range want {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the message lacks %s: %v", w, err)
-		}
 	}
 }
 
 func TestNilProvider(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), nil)
-	checkError(t, err, auth.ErrMisconfigured, "the provider is nil")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "the provider is nil")
 }
 
 // The hook hears everything that a decision could need, for the controller's own identity too, and its word is final.
@@ -136,7 +125,7 @@ func TestAuthorizeHook(t *testing.T) {
 	}})
 	owner := cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b", Operation: "fetch"}
 	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(owner), policy)
-	checkError(t, err, auth.ErrDenied, `tenants of "tenant-a" may not`)
+	testworld.CheckError(t, err, auth.ErrDenied, `tenants of "tenant-a" may not`)
 	if got.Provider != "silent" || got.Owner != owner || got.ServiceAccount != (client.ObjectKey{}) {
 		t.Errorf("the hook saw %+v", got)
 	}
@@ -196,11 +185,11 @@ func TestProviderSet(t *testing.T) {
 		t.Errorf("Get: %v, %v", p, err)
 	}
 	_, err = set.Get("aws")
-	checkError(t, err, auth.ErrMisconfigured, `"aws"`, "silent")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `"aws"`, "silent")
 	_, err = set.Get("")
-	checkError(t, err, auth.ErrMisconfigured, `""`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `""`)
 	_, err = auth.NewProviderSet(silent{t}, silent{t})
-	checkError(t, err, auth.ErrMisconfigured, `"silent"`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `"silent"`)
 	_, err = auth.NewProviderSet(nil)
-	checkError(t, err, auth.ErrMisconfigured, "nil")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "nil")
 }

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // The controller's own token is found again without looking at the options; once it is gone there is a new one.
 func TestAccessTokenSourceOfTheController(t *testing.T) {
-	provider, tokens := &exchange{}, newCache(t)
+	provider, tokens := &exchange{}, testworld.Cache(t)
 	source := auth.NewAccessTokenSource(provider, auth.WithCache(tokens, object("flux-system")))
 	first, err := source.Token(t.Context())
 	if err != nil {
@@ -31,7 +32,7 @@ func TestAccessTokenSourceOfTheController(t *testing.T) {
 
 // What may change is looked at each time: the ServiceAccount, and what the policy thinks of the controller's own identity.
 func TestAccessTokenSourceChecksEachTime(t *testing.T) {
-	k8s, provider, tokens := newCluster(), &exchange{}, newCache(t)
+	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
 	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
 	for range 2 {
@@ -41,7 +42,7 @@ func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	}
 	k8s.remove(key)
 	_, err := source.Token(t.Context())
-	checkError(t, err, auth.ErrMisconfigured, "not found")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found")
 
 	allowed := true
 	own := auth.NewAccessTokenSource(provider, auth.WithCache(tokens, object("tenant-a")), auth.WithPolicy(auth.Policy{
@@ -56,5 +57,5 @@ func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	}
 	allowed = false
 	_, err = own.Token(t.Context())
-	checkError(t, err, auth.ErrDenied, "no longer")
+	testworld.CheckError(t, err, auth.ErrDenied, "no longer")
 }

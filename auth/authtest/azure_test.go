@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -31,15 +32,8 @@ type azureWorld struct {
 
 func newAzureWorld(t *testing.T) *azureWorld {
 	t.Helper()
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cloud := testworld.Cloud(t)
+	issuer := testworld.Issuer(t)
 	cloud.Azure().AddFederatedCredential(entraTenant, entraClient, authtest.FederatedCredential{Issuer: issuer.URL(),
 		Subject: "system:serviceaccount:ns:app", Audience: entraAudience, Fetch: issuer.HTTPClient()})
 	return &azureWorld{cloud, issuer, cloud.Client()}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -30,15 +31,8 @@ type gcpWorld struct {
 
 func newGCPWorld(t *testing.T) *gcpWorld {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	issuer := testworld.Issuer(t)
+	cloud := testworld.Cloud(t)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	return &gcpWorld{t, issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
 }
@@ -96,10 +90,7 @@ func TestGCPTokenService(t *testing.T) {
 	now := time.Now().Unix()
 	forged := func() string {
 		good := w.sign(nil)
-		other, err := authtest.NewIssuer(authtest.IssuerConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := testworld.Issuer(t)
 		bad, err := other.Sign(w.issuer.Claims(w.sa, []string{resource}, time.Hour))
 		if err != nil {
 			t.Fatal(err)

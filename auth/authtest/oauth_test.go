@@ -17,6 +17,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -126,10 +127,7 @@ func TestOAuthExchange(t *testing.T) {
 func TestOAuthRefusals(t *testing.T) {
 	w, o := oauthWorld(t)
 	o.AddGrant(authtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}, Clients: []string{"b"}})
-	other, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testworld.Issuer(t)
 	stranger, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://stranger.example"})
 	if err != nil {
 		t.Fatal(err)

@@ -10,16 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // A program that knows nothing but its environment reaches the services, and nothing else.
 func TestProxy(t *testing.T) {
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	cloud := testworld.Cloud(t)
 	dir := t.TempDir()
 	env, err := cloud.ProxyEnv(dir)
 	if err != nil {

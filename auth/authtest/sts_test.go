@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,15 +43,8 @@ type world struct {
 
 func newWorld(t *testing.T) world {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	issuer := testworld.Issuer(t)
+	cloud := testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), audience)
 	cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
 	return world{issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "uid"}}}

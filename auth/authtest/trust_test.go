@@ -7,15 +7,12 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // Nobody gets to read what a cloud trusts without a login: not without a credential, and not with one that is made up.
 func TestTrustNeedsLogin(t *testing.T) {
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	cloud := testworld.Cloud(t)
 	const guid = "00000000-0000-0000-0000-000000000001"
 	const pool = "projects/1/locations/global/workloadIdentityPools/clusters"
 	cloud.AWS().SetRole("arn:aws:iam::123456789012:role/a", authtest.Trust{Subjects: []string{"secret"}})

@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -178,7 +179,7 @@ func TestClustersThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
-			checkError(t, err, tc.reason, tc.want)
+			testworld.CheckError(t, err, tc.reason, tc.want)
 			if c != nil {
 				t.Errorf("got %v", c)
 			}
@@ -221,7 +222,7 @@ func TestAnswersOfEKS(t *testing.T) {
 			w := newWorld(t).clusters()
 			w.cloud.AddFault(tc.fault)
 			c, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-			checkError(t, err, tc.reason, tc.want)
+			testworld.CheckError(t, err, tc.reason, tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") {
 				t.Errorf("got %v, %v", c, err)
 			}
@@ -233,13 +234,13 @@ func TestClusterBeingCreated(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Status: "CREATING"})
 	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-	checkError(t, err, auth.ErrUnavailable, clusterARN, "CREATING", "wait")
+	testworld.CheckError(t, err, auth.ErrUnavailable, clusterARN, "CREATING", "wait")
 	if _, err := w.clusters().cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN)); err != nil {
 		t.Error(err)
 	}
 	w.cloud.AWS().Deny(role("tenant-a"), "eks:DescribeCluster")
 	_, err = w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-	checkError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
+	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
 }
 
 func TestClusterHonoursTheContext(t *testing.T) {

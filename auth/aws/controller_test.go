@@ -18,6 +18,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // clearEnvironment leaves nothing for the SDK's chain to find.
@@ -81,7 +82,7 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
-	checkError(t, err, auth.ErrDenied, "AccessDenied", "controller's own")
+	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "controller's own")
 }
 
 // EKS Pod Identity, and every other agent that speaks the container credentials protocol.
@@ -124,7 +125,7 @@ func TestControllerWithStaticKeys(t *testing.T) {
 func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
-	checkError(t, err, auth.ErrUnavailable, "aws: find the controller's own AWS credentials", "name a ServiceAccount")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "aws: find the controller's own AWS credentials", "name a ServiceAccount")
 }
 
 // A program of the shared configuration runs only where a person runs the controller.
@@ -142,7 +143,7 @@ func TestControllerWithCredentialProcess(t *testing.T) {
 		refused := func() {
 			t.Helper()
 			_, err := auth.GetAccessToken(t.Context(), p, auth.WithSTSRegion("eu-central-1"))
-			checkError(t, err, auth.ErrMisconfigured, "credential_process", "auth.WithAllowShellOut")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "credential_process", "auth.WithAllowShellOut")
 		}
 		refused()
 		if _, err := os.Stat(ran); err == nil {
@@ -175,7 +176,7 @@ func TestControllerErrorsQuoteNothing(t *testing.T) {
 			clearEnvironment(t)
 			t.Setenv(tc.variable, tc.value)
 			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithAllowShellOut())
-			checkError(t, err, auth.ErrUnavailable, tc.want)
+			testworld.CheckError(t, err, auth.ErrUnavailable, tc.want)
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the message holds the secret: %v", err)
 			}
@@ -201,7 +202,7 @@ func TestControllerAnswersAreBounded(t *testing.T) {
 	defer agent.Close()
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL)
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
-	checkError(t, err, auth.ErrUnavailable, "larger than")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "larger than")
 	agent.Close()
 	if sent.Load() > size/4 {
 		t.Errorf("the agent sent %d MiB", sent.Load()>>20)

@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const gitURL = "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/my-repo"
@@ -160,7 +161,7 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		gitURL + "?x", gitURL + "#x", "codecommit::eu-central-1://a",
 	} {
 		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)))...)
-		checkError(t, err, auth.ErrMisconfigured)
+		testworld.CheckError(t, err, auth.ErrMisconfigured)
 		if c != nil {
 			t.Errorf("%q: got %v", s, c)
 		}
@@ -174,7 +175,7 @@ func TestGitWithoutAnAccessToken(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AddFault(authtest.Fault{Service: "sts", Status: 403, Code: "AccessDenied", Message: "no"})
 	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-b", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
-	checkError(t, err, auth.ErrDenied, "AccessDenied", "tenant-b/app")
+	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "tenant-b/app")
 	if c != nil {
 		t.Errorf("got %v", c)
 	}

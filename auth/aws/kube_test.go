@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // controllerRules are the rules that a controller needs for the ServiceAccounts of its tenants.
@@ -35,11 +36,7 @@ type kubeWorld struct {
 
 func newKubeWorld(t *testing.T, cluster *kubetest.Cluster, rules ...rbacv1.PolicyRule) *kubeWorld {
 	t.Helper()
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	cloud := testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	user := "controller-of-" + strings.ReplaceAll(t.Name(), "/", "-")
 	c, err := client.New(cluster.User(t, user, "", rules...), client.Options{})
@@ -53,7 +50,7 @@ func newKubeWorld(t *testing.T, cluster *kubetest.Cluster, rules ...rbacv1.Polic
 func (w *kubeWorld) tenant(t *testing.T) string {
 	t.Helper()
 	namespace := w.cluster.Namespace(t)
-	w.create(t, account1(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	w.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
 	w.cloud.AWS().SetRole(role(namespace), authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
 	return namespace
 }
@@ -111,17 +108,17 @@ func TestRealAPIServer(t *testing.T) {
 func TestRealAPIServerRefusals(t *testing.T) {
 	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
 	a, b := w.tenant(t), w.tenant(t)
-	w.create(t, account1(b, "thief", aws.RoleARNAnnotation, role(a)))
-	w.create(t, account1(b, "relay", aws.RoleARNAnnotation, role(a), aws.AudienceAnnotation, "vault"))
+	w.create(t, testworld.ServiceAccount(b, "thief", aws.RoleARNAnnotation, role(a)))
+	w.create(t, testworld.ServiceAccount(b, "relay", aws.RoleARNAnnotation, role(a), aws.AudienceAnnotation, "vault"))
 
 	_, err := w.get(t, b, "thief")
-	checkError(t, err, auth.ErrDenied, "AccessDenied", `"system:serviceaccount:`+b+`:thief"`)
+	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", `"system:serviceaccount:`+b+`:thief"`)
 	_, err = w.get(t, b, "relay", auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}}))
-	checkError(t, err, auth.ErrDenied, "Incorrect token audience")
+	testworld.CheckError(t, err, auth.ErrDenied, "Incorrect token audience")
 	_, err = w.get(t, b, "nobody")
-	checkError(t, err, auth.ErrMisconfigured, "not found", "create it")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found", "create it")
 	_, err = w.get(t, a, "app", auth.WithAudiences(w.cluster.IssuerURL()), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
-	checkError(t, err, auth.ErrDenied, "good for the API server")
+	testworld.CheckError(t, err, auth.ErrDenied, "good for the API server")
 
 	// The token itself, tampered with and late.
 	sa := corev1.ServiceAccount{}
@@ -145,9 +142,9 @@ func TestRealAPIServerRefusals(t *testing.T) {
 	if jwt[middle] == 'A' {
 		flipped = "B"
 	}
-	checkError(t, inHand(jwt[:middle]+flipped+jwt[middle+1:]), auth.ErrDenied, "InvalidIdentityToken", "could not be validated")
+	testworld.CheckError(t, inHand(jwt[:middle]+flipped+jwt[middle+1:]), auth.ErrDenied, "InvalidIdentityToken", "could not be validated")
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
-	checkError(t, inHand(jwt), auth.ErrUnavailable, "ExpiredTokenException", "clock")
+	testworld.CheckError(t, inHand(jwt), auth.ErrUnavailable, "ExpiredTokenException", "clock")
 }
 
 // A controller whose RBAC lacks a rule is told which.
@@ -164,7 +161,7 @@ func TestRealAPIServerWithoutRules(t *testing.T) {
 			w := newKubeWorld(t, cluster, tc.rules...)
 			namespace := w.tenant(t)
 			_, err := w.get(t, namespace, "app")
-			checkError(t, err, auth.ErrDenied, "HTTP 403", w.user, strings.ReplaceAll(tc.want, "%", namespace))
+			testworld.CheckError(t, err, auth.ErrDenied, "HTTP 403", w.user, strings.ReplaceAll(tc.want, "%", namespace))
 			if n := w.cloud.Calls("", ""); n != 0 {
 				t.Errorf("%d exchanges", n)
 			}
@@ -193,17 +190,17 @@ func TestRealAPIServerRevocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = get()
-	checkError(t, err, auth.ErrMisconfigured, "not found")
-	w.create(t, account1(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found")
+	w.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
 	if again, err := get(); err != nil || again.AccessKeyID() == first.AccessKeyID() {
 		t.Errorf("after re-creating: %v, %v", again, err)
 	}
-	sa = account1(namespace, "app", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/other")
+	sa = testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/other")
 	if err := w.cluster.Client().Update(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
 	_, err = get()
-	checkError(t, err, auth.ErrDenied, "role/other")
+	testworld.CheckError(t, err, auth.ErrDenied, "role/other")
 }
 
 // Two clusters have the same namespace and ServiceAccount. Only one of them is trusted.
@@ -214,7 +211,7 @@ func TestSameSubjectInAnotherCluster(t *testing.T) {
 	if err := other.cluster.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	other.create(t, account1(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	other.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
 	tokens, err := cache.NewTokenCache(10)
 	if err != nil {
 		t.Fatal(err)
@@ -224,5 +221,5 @@ func TestSameSubjectInAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = other.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)), auth.WithHTTPClient(trusted.cloud.Client()))
-	checkError(t, err, auth.ErrDenied, "No OpenIDConnect provider found", "create the IAM OIDC provider")
+	testworld.CheckError(t, err, auth.ErrDenied, "No OpenIDConnect provider found", "create the IAM OIDC provider")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // send does what Vault does with a login: it sends the signed request to STS, with the headers of the login.
@@ -80,7 +81,7 @@ func TestSignedCallerIdentityRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"a b", "a\r\nEvil: x", strings.Repeat("a", 256), "ä"} {
 		_, err := (&aws.Provider{}).NewSignedCallerIdentity(t.Context(), id, w.options("tenant-a", "app")...)
-		checkError(t, err, auth.ErrMisconfigured, "server ID")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "server ID")
 	}
 	_, err := (&aws.Provider{}).NewSignedCallerIdentity(t.Context(), "", w.options("tenant-a", "app", auth.WithSTSRegion("us-isox-east-1"))...)
 	if err == nil {
@@ -88,5 +89,5 @@ func TestSignedCallerIdentityRefused(t *testing.T) {
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err = (&aws.Provider{}).NewSignedCallerIdentity(t.Context(), "", w.options("tenant-a", "app")...)
-	checkError(t, err, auth.ErrDenied, "AccessDenied")
+	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const target = "arn:aws:iam::210987654321:role/target"
@@ -98,7 +99,7 @@ func TestRoleChainingDenied(t *testing.T) {
 				tc.role.RoleARN = target
 			}
 			token, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(tc.role))
-			checkError(t, err, auth.ErrDenied, "assume a further role", tc.role.RoleARN, "assumed-role/tenant-a/tenant-a.app", tc.want, "trust policy")
+			testworld.CheckError(t, err, auth.ErrDenied, "assume a further role", tc.role.RoleARN, "assumed-role/tenant-a/tenant-a.app", tc.want, "trust policy")
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
@@ -127,7 +128,7 @@ func TestAnswersToAssumeRole(t *testing.T) {
 			w := newWorld(t).chain(nil)
 			w.cloud.AddFault(second(tc.fault))
 			token, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
-			checkError(t, err, tc.reason, "assume a further role", tc.want)
+			testworld.CheckError(t, err, tc.reason, "assume a further role", tc.want)
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
@@ -186,16 +187,16 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, "tenant-a", "app", tc.opt)
-			checkError(t, err, auth.ErrMisconfigured, tc.want)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			if len(err.Error()) > 1500 {
 				t.Errorf("the message has %d bytes", len(err.Error()))
 			}
 		})
 	}
 	_, err := w.get(t, "tenant-a", "app", aws.WithSessionDuration(2*time.Hour), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
-	checkError(t, err, auth.ErrMisconfigured, "an hour at most")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
 	_, err = auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), aws.WithSessionDuration(time.Hour))
-	checkError(t, err, auth.ErrMisconfigured, "controller's own")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "controller's own")
 	if n := w.cloud.Calls("", ""); n != 0 {
 		t.Errorf("%d requests were made", n)
 	}
@@ -204,7 +205,7 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 func TestRoleChainingStaysInThePartition(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws-cn:iam::210987654321:role/target"}))
-	checkError(t, err, auth.ErrMisconfigured, "aws-cn", `partition "aws"`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "aws-cn", `partition "aws"`)
 }
 
 // Whatever shapes the session keeps cached credentials apart, and what was given to an option may change afterwards.

@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // report is what a controller with an API of its own would do with a condition.
@@ -31,7 +32,7 @@ func TestReconciler(t *testing.T) {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: name},
 			Data: map[string]string{"serviceAccountName": serviceAccount, "region": "eu-central-1"}}
 	}
-	w := newWorld(t, config("good", "app"), config("bad", "thief"), config("none", "nobody"), config("default", ""), account1("tenant-a", "thief", aws.RoleARNAnnotation, role("tenant-b")))
+	w := newWorld(t, config("good", "app"), config("bad", "thief"), config("none", "nobody"), config("default", ""), testworld.ServiceAccount("tenant-a", "thief", aws.RoleARNAnnotation, role("tenant-b")))
 	tokens, err := cache.NewTokenCache(10)
 	if err != nil {
 		t.Fatal(err)

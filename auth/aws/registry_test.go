@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const registryHost = account + ".dkr.ecr.eu-central-1.amazonaws.com"
@@ -118,7 +119,7 @@ func TestRegistryPartitions(t *testing.T) {
 			t.Parallel()
 			partition, _ := awsname.PartitionOf(region)
 			arn := "arn:" + partition.Name + ":iam::" + account + ":role/tenant-a"
-			sa := account1("tenant-a", "abroad", aws.RoleARNAnnotation, arn)
+			sa := testworld.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn)
 			w := newWorld(t, sa)
 			w.cloud.AWS().SetRole(arn, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 			p := &aws.Provider{}
@@ -223,7 +224,7 @@ func TestErrorsOfECR(t *testing.T) {
 			w := newWorld(t)
 			w.cloud.AddFault(tc.fault)
 			c, err := w.registry(t, &aws.Provider{}, registryHost+"/a")
-			checkError(t, err, tc.reason, "authorization token of Amazon ECR", tc.want)
+			testworld.CheckError(t, err, tc.reason, "authorization token of Amazon ECR", tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") || strings.Contains(err.Error(), "pass:word") {
 				t.Errorf("got %v, %v", c, err)
 			}
@@ -249,7 +250,7 @@ func TestRegistryDenied(t *testing.T) {
 		w := newWorld(t)
 		w.cloud.AWS().Deny(role("tenant-a"), action)
 		_, err := w.registry(t, &aws.Provider{}, repository)
-		checkError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app", "allow the role")
+		testworld.CheckError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app", "allow the role")
 	}
 }
 

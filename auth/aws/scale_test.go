@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // many is a cloud with that many tenants.
@@ -28,7 +29,7 @@ func many(t *testing.T, tenants int) (*world, []string) {
 	var names []string
 	for i := range tenants {
 		name := fmt.Sprintf("tenant-%03d", i)
-		objs, names = append(objs, account1(name, "app", aws.RoleARNAnnotation, role(name))), append(names, name)
+		objs, names = append(objs, testworld.ServiceAccount(name, "app", aws.RoleARNAnnotation, role(name))), append(names, name)
 	}
 	w := newWorld(t, objs...)
 	for _, name := range names {
@@ -84,7 +85,7 @@ func TestManyTenantsAtOnce(t *testing.T) {
 func TestTenantThatHangs(t *testing.T) {
 	w, tenants := many(t, 20)
 	for i := range 100 {
-		if err := w.client.Create(t.Context(), account1("hanging", fmt.Sprintf("app-%d", i), aws.RoleARNAnnotation, role("hanging"))); err != nil {
+		if err := w.client.Create(t.Context(), testworld.ServiceAccount("hanging", fmt.Sprintf("app-%d", i), aws.RoleARNAnnotation, role("hanging"))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,7 +150,7 @@ func TestTrustIsRevoked(t *testing.T) {
 	for err == nil {
 		_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))
 	}
-	checkError(t, err, auth.ErrDenied, "AccessDenied")
+	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied")
 	if tokens.Len() != 0 {
 		t.Error("the credential is still there")
 	}
@@ -157,7 +158,7 @@ func TestTrustIsRevoked(t *testing.T) {
 
 // Nothing that a secret could get into holds one: errors, logs, metrics.
 func TestSecretsShowNowhere(t *testing.T) {
-	w := newWorld(t, account1("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
+	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
 	var out bytes.Buffer
 	previous := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))

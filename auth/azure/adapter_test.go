@@ -18,12 +18,13 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestTokenCredential(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), auth.WithScopes("https://vault.azure.net/.default"))...)
 	ask := func(request policy.TokenRequestOptions) (authtest.AzureIdentity, error) {
 		got, err := credential.GetToken(t.Context(), request)
@@ -126,7 +127,7 @@ func TestTokenCredentialRefuses(t *testing.T) {
 		"an empty scope": {policy.TokenRequestOptions{Scopes: []string{""}}, "scope is empty"},
 	} {
 		_, err := credential.GetToken(t.Context(), tc.request)
-		if checkError(t, err, auth.ErrMisconfigured, tc.want); t.Failed() {
+		if testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want); t.Failed() {
 			t.Fatal(name)
 		}
 	}
@@ -135,7 +136,7 @@ func TestTokenCredentialRefuses(t *testing.T) {
 	}
 	t.Setenv("AZURE_TENANT_ID", tenantID)
 	_, err := azure.NewTokenCredential(auth.WithHTTPClient(w.http)).GetToken(t.Context(), policy.TokenRequestOptions{TenantID: usTenant})
-	checkError(t, err, auth.ErrMisconfigured, usTenant, tenantID)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, usTenant, tenantID)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := credential.GetToken(ctx, policy.TokenRequestOptions{}); !errors.Is(err, context.Canceled) {

@@ -7,6 +7,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // What is cached costs next to nothing: no request, and hardly any memory. The rest of what is allocated is the fake
@@ -15,13 +16,13 @@ func TestAllocationsOfHits(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
-	jwt, err := w.issuer.Sign(w.issuer.Claims(account("tenant-a", "app"), []string{azure.DefaultAudience}, 1<<41))
+	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{azure.DefaultAudience}, 1<<41))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, ctx := &azure.Provider{}, context.Background()
 	opts := []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), *identity("tenant-a", "app", tenantID, clientA)),
-		auth.WithHTTPClient(w.http), auth.WithCache(newCache(t), object("tenant-a"))}
+		auth.WithHTTPClient(w.http), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
 	floor := testing.AllocsPerRun(100, func() {
 		if _, _, err := auth.NewStaticTokenSource(jwt).Token(ctx, nil); err != nil {
 			t.Error(err)

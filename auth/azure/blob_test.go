@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -46,7 +47,7 @@ func TestBlobStorage(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	w.cloud.Azure().SetBlob(storedBlob, authtest.AzureBlob{Tenant: tenantID, Readers: []string{clientA}, Content: []byte("hello")})
-	tokens, p := newCache(t), &azure.Provider{}
+	tokens, p := testworld.Cache(t), &azure.Provider{}
 	a := w.blobs(t, p.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...))
 	for range 3 {
 		if content, err := download(t.Context(), a); err != nil || content != "hello" {
@@ -62,14 +63,14 @@ func TestBlobStorage(t *testing.T) {
 	}
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientB)
 	_, err := download(t.Context(), w.blobs(t, azure.NewTokenCredential(w.options("tenant-b", "app")...)))
-	checkError(t, err, auth.ErrDenied, "AADSTS70025")
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025")
 }
 
 // A challenge with claims (continuous access evaluation) gets the SDK a new token, with these claims.
 func TestBlobStorageWithClaims(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	blob := authtest.AzureBlob{Tenant: tenantID, Readers: []string{clientA}, Content: []byte("hello")}
 	w.cloud.Azure().SetBlob(storedBlob, blob)
 	client := w.blobs(t, azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...))

@@ -10,6 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // newClouds is a world in which tenant-a has an identity in each cloud, in ServiceAccounts public, us, cn and own.
@@ -40,7 +41,7 @@ func privateCloud() azure.Cloud {
 func TestSeveralClouds(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	p, tokens := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}, newCache(t)
+	p, tokens := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}, testworld.Cache(t)
 	for name, tc := range map[string]struct{ authority, host, audience string }{
 		"public": {"", "login.microsoftonline.com", "https://management.azure.com"},
 		"us":     {"https://login.microsoftonline.us/", "login.microsoftonline.us", "https://management.core.usgovcloudapi.net"},
@@ -63,7 +64,7 @@ func TestSeveralClouds(t *testing.T) {
 	}
 	// The same ServiceAccount at another authority is another entry of the cache.
 	_, err := get(t, p, w.options("tenant-a", "public", auth.WithCache(tokens, object("tenant-a")), azure.WithAuthorityHost("https://login.microsoftonline.us"))...)
-	checkError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
 	token, err := get(t, p, w.options("tenant-a", "us", auth.WithSTSEndpoint("https://login.microsoftonline.us"))...)
 	if err != nil || w.whose(token).Tenant != usTenant {
 		t.Errorf("WithSTSEndpoint: %v", err)
@@ -81,7 +82,7 @@ func TestSameAuthorityTwice(t *testing.T) {
 			t.Error(err)
 		}
 		if !ok {
-			checkError(t, err, auth.ErrMisconfigured, "different authorities")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
 		}
 	}
 }
@@ -103,13 +104,13 @@ func TestWhereTheAuthorityComesFrom(t *testing.T) {
 	}
 	t.Setenv("AZURE_AUTHORITY_HOST", "http://login.chinacloudapi.cn/")
 	_, err := get(t, &azure.Provider{}, w.options("tenant-a", "cn")...)
-	checkError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
 	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
 		t.Errorf("an authority of the controller's that nobody knows: %v", err)
 	}
 	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
-	checkError(t, err, auth.ErrMisconfigured, "WithScopes", "PrivateClouds")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithScopes", "PrivateClouds")
 }
 
 func TestEnvironmentFile(t *testing.T) {
@@ -149,7 +150,7 @@ func TestEnvironmentFile(t *testing.T) {
 	} {
 		write(text)
 		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
-		if checkError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
+		if testworld.CheckError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
 			t.Fatal(name)
 		}
 	}
@@ -160,7 +161,7 @@ func TestEnvironmentFile(t *testing.T) {
 	}
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", filepath.Join(t.TempDir(), "nothing"))
 	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
-	checkError(t, err, auth.ErrMisconfigured, "nothing")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "nothing")
 }
 
 // The token of a ServiceAccount goes to no host that only looks like an authority.
@@ -177,14 +178,14 @@ func TestAuthoritiesThatAreRefused(t *testing.T) {
 		"https://login.microsoftonline.de", "https://" + ownAuthority,
 	} {
 		_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost(authority))
-		checkError(t, err, auth.ErrMisconfigured, "refused")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "refused")
 		_, err = w.get(t, "tenant-a", "public", auth.WithSTSEndpoint(authority))
-		checkError(t, err, auth.ErrMisconfigured, "refused")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "refused")
 	}
 	_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"), auth.WithSTSEndpoint("https://login.microsoftonline.us"))
-	checkError(t, err, auth.ErrMisconfigured, "different authorities")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
 	_, err = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}}, w.options("tenant-a", "public")...)
-	checkError(t, err, auth.ErrMisconfigured, "PrivateClouds")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds")
 	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
 		t.Errorf("%d requests were made", n)
 	}

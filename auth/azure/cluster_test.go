@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -120,7 +121,7 @@ func TestClustersOfOtherClouds(t *testing.T) {
 	}
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "https://" + ownAuthority}}}
 	_, err := w.restConfig(t, p, "own", auth.WithClusterResource(clusterID), azure.WithAuthorityHost("https://"+ownAuthority))
-	checkError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
 }
 
 func TestClusterThatIsRefused(t *testing.T) {
@@ -182,7 +183,7 @@ func TestClusterThatIsRefused(t *testing.T) {
 			if c != nil {
 				t.Errorf("got %v", c)
 			}
-			checkError(t, err, tc.reason, tc.want...)
+			testworld.CheckError(t, err, tc.reason, tc.want...)
 		})
 	}
 }
@@ -200,7 +201,7 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 		"arn:aws:eks:eu-central-1:123456789012:cluster/c",
 	} {
 		_, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: id})
-		checkError(t, err, auth.ErrMisconfigured, "resource ID of an AKS cluster")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "resource ID of an AKS cluster")
 	}
 	if lists, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: good}); err != nil || len(lists) != 2 {
 		t.Errorf("%d, %v", len(lists), err)

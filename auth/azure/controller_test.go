@@ -19,12 +19,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // tokenFile writes the token that the webhook of Entra Workload ID mounts into a pod.
 func (w *world) tokenFile(t *testing.T) string {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(account("tenant-a", "app"), []string{azure.DefaultAudience}, time.Hour))
+	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{azure.DefaultAudience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +76,10 @@ func TestControllerWithWorkloadIdentity(t *testing.T) {
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	_, err := w.controller(t, p)
-	checkError(t, err, auth.ErrDenied, "workload identity", "AADSTS70025", "HTTP 401")
+	testworld.CheckError(t, err, auth.ErrDenied, "workload identity", "AADSTS70025", "HTTP 401")
 	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", filepath.Join(t.TempDir(), "nothing"))
 	_, err = w.controller(t, p)
-	checkError(t, err, auth.ErrMisconfigured, "workload identity", "nothing")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "workload identity", "nothing")
 }
 
 func TestControllerWithSecret(t *testing.T) {
@@ -103,13 +104,13 @@ func TestControllerWithSecret(t *testing.T) {
 	}
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, "another one")
 	_, err := w.controller(t, p)
-	checkError(t, err, auth.ErrDenied, "environment", "AADSTS7000215", "renew the client secret")
+	testworld.CheckError(t, err, auth.ErrDenied, "environment", "AADSTS7000215", "renew the client secret")
 	if strings.Contains(err.Error(), secret) {
 		t.Errorf("the secret shows: %v", err)
 	}
 	t.Setenv("AZURE_TENANT_ID", "")
 	_, err = w.controller(t, &azure.Provider{})
-	checkError(t, err, auth.ErrMisconfigured, "AZURE_TENANT_ID")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "AZURE_TENANT_ID")
 }
 
 func TestControllerWithCertificate(t *testing.T) {
@@ -141,7 +142,7 @@ func TestControllerWithCertificate(t *testing.T) {
 	t.Setenv("AZURE_CLIENT_ID", clientB)
 	t.Setenv("AZURE_CLIENT_CERTIFICATE_PATH", file)
 	_, err = w.controller(t, &azure.Provider{})
-	checkError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
 	w.cloud.Azure().SetClientCertificate(tenantID, clientB, certificate)
 	if id, err := w.controller(t, &azure.Provider{}); err != nil || id.ClientID != clientB {
 		t.Errorf("%+v, %v", id, err)
@@ -150,7 +151,7 @@ func TestControllerWithCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.controller(t, &azure.Provider{})
-	checkError(t, err, auth.ErrMisconfigured, "environment")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "environment")
 }
 
 func TestControllerWithManagedIdentity(t *testing.T) {
@@ -178,7 +179,7 @@ func TestControllerWithManagedIdentity(t *testing.T) {
 	}
 	t.Setenv("AZURE_CLIENT_ID", clientA)
 	_, err := w.controller(t, p)
-	checkError(t, err, auth.ErrDenied, "managed identity", "Identity not found", "HTTP 400")
+	testworld.CheckError(t, err, auth.ErrDenied, "managed identity", "Identity not found", "HTTP 400")
 }
 
 // Cancelling ends the search, whatever it waits for.
@@ -216,7 +217,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	_, err := w.controller(t, &azure.Provider{})
-	checkError(t, err, auth.ErrMisconfigured, "azure: find the controller's own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "azure: find the controller's own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
 		"knows no identity", "name a ServiceAccount", "azure.workload.identity/use")
 	nowhere := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "169.254.169.254" || r.URL.Scheme != "http" {
@@ -225,10 +226,10 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 		return nil, os.ErrDeadlineExceeded
 	})}
 	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(nowhere))
-	checkError(t, err, auth.ErrUnavailable, "there is no metadata service")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "there is no metadata service")
 	hotspot := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, 400, "<html>"), nil })}
 	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(hotspot))
-	checkError(t, err, auth.ErrUnavailable, "knows no identity")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "knows no identity")
 }
 
 func TestControllerWhenEntraFails(t *testing.T) {
@@ -257,7 +258,7 @@ func TestControllerWhenEntraFails(t *testing.T) {
 			p := &azure.Provider{}
 			end := w.cloud.AddFault(tc.fault)
 			_, err := w.controller(t, p)
-			checkError(t, err, tc.reason, tc.want, "azure: ")
+			testworld.CheckError(t, err, tc.reason, tc.want, "azure: ")
 			end()
 			if _, err := w.controller(t, p); err != nil {
 				t.Errorf("the failure is remembered: %v", err)
@@ -281,12 +282,12 @@ func TestCommandLineTools(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	_, err := w.controller(t, &azure.Provider{})
-	checkError(t, err, auth.ErrMisconfigured, "no identity")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "no identity")
 	if _, err := os.Stat(filepath.Join(bin, "ran")); err == nil {
 		t.Error("the tool was run")
 	}
 	_, err = w.controller(t, &azure.Provider{}, auth.WithAllowShellOut())
-	checkError(t, err, auth.ErrUnavailable, "Azure CLI", "further away than any lives")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "Azure CLI", "further away than any lives")
 	if _, err := os.Stat(filepath.Join(bin, "ran")); err != nil {
 		t.Error("the tool was not run")
 	}

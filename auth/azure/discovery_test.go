@@ -10,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -78,7 +79,7 @@ func TestMetadataServiceThatIsUpdated(t *testing.T) {
 					return respond(r, status, `{"error":"resource_unavailable","error_description":"IMDS is being updated"}`), nil
 				})}
 				_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, auth.WithHTTPClient(client))
-				checkError(t, err, reason, "managed identity", "IMDS is being updated")
+				testworld.CheckError(t, err, reason, "managed identity", "IMDS is being updated")
 			})
 		}
 	}

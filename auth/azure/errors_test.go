@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func body(text string) authtest.Fault {
@@ -79,7 +80,7 @@ func TestErrorsOfEntra(t *testing.T) {
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
-			checkError(t, err, tc.reason, tc.want...)
+			testworld.CheckError(t, err, tc.reason, tc.want...)
 			for _, changing := range []string{"Trace ID", "Timestamp", "2024-06", "\r", "\n"} {
 				if strings.Contains(err.Error(), changing) {
 					t.Errorf("the message holds %q: %v", changing, err)
@@ -104,7 +105,7 @@ func TestTransientAnswers(t *testing.T) {
 				}
 				return respond(r, status, text), nil
 			})}
-			checkError(t, kind(t, client), reason, fmt.Sprintf("HTTP %d", status))
+			testworld.CheckError(t, kind(t, client), reason, fmt.Sprintf("HTTP %d", status))
 		})
 	}
 	token := func(t *testing.T, client *http.Client) error {
@@ -143,7 +144,7 @@ func TestQuotedToken(t *testing.T) {
 		return respond(r, 401, fmt.Sprintf(`{"error":"invalid_client","error_description":"AADSTS50027: bad %s","trace_id":%q}`, assertion, assertion)), nil
 	})}
 	_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(&quoting))
-	checkError(t, err, auth.ErrDenied, "AADSTS50027")
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS50027")
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -181,13 +182,13 @@ func TestEntraVerifies(t *testing.T) {
 		identity("tenant-a", "no-tenant", "00000000-86f1-41af-91ab-2d7cd011db47", clientA),
 		identity("Tenant", "x", tenantID, clientA))
 	_, err := w.get(t, "tenant-a", "no-app")
-	checkError(t, err, auth.ErrMisconfigured, "AADSTS700016", noClient)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS700016", noClient)
 	_, err = w.get(t, "tenant-a", "no-tenant")
-	checkError(t, err, auth.ErrMisconfigured, "AADSTS90002")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002")
 	_, err = w.get(t, "tenant-a", "app", auth.WithAudiences("other"), auth.WithPolicy(auth.Policy{Audiences: []string{"other"}}))
-	checkError(t, err, auth.ErrDenied, "AADSTS700212")
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700212")
 
-	sa := account("tenant-a", "app")
+	sa := testworld.ServiceAccount("tenant-a", "app")
 	forged := func(change func(map[string]any)) error {
 		claims := w.issuer.Claims(sa, []string{azure.DefaultAudience}, time.Hour)
 		change(claims)
@@ -198,9 +199,9 @@ func TestEntraVerifies(t *testing.T) {
 		_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
 		return err
 	}
-	checkError(t, forged(func(c map[string]any) { c["iss"] = w.issuer.URL() + "/" }), auth.ErrDenied, "AADSTS700211")
-	checkError(t, forged(func(c map[string]any) { c["sub"] = "system:serviceaccount:Tenant-A:app" }), auth.ErrDenied, "AADSTS7002138")
-	checkError(t, forged(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), auth.ErrUnavailable, "AADSTS700024")
+	testworld.CheckError(t, forged(func(c map[string]any) { c["iss"] = w.issuer.URL() + "/" }), auth.ErrDenied, "AADSTS700211")
+	testworld.CheckError(t, forged(func(c map[string]any) { c["sub"] = "system:serviceaccount:Tenant-A:app" }), auth.ErrDenied, "AADSTS7002138")
+	testworld.CheckError(t, forged(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), auth.ErrUnavailable, "AADSTS700024")
 	if err := w.issuer.Rotate(false); err != nil {
 		t.Fatal(err)
 	}
@@ -212,5 +213,5 @@ func TestEntraVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
-	checkError(t, err, auth.ErrUnavailable, "AADSTS7000272")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "AADSTS7000272")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestGit(t *testing.T) {
@@ -61,14 +62,14 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 			t.Errorf("%s is accepted as %q", address, input)
 			continue
 		}
-		checkError(t, err, auth.ErrMisconfigured)
+		testworld.CheckError(t, err, auth.ErrMisconfigured)
 		if strings.Contains(err.Error(), "password-1") {
 			t.Errorf("the password shows: %v", err)
 		}
 	}
 	u, _ := url.Parse("https://dev.azure.com/org/project/_git/app")
 	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
 }
 
 func FuzzGit(f *testing.F) {

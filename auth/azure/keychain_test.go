@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // A real push and pull: the client follows the challenge of the registry with the credential of the keychain.
@@ -27,7 +28,7 @@ func TestPushAndPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	options := func(tenant string) []remote.Option {
 		keychain := auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(tokens, object(tenant)))...)
 		return []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(w.http.Transport), remote.WithContext(t.Context())}
@@ -55,7 +56,7 @@ func TestPushAndPull(t *testing.T) {
 		t.Errorf("%d exchanges at the registry", n)
 	}
 	_, err = remote.Image(ref, options("tenant-b")...)
-	checkError(t, err, auth.ErrDenied, "AcrPull")
+	testworld.CheckError(t, err, auth.ErrDenied, "AcrPull")
 	if _, err := remote.Image(ref, remote.WithTransport(w.http.Transport), remote.WithContext(t.Context())); err == nil {
 		t.Error("the registry demands nothing")
 	} else if refused, ok := err.(*transport.Error); ok && !strings.Contains(refused.Error(), "UNAUTHORIZED") { //nolint:errorlint // bare
@@ -80,7 +81,7 @@ func TestKeychainTellsWhatIsMisconfigured(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = auth.NewKeychain(providers).ResolveContext(t.Context(), target)
-			checkError(t, err, auth.ErrMisconfigured, want)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, want)
 		}
 	}
 }

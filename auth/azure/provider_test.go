@@ -13,13 +13,13 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,16 +47,8 @@ type world struct {
 	http   *http.Client
 }
 
-func account(namespace, name string, annotations ...string) *corev1.ServiceAccount {
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}}
-	for i := 0; i < len(annotations); i += 2 {
-		sa.Annotations[annotations[i]] = annotations[i+1]
-	}
-	return sa
-}
-
 func identity(namespace, name, tenant, clientID string) *corev1.ServiceAccount {
-	return account(namespace, name, azure.ClientIDAnnotation, clientID, azure.TenantIDAnnotation, tenant)
+	return testworld.ServiceAccount(namespace, name, azure.ClientIDAnnotation, clientID, azure.TenantIDAnnotation, tenant)
 }
 
 func (w *world) trust(tenant, clientID, namespace string) {
@@ -66,15 +58,8 @@ func (w *world) trust(tenant, clientID, namespace string) {
 
 func newWorld(t testing.TB, more ...client.Object) *world {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	issuer := testworld.Issuer(t)
+	cloud := testworld.Cloud(t)
 	objs := append([]client.Object{identity("tenant-a", "app", tenantID, clientA), identity("tenant-b", "app", tenantID, clientB)}, more...)
 	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...), http: cloud.Client()}
 	cloud.Azure().AddTenant("login.microsoftonline.com", tenantID, domain)
@@ -113,31 +98,6 @@ func (w *world) whose(token *azure.Token) authtest.AzureIdentity {
 	return id
 }
 
-func newCache(t testing.TB) *cache.TokenCache {
-	t.Helper()
-	tokens, err := cache.NewTokenCache(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(tokens.Close)
-	return tokens
-}
-
-func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
-	t.Helper()
-	if !errors.Is(err, reason) {
-		t.Fatalf("got %v, want reason %q", err, reason)
-	}
-	for _, w := range want {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the message lacks %s: %v", w, err)
-		}
-	}
-	if strings.Contains(err.Error(), "eyJ") || strings.Contains(err.Error(), "azure-") || len(err.Error()) > 2000 {
-		t.Errorf("the message holds a token, or is huge: %v", err)
-	}
-}
-
 // clearEnvironment leaves nothing for the controller's own identity.
 func clearEnvironment(t *testing.T) {
 	t.Helper()
@@ -173,7 +133,7 @@ func TestServiceAccountGetsItsIdentity(t *testing.T) {
 func TestTenant(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("AZURE_TENANT_ID", tenantID)
-	w := newWorld(t, account("tenant-a", "domain", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, domain))
+	w := newWorld(t, testworld.ServiceAccount("tenant-a", "domain", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, domain))
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:domain", Audience: azure.DefaultAudience})
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
@@ -181,7 +141,7 @@ func TestTenant(t *testing.T) {
 	if _, err := w.get(t, "tenant-a", "domain"); err != nil {
 		t.Error(err)
 	}
-	sa := account("tenant-a", "default", azure.ClientIDAnnotation, clientA)
+	sa := testworld.ServiceAccount("tenant-a", "default", azure.ClientIDAnnotation, clientA)
 	if err := w.client.Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
@@ -198,12 +158,12 @@ func TestTenant(t *testing.T) {
 // What tenant B writes on his ServiceAccount gets him nothing of A's: Entra goes by the subject.
 func TestTenantCopiesAnnotations(t *testing.T) {
 	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA))
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	checkError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213", "HTTP 401",
+	testworld.CheckError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213", "HTTP 401",
 		`"system:serviceaccount:tenant-b:thief"`, "federated credential")
 	var known *auth.Error
 	if !errors.As(err, &known) || known.RequestID == "" || known.Code != "AADSTS700213" {
@@ -217,21 +177,21 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 func TestAnnotationsThatAreMalformed(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t,
-		account("tenant-a", "none"),
-		account("tenant-a", "spelling", "azure.workload.identity/client_id", clientA),
-		account("tenant-a", "empty", azure.ClientIDAnnotation, "", azure.TenantIDAnnotation, tenantID),
+		testworld.ServiceAccount("tenant-a", "none"),
+		testworld.ServiceAccount("tenant-a", "spelling", "azure.workload.identity/client_id", clientA),
+		testworld.ServiceAccount("tenant-a", "empty", azure.ClientIDAnnotation, "", azure.TenantIDAnnotation, tenantID),
 		identity("tenant-a", "resource", tenantID, "/subscriptions/x/resourceGroups/y"),
 		identity("tenant-a", "braces", tenantID, "{"+clientA+"}"),
 		identity("tenant-a", "huge", tenantID, strings.Repeat("x", 200_000)),
 		identity("tenant-a", "escape", tenantID, "\x1b[31m\n"),
-		account("tenant-a", "no-tenant", azure.ClientIDAnnotation, clientA),
+		testworld.ServiceAccount("tenant-a", "no-tenant", azure.ClientIDAnnotation, clientA),
 		identity("tenant-a", "path", "x.example/../"+tenantID, clientA),
 		identity("tenant-a", "common", "common", clientA),
 		identity("tenant-a", "query", tenantID+"?a=b", clientA),
 		identity("tenant-a", "empty-tenant", "", clientA),
-		account("tenant-a", "soon", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1"),
-		account("tenant-a", "word", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1h"),
-		account("tenant-a", "never", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "99999999999999999999"),
+		testworld.ServiceAccount("tenant-a", "soon", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1"),
+		testworld.ServiceAccount("tenant-a", "word", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1h"),
+		testworld.ServiceAccount("tenant-a", "never", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "99999999999999999999"),
 	)
 	for name, want := range map[string][]string{
 		"none":         {azure.ClientIDAnnotation, "missing"},
@@ -252,7 +212,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, "tenant-a", name)
-			checkError(t, err, auth.ErrMisconfigured, want...)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, want...)
 		})
 	}
 	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
@@ -267,7 +227,7 @@ func TestLifetimeOfTheToken(t *testing.T) {
 		got = append(got, r.Lifetime)
 		return nil
 	})
-	sa := account("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "7200")
+	sa := testworld.ServiceAccount("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "7200")
 	if err := w.client.Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +241,7 @@ func TestLifetimeOfTheToken(t *testing.T) {
 // Scopes and authority split the cache, and so do claims.
 func TestScopes(t *testing.T) {
 	w := newWorld(t)
-	tokens, p := newCache(t), &azure.Provider{}
+	tokens, p := testworld.Cache(t), &azure.Provider{}
 	cached := auth.WithCache(tokens, object("tenant-a"))
 	for range 2 {
 		for scope, audience := range map[string]string{
@@ -298,9 +258,9 @@ func TestScopes(t *testing.T) {
 		t.Errorf("%d exchanges", n)
 	}
 	_, err := w.get(t, "tenant-a", "app", auth.WithScopes("https://nobody.example/.default"))
-	checkError(t, err, auth.ErrMisconfigured, "AADSTS500011", "/.default")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS500011", "/.default")
 	_, err = w.get(t, "tenant-a", "app", auth.WithScopes("https://vault.azure.net"))
-	checkError(t, err, auth.ErrMisconfigured, "AADSTS1002012")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS1002012")
 }
 
 func TestNothingFallsBack(t *testing.T) {
@@ -316,7 +276,7 @@ func TestNothingFallsBack(t *testing.T) {
 	http.DefaultTransport, http.DefaultClient = trap{t}, &http.Client{Transport: trap{t}}
 	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()
 	token, err := w.get(t, "tenant-a", "app")
-	checkError(t, err, auth.ErrDenied, "AADSTS70025", clientA)
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025", clientA)
 	if token != nil || w.cloud.Calls("", "") != 1 {
 		t.Errorf("got %v after %+v", token, w.cloud.Log())
 	}
@@ -332,17 +292,17 @@ func (b trap) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestWrongTypeOfToken(t *testing.T) {
 	for _, token := range []auth.Token{nil, (*azure.Token)(nil), otherToken{}} {
 		_, err := azure.FromToken(token)
-		checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
 	}
 	p := &azure.Provider{}
 	_, err := p.NewArtifactRegistryCredentials(t.Context(), "example.azurecr.io", otherToken{}, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
 	_, err = p.NewGitCredentials(t.Context(), "", otherToken{}, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
 	_, err = p.NewRESTConfig(t.Context(), []auth.Token{otherToken{}}, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, "*azure.Token")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
 	_, err = p.NewRESTConfig(t.Context(), nil, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, "0 access tokens")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "0 access tokens")
 }
 
 type otherToken struct{}

@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/internal/azurename"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func (w *world) registryCredentials(t testing.TB, p *azure.Provider, name, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
@@ -91,7 +92,7 @@ func TestRegistriesOfOtherClouds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_, err := w.registryCredentials(t, p, "public", tc.host+"/app")
-		checkError(t, err, auth.ErrMisconfigured, tc.host, "authority to Azure", "WithAuthorityHost", strings.TrimSuffix(tc.authority, "/"))
+		testworld.CheckError(t, err, auth.ErrMisconfigured, tc.host, "authority to Azure", "WithAuthorityHost", strings.TrimSuffix(tc.authority, "/"))
 	}
 }
 
@@ -102,10 +103,10 @@ func TestRegistryThatRefuses(t *testing.T) {
 	w.cloud.Azure().SetRegistry("foreign.azurecr.io", authtest.AzureRegistry{Tenant: usTenant, Pull: []string{clientA}})
 	for _, host := range []string{"example.azurecr.io", "foreign.azurecr.io"} {
 		_, err := w.registryCredentials(t, &azure.Provider{}, "app", host+"/app")
-		checkError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED")
+		testworld.CheckError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED")
 	}
 	_, err := w.registryCredentials(t, &azure.Provider{}, "app", "absent.azurecr.io/app")
-	checkError(t, err, auth.ErrMisconfigured, "absent.azurecr.io", "HTTP 404")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "absent.azurecr.io", "HTTP 404")
 }
 
 func jwtWith(claims string) string {
@@ -147,7 +148,7 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 			if c != nil {
 				t.Errorf("got %v", c)
 			}
-			checkError(t, err, tc.reason, tc.want)
+			testworld.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }
@@ -188,7 +189,7 @@ func TestAzureGermany(t *testing.T) {
 			t.Error(err)
 		}
 		if !ok {
-			checkError(t, err, auth.ErrMisconfigured, "example.azurecr.de", "belongs to Azure")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "example.azurecr.de", "belongs to Azure")
 		}
 		if !p.OwnsRegistry("example.azurecr.de") {
 			t.Error("a keychain would be anonymous")

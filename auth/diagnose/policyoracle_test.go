@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth/diagnose"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // request is a call of AssumeRoleWithWebIdentity: the keys that IAM evaluates, in lower case, and how it reads what its
@@ -190,13 +191,11 @@ func FuzzPolicy(f *testing.F) {
 		}
 		f.Add(seed)
 	}
-	issuer, err := sharedIssuer()
-	if err != nil {
-		f.Fatal(err)
-	}
+	issuer := testworld.SharedIssuer(f)
 	sa := &corev1.ServiceAccount{}
 	sa.Namespace, sa.Name = "tenant-a", "app"
 	config := providerConfig("aws")
+	var err error
 	if config.Token, err = issuer.Sign(issuer.Claims(sa, []string{"sts.amazonaws.com"}, 1e12)); err != nil {
 		f.Fatal(err)
 	}

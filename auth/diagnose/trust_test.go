@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/diagnose"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // reading is a TrustReader or an AccessReader with a given answer.
@@ -125,10 +126,7 @@ func FuzzTrust(f *testing.F) {
 	f.Add(byte(0), []byte(`{"Role":{"AssumeRolePolicyDocument":"%7B%22Statement%22%3A%5B%7B%7D%5D%7D"}}{"Url":"*"}`))
 	f.Add(byte(1), []byte(`[{"issuer":"https://issuer.example","claimsMatchingExpression":{"value":"x"}}]`))
 	f.Add(byte(2), []byte(gcpTrust("https://issuer.example", `,"attributeMapping":{"google.subject":"x"},"attributeCondition":"assertion.sub in ['a']"`, principal)))
-	issuer, err := sharedIssuer()
-	if err != nil {
-		f.Fatal(err)
-	}
+	issuer := testworld.SharedIssuer(f)
 	f.Fuzz(func(t *testing.T, which byte, content []byte) {
 		reader, err := diagnose.ParseTrust(content)
 		if err != nil {

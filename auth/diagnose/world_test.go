@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }
@@ -65,25 +65,15 @@ type world struct {
 	dir     string
 }
 
-// sharedIssuer has one key for all that do not change it: making one takes long.
-var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
-
 func newCloud(t *testing.T) *authtest.Cloud {
 	t.Helper()
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	cloud := testworld.Cloud(t)
 	return cloud
 }
 
 func newWorld(t *testing.T, provider string) *world {
 	t.Helper()
-	issuer, err := sharedIssuer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := testworld.SharedIssuer(t)
 	cloud := newCloud(t)
 	w := &world{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
 		user: authtest.User{Name: "system:serviceaccount:system:controller", Groups: []string{"system:serviceaccounts"}}}

@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func userinfo(ctx context.Context, t *testing.T, client *http.Client, address string) (int, string, error) {
@@ -35,7 +36,7 @@ func userinfo(ctx context.Context, t *testing.T, client *http.Client, address st
 func TestTokenSource(t *testing.T) {
 	w := newWorld(t)
 	p := w.provider()
-	source := p.NewTokenSource(t.Context(), w.options("tenant-a", auth.WithCache(newCache(t), object("tenant-a")), auth.WithScopes("read"))...)
+	source := p.NewTokenSource(t.Context(), w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithScopes("read"))...)
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
 	status, body, err := userinfo(t.Context(), t, oauth2.NewClient(ctx, source), "https://oauth.example/userinfo")
 	if err != nil || status != http.StatusOK || body != `{"scope":"read","sub":"system:serviceaccount:tenant-a:app"}` {
@@ -62,14 +63,14 @@ func TestTokenSource(t *testing.T) {
 	p = w.provider()
 	p.RequestedTokenType = exchange.TokenTypeIDToken
 	_, err = p.NewTokenSource(t.Context(), w.options("tenant-a")...).Token()
-	checkError(t, err, auth.ErrMisconfigured, "N_A")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "N_A")
 }
 
 // The token goes to the hosts that were named, and its requests end with their contexts.
 func TestTransport(t *testing.T) {
 	w := newWorld(t)
 	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"oauth.example"},
-		w.options("tenant-a", auth.WithCache(newCache(t), object("tenant-a")))...)
+		w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestHostsOfATransport(t *testing.T) {
 		return resp, err
 	})
 	transport, err := w.provider().NewTransport(base, []string{"api.example", "Store.example:8443"},
-		w.options("tenant-a", auth.WithCache(newCache(t), object("tenant-a")))...)
+		w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestHostsOfATransport(t *testing.T) {
 			got = nil
 			err := send(t, tc.address, tc.host)
 			if strings.HasPrefix(tc.address, "http:") {
-				checkError(t, err, auth.ErrMisconfigured, "without encryption")
+				testworld.CheckError(t, err, auth.ErrMisconfigured, "without encryption")
 				if len(got) != 0 {
 					t.Errorf("it was sent: %v", got)
 				}
@@ -245,6 +246,6 @@ func TestTransportClosesTheBody(t *testing.T) {
 func TestTransportsThatAreRefused(t *testing.T) {
 	for _, hosts := range [][]string{nil, {""}, {"https://api.example"}, {"api.example/"}, {"*.example"}, {"a b"}, {"u@api.example"}, {"api.example:0"}, {"api.example", ""}} {
 		_, err := (&exchange.Provider{}).NewTransport(nil, hosts)
-		checkError(t, err, auth.ErrMisconfigured, "host")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "host")
 	}
 }

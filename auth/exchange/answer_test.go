@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // change sets members of the server's good answer; nil removes them.
@@ -106,7 +107,7 @@ func TestErrors(t *testing.T) {
 			p.Audience, p.RequestedTokenType = "api", exchange.TokenTypeAccessToken
 			w.cloud.AddFault(tc.fault)
 			token, err := w.get(t, p, auth.WithScopes("read"))
-			checkError(t, err, tc.reason, `exchange: ServiceAccount "tenant-a/app": `, tc.want)
+			testworld.CheckError(t, err, tc.reason, `exchange: ServiceAccount "tenant-a/app": `, tc.want)
 			if token != nil || strings.Contains(err.Error(), "page for people") || strings.ContainsAny(err.Error(), "\x1b\n\r") {
 				t.Errorf("got %v, %v", token, err)
 			}
@@ -215,7 +216,7 @@ func TestSecretsInAnswers(t *testing.T) {
 				return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
 			})}
 			_, err = w.get(t, p, auth.WithHTTPClient(echo))
-			checkError(t, err, auth.ErrUnavailable, "what was sent to it")
+			testworld.CheckError(t, err, auth.ErrUnavailable, "what was sent to it")
 		}
 	}
 }

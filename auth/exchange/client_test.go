@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // secret needs form-encoding, in the header and in the body.
@@ -96,14 +97,14 @@ func TestClientAuthentication(t *testing.T) {
 			}
 			w.oauth.SetClient(authtest.OAuthClient{ID: id, Method: "client_secret_basic", Secret: "changed"})
 			_, err := w.get(t, p)
-			checkError(t, err, auth.ErrMisconfigured, "invalid_client", "HTTP 401", "Provider.Client")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "invalid_client", "HTTP 401", "Provider.Client")
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the secret shows: %v", err)
 			}
 		})
 	}
 	_, err := w.get(t, w.provider())
-	checkError(t, err, auth.ErrMisconfigured, "invalid_client")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "invalid_client")
 }
 
 // The server finds the client by the ServiceAccount alone.
@@ -196,7 +197,7 @@ func TestClientsThatCannotWork(t *testing.T) {
 			p := w.provider()
 			p.Client = tc.client
 			_, err := w.get(t, p)
-			checkError(t, err, tc.reason, tc.want)
+			testworld.CheckError(t, err, tc.reason, tc.want)
 			if tc.before && w.issuer.TokenRequests() != before {
 				t.Error("a token was requested")
 			}
@@ -224,7 +225,7 @@ func TestActor(t *testing.T) {
 	p = w.provider()
 	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.issuer.URL()))
 	_, err = w.get(t, p)
-	checkError(t, err, auth.ErrDenied, "the actor token is not sent out", w.issuer.URL())
+	testworld.CheckError(t, err, auth.ErrDenied, "the actor token is not sent out", w.issuer.URL())
 }
 
 func TestControllerToken(t *testing.T) {
@@ -234,7 +235,7 @@ func TestControllerToken(t *testing.T) {
 		return auth.GetAccessToken(t.Context(), p, append(opts, client)...)
 	}
 	_, err := get(w.provider())
-	checkError(t, err, auth.ErrMisconfigured, "Provider.TokenFile")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "Provider.TokenFile")
 	p := w.provider()
 	p.TokenFile = w.writeToken(t, w.oauth.TokenEndpoint())
 	token, err := get(p, auth.WithScopes("read"))
@@ -247,7 +248,7 @@ func TestControllerToken(t *testing.T) {
 	}
 	p.TokenFile = w.writeToken(t, "our-audience")
 	_, err = get(p)
-	checkError(t, err, auth.ErrDenied, `"our-audience"`, "not sent out")
+	testworld.CheckError(t, err, auth.ErrDenied, `"our-audience"`, "not sent out")
 	if _, err = get(p, auth.WithAudiences("our-audience"), auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
 		t.Error(err)
 	}
@@ -255,9 +256,9 @@ func TestControllerToken(t *testing.T) {
 	p = w.provider()
 	p.KubernetesAudience, p.TokenFile = w.issuer.URL(), w.writeToken(t, w.issuer.URL())
 	_, err = get(p)
-	checkError(t, err, auth.ErrDenied, "the API server")
+	testworld.CheckError(t, err, auth.ErrDenied, "the API server")
 	p = w.provider()
 	p.TokenFile = filepath.Join(t.TempDir(), "nothing")
 	_, err = get(p)
-	checkError(t, err, auth.ErrMisconfigured, p.TokenFile)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, p.TokenFile)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // A provider that cannot work says so before anything is asked of the network.
@@ -57,7 +58,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, tc.provider)
-			checkError(t, err, auth.ErrMisconfigured, tc.want)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Errorf("a password shows: %v", err)
 			}
@@ -84,7 +85,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, w.provider(), tc.option)
-			checkError(t, err, auth.ErrMisconfigured, tc.want)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
 	if n := w.requests(); n != 0 {
@@ -184,7 +185,7 @@ func TestMetadataThatAreRefused(t *testing.T) {
 			end := w.cloud.AddFault(tc.fault)
 			p := &exchange.Provider{IssuerURL: issuer}
 			_, err := w.get(t, p)
-			checkError(t, err, tc.reason, "look up the token endpoint", tc.want)
+			testworld.CheckError(t, err, tc.reason, "look up the token endpoint", tc.want)
 			if n := w.cloud.Calls("oauth", "token"); n != 0 {
 				t.Errorf("the token was sent %d times", n)
 			}

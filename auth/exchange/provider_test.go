@@ -3,10 +3,8 @@ package exchange_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,20 +45,10 @@ func serviceAccount(namespace string) *corev1.ServiceAccount {
 
 func subject(namespace string) string { return "system:serviceaccount:" + namespace + ":app" }
 
-// sharedIssuer has one key for all tests: making one takes longer than most of them.
-var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
-
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	issuer, err := sharedIssuer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	issuer := testworld.SharedIssuer(t)
+	cloud := testworld.Cloud(t)
 	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(), before: issuer.TokenRequests(),
 		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"))}
 	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
@@ -106,31 +95,6 @@ func (w *world) identity(t testing.TB, token *exchange.Token) authtest.OAuthIden
 	return id
 }
 
-func checkError(t *testing.T, err error, reason auth.Reason, want ...string) {
-	t.Helper()
-	if !errors.Is(err, reason) {
-		t.Fatalf("got %v, want reason %q", err, reason)
-	}
-	for _, w := range want {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the message lacks %s: %v", w, err)
-		}
-	}
-	if strings.Contains(err.Error(), "eyJ") || len(err.Error()) > 2500 {
-		t.Errorf("the message holds a token or is too long: %v", err)
-	}
-}
-
-func newCache(t *testing.T) *cache.TokenCache {
-	t.Helper()
-	tokens, err := cache.NewTokenCache(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tokens.Close() })
-	return tokens
-}
-
 func TestServiceAccountGetsAToken(t *testing.T) {
 	w := newWorld(t)
 	p := w.provider()
@@ -174,11 +138,11 @@ func TestTokenTypes(t *testing.T) {
 		t.Fatalf("got %v, %v", token, err)
 	}
 	_, err = token.OAuth2Token()
-	checkError(t, err, auth.ErrMisconfigured, "N_A", "Reveal")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "N_A", "Reveal")
 	p = w.provider()
 	p.SubjectTokenType = "urn:ietf:params:oauth:token-type:saml2"
 	_, err = w.get(t, p)
-	checkError(t, err, auth.ErrDenied, "subject_token_type")
+	testworld.CheckError(t, err, auth.ErrDenied, "subject_token_type")
 }
 
 func TestAudienceOfTheKubernetesToken(t *testing.T) {
@@ -197,18 +161,18 @@ func TestAudienceOfTheKubernetesToken(t *testing.T) {
 		}
 	}
 	_, err := w.get(t, &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(), KubernetesAudience: "https://kubernetes.default.svc"})
-	checkError(t, err, auth.ErrDenied, "API server")
+	testworld.CheckError(t, err, auth.ErrDenied, "API server")
 }
 
 func TestTenantsAreKeptApart(t *testing.T) {
 	w := newWorld(t)
-	p, tokens := w.provider(), newCache(t)
+	p, tokens := w.provider(), testworld.Cache(t)
 	p.Audience = "api"
 	if _, err := w.get(t, p, auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.getFor(t.Context(), p, "tenant-b", auth.WithCache(tokens, object("tenant-b")))
-	checkError(t, err, auth.ErrDenied, `exchange: ServiceAccount "tenant-b/app": exchange token`, "invalid_request", "HTTP 400",
+	testworld.CheckError(t, err, auth.ErrDenied, `exchange: ServiceAccount "tenant-b/app": exchange token`, "invalid_request", "HTTP 400",
 		`issuer "https://issuer.example"`, `"system:serviceaccount:tenant-b:app"`, `["https://oauth.example/token"]`)
 }
 
@@ -238,7 +202,7 @@ func TestTargetsOfACall(t *testing.T) {
 			before := w.requests()
 			token, err := w.get(t, p, tc.opts...)
 			if tc.refused != "" {
-				checkError(t, err, auth.ErrDenied, tc.refused)
+				testworld.CheckError(t, err, auth.ErrDenied, tc.refused)
 				if n := w.requests() - before; n != 0 {
 					t.Errorf("%d requests were made", n)
 				}
@@ -257,7 +221,7 @@ func TestTargetsOfACall(t *testing.T) {
 // Everything that shapes a token tells it apart in a cache that is shared.
 func TestCacheKey(t *testing.T) {
 	w := newWorld(t)
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	allow := func(change func(*exchange.Provider)) *exchange.Provider {
 		p := w.provider()
 		p.AllowedAudiences, p.AllowedResources = []string{"api", "store"}, []string{api, store}
@@ -327,13 +291,13 @@ func TestNames(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := w.getFor(t.Context(), p, "tenant-b")
-	checkError(t, err, auth.ErrDenied, "login: ServiceAccount")
+	testworld.CheckError(t, err, auth.ErrDenied, "login: ServiceAccount")
 }
 
 func TestWrongTypeOfToken(t *testing.T) {
 	for _, token := range []auth.Token{nil, (*exchange.Token)(nil), otherToken{}} {
 		_, err := exchange.FromToken(token)
-		checkError(t, err, auth.ErrMisconfigured, "*exchange.Token")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "*exchange.Token")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const bucketURL = "https://storage.googleapis.com/storage/v1/b/bucket/o/secret?alt=media"
@@ -44,7 +45,7 @@ func read(t *testing.T, client *http.Client) (status int, body string) {
 func TestTokenSource(t *testing.T) {
 	w := newWorld(t)
 	w.setBucket()
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
 	source := gcp.NewTokenSource(t.Context(), w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
 	client := &http.Client{Transport: &oauth2.Transport{Source: source, Base: w.cloud.Client().Transport}}
@@ -71,7 +72,7 @@ func TestTokenSource(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	w := newWorld(t)
 	w.setBucket()
-	tokens := newCache(t)
+	tokens := testworld.Cache(t)
 	creds := gcp.NewCredentials(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		token, err := creds.Token(r.Context())
@@ -114,7 +115,7 @@ func TestAdaptersWantAccessTokens(t *testing.T) {
 	w := newWorld(t)
 	opts := w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
 	_, err := gcp.NewTokenSource(t.Context(), opts...).Token()
-	checkError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
 	_, err = gcp.NewCredentials(opts...).Token(t.Context())
-	checkError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
 }

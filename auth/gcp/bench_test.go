@@ -9,6 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
@@ -34,7 +35,7 @@ func benchmarkHit(b *testing.B, name string, more ...auth.Option) {
 	}
 	provider := &gcp.Provider{}
 	opts := append(more, auth.WithServiceAccount(key, inMemory{w.client, sa}), auth.WithHTTPClient(w.cloud.Client()),
-		auth.WithCache(newCache(b), object("tenant-a")))
+		auth.WithCache(testworld.Cache(b), object("tenant-a")))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := auth.GetAccessToken(b.Context(), provider, opts...); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -112,21 +113,21 @@ func TestClusterByAddressAlone(t *testing.T) {
 	for _, address := range []string{"https://attacker.example", "https://10.0.0.2", "https://gke.goog", "https://" + dnsEndpoint + ".evil.example",
 		"https://evilgke.goog", "https://" + dnsEndpoint + ":8443", "https://" + dnsEndpoint + "/path"} {
 		_, err := w.config(t, "tenant-a", "", address, "")
-		checkError(t, err, auth.ErrMisconfigured, "certificate authority", "anybody")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "certificate authority", "anybody")
 	}
 	config, err := w.config(t, "tenant-a", "", "https://"+dnsEndpoint, "")
 	if err != nil || config.Host() != "https://"+dnsEndpoint+":443" || len(config.CAData()) != 0 {
 		t.Errorf("got %v, %v", config, err)
 	}
 	_, err = (&gcp.Provider{UniverseDomain: "s3nsapis.fr"}).GetAccessTokenOptionsForCluster(&auth.Options{ClusterAddress: "https://" + dnsEndpoint + ":443"})
-	checkError(t, err, auth.ErrMisconfigured, dnsEndpoint)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, dnsEndpoint)
 }
 
 func TestClusterErrors(t *testing.T) {
 	w := newWorld(t)
 	ca := w.cloud.CA()
 	_, err := w.config(t, "tenant-a", clusterName, "", "")
-	checkError(t, err, auth.ErrMisconfigured, "NOT_FOUND", "correct the name", clusterName)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "NOT_FOUND", "correct the name", clusterName)
 	for name, tc := range map[string]struct {
 		cluster authtest.GKECluster
 		address string
@@ -155,12 +156,12 @@ func TestClusterErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.setCluster(tc.cluster)
 			_, err := w.config(t, "tenant-a", clusterName, tc.address, "")
-			checkError(t, err, tc.reason, tc.want, "gcp: ")
+			testworld.CheckError(t, err, tc.reason, tc.want, "gcp: ")
 		})
 	}
 	defer w.cloud.AddFault(authtest.Fault{Service: "container", Redirect: "https://evil.example/"})()
 	_, err = w.config(t, "tenant-a", clusterName, "", "")
-	checkError(t, err, auth.ErrUnavailable, "redirect")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "redirect")
 }
 
 func TestClusterNames(t *testing.T) {
@@ -190,13 +191,13 @@ func TestClusterNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 		if !ok {
-			checkError(t, err, auth.ErrMisconfigured, "projects/<project>/locations/<location>/clusters/<cluster>")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "projects/<project>/locations/<location>/clusters/<cluster>")
 		}
 	}
 	_, err := p.NewRESTConfig(t.Context(), nil, &auth.Options{ClusterResource: clusterName})
-	checkError(t, err, auth.ErrMisconfigured, "0 access tokens")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "0 access tokens")
 	_, err = p.NewRESTConfig(t.Context(), []auth.Token{&gcp.IDToken{}}, &auth.Options{ClusterResource: clusterName})
-	checkError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }
 
 func longName(s string) string { return strings.Repeat(s, 100) }

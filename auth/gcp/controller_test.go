@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // clearEnvironment leaves no credentials for the library to find.
@@ -59,18 +60,18 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	_, err := w.controller(t)
-	checkError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "name a ServiceAccount")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "name a ServiceAccount")
 	end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: 403, Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
 		"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
 	_, err = w.controller(t)
-	checkError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
+	testworld.CheckError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
 	end()
 	// The status of IAM counts, not that of the metadata server.
 	for text, reason := range map[string]auth.Reason{"404 Not Found": auth.ErrDenied, "408 Request Timeout": auth.ErrUnavailable,
 		"429 Too Many Requests": auth.ErrThrottled, "503 Service Unavailable": auth.ErrUnavailable, "4": auth.ErrDenied} {
 		end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden, Message: "Unable to generate access token; IAM returned " + text})
 		_, err = w.controller(t)
-		checkError(t, err, reason, "IAM returned "+text)
+		testworld.CheckError(t, err, reason, "IAM returned "+text)
 		end()
 	}
 	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}", "expired": `{"access_token":"x","expires_in":0}`} {
@@ -93,7 +94,7 @@ func writeFile(t *testing.T, content string) string {
 
 func (w *world) externalAccount(t *testing.T) string {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(account("system", "controller"), []string{"https://iam.googleapis.com/" + provider}, time.Hour))
+	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("system", "controller"), []string{"https://iam.googleapis.com/" + provider}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestControllerFromFile(t *testing.T) {
 	}
 	w.cloud.GCP().RemoveWorkloadIdentityProvider(provider)
 	_, err := w.controller(t)
-	checkError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "invalid_target", "HTTP 400")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "invalid_target", "HTTP 400")
 	defer w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Hang: true})()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -154,7 +155,7 @@ func TestControllerFromKey(t *testing.T) {
 		return answer(http.StatusBadRequest, `{"error":"invalid_grant","error_description":"Invalid JWT Signature."}`), nil
 	}
 	_, err = auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(client))
-	checkError(t, err, auth.ErrDenied, "Invalid JWT Signature")
+	testworld.CheckError(t, err, auth.ErrDenied, "Invalid JWT Signature")
 	reply = func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -196,14 +197,14 @@ func TestControllerFilesThatAreMalformed(t *testing.T) {
 	} {
 		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, tc.content))
 		_, err := w.controller(t)
-		checkError(t, err, auth.ErrMisconfigured, tc.want, "GOOGLE_APPLICATION_CREDENTIALS")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want, "GOOGLE_APPLICATION_CREDENTIALS")
 		if strings.Contains(err.Error(), "do-not-print") {
 			t.Errorf("%s: the error quotes the file: %v", name, err)
 		}
 	}
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "missing"))
 	_, err := w.controller(t)
-	checkError(t, err, auth.ErrMisconfigured, "missing")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "missing")
 	if n := w.cloud.Calls("", ""); n != 0 {
 		t.Errorf("%d calls", n)
 	}

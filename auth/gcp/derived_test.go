@@ -28,6 +28,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // Images are really pushed to and pulled from a registry that demands the token, with one exchange for all of it.
@@ -41,7 +42,7 @@ func TestPushAndPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	keychain := func(tenant string) remote.Option {
-		return remote.WithAuthFromKeychain(auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(newCache(t), object(tenant)))...))
+		return remote.WithAuthFromKeychain(auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(testworld.Cache(t), object(tenant)))...))
 	}
 	ref, err := name.ParseReference(repository + "/app:v1")
 	if err != nil {
@@ -80,7 +81,7 @@ func TestGitThroughTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := w.options("tenant-a", "app", auth.WithGitURL(*u), auth.WithCache(newCache(t), object("tenant-a")))
+	opts := w.options("tenant-a", "app", auth.WithGitURL(*u), auth.WithCache(testworld.Cache(t), object("tenant-a")))
 	p := &gcp.Provider{}
 	for range 3 {
 		if creds, err := auth.GetGitCredentials(t.Context(), p, opts...); err != nil || creds.Username() == "" {
@@ -146,7 +147,7 @@ func TestClusterOfAConfigMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: "tenant-a", Name: "cluster"}, w.client,
-		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()), auth.WithCache(newCache(t), object("tenant-a")))
+		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()), auth.WithCache(testworld.Cache(t), object("tenant-a")))
 	if err != nil {
 		t.Fatal(err)
 	}

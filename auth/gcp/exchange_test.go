@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestAnnotationsThatAreMalformed(t *testing.T) {
@@ -63,17 +64,17 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 		if tc.annotation == gcp.ServiceAccountAnnotation {
 			annotations = append(annotations, id, provider)
 		}
-		if err := w.client.Create(t.Context(), account("malformed", "app", annotations...)); err != nil {
+		if err := w.client.Create(t.Context(), testworld.ServiceAccount("malformed", "app", annotations...)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := w.get(t, "malformed", "app")
 		t.Run(name, func(t *testing.T) {
-			checkError(t, err, auth.ErrMisconfigured, tc.annotation, tc.want, `"malformed/app"`)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.annotation, tc.want, `"malformed/app"`)
 			if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 || len(err.Error()) > 1200 {
 				t.Errorf("%d calls, %d bytes of error", n, len(err.Error()))
 			}
 		})
-		if err := w.client.Delete(t.Context(), account("malformed", "app")); err != nil {
+		if err := w.client.Delete(t.Context(), testworld.ServiceAccount("malformed", "app")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,7 +83,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 // Prefixes that people copy along are no mistake.
 func TestProviderWithAPrefix(t *testing.T) {
 	for _, prefix := range []string{"//iam.googleapis.com/", "https://iam.googleapis.com/"} {
-		w := newWorld(t, account("tenant-a", "prefixed", gcp.WorkloadIdentityProviderAnnotation, prefix+provider))
+		w := newWorld(t, testworld.ServiceAccount("tenant-a", "prefixed", gcp.WorkloadIdentityProviderAnnotation, prefix+provider))
 		if _, err := w.get(t, "tenant-a", "prefixed"); err != nil {
 			t.Errorf("%q: %v", prefix, err)
 		}
@@ -119,7 +120,7 @@ func TestExchangeErrors(t *testing.T) {
 			tc.change(&config)
 			w.cloud.GCP().SetWorkloadIdentityProvider(provider, config)
 			_, err := w.get(t, "tenant-a", "app")
-			checkError(t, err, tc.reason, append(tc.want, "gcp: ", "exchange the ServiceAccount token", "HTTP 400")...)
+			testworld.CheckError(t, err, tc.reason, append(tc.want, "gcp: ", "exchange the ServiceAccount token", "HTTP 400")...)
 		})
 	}
 }
@@ -159,7 +160,7 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 			tc.fault.Service = "gcp-sts"
 			defer w.cloud.AddFault(tc.fault)()
 			_, err := w.get(t, "tenant-a", "direct")
-			checkError(t, err, tc.reason, tc.want)
+			testworld.CheckError(t, err, tc.reason, tc.want)
 			if tc.fault.RetryAfter != "" && auth.RetryAfter(err) != 42*time.Second {
 				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
 			}
@@ -178,7 +179,7 @@ func TestFederatedTokenThatIsNotAccepted(t *testing.T) {
 	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Status: 401, Code: "UNAUTHENTICATED",
 		Message: "Request had invalid authentication credentials."})
 	_, err := w.get(t, "tenant-a", "app")
-	checkError(t, err, auth.ErrUnavailable, "HTTP 401", "clocks")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "HTTP 401", "clocks")
 }
 
 // A server that repeats the token in its error does not get it into ours.
@@ -194,7 +195,7 @@ func TestErrorsHoldNoToken(t *testing.T) {
 		return answer(http.StatusBadRequest, string(body)), err
 	})}
 	_, err := w.get(t, "tenant-a", "direct", auth.WithHTTPClient(client))
-	checkError(t, err, auth.ErrDenied, "[redacted]")
+	testworld.CheckError(t, err, auth.ErrDenied, "[redacted]")
 	if sent == "" || strings.Contains(err.Error(), sent) {
 		t.Errorf("the error holds the token: %v", err)
 	}
@@ -217,7 +218,7 @@ func TestTransientErrorsAreTriedAgain(t *testing.T) {
 // The token service answers with an internal error to a token that ends at once, so it is not sent (facts G13).
 func TestSubjectTokenThatEnds(t *testing.T) {
 	w := newWorld(t)
-	sa := account("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, provider)
+	sa := testworld.ServiceAccount("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, provider)
 	for lifetime, ok := range map[time.Duration]bool{50 * time.Second: false, 70 * time.Second: true} {
 		token, err := w.issuer.Sign(w.issuer.Claims(sa, []string{"//iam.googleapis.com/" + provider}, lifetime))
 		if err != nil {
@@ -230,7 +231,7 @@ func TestSubjectTokenThatEnds(t *testing.T) {
 			t.Errorf("with %s left: %v, %d calls", lifetime, err, w.cloud.Calls("", "")-before)
 		}
 		if !ok {
-			checkError(t, err, auth.ErrUnavailable, "less than 1m0s left")
+			testworld.CheckError(t, err, auth.ErrUnavailable, "less than 1m0s left")
 		}
 	}
 	for name, token := range map[string]string{"nothing": "", "no JWT": "ya29.opaque", "no exp": "eyJhbGciOiJub25lIn0.e30.x"} {
@@ -241,9 +242,9 @@ func TestSubjectTokenThatEnds(t *testing.T) {
 }
 
 func TestImpersonationErrors(t *testing.T) {
-	w := newWorld(t, account("tenant-a", "gone", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("gone")))
+	w := newWorld(t, testworld.ServiceAccount("tenant-a", "gone", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("gone")))
 	_, err := w.get(t, "tenant-a", "gone")
-	checkError(t, err, auth.ErrMisconfigured, "Gaia id not found", gcp.ServiceAccountAnnotation, "NOT_FOUND")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "Gaia id not found", gcp.ServiceAccountAnnotation, "NOT_FOUND")
 	for name, tc := range map[string]struct {
 		body   string
 		status int
@@ -274,7 +275,7 @@ func TestImpersonationErrors(t *testing.T) {
 				return answer(tc.status, tc.body), nil
 			})}
 			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
-			checkError(t, err, tc.reason, tc.want)
+			testworld.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }
@@ -303,7 +304,7 @@ func TestTransientAnswers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return answer(tc.status, body), nil })}
 			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
-			checkError(t, err, tc.reason, fmt.Sprintf("HTTP %d", tc.status))
+			testworld.CheckError(t, err, tc.reason, fmt.Sprintf("HTTP %d", tc.status))
 		})
 	}
 }
@@ -350,20 +351,13 @@ func waitFor(t *testing.T, condition func() bool) {
 
 func TestUniverse(t *testing.T) {
 	const universe = "s3nsapis.fr"
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	issuer := testworld.Issuer(t)
+	cloud := testworld.Cloud(t)
 	cloud.GCP().SetUniverseDomain(universe)
 	cloud.GCP().SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	cloud.GCP().SetServiceAccount("app@project.s3ns.iam.gserviceaccount.com", authtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{strings.Replace(principal("tenant-a", "app"), "googleapis.com", universe, 1)}})
-	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(account("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
+	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
 		"//iam.s3nsapis.fr/"+provider, gcp.ServiceAccountAnnotation, "app@project.s3ns.iam.gserviceaccount.com"))}
 	p := &gcp.Provider{UniverseDomain: universe}
 	if _, err := w.getFrom(t, p, "tenant-a", "app"); err != nil {
@@ -376,7 +370,7 @@ func TestUniverse(t *testing.T) {
 	}
 	for _, bad := range []string{"com", "evil.example/", "evil.example:443", "user@evil.example", "evil.example#", "10.0.0.1", "Googleapis.com", "a..b", ".a.b", "a.b.", " a.b", "a.b?", strings.Repeat("a.", 200) + "b"} {
 		_, err := w.getFrom(t, &gcp.Provider{UniverseDomain: bad}, "tenant-a", "app")
-		checkError(t, err, auth.ErrMisconfigured, "universe domain")
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "universe domain")
 	}
 }
 
@@ -407,7 +401,7 @@ func TestSTSEndpoint(t *testing.T) {
 		before := len(w.cloud.Log())
 		_, err := w.get(t, "tenant-a", "direct", auth.WithSTSEndpoint(endpoint))
 		if host == "" {
-			checkError(t, err, auth.ErrMisconfigured, "STS endpoint")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "STS endpoint")
 			continue
 		}
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // Whatever the services answer, there is either a whole credential or an error, and never the token that was sent.
@@ -18,11 +18,8 @@ func FuzzAnswers(f *testing.F) {
 		[]byte(`{"accessToken":"ya29.y","expireTime":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`"}`))
 	f.Add(400, []byte(`{"error":"invalid_grant","error_description":"no"}`), 403, []byte(`{"error":{"status":"PERMISSION_DENIED","details":[{}]}}`))
 	f.Add(200, []byte("<html>"), 302, []byte(nil))
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		f.Fatal(err)
-	}
-	sa := account("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-a"))
+	issuer := testworld.Issuer(f)
+	sa := testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-a"))
 	canary, err := issuer.Sign(issuer.Claims(sa, []string{"//iam.googleapis.com/" + provider}, 24*time.Hour))
 	if err != nil {
 		f.Fatal(err)

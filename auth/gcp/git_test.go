@@ -8,6 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const gitHost = "my-instance-" + number + "-git.europe-west1.sourcemanager.dev"
@@ -48,7 +49,7 @@ func TestGitHosts(t *testing.T) {
 			t.Errorf("%q: got %q, %v", address, input, err)
 		}
 		if !ok {
-			checkError(t, err, auth.ErrMisconfigured, "sourcemanager.dev")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "sourcemanager.dev")
 		}
 	}
 }
@@ -97,5 +98,5 @@ func TestGitCredentials(t *testing.T) {
 		t.Errorf("status %d for a wrong password", got)
 	}
 	_, err := p.NewGitCredentials(t.Context(), "gcp", &gcp.IDToken{}, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }

@@ -16,12 +16,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const stsAudience = "identitynamespace:project.svc.id.goog:https://container.googleapis.com/v1/projects/project/locations/europe-west1/clusters/prod"
 
 func TestInGKE(t *testing.T) {
-	w := newWorld(t, account("tenant-a", "member", gcp.ServiceAccountAnnotation, email("tenant-c")))
+	w := newWorld(t, testworld.ServiceAccount("tenant-a", "member", gcp.ServiceAccountAnnotation, email("tenant-c")))
 	w.inGKE()
 	w.cloud.GCP().SetServiceAccount(email("tenant-c"), authtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{"serviceAccount:project.svc.id.goog[tenant-a/member]"}})
@@ -51,18 +52,18 @@ func TestInGKE(t *testing.T) {
 	}
 	w.cloud.GCP().SetServiceAccount(email("tenant-c"), authtest.GCPServiceAccount{})
 	_, err = w.getFrom(t, p, "tenant-a", "member")
-	checkError(t, err, auth.ErrDenied, `"serviceAccount:project.svc.id.goog[tenant-a/member]"`)
+	testworld.CheckError(t, err, auth.ErrDenied, `"serviceAccount:project.svc.id.goog[tenant-a/member]"`)
 }
 
 func TestOutsideGKE(t *testing.T) {
 	w := newWorld(t)
 	p := &gcp.Provider{}
 	_, err := w.getFrom(t, p, "tenant-a", "gke")
-	checkError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
 	// A virtual machine that is no node.
 	w.cloud.GCP().SetMetadata(&authtest.GCPMetadata{ProjectID: "project"})
 	_, err = w.getFrom(t, p, "tenant-a", "gke")
-	checkError(t, err, auth.ErrMisconfigured, "cluster-location")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "cluster-location")
 	// What has failed is not remembered.
 	w.inGKE()
 	if _, err := w.getFrom(t, p, "tenant-a", "gke"); err != nil {
@@ -94,7 +95,7 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 			tc.fault.Service = "gcp-metadata"
 			defer w.cloud.AddFault(tc.fault)()
 			_, err := w.get(t, "tenant-a", "gke")
-			checkError(t, err, tc.reason)
+			testworld.CheckError(t, err, tc.reason)
 			if n := w.cloud.Calls("gcp-sts", ""); n != 0 {
 				t.Errorf("%d exchanges", n)
 			}
@@ -114,7 +115,7 @@ func TestMetadataIsAskedForOnce(t *testing.T) {
 	ask := func(ctx context.Context) <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := p.GetAudiences(ctx, account("tenant-a", "gke"), &auth.Options{HTTPClient: w.cloud.Client()})
+			_, err := p.GetAudiences(ctx, testworld.ServiceAccount("tenant-a", "gke"), &auth.Options{HTTPClient: w.cloud.Client()})
 			done <- err
 		}()
 		return done
@@ -165,7 +166,7 @@ func TestMetadataFailureIsShared(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				_, err := p.GetAudiences(t.Context(), account("tenant-a", "gke"), opts)
+				_, err := p.GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), opts)
 				if !errors.Is(err, auth.ErrDenied) {
 					t.Errorf("got %v", err)
 				}
@@ -194,7 +195,7 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
 	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
-		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), account("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
 		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
 			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
 		}

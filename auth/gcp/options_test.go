@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const service = "https://service-abc.a.run.app"
@@ -63,11 +64,11 @@ func TestIDToken(t *testing.T) {
 		t.Errorf("claims %v", c)
 	}
 	_, err = w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service))
-	checkError(t, err, auth.ErrDenied, "Policy.Audiences", service)
+	testworld.CheckError(t, err, auth.ErrDenied, "Policy.Audiences", service)
 	_, err = w.get(t, "tenant-a", "direct", gcp.WithIDTokenAudience(service), allow(service))
-	checkError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience", gcp.ServiceAccountAnnotation)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience", gcp.ServiceAccountAnnotation)
 	_, err = w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service), gcp.WithLifetime(time.Minute), allow(service))
-	checkError(t, err, auth.ErrMisconfigured, "WithLifetime")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithLifetime")
 	for _, text := range []string{own.String(), strings.TrimSpace(jsonOf(t, own))} {
 		if strings.Contains(text, own.Value()) || !strings.Contains(text, "redacted") {
 			t.Errorf("it prints as %s", text)
@@ -106,7 +107,7 @@ func TestIDTokenThatCannotBeUsed(t *testing.T) {
 	} {
 		end := w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Body: body})
 		_, err := w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
-		t.Run(name, func(t *testing.T) { checkError(t, err, auth.ErrUnavailable, "get an ID token") })
+		t.Run(name, func(t *testing.T) { testworld.CheckError(t, err, auth.ErrUnavailable, "get an ID token") })
 		end()
 	}
 }
@@ -127,7 +128,7 @@ func TestIDTokenOfTheController(t *testing.T) {
 		t.Errorf("claims %v", c)
 	}
 	_, err = w.controller(t, gcp.WithIDTokenAudience(service))
-	checkError(t, err, auth.ErrDenied, "Policy.Audiences")
+	testworld.CheckError(t, err, auth.ErrDenied, "Policy.Audiences")
 }
 
 func TestDelegates(t *testing.T) {
@@ -141,18 +142,18 @@ func TestDelegates(t *testing.T) {
 		t.Fatalf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "app", gcp.WithDelegates(email("second"), email("first")))
-	checkError(t, err, auth.ErrDenied, "chain of delegates", principal("tenant-a", "app"))
+	testworld.CheckError(t, err, auth.ErrDenied, "chain of delegates", principal("tenant-a", "app"))
 	_, err = w.get(t, "tenant-a", "app")
-	checkError(t, err, auth.ErrDenied)
+	testworld.CheckError(t, err, auth.ErrDenied)
 	_, err = w.get(t, "tenant-a", "app", gcp.WithDelegates("jane@example.com"))
-	checkError(t, err, auth.ErrMisconfigured, "jane@example.com")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "jane@example.com")
 	_, err = w.get(t, "tenant-a", "app", gcp.WithDelegates(slices.Repeat([]string{email("first")}, 50)...))
-	checkError(t, err, auth.ErrMisconfigured, "50 delegates")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "50 delegates")
 	_, err = w.get(t, "tenant-a", "direct", gcp.WithDelegates(email("first")))
-	checkError(t, err, auth.ErrMisconfigured, "WithDelegates", gcp.ServiceAccountAnnotation)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithDelegates", gcp.ServiceAccountAnnotation)
 	clearEnvironment(t)
 	_, err = w.controller(t, gcp.WithDelegates(email("first")))
-	checkError(t, err, auth.ErrMisconfigured, "controller's own")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "controller's own")
 }
 
 func TestLifetime(t *testing.T) {
@@ -163,7 +164,7 @@ func TestLifetime(t *testing.T) {
 	} {
 		token, err := w.get(t, "tenant-a", "app", gcp.WithLifetime(d))
 		if want != "" {
-			checkError(t, err, auth.ErrMisconfigured, want)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, want)
 			continue
 		}
 		if err != nil || token.GetDuration() > d || token.GetDuration() < d-time.Minute {
@@ -172,11 +173,11 @@ func TestLifetime(t *testing.T) {
 	}
 	p := &gcp.Provider{AllowExtendedLifetime: true}
 	_, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour))
-	checkError(t, err, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension")
 	w.cloud.GCP().SetServiceAccount(email("tenant-a"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, ExtendedLifetime: true})
 	if token, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour)); err != nil || token.GetDuration() < 11*time.Hour {
 		t.Errorf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "direct", gcp.WithLifetime(time.Minute))
-	checkError(t, err, auth.ErrMisconfigured, "WithLifetime", gcp.ServiceAccountAnnotation)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithLifetime", gcp.ServiceAccountAnnotation)
 }

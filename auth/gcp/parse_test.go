@@ -7,6 +7,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestServiceAccountEmails(t *testing.T) {
@@ -19,7 +20,7 @@ func TestServiceAccountEmails(t *testing.T) {
 		"project@appspot.gserviceaccount.com",
 		"project.example.com@appspot.gserviceaccount.com",
 	} {
-		sa := account("ns", "name", gcp.ServiceAccountAnnotation, good)
+		sa := testworld.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, good)
 		if got, err := (&gcp.Provider{}).GetIdentity(sa, &auth.Options{}); err != nil || got != good {
 			t.Errorf("%q: got %q, %v", good, got, err)
 		}
@@ -32,7 +33,7 @@ func FuzzServiceAccountEmail(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, email string) {
-		sa := account("ns", "name", gcp.ServiceAccountAnnotation, email)
+		sa := testworld.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, email)
 		got, err := (&gcp.Provider{}).GetIdentity(sa, &auth.Options{})
 		if err != nil {
 			return
@@ -54,7 +55,7 @@ func FuzzWorkloadIdentityProvider(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		sa := account("ns", "name", gcp.WorkloadIdentityProviderAnnotation, name)
+		sa := testworld.ServiceAccount("ns", "name", gcp.WorkloadIdentityProviderAnnotation, name)
 		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), sa, &auth.Options{})
 		if err != nil {
 			return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestRegistries(t *testing.T) {
@@ -56,7 +57,7 @@ func TestRegistries(t *testing.T) {
 			t.Errorf("%q: got %q, %v", repository, input, err)
 		}
 		if !ok {
-			checkError(t, err, auth.ErrMisconfigured)
+			testworld.CheckError(t, err, auth.ErrMisconfigured)
 		}
 	}
 }
@@ -80,7 +81,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 				}
 				continue
 			}
-			checkError(t, err, auth.ErrMisconfigured, strings.TrimSuffix(tc.host, ":443"), "belongs to the universe", "UniverseDomain")
+			testworld.CheckError(t, err, auth.ErrMisconfigured, strings.TrimSuffix(tc.host, ":443"), "belongs to the universe", "UniverseDomain")
 			if !p.OwnsRegistry(tc.host) {
 				t.Errorf("a keychain would be anonymous at %q", tc.host)
 			}
@@ -88,7 +89,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 	}
 	repository := &url.URL{Scheme: "https", Host: gitHost, Path: "/project/repo"}
 	_, err := s3ns.ParseGitRepository(repository, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
 	if google.OwnsRegistry("ghcr.io") {
 		t.Error("ghcr.io is none of Google's")
 	}
@@ -144,7 +145,7 @@ func TestRegistryCredentials(t *testing.T) {
 		t.Errorf("status %d for a wrong password", got)
 	}
 	_, err := p.NewArtifactRegistryCredentials(t.Context(), "gcp", &gcp.IDToken{}, &auth.Options{})
-	checkError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }
 
 func (w *world) status(t *testing.T, address, user, password string) int {

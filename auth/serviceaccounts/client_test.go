@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // With a real API server: what is read is a part, so it cannot be written, with the client nor behind its back
@@ -112,10 +112,7 @@ func TestClientCopies(t *testing.T) {
 // Each Reader of a chain has its own namespace, and the base has the rest. Auth and others find the same, and both Readers
 // serve auth without a copy.
 func TestReaderPerNamespace(t *testing.T) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := testworld.Issuer(t)
 	base := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "app", UID: "of the base"}})
 	annotations := map[string]string{aws.AudienceAnnotation: aws.DefaultAudience}
 	c := fakeClient(metadataOf("a", "app", annotations), metadataOf("b", "app", annotations), metadataOf("c", "app", annotations))
@@ -138,6 +135,7 @@ func TestReaderPerNamespace(t *testing.T) {
 		if err := shared.GetShared(t.Context(), key, sa); err != nil || string(sa.UID) != want {
 			t.Errorf("for auth it is %q in %s, %v", sa.UID, namespace, err)
 		}
+		var err error
 		if n := testing.AllocsPerRun(100, func() { err = shared.GetShared(t.Context(), key, sa) }); err != nil || n >= 1 && namespace != "c" {
 			t.Errorf("reading in %s makes %.1f allocations, %v", namespace, n, err)
 		}
@@ -146,7 +144,7 @@ func TestReaderPerNamespace(t *testing.T) {
 	if err := ra.Get(t.Context(), client.ObjectKey{Namespace: "b", Name: "app"}, sa); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `namespace "a" only, not "b"`) {
 		t.Errorf("the Reader of another namespace says %v", err)
 	}
-	_, err = auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithServiceAccount(client.ObjectKey{Namespace: "a", Name: "app"}, kube),
+	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithServiceAccount(client.ObjectKey{Namespace: "a", Name: "app"}, kube),
 		auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "a", Name: "b"}), auth.WithSTSRegion("eu-central-1"))
 	check(t, err, auth.ErrMisconfigured, aws.RoleARNAnnotation)
 }

@@ -16,12 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // A provider that reads an annotation which is not kept would say that it is missing.
@@ -82,15 +82,8 @@ func annotationsIn(t *testing.T, file string) (values []string) {
 
 // The values that a tenant may set to anything lead to the same error as without a Reader, however long they are.
 func TestHugeValuesAreErrors(t *testing.T) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	issuer := testworld.Issuer(t)
+	cloud := testworld.Cloud(t)
 	lengths := regexp.MustCompile(`[0-9]+ characters`)
 	const pool = "projects/123456/locations/global/workloadIdentityPools/pool/providers/provider"
 	const guid = "0a1b2c3d-0000-4000-8000-000000000000"

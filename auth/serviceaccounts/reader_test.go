@@ -24,6 +24,7 @@ import (
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestMain(m *testing.M) {
@@ -170,15 +171,8 @@ func TestChanges(t *testing.T) {
 
 // The reader serves auth: a cached credential costs no allocation, and deleting the ServiceAccount revokes it.
 func TestHitsAllocateNothing(t *testing.T) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	issuer := testworld.Issuer(t)
+	cloud := testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	annotations := map[string]string{aws.RoleARNAnnotation: roleARN}

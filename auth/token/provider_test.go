@@ -20,6 +20,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
@@ -32,10 +33,7 @@ var (
 
 func newIssuer(t *testing.T) (*authtest.Issuer, client.Client) {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := testworld.Issuer(t)
 	return issuer, issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
 }
 
@@ -251,11 +249,7 @@ func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
 	if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
+	cloud := testworld.Cloud(t)
 	get := func(opts ...auth.Option) error {
 		_, err := auth.GetRESTConfig(t.Context(), &token.Provider{TokenFile: file},
 			append(opts, auth.WithClient(c), auth.WithClusterAddress("https://iam.example/pool"))...)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // beWid has the test binary behave as wid: the other programs in these tests call it as their plugin, under the names that it
@@ -52,20 +52,10 @@ type world struct {
 	env    []string
 }
 
-// sharedIssuer has one key for all tests: making one takes longer than most of them.
-var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
-
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	issuer, err := sharedIssuer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	issuer := testworld.SharedIssuer(t)
+	cloud := testworld.Cloud(t)
 	w := &world{cloud: cloud, issuer: issuer, home: t.TempDir()}
 	w.trust(issuer.URL(), issuer.HTTPClient())
 	proxy, err := cloud.ProxyEnv(w.home)

@@ -30,6 +30,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
@@ -59,11 +60,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	cluster := kubetest.Start(t)
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	cloud := testworld.Cloud(t)
 	tokens, err := cache.NewTokenCache(100)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // world is everything that the load runs in.
@@ -70,16 +71,12 @@ func newWorld(t *testing.T) *world {
 	w := &world{observer: &observer{}, cluster: kubetest.StartNew(t, kubetest.Flag{Name: "audit-log-path", Value: "/dev/null"})}
 	w.issuer, w.issuerClient = w.cluster.IssuerURL(), w.cluster.IssuerClient(t)
 	t.Cleanup(w.issuerClient.CloseIdleConnections)
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
-	w.cloud = cloud
+	w.cloud = testworld.Cloud(t)
 	w.httpClient = w.newHTTPClient(t)
 
 	// Long enough for two thousand tenants on two cores, short enough for several renewals in each phase.
 	w.maxDuration = min(30*time.Second, max(20*time.Second, *soakTime/10))
+	var err error
 	w.tokens, err = cache.NewTokenCache(10**soakTenants, cache.WithMaxDuration(w.maxDuration), cache.WithObserver(w.observer))
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const (
@@ -114,10 +115,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := testworld.Issuer(t)
 	var handler http.Handler
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(server.Close)

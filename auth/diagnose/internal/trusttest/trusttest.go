@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/diagnose"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // Subject is the ServiceAccount of all tokens here.
@@ -30,21 +30,11 @@ type World struct {
 	Config diagnose.Config
 }
 
-// sharedIssuer has one key for all: making one takes long.
-var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
-
 // New has the token be for an audience.
 func New(t *testing.T, provider auth.Provider, audience string, annotations map[string]string) *World {
 	t.Helper()
-	issuer, err := sharedIssuer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cloud.Close)
+	issuer := testworld.SharedIssuer(t)
+	cloud := testworld.Cloud(t)
 	w := &World{T: t, Issuer: issuer, Cloud: cloud, Config: diagnose.Config{Provider: provider, IssuerClient: issuer.HTTPClient(),
 		ServiceAccount: client.ObjectKey{Namespace: "tenant-a", Name: "app"}, Annotations: annotations,
 		Options: []auth.Option{auth.WithHTTPClient(cloud.Client())}}}

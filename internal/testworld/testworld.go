@@ -1,0 +1,96 @@
+// Package testworld is what the tests of many packages begin with: an issuer of tokens, a cloud and a cache, and what every
+// error has to keep to.
+package testworld
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// maxMessage is what an error may have in characters: it ends up in a condition.
+const maxMessage = 2500
+
+var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
+
+// Issuer returns an issuer of the test's own.
+func Issuer(t testing.TB) *authtest.Issuer {
+	t.Helper()
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer
+}
+
+// SharedIssuer returns the same issuer to all tests, which must not change it: making its key takes longer than most tests.
+func SharedIssuer(t testing.TB) *authtest.Issuer {
+	t.Helper()
+	issuer, err := sharedIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer
+}
+
+// Cloud returns a cloud that is closed with the test.
+func Cloud(t testing.TB) *authtest.Cloud {
+	t.Helper()
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	return cloud
+}
+
+// Cache returns a cache that is closed with the test.
+func Cache(t testing.TB) *cache.TokenCache {
+	t.Helper()
+	tokens, err := cache.NewTokenCache(10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tokens.Close)
+	return tokens
+}
+
+// ServiceAccount returns one with annotations, given as key, value, key, value.
+func ServiceAccount(namespace, name string, annotations ...string) *corev1.ServiceAccount {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}}
+	for i := 0; i < len(annotations); i += 2 {
+		sa.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return sa
+}
+
+// CheckError compares the reason, wants parts of the message, and finds tokens in it: those of issuers, and those that the
+// clouds of authtest give out.
+func CheckError(t testing.TB, err error, reason auth.Reason, want ...string) {
+	t.Helper()
+	if !errors.Is(err, reason) {
+		t.Fatalf("got %v, want reason %q", err, reason)
+	}
+	message := err.Error()
+	for _, w := range want {
+		if !strings.Contains(message, w) {
+			t.Errorf("the message lacks %s: %v", w, err)
+		}
+	}
+	for _, token := range []string{"eyJ", "azure-", "ya29."} {
+		if strings.Contains(message, token) {
+			t.Errorf("the message holds a token: %v", err)
+		}
+	}
+	if len(message) > maxMessage {
+		t.Errorf("the message is too long for a condition: %v", err)
+	}
+}
