@@ -19,7 +19,7 @@ test: ## all tests with the race detector, those with a real control plane inclu
 	@start=$$SECONDS; assets=$$(go -C test/kube run .); echo "control plane: $$((SECONDS - start)) s"
 	export KUBEBUILDER_ASSETS="$$assets"; failed= race=-race
 	[ "$$(go env CGO_ENABLED)" = 1 ] || { race=; echo "no C compiler: without the race detector"; [ -z "$${CI:-}" ]; }
-	{ for m in $(TESTED); do go -C $$m test $$race -p 3 -vet=off -ldflags=-w -json ./... || failed=1; done; [ -z "$$failed" ]; } | go -C tools run ./testsum
+	{ for m in $(TESTED); do go -C $$m test $$race -p 3 -timeout 40m -vet=off -ldflags=-w -json ./... || failed=1; done; [ -z "$$failed" ]; } | go -C tools run ./testsum
 
 .PHONY: test-newest
 test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs
@@ -28,7 +28,7 @@ test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs
 	go get $$mod sigs.k8s.io/controller-runtime@latest $$(go list -m -f '{{if not .Indirect}}{{.Path}}@latest{{end}}' all | grep -E '^(k8s.io|github.com/aws|github.com/Azure|cloud.google.com|github.com/google/go-containerregistry)')
 	go mod tidy $$mod
 	assets=$$(go -C test/kube run .)
-	KUBEBUILDER_ASSETS="$$assets" go test $$mod -race -json ./... | go -C tools run ./testsum
+	KUBEBUILDER_ASSETS="$$assets" go test $$mod -race -timeout 40m -json ./... | go -C tools run ./testsum
 
 .PHONY: lint
 lint: ## formatting, vet, linters, tidy modules
