@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -57,6 +58,14 @@ func (c *Cluster) waitReady() error {
 		_ = resp.Body.Close() // the status is all that counts
 		return resp.StatusCode == http.StatusOK, nil
 	})
+}
+
+// Await returns when the API server allows what roles and bindings say that were created without User.
+func (c *Cluster) Await(t testing.TB, allowed authorizationv1.SubjectAccessReviewSpec) {
+	t.Helper()
+	if err := c.waitAllowed(allowed); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // waitAllowed waits until the API server goes by a rule that it has stored.
