@@ -74,7 +74,10 @@ func TestBootstrapOfKubeadm(t *testing.T) {
 	// The signer has ended with the subtest.
 	for _, f := range kubeadmFaults() {
 		f.spoil(t, cluster, &config)
-		found := func(r *diagnose.Report) bool { first := r.Worst(); return first != nil && first.ID == f.check && first.Class == f.class }
+		found := func(r *diagnose.Report) bool {
+			first := r.Worst()
+			return first != nil && first.ID == f.check && first.Class == f.class
+		}
 		report := eventually(t, config, found) // the API server learns of rights by and by
 		if !found(report) {
 			t.Fatalf("%s: begins with %+v:\n%s", f.name, report.Worst(), report)
