@@ -144,9 +144,12 @@ func mintAll(get getter, tenants []*tenant, callers int) (stop func() (minted in
 	ctx, cancel := context.WithCancel(context.Background())
 	var minting sync.WaitGroup
 	var minted atomic.Int64
+	var once sync.Once
+	first := make(chan struct{}) // is closed when one has minted, or cannot
 	errs := make([]error, callers)
 	for i := range callers {
 		minting.Go(func() {
+			defer once.Do(func() { close(first) })
 			for n := i; n < len(tenants); n += callers {
 				err := get(ctx, tenants[n])
 				if ctx.Err() != nil {
@@ -156,10 +159,12 @@ func mintAll(get getter, tenants []*tenant, callers int) (stop func() (minted in
 					return
 				}
 				minted.Add(1)
+				once.Do(func() { close(first) })
 			}
 		})
 	}
 	return func() (int64, error) {
+		<-first
 		cancel()
 		minting.Wait()
 		return minted.Load(), errors.Join(errs...)
@@ -297,7 +302,7 @@ func failingTenants(w *world, p plan) (result, error) {
 func mixed(get getter, good, bad []*tenant, callers int, until time.Time) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var samples []time.Duration
-	ctx, cancel := context.WithDeadline(context.Background(), until.Add(10*time.Second))
+	ctx, cancel := context.WithDeadline(context.Background(), until.Add(time.Minute))
 	defer cancel()
 	errs := make([]error, callers)
 	var wg sync.WaitGroup
@@ -305,7 +310,7 @@ func mixed(get getter, good, bad []*tenant, callers int, until time.Time) ([]tim
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i))) //nolint:gosec // the same sequence each time
 			var own []time.Duration
-			for errs[i] == nil && time.Now().Before(until) {
+			for errs[i] == nil && (len(own) == 0 || time.Now().Before(until)) {
 				n := random.IntN(len(good) + len(bad))
 				if n >= len(good) {
 					if err := get(ctx, bad[n-len(good)]); err == nil {

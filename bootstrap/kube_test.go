@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -52,7 +53,7 @@ kubernetesVersion: `+version+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	info, err := bootstrap.Discover(t.Context(), cluster.Config().Host, parse(t, theirs), bootstrap.WithPins(pins),
-		bootstrap.WithTimeout(30*time.Second), bootstrap.WithInterval(50*time.Millisecond))
+		bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, i
 	if list := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); !strings.Contains(list, token.Reveal()) || !strings.Contains(list, "system:bootstrappers:workers") {
 		t.Errorf("kubeadm does not list our token:\n%s", list)
 	}
-	if _, err := bootstrap.Discover(t.Context(), info.Server, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(30*time.Second), bootstrap.WithInterval(50*time.Millisecond)); err != nil {
+	if _, err := bootstrap.Discover(t.Context(), info.Server, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond)); err != nil {
 		t.Errorf("their signature for our token: %v", err)
 	}
 	config := cluster.Config()
@@ -101,7 +102,12 @@ func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, i
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.List(t.Context(), &corev1.SecretList{})
+	// The API server's own watch brings it the token.
+	for end := time.Now().Add(2 * time.Minute); ; {
+		if err = c.List(t.Context(), &corev1.SecretList{}); !apierrors.IsUnauthorized(err) || time.Now().After(end) {
+			break
+		}
+	}
 	if err == nil || !strings.Contains(err.Error(), `User "system:bootstrap:`+token.ID()+`" cannot list resource "secrets"`) {
 		t.Errorf("the API server says %v", err)
 	}

@@ -141,7 +141,7 @@ func TestGCPFederatedToken(t *testing.T) {
 	token, _ := answer["access_token"].(string)
 	lifetime, _ := answer["expires_in"].(float64)
 	id, ok := w.cloud.GCP().Identity(token)
-	if !ok || answer["token_type"] != "Bearer" || lifetime > 600 || lifetime < 590 || id.Subject != "system:serviceaccount:tenant-a:app" {
+	if !ok || answer["token_type"] != "Bearer" || lifetime > 600 || lifetime < 540 || id.Subject != "system:serviceaccount:tenant-a:app" {
 		t.Errorf("got %v of %+v", answer, id)
 	}
 	const bucket = "https://storage.googleapis.com/storage/v1/b/bucket/o"

@@ -119,7 +119,7 @@ func TestBootstrapTimeLimit(t *testing.T) {
 	w.config.Timeout = time.Second
 	start := time.Now()
 	report := w.run()
-	if took := time.Since(start); took > 5*time.Second || report.ExitCode() == diagnose.ExitPass {
+	if took := time.Since(start); took > 30*time.Second || report.ExitCode() == diagnose.ExitPass {
 		t.Errorf("took %s:\n%s", took, report)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

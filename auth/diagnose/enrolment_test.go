@@ -164,7 +164,7 @@ func (stuck) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOpti
 func TestEnrolmentTimeLimit(t *testing.T) {
 	start := time.Now()
 	report := diagnose.RunEnrolment(t.Context(), diagnose.EnrolmentConfig{ClusterName: "cluster1", Hub: stuck{}, Spoke: stuck{}, Timeout: time.Second})
-	if took := time.Since(start); took > 5*time.Second || report.ExitCode() != diagnose.ExitUncertain {
+	if took := time.Since(start); took > 30*time.Second || report.ExitCode() != diagnose.ExitUncertain {
 		t.Errorf("took %s:\n%s", took, report)
 	}
 }

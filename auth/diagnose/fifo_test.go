@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -67,7 +68,7 @@ func unanswering(t *testing.T, w *world, use func(*world, string), check string,
 		if f := report.Of(check); f.Result != want || f.Remedy == "" && want != diagnose.Skip {
 			t.Errorf("%+v", f)
 		}
-	case <-time.After(w.config.Timeout + 5*time.Second):
+	case <-time.After(w.config.Timeout + time.Minute):
 		t.Error("it has not returned")
 		if writer, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
 			_ = syscall.Close(writer)
@@ -77,19 +78,23 @@ func unanswering(t *testing.T, w *world, use func(*world, string), check string,
 
 // What reads a profile without a context is given up when its time is over, and the rest is examined.
 func TestCallsThatDoNotEnd(t *testing.T) {
-	release := make(chan struct{})
-	defer close(release)
 	w := newWorld(t, "aws")
-	w.config.Timeout = 500 * time.Millisecond
-	w.config.Trust = stuckTrust{release}
-	start := time.Now()
-	report := w.run()
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %s", took)
-	}
-	if f := report.Of("trust-anchor"); f.Result != diagnose.Unknown || !strings.Contains(f.Message, "what AWS trusts") {
-		t.Errorf("%+v", f)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		defer close(release)
+		w.inBubble(t)
+		w.write(w.sign(nil))
+		w.config.Timeout = 500 * time.Millisecond
+		w.config.Trust = stuckTrust{release}
+		start := time.Now()
+		report := w.run()
+		if took := time.Since(start); took > w.config.Timeout {
+			t.Errorf("took %s", took)
+		}
+		if f := report.Of("trust-anchor"); f.Result != diagnose.Unknown || !strings.Contains(f.Message, "what AWS trusts") {
+			t.Errorf("%+v", f)
+		}
+	})
 }
 
 type stuckTrust struct{ release chan struct{} }

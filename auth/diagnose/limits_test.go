@@ -32,7 +32,7 @@ func TestTimeLimit(t *testing.T) {
 	w.config.Timeout = time.Second
 	start := time.Now()
 	report := w.run()
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 30*time.Second { // by default it would be a minute
 		t.Errorf("took %s", took)
 	}
 	for _, id := range []string{"discovery", "keys", "exchange", "token-review"} {
@@ -54,7 +54,7 @@ func TestCancelled(t *testing.T) {
 	cancel()
 	start := time.Now()
 	report := diagnose.Run(ctx, w.config)
-	if took := time.Since(start); took > 10*time.Second || len(report.Findings) != len(diagnose.Checks()) || report.ExitCode() != diagnose.ExitUncertain {
+	if took := time.Since(start); took > 30*time.Second || len(report.Findings) != len(diagnose.Checks()) || report.ExitCode() != diagnose.ExitUncertain {
 		t.Errorf("took %s:\n%s", took, report)
 	}
 }

@@ -51,7 +51,7 @@ func TestRightsInACluster(t *testing.T) {
 	granted := func(r *diagnose.Report) bool {
 		return commands == 4 && r.Of("service-account").Result == diagnose.Pass && r.Of("token-request").Result == diagnose.Pass
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the API server learns of rights by and by
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the API server learns of rights by and by
 	defer cancel()
 	report := diagnose.Run(ctx, config)
 	for !granted(report) && ctx.Err() == nil {

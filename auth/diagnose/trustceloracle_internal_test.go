@@ -77,35 +77,47 @@ func randomCEL(r *rand.Rand, kind string, depth int) string {
 		fmt.Sprintf("assertion[%s]", sub("string")), fmt.Sprintf("google[%s]", sub("string")), sub("bool"), sub("string"), sub("any"))
 }
 
-// Whatever is answered is right for all that is not known.
+// Whatever is answered is right for all that is not known. The expressions are the same in each run; FuzzCELOfUnknowns has others.
 func TestCELOfUnknowns(t *testing.T) {
 	t.Parallel()
-	claims := func(three, five any) map[string]any {
-		return map[string]any{"sub": "x", "n": three, "levels": []any{three, five}, "aud": []any{"x", "y"}, "m": map[string]any{"a": five, "s": "x"},
-			"o": map[string]any{"s": "x", "nul": nil}, "mixed": []any{"x", []any{three}}}
-	}
-	subject, seed := "mapped", uint64(time.Now().UnixNano())
-	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
 	answered := 0
-	for range 200 {
-		expression := randomCEL(r, []string{"bool", "string"}[r.IntN(2)], 1+r.IntN(4))
-		for _, known := range []*string{&subject, nil} {
-			got := namesOf(claims(3.0, 5.0), known).evaluate(expression)
-			if got == nil {
-				continue
-			}
-			answered++
-			program := plainCEL(t, expression)
-			for _, completed := range completions(claims, known) {
-				if want := evaluatePlain(program, completed); got != want {
-					t.Fatalf("seed %d: %s is %v, but %v with %v", seed, expression, got, want, completed)
-				}
-			}
-		}
+	for seed := range uint64(200) {
+		answered += answersOfUnknowns(t, seed)
 	}
 	if answered < 20 {
 		t.Errorf("only %d expressions were answered", answered)
 	}
+}
+
+func FuzzCELOfUnknowns(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { answersOfUnknowns(t, seed) })
+}
+
+// answersOfUnknowns tries an expression and returns how often it was answered.
+func answersOfUnknowns(t *testing.T, seed uint64) (answered int) {
+	t.Helper()
+	claims := func(three, five any) map[string]any {
+		return map[string]any{"sub": "x", "n": three, "levels": []any{three, five}, "aud": []any{"x", "y"}, "m": map[string]any{"a": five, "s": "x"},
+			"o": map[string]any{"s": "x", "nul": nil}, "mixed": []any{"x", []any{three}}}
+	}
+	subject := "mapped"
+	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+	expression := randomCEL(r, []string{"bool", "string"}[r.IntN(2)], 1+r.IntN(4))
+	for _, known := range []*string{&subject, nil} {
+		got := namesOf(claims(3.0, 5.0), known).evaluate(expression)
+		if got == nil {
+			continue
+		}
+		answered++
+		program := plainCEL(t, expression)
+		for _, completed := range completions(claims, known) {
+			if want := evaluatePlain(program, completed); got != want {
+				t.Fatalf("seed %d: %s is %v, but %v with %v", seed, expression, got, want, completed)
+			}
+		}
+	}
+	return answered
 }
 
 func completions(claims func(three, five any) map[string]any, subject *string) []map[string]any {

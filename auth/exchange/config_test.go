@@ -241,7 +241,7 @@ func TestDiscoveryThatHangs(t *testing.T) {
 	}
 	cancelled := time.Now()
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(cancelled) > 5*time.Second {
+	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(cancelled) > 15*time.Second { // the request alone would be given up after 20
 		t.Errorf("after %s: %v", time.Since(cancelled), err)
 	}
 }

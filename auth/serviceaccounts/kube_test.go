@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,9 @@ import (
 	"github.com/workloadid/workloadid/internal/kubetest"
 )
 
+// patience is that with an API server of a machine that is busy.
+const patience = time.Minute
+
 // With a real API server and no more rights than the documentation names: what is created, annotated, deleted and created
 // again shows.
 func TestRealAPIServer(t *testing.T) {
@@ -28,7 +32,7 @@ func TestRealAPIServer(t *testing.T) {
 	namespace, admin := cluster.Namespace(t), cluster.Client()
 	user := cluster.User(t, "reads-serviceaccounts", namespace, rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"list", "watch"}})
-	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace})
+	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace, SyncTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +69,7 @@ func TestMissingRules(t *testing.T) {
 	cluster := kubetest.Start(t)
 	namespace := cluster.Namespace(t)
 	user := cluster.User(t, "may-get", namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}})
-	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace})
+	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace, SyncTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +92,7 @@ func TestMissingWatch(t *testing.T) {
 	if err := cluster.Client().Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
-	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace})
+	r, err := serviceaccounts.New(user, serviceaccounts.Options{Namespace: namespace, SyncTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +128,7 @@ func TestManagerStartsReadersFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := serviceaccounts.New(mgr.GetConfig(), serviceaccounts.Options{})
+	r, err := serviceaccounts.New(mgr.GetConfig(), serviceaccounts.Options{SyncTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func start(t testing.TB, r *serviceaccounts.Reader) {
 // until reads again and again, since a watch brings changes when it does.
 func until(t testing.TB, r reader, key client.ObjectKey, what string, ok func(*corev1.ServiceAccount, error) bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		sa := &corev1.ServiceAccount{}
 		if ok(sa, r.Get(t.Context(), key, sa)) {

@@ -119,7 +119,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
@@ -137,7 +137,7 @@ func clusterInfo(t *testing.T, c client.Client) map[string]string {
 
 func kubeadm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...).CombinedOutput() //nolint:gosec // a program of our own build
 	return string(out), err
@@ -146,7 +146,7 @@ func kubeadm(t *testing.T, args ...string) (string, error) {
 // kubeadmUntil ends kubeadm when it has said what is wanted: what it goes on to do would need a whole cluster.
 func kubeadmUntil(t *testing.T, want string, args ...string) (output string, said bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...) //nolint:gosec // a program of our own build
 	out, err := cmd.StdoutPipe()
@@ -226,8 +226,7 @@ func TestExpiry(t *testing.T) {
 	publish(t, cluster)
 	start(t, cluster)
 	c := cluster.Client()
-	ends := time.Now().Add(3 * time.Second).Truncate(time.Second)
-	short, long := token(t, c, ends, ""), token(t, c, time.Time{}, "")
+	long := token(t, c, time.Time{}, "")
 	other := &corev1.Secret{}
 	other.Namespace, other.Name = bootstrap.SecretNamespace, "bootstrap-token-zzzzzz"
 	other.Data = map[string][]byte{"expiration": []byte("2020-01-01T00:00:00Z"), "token-id": []byte("zzzzzz")}
@@ -237,16 +236,27 @@ func TestExpiry(t *testing.T) {
 	has := func(config *bootstrap.TokenConfig) bool {
 		return clusterInfo(t, c)[bootstrap.SignaturePrefix+config.Token.ID()] != ""
 	}
-	eventually(t, "both sign", func() bool { return has(short) && has(long) })
+	eventually(t, "a token without an end signs", func() bool { return has(long) })
+	short, signed := &bootstrap.TokenConfig{}, false
+	for life := 3 * time.Second; !signed && life < time.Minute; life *= 2 { // on a busy machine the first may end before anybody looks
+		short = token(t, c, time.Now().Add(life).Truncate(time.Second), "")
+		eventually(t, "the token signs, or ends", func() bool {
+			signed = has(short)
+			return signed || time.Now().After(short.Expires)
+		})
+	}
+	if !signed {
+		t.Error("a token with an end does not sign")
+	}
 	gone := func() bool {
 		var s corev1.Secret
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + short.Token.ID()}, &s))
 	}
-	if gone() {
+	if gone() && time.Now().Before(short.Expires) {
 		t.Error("deleted before its end")
 	}
 	eventually(t, "the token is deleted and its signature gone", func() bool { return gone() && !has(short) })
-	t.Logf("acted on %s after the token's end", time.Since(ends).Round(time.Millisecond))
+	t.Logf("acted on %s after the token's end", time.Since(short.Expires).Round(time.Millisecond))
 	if !has(long) {
 		t.Error("another token lost its signature")
 	}
@@ -341,7 +351,7 @@ func TestAnonymousAccessLimitedToClusterInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bootstrap.Discover(t.Context(), info.Server, ours.Token, bootstrap.WithPins(pins), bootstrap.WithTimeout(30*time.Second)); err != nil {
+	if _, err := bootstrap.Discover(t.Context(), info.Server, ours.Token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute)); err != nil {
 		t.Error(err)
 	}
 	for path, want := range map[string]int{"/api/v1/namespaces/kube-public/configmaps/cluster-info": 200, "/version": 401, "/api/v1/namespaces/kube-public/configmaps": 401} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,6 +37,10 @@ func TestJoin(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, part := range []string{"", "nodeclient"} {
+		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:bootstrap:abcdef", Groups: []string{bootstrap.DefaultGroup},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: part, Verb: "create"}})
 	}
 	created, err := tokens.Manager{Client: cluster.Client()}.Create(t.Context(), bootstrap.TokenConfig{Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}})
 	if err != nil {

@@ -256,10 +256,11 @@ func TestInterrupt(t *testing.T) {
 	w.interrupted(t, hanging, append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()}, w.inHand(t)...)...)
 }
 
-// interrupted calls wid and has it end at once, with nothing on standard output, when it has called somebody.
-func (w *world) interrupted(t *testing.T, called <-chan struct{}, args ...string) {
+// interrupted calls wid and has it end at once, with nothing on standard output, when it has called somebody. It returns what wid
+// has said on standard error.
+func (w *world) interrupted(t *testing.T, called <-chan struct{}, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), args...) //nolint:gosec // the test's own
 	var out, said bytes.Buffer
@@ -280,4 +281,5 @@ func (w *world) interrupted(t *testing.T, called <-chan struct{}, args ...string
 	if took := time.Since(start); took > 20*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted || out.Len() != 0 {
 		t.Errorf("wid %q: after %s with %d: %q %q", args[:2], took, cmd.ProcessState.ExitCode(), out.String(), said.String())
 	}
+	return said.String()
 }

@@ -68,18 +68,31 @@ func TestDoctorOutOfTime(t *testing.T) {
 	kubeconfig, login := filepath.Join(w.home, "silent.yaml"), filepath.Join(w.home, "login.yaml")
 	w.write(t, kubeconfig, kubeconfigThrough("https://"+address, ""))
 	w.write(t, login, strings.Replace(kubeconfigThrough("https://"+address, ""), `"token":"secret"`,
-		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["30"],"interactiveMode":"Never"}`, 1))
+		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["60"],"interactiveMode":"Never"}`, 1))
 	all := hangingDoctors(t, w, address, kubeconfig)
 	all["login"] = []string{"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--kubeconfig=" + login}
 	all["login for the hub"] = []string{"doctor", "enrolment", "--cluster-name=cluster1", "--hub-kubeconfig=" + login}
 	for name, args := range all {
+		w.outOfTime(t, args, func(r result) bool {
+			return r.code == diagnose.ExitUncertain && (name == "provider" || strings.Contains(r.stdout, address)) && strings.Contains(r.stdout, "Begin with check")
+		})
+	}
+}
+
+// outOfTime calls wid with little time, which it keeps to. On a busy machine it may be over before what is wanted was even
+// begun: then it is called again with more.
+func (w *world) outOfTime(t *testing.T, args []string, wanted func(r result) bool) {
+	t.Helper()
+	var r result
+	for _, timeout := range []time.Duration{2 * time.Second, 10 * time.Second, 40 * time.Second} {
 		start := time.Now()
-		r := w.wid(t, "", append(args, "--timeout=2s")...)
-		if took := time.Since(start); took > 10*time.Second || r.code != diagnose.ExitUncertain {
-			t.Errorf("%s: after %s with %d: %s%s", name, took, r.code, r.stdout, r.stderr)
+		r = w.wid(t, "", append(args[:len(args):len(args)], "--timeout="+timeout.String())...)
+		if took := time.Since(start); took > timeout+30*time.Second {
+			t.Errorf("wid %q: after %s: %+v", args, took, r)
 		}
-		if name != "provider" && !strings.Contains(r.stdout, address) || !strings.Contains(r.stdout, "Begin with check") {
-			t.Errorf("%s: %s", name, r.stdout)
+		if wanted(r) {
+			return
 		}
 	}
+	t.Errorf("wid %q: %+v", args, r)
 }

@@ -78,8 +78,8 @@ func waitHealthy(t testing.TB, url string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // asks for health only
 	defer transport.CloseIdleConnections()
-	poll := &http.Client{Transport: transport, Timeout: time.Second}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	poll := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

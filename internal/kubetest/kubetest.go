@@ -15,6 +15,7 @@ package kubetest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +43,9 @@ type Cluster struct {
 	issuer string
 	dir    string
 }
+
+// patience is how long anything may take on a machine that is busy.
+const patience = 2 * time.Minute
 
 // shared is the cluster of the test binary.
 var shared struct {
@@ -132,7 +137,8 @@ func tryStart(flags []Flag) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{env: &envtest.Environment{}, issuer: "https://127.0.0.1:" + port, dir: dir}
+	c := &Cluster{env: &envtest.Environment{ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience},
+		issuer: "https://127.0.0.1:" + port, dir: dir}
 	if err := c.configure(port); err != nil {
 		return nil, err
 	}
@@ -145,6 +151,9 @@ func tryStart(flags []Flag) (*Cluster, error) {
 	}
 	c.config.QPS = -1 // tests are not throttled
 	if c.client, err = client.New(c.config, client.Options{}); err == nil {
+		err = c.waitReady()
+	}
+	if err == nil {
 		err = c.publishIssuer()
 	}
 	if err != nil {
@@ -180,26 +189,33 @@ func (c *Cluster) configure(port string) error {
 	return nil
 }
 
+// freePort picks one of those that no system gives to connections by itself: otherwise one that another test makes may take
+// the port before the server does, or while it restarts.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
-	if err != nil {
-		return "", err
+	const first, count = 20_000, 10_000
+	var err error
+	for range 100 {
+		port := strconv.Itoa(first + rand.IntN(count)) //nolint:gosec // no secret
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil { //nolint:noctx // does not wait
+			return port, l.Close()
+		}
 	}
-	defer l.Close() //nolint:errcheck // nothing was sent
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return "", fmt.Errorf("listening on %s", l.Addr())
-	}
-	return strconv.Itoa(addr.Port), nil
+	return "", fmt.Errorf("find a free port: %w", err)
 }
 
 // publishIssuer lets everyone read the issuer's documents.
 func (c *Cluster) publishIssuer() error {
-	return c.client.Create(context.Background(), &rbacv1.ClusterRoleBinding{
+	err := c.client.Create(context.Background(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubetest-issuer-discovery"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:service-account-issuer-discovery"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:unauthenticated"}},
 	})
+	if err != nil {
+		return err
+	}
+	return c.waitAllowed(authorizationv1.SubjectAccessReviewSpec{User: "system:anonymous", Groups: []string{"system:unauthenticated"},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/openid/v1/jwks", Verb: "get"}})
 }
 
 func (c *Cluster) stop() error {
@@ -228,7 +244,7 @@ func (c *Cluster) IssuerClient(t testing.TB) *http.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	return &http.Client{Transport: transport, Timeout: patience}
 }
 
 // Namespace creates a namespace for the test.
@@ -241,7 +257,8 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return ns.Name
 }
 
-// User returns the configuration of a user who has exactly the given rules, in one namespace or, for "", everywhere.
+// User returns the configuration of a user who has exactly the given rules, in one namespace or, for "", everywhere. The API
+// server goes by the rules when it returns.
 func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	user, err := c.env.AddUser(envtest.User{Name: name}, nil)
@@ -260,6 +277,11 @@ func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.Pol
 		c.create(t, role)
 		c.create(t, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}})
+	}
+	for _, spec := range accesses(name, namespace, rules) {
+		if err := c.waitAllowed(spec); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return user.Config()
 }

@@ -126,7 +126,7 @@ func TestControllerManager(t *testing.T) {
 	}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); len(csr.Status.Certificate) == 0; <-tick.C {
+	for deadline := time.Now().Add(time.Minute); len(csr.Status.Certificate) == 0; <-tick.C {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(csr), csr); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,7 @@ import "testing"
 
 // Restart ends the API server as a rolling update does, with SIGTERM, calls meanwhile (which may be nil) while nobody
 // listens, and starts it again: with the same data, address, keys, certificates and users. It returns when the API server is
-// healthy. Clients and tokens stay good; connections and watches are cut.
+// ready. Clients and tokens stay good; connections and watches are cut.
 //
 // Not for the cluster that tests share, unless no other test runs.
 func (c *Cluster) Restart(t testing.TB, meanwhile func()) {
@@ -17,6 +17,9 @@ func (c *Cluster) Restart(t testing.TB, meanwhile func()) {
 		meanwhile()
 	}
 	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.waitReady(); err != nil {
 		t.Fatal(err)
 	}
 }
