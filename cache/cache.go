@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -106,7 +107,8 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	if capacity < 0 {
 		return nil, fmt.Errorf("the capacity of the token cache cannot be negative, but is %d", capacity)
 	}
-	c.observer.Attach(c.Stats)
+	self := weak.Make(c) // an observer may stay longer than its caches
+	c.observer.Attach(func() Stats { return self.Value().Stats() })
 	if capacity == 0 {
 		return c, nil
 	}
@@ -156,6 +158,7 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	}
 	// A caller that has gone already starts nothing.
 	if err := ctx.Err(); err != nil {
+		c.observer.Request(req.Object, false, false)
 		return nil, false, err
 	}
 	token, f, err := c.lookUp(ctx, req)
