@@ -79,12 +79,12 @@ func worstOf(t *testing.T, c *TokenCache) (worst time.Duration) {
 
 // Several services that answer nobody leave places to one that works.
 func TestServicesThatHangForMany(t *testing.T) {
-	for _, services := range []int{2, 3, 5} {
+	for _, services := range []int{2, 4} {
 		t.Run(fmt.Sprint(services), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newTestCache(t)
+				c := newTestCache(t, WithMaxFlights(32))
 				for n := range services {
-					defer asks(t, c, 600, fmt.Sprint("hanging-", n), (n+1)*1_000_000)()
+					defer asks(t, c, 300, fmt.Sprint("hanging-", n), (n+1)*1_000_000)()
 				}
 				if worst := worstOf(t, c); worst > 3*time.Second {
 					t.Errorf("a tenant of a service that works waited %s", worst)
