@@ -119,7 +119,7 @@ func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
 	select {
 	case <-s.turn:
 	case <-ctx.Done():
-		return nil, describe(ctx.Err(), s.provider.GetName(), opCluster, (&call{}).subject())
+		return nil, (&call{provider: s.provider, operation: opCluster}).describe(ctx.Err())
 	}
 	defer func() { s.turn <- struct{}{} }()
 	if kept := s.kept(); kept != nil {

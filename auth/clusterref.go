@@ -99,10 +99,12 @@ const (
 	maxAudiencesText = 16 << 10
 )
 
-// hasAlias finds YAML's anchors and aliases, with which a small text can stand for a huge one.
+// hasAlias finds YAML's anchors and aliases, with which a small text can stand for a huge one. Where one may begin is not
+// easily said. After these characters, which audiences have, none does.
 func hasAlias(text string) bool {
+	const inside = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._=&*%~+"
 	for i := range len(text) {
-		if (text[i] == '&' || text[i] == '*') && (i == 0 || strings.IndexByte(" \t\n[,-", text[i-1]) >= 0) {
+		if (text[i] == '&' || text[i] == '*') && (i == 0 || strings.IndexByte(inside, text[i-1]) < 0) {
 			return true
 		}
 	}

@@ -61,11 +61,22 @@ func TestParseClusterReference(t *testing.T) {
 		})
 	}
 	for text, want := range map[string][]string{
+		"- https://h/*?a=1&b=*": {"https://h/*?a=1&b=*"}, "[spiffe://*.h/a&b]": {"spiffe://*.h/a&b"},
 		"- a\n- b\n": {"a", "b"}, "[a, b]": {"a", "b"}, "a\n\n  b \n": {"a", "b"}, "# which\n- a": {"a"}, "- https://x:6443/y": {"https://x:6443/y"},
 	} {
 		r, err := auth.ParseClusterReference(map[string]string{"provider": "aws", "cluster": "c", "audiences": text})
 		if err != nil || !slices.Equal(r.Audiences, want) {
 			t.Errorf("%q: %+v, %v", text, r, err)
+		}
+	}
+}
+
+// A small text that stands for a huge one is refused before it is one, wherever YAML lets an alias stand.
+func TestAliasesAreNotFollowed(t *testing.T) {
+	for _, alias := range []string{" *a", ",*a", "-\n*a", "\r*a", `"":*a`, "'':*a", "{*a :1}", "?*a", "\u0085*a", "\u2028*a", "!*a", "{'':&b x}"} {
+		_, err := auth.ParseClusterReference(map[string]string{"provider": "aws", "cluster": "c", "audiences": "[x," + alias + "]"})
+		if err == nil || !strings.Contains(err.Error(), "without anchors and aliases") {
+			t.Errorf("%q: %v", alias, err)
 		}
 	}
 }

@@ -114,6 +114,13 @@ func TestOptionsThatCannotWork(t *testing.T) {
 func TestNilProvider(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), nil)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "the provider is nil")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		if _, err := auth.GetClusterConfig(gone, nil); err == nil {
+			t.Fatal("it has a cluster")
+		}
+	}
 }
 
 // The hook hears everything that a decision could need, for the controller's own identity too, and its word is final.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -43,7 +44,8 @@ type Request struct {
 	Fresh bool
 	// Tenant is whose places the flight takes. Empty is a tenant too.
 	Tenant string
-	// Provider labels the metrics of exchanges.
+	// Provider is the service that the exchange is with: one that hangs holds up nobody at another. It labels the metrics of
+	// exchanges.
 	Provider string
 	// Prepare obtains what Mint needs from the same cache, such as a token that Mint turns into another credential. It
 	// runs before the flight takes a place, in the same goroutine as Mint, since a flight that waits for another one must
@@ -105,7 +107,8 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	if capacity < 0 {
 		return nil, fmt.Errorf("the capacity of the token cache cannot be negative, but is %d", capacity)
 	}
-	c.observer.Attach(c.Stats)
+	self := weak.Make(c) // an observer may stay longer than its caches
+	c.observer.Attach(func() Stats { return self.Value().Stats() })
 	if capacity == 0 {
 		return c, nil
 	}
@@ -155,28 +158,35 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	}
 	// A caller that has gone already starts nothing.
 	if err := ctx.Err(); err != nil {
-		return nil, false, err
-	}
-	old, f, err := c.lookUp(ctx, req)
-	switch {
-	case err != nil:
 		c.observer.Request(req.Object, false, false)
 		return nil, false, err
-	case f == nil:
-		c.observer.Request(req.Object, true, true)
-		return old, true, nil
 	}
-	token, err = c.wait(ctx, f)
-	if err != nil && old != nil && ctx.Err() == nil && !isPermanent(err) && old.GetDuration() > 0 {
-		c.observer.Request(req.Object, true, true)
-		return old, true, nil
+	token, f, err := c.lookUp(ctx, req)
+	retrieved = token != nil
+	if f != nil {
+		token, err = c.wait(ctx, f)
 	}
-	c.observer.Request(req.Object, false, err == nil)
-	return token, false, err
+	if err != nil && req.Fresh && ctx.Err() == nil {
+		if token = c.valid(req.Key); token != nil {
+			retrieved, err = true, nil
+		}
+	}
+	c.observer.Request(req.Object, retrieved, err == nil)
+	return token, retrieved, err
 }
 
-// lookUp returns a token that is valid, or the flight to wait for, or both if the request wants a fresh one, or the error of
-// a key that is held back.
+// valid returns what the cache has for the key now, be it due for renewal, or nil.
+func (c *TokenCache) valid(key Key) Token {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.entries.Get(key); ok && e.valid(now) && !c.closed {
+		return e.token
+	}
+	return nil
+}
+
+// lookUp returns a token that may be served, or the flight to wait for, or the error of a key that is held back.
 func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, error) {
 	now := c.now()
 	c.mu.Lock()
@@ -205,7 +215,7 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 		return token, nil, nil // the flight is a refresh in the background
 	}
 	c.waiting++
-	return token, f, nil
+	return nil, f, nil
 }
 
 // wait ends with the flight or with the caller, whichever is first.

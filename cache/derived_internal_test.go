@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,4 +155,42 @@ func TestReject(t *testing.T) {
 		(*TokenCache)(nil).Reject(key(1), first)
 		c.Close()
 	})
+}
+
+// What is no longer in the cache is not served either to whoever has waited for a fresh token in vain.
+func TestFreshInVain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(c *TokenCache, old Token)
+		want      error
+	}{
+		"closed":    {func(c *TokenCache, _ Token) { c.Close() }, ErrClosed},
+		"deleted":   {func(c *TokenCache, _ Token) { c.Delete(key(1)) }, context.DeadlineExceeded},
+		"purged":    {func(c *TokenCache, _ Token) { c.Purge() }, context.DeadlineExceeded},
+		"rejected":  {func(c *TokenCache, old Token) { c.Reject(key(1), old) }, context.DeadlineExceeded},
+		"hard time": {func(*TokenCache, Token) { time.Sleep(10 * time.Second) }, context.DeadlineExceeded},
+		"none":      {func(*TokenCache, Token) {}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const kept = 10 * time.Minute
+				c := newTestCache(t, WithMaxDuration(kept), WithMintTimeout(8*time.Second))
+				old := mustSet(t, c, Request{Key: key(1), Mint: hourly})
+				time.Sleep(kept - 9*time.Second)
+				if name == "hard time" {
+					time.Sleep(5 * time.Second)
+				}
+				var got Token
+				var err error
+				var wg sync.WaitGroup
+				wg.Go(func() { got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), Fresh: true, Mint: hang}) })
+				synctest.Wait()
+				tc.meanwhile(c, old)
+				wg.Wait()
+				if !errors.Is(err, tc.want) || (err == nil) != (got == old) {
+					t.Errorf("got %v, %v, want %v", got, err, tc.want)
+				}
+				c.Close()
+			})
+		})
+	}
 }

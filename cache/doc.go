@@ -26,8 +26,9 @@
 // # Slow and failing services
 //
 // Each key has one flight at a time, however many callers wait for it. A caller whose context ends leaves; the flight
-// goes on for the others, with a deadline of its own. No lock is held meanwhile. Flights are bounded in all and per
-// tenant: a tenant with many keys at an address that hangs fills its own places and nobody else's.
+// goes on for the others, with a deadline of its own. No lock is held meanwhile. Flights are bounded in all and, for
+// each provider, per tenant: a tenant with many keys at an address that hangs fills its own places and nobody else's, and
+// its exchanges with other providers go on.
 //
 // A key that fails is tried again after a back-off of one second that doubles to half a minute; until then callers get
 // the same error. A refresh that fails keeps the token until its hard time, unless the error says that it is permanent

@@ -90,7 +90,7 @@ func prepare(ctx context.Context, req Request) (err error) {
 func (c *TokenCache) takePlace(ctx context.Context, req Request) (*place, error) {
 	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
 	defer stop()
-	p, err := c.places.take(ctx, req.Tenant, req.Provider)
+	p, err := c.places.take(ctx, whose{req.Tenant, req.Provider})
 	switch {
 	case err == nil:
 		return p, nil

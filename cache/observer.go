@@ -10,11 +10,13 @@ import (
 // Observer is told what happens in a cache. Its methods are called concurrently, on the hot path, without any lock of
 // the cache; they must not block.
 type Observer interface {
-	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time.
+	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time, and does not
+	// keep the cache in memory.
 	Attach(stats func() Stats)
 	// Request is called for every request: whether it was served from the cache, and whether it was served at all.
 	Request(object InvolvedObject, hit, ok bool)
-	// Mint is called after every exchange. The result is one of Results.
+	// Mint is called after every exchange, also one that came to nothing before its turn: what it is made of could not be
+	// had, or it waited in vain. The result is one of Results.
 	Mint(provider, result string, took time.Duration)
 	// Refresh is called after every exchange that renewed a token ahead of time, in addition to Mint.
 	Refresh(result string)

@@ -39,7 +39,8 @@ func checkMaxDuration(d time.Duration) error {
 
 // WithMaxFlights bounds how many exchanges run in parallel, 64 by default. Those that have run for longer than a second
 // do not count any more, so that a service that hangs does not hold up the others; they are bounded by eight times as
-// many. When these run out, those of one Request.Provider get half of the n places at most, and the rest is for others.
+// many. When these run out, each Request.Provider leaves as many of the n places free as it has taken: those of one that hangs
+// get half of them at most, and the rest is for others.
 func WithMaxFlights(n int) Option {
 	return func(c *TokenCache) error {
 		if n < 1 {
@@ -50,7 +51,8 @@ func WithMaxFlights(n int) Option {
 	}
 }
 
-// WithMaxFlightsPerTenant bounds how many exchanges of one tenant run in parallel, 8 by default, slow ones included.
+// WithMaxFlightsPerTenant bounds how many exchanges of one Request.Tenant run in parallel with each Request.Provider, 8 by default,
+// slow ones included.
 func WithMaxFlightsPerTenant(n int) Option {
 	return func(c *TokenCache) error {
 		if n < 1 {

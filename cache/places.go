@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -23,7 +22,7 @@ type places struct {
 	mu       sync.Mutex
 	free     int // places for fast exchanges
 	freeSlow int
-	tenants  map[string]*tenant  // those with an exchange that runs or waits
+	lines    map[whose]*line     // those with an exchange that runs or waits
 	services map[string]*service // by provider; all that there ever were, which are few
 	turns    list.List           // of *service: those with ready lines
 	running  int
@@ -33,26 +32,24 @@ type places struct {
 // service is what the exchanges of one provider have in common.
 type service struct {
 	fast    int           // how many are in places for fast ones
-	ready   list.List     // of *line: those with an exchange that waits, and a place of their tenant's for it
+	ready   list.List     // of *line: those with an exchange that waits, and fewer that run than they may have
 	inTurns *list.Element // in places.turns, or nil
 }
 
-type tenant struct {
-	name    string
-	running int
-	lines   []*line // those in which somebody waits, one for each service
-}
+// whose names a tenant at a provider: where one provider hangs, the tenant's exchanges with the others go on.
+type whose struct{ tenant, provider string }
 
-// line is the exchanges of a tenant that wait for their turn at one service.
+// line is the exchanges of a tenant at one provider.
 type line struct {
-	tenant  *tenant
+	whose
 	service *service
+	running int
 	queue   list.List     // of chan struct{}, closed when it is one's turn
 	inReady *list.Element // in service.ready, or nil
 }
 
 func newPlaces(all, perTenant int) *places {
-	p := &places{perTenant: perTenant, tenants: map[string]*tenant{}, services: map[string]*service{}}
+	p := &places{perTenant: perTenant, lines: map[whose]*line{}, services: map[string]*service{}}
 	p.setFree(all)
 	return p
 }
@@ -68,63 +65,55 @@ func (p *places) count() (running, queued int) {
 
 // place is held by one exchange.
 type place struct {
-	places  *places
-	tenant  *tenant
-	service *service
-	timer   *time.Timer
-	slow    bool
+	places *places
+	line   *line
+	timer  *time.Timer
+	slow   bool
 }
 
 // take waits for a place until ctx ends. The error says for whom.
-func (p *places) take(ctx context.Context, name, provider string) (*place, error) {
+func (p *places) take(ctx context.Context, w whose) (*place, error) {
 	turn := make(chan struct{})
 	p.mu.Lock()
-	l := p.line(name, provider)
+	l := p.line(w)
 	waiting := l.queue.PushBack(turn)
 	p.queued++
-	p.update(l.tenant)
+	p.update(l)
 	p.dispatch()
 	p.mu.Unlock()
 
 	select {
 	case <-turn:
 	case <-ctx.Done():
-		if whose, ok := p.withdraw(l, waiting, turn); ok {
-			return nil, fmt.Errorf("%s to end: %w", whose, ctx.Err())
+		if whom, ok := p.withdraw(l, waiting, turn); ok {
+			return nil, fmt.Errorf("%s to end: %w", whom, ctx.Err())
 		}
 	}
-	held := &place{places: p, tenant: l.tenant, service: l.service}
+	held := &place{places: p, line: l}
 	p.mu.Lock() // slowDown uses the timer too
 	held.timer = time.AfterFunc(slowAfter, held.slowDown)
 	p.mu.Unlock()
 	return held, nil
 }
 
-// line returns that of a tenant at a provider's service. The lock is held.
-func (p *places) line(name, provider string) *line {
-	t := p.tenants[name]
-	if t == nil {
-		t = &tenant{name: name}
-		p.tenants[name] = t
+// line returns that of a tenant at a provider. The lock is held.
+func (p *places) line(w whose) *line {
+	if l := p.lines[w]; l != nil {
+		return l
 	}
-	s := p.services[provider]
+	s := p.services[w.provider]
 	if s == nil {
 		s = &service{}
-		p.services[provider] = s
+		p.services[w.provider] = s
 	}
-	for _, l := range t.lines {
-		if l.service == s {
-			return l
-		}
-	}
-	l := &line{tenant: t, service: s}
-	t.lines = append(t.lines, l)
+	l := &line{whose: w, service: s}
+	p.lines[w] = l
 	return l
 }
 
 // withdraw takes a waiting exchange out of the queue, unless it has got its place meanwhile. It tells whose exchanges have
 // the places.
-func (p *places) withdraw(l *line, waiting *list.Element, turn chan struct{}) (whose string, ok bool) {
+func (p *places) withdraw(l *line, waiting *list.Element, turn chan struct{}) (whom string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -132,38 +121,35 @@ func (p *places) withdraw(l *line, waiting *list.Element, turn chan struct{}) (w
 		return "", false
 	default:
 	}
-	whose = "exchanges of other tenants"
-	if l.tenant.running >= p.perTenant {
-		whose = fmt.Sprintf("other exchanges of tenant %q", l.tenant.name)
+	whom = "exchanges of other tenants"
+	if l.running >= p.perTenant {
+		whom = fmt.Sprintf("other exchanges of tenant %q", l.tenant)
 	}
 	l.queue.Remove(waiting)
 	p.queued--
-	p.update(l.tenant)
-	return whose, true
+	p.update(l)
+	return whom, true
 }
 
-// update keeps the lists true after a change to t. The lock is held.
-func (p *places) update(t *tenant) {
-	t.lines = slices.DeleteFunc(t.lines, func(l *line) bool {
-		s, ready := l.service, l.queue.Len() > 0 && t.running < p.perTenant
-		switch {
-		case ready && l.inReady == nil:
-			l.inReady = s.ready.PushBack(l)
-		case !ready && l.inReady != nil:
-			s.ready.Remove(l.inReady)
-			l.inReady = nil
-		}
-		switch {
-		case s.ready.Len() > 0 && s.inTurns == nil:
-			s.inTurns = p.turns.PushBack(s)
-		case s.ready.Len() == 0 && s.inTurns != nil:
-			p.turns.Remove(s.inTurns)
-			s.inTurns = nil
-		}
-		return l.queue.Len() == 0
-	})
-	if t.running == 0 && len(t.lines) == 0 {
-		delete(p.tenants, t.name)
+// update keeps the lists true after a change to l. The lock is held.
+func (p *places) update(l *line) {
+	s, ready := l.service, l.queue.Len() > 0 && l.running < p.perTenant
+	switch {
+	case ready && l.inReady == nil:
+		l.inReady = s.ready.PushBack(l)
+	case !ready && l.inReady != nil:
+		s.ready.Remove(l.inReady)
+		l.inReady = nil
+	}
+	switch {
+	case s.ready.Len() > 0 && s.inTurns == nil:
+		s.inTurns = p.turns.PushBack(s)
+	case s.ready.Len() == 0 && s.inTurns != nil:
+		p.turns.Remove(s.inTurns)
+		s.inTurns = nil
+	}
+	if l.running == 0 && l.queue.Len() == 0 {
+		delete(p.lines, l.whose)
 	}
 }
 
@@ -181,18 +167,19 @@ func (p *places) dispatch() {
 		p.queued--
 		p.running++
 		s.fast++
-		l.tenant.running++
+		l.running++
 		s.ready.MoveToBack(l.inReady)
 		p.turns.MoveToBack(s.inTurns)
-		p.update(l.tenant)
+		p.update(l)
 	}
 }
 
-// next is the service whose turn it is. Once slow exchanges run out of places, half of the fast ones are left to the others:
-// those of a service that hangs for very many would soon hold all. The lock is held.
+// next is the service whose turn it is. Those that hang for very many would soon hold all fast places. So once slow exchanges
+// run out of theirs, each service leaves as many fast ones free as it has: the first one that hangs gets half of them, the
+// second one a quarter, and so on. The lock is held.
 func (p *places) next() *service {
 	for turn := p.turns.Front(); turn != nil; turn = turn.Next() {
-		if s, _ := turn.Value.(*service); p.freeSlow >= p.all || s.fast < max(1, p.all/2) {
+		if s, _ := turn.Value.(*service); p.freeSlow >= p.all || s.fast < p.free {
 			return s
 		}
 	}
@@ -204,7 +191,7 @@ func (h *place) slowDown() {
 	p := h.places
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.tenant == nil {
+	if h.line == nil {
 		return
 	}
 	if p.freeSlow == 0 {
@@ -214,7 +201,7 @@ func (h *place) slowDown() {
 	h.slow = true
 	p.freeSlow--
 	p.free++
-	h.service.fast--
+	h.line.service.fast--
 	p.dispatch()
 }
 
@@ -228,11 +215,11 @@ func (h *place) leave() {
 		p.freeSlow++
 	} else {
 		p.free++
-		h.service.fast--
+		h.line.service.fast--
 	}
 	p.running--
-	h.tenant.running--
-	p.update(h.tenant)
-	h.tenant = nil // for a timer that fires now
+	h.line.running--
+	p.update(h.line)
+	h.line = nil // for a timer that fires now
 	p.dispatch()
 }

@@ -3,14 +3,17 @@ package aws_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -153,6 +156,20 @@ func TestTrustIsRevoked(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied")
 	if tokens.Len() != 0 {
 		t.Error("the credential is still there")
+	}
+}
+
+// An error stays in the cache for minutes. The request that failed, with the ServiceAccount's token, does not.
+func TestErrorsKeepNoRequest(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.AWS().RemoveRole(role("tenant-a"))
+	_, err := w.get(t, "tenant-a", "app")
+	var response *awshttp.ResponseError
+	if !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusForbidden || response.ServiceRequestID() == "" {
+		t.Fatalf("the SDK's error does not show: %v", err)
+	}
+	if r := response.Response.Response; r.Request != nil || r.TLS != nil || r.Body != http.NoBody {
+		t.Error("the request or the connection is kept")
 	}
 }
 
