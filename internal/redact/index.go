@@ -54,7 +54,7 @@ func (x *index) insert(begin int) {
 	}
 }
 
-// find returns the slot of a part, or the free one where it would be.
+// find returns the slot of a part, or the free one where it would be. There must be slots.
 func (x *index) find(part []byte) (slot int, found bool) {
 	last := len(x.slots) - 1
 	for at := int(maphash.Bytes(x.seed, part)) & last; ; at = (at + 1) & last { //nolint:gosec // the upper bits do not matter

@@ -88,7 +88,7 @@ func fit(message string, secrets []string, thorough *Scrubber) string {
 		}
 		message = thorough.Clean(message)
 	}
-	message = login.ReplaceAllString(message, "$1 "+mark)
+	message = login.ReplaceAllStringFunc(message, hideLogin)
 	message = jwt.ReplaceAllString(message, mark)
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unprintable(r) {
@@ -96,6 +96,17 @@ func fit(message string, secrets []string, thorough *Scrubber) string {
 		}
 		return r
 	}, message))
+}
+
+func hideLogin(found string) string {
+	if challenge.MatchString(found) {
+		return found
+	}
+	hidden := strings.Fields(found)[0] + " " + mark
+	if strings.HasSuffix(found, `"`) {
+		hidden += `"`
+	}
+	return hidden
 }
 
 func shorten(message string) string {
@@ -111,7 +122,9 @@ func shorten(message string) string {
 
 var (
 	// login is what follows a scheme in an Authorization header (RFC 7617, RFC 6750). Words of a sentence are shorter.
-	login = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}`)
+	login = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}"?`)
+	// challenge is what a WWW-Authenticate header has there (RFC 9110, section 11.2), such as authorization_uri="https://…".
+	challenge = regexp.MustCompile(`\s[a-z_]+="$`)
 	// jwt is the compact form of a JWT (RFC 7519), with its signature or cut off before.
 	jwt = regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)*`)
 )

@@ -85,6 +85,8 @@ func TestText(t *testing.T) {
 		"part of a token":  {"payload eyJzdWIiOiJhIn0 seen", "payload [redacted] seen"},
 		"somebody's login": {"you sent Bearer exec-secret-0123456789 to us", "you sent Bearer [redacted] to us"},
 		"in a header":      {`{"authorization":"basic am9lOmh1bnRlcjItcGFzczE="}`, `{"authorization":"basic [redacted]"}`},
+		"in quotes":        {`sent "Bearer am9lOmh1bnRlcjItcGFzczE=", and "x"`, `sent "Bearer [redacted]", and "x"`},
+		"a challenge":      {`Bearer authorization_uri="https://h/t", error="e"`, `Bearer authorization_uri="https://h/t", error="e"`},
 		"somebody's JWT":   {"saw eyJhbGciOiJub25lIn0.eyJzdWIiOiJiIn0.", "saw [redacted]"},
 		"words":            {"Basic authentication is off, bearer tokens expired", "Basic authentication is off, bearer tokens expired"},
 		"line breaks":      {"a\r\nb\x00c", "a  b c"},

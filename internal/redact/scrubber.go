@@ -25,15 +25,14 @@ type Scrubber struct {
 
 // Add has a secret found, and parts of it. What is shorter than 8 bytes is not.
 func (s *Scrubber) Add(secret string) {
-	of, size := &s.long, minPart
-	if len(secret) < 2*minPart {
-		of, size = &s.short, minSecret
-	}
-	if *of == nil {
-		*of = newIndex(size)
+	if s.long == nil {
+		s.long, s.short = newIndex(minPart), newIndex(minSecret)
 	}
 	for _, form := range forms(secret) {
-		(*of).add(form)
+		s.long.add(form)
+		if len(secret) < 2*minPart {
+			s.short.add(form)
+		}
 	}
 }
 
@@ -59,7 +58,7 @@ func forms(secret string) []string {
 	return list
 }
 
-func (s *Scrubber) empty() bool { return len(s.whole) == 0 && s.long == nil && s.short == nil }
+func (s *Scrubber) empty() bool { return len(s.whole) == 0 && s.long == nil }
 
 // Clean puts a mark in the place of each secret.
 func (s *Scrubber) Clean(text string) string {

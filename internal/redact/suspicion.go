@@ -25,7 +25,8 @@ func mayRepeat(message string, secrets []string) bool {
 	return len(together) != len(message) && mayContain(together, secrets)
 }
 
-// mayEncode finds escapes, and runs of characters that are longer than those of names and IDs, or than a secret in base64.
+// mayEncode finds escapes, and runs of characters, over the ends of lines too, that are longer than those of names and IDs, or
+// than a secret in base64.
 func mayEncode(message string, secrets []string) bool {
 	longest := maxPlainRun
 	for _, secret := range secrets {
@@ -38,6 +39,7 @@ func mayEncode(message string, secrets []string) bool {
 		switch c := message[i]; {
 		case c == '%' || c == '\\' || c == '&':
 			return true
+		case c == '\r' || c == '\n':
 		case inBase64(c):
 			run++
 			if run > longest {
