@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -118,4 +120,29 @@ func TestURL(t *testing.T) {
 	if got := redact.URL(strings.Repeat("x", 10_000)); len(got) > 400 {
 		t.Errorf("%d bytes", len(got))
 	}
+}
+
+// Whatever a stranger writes, it is one bounded line of printable text, without the secret.
+func FuzzText(f *testing.F) {
+	for _, text := range []string{"%41%", `\u004`, "&#x41;&", "bearer\t", "eyJhbGciOi.", "a\xffb\u200bc", `Basic a="`, "\u2028"} {
+		f.Add(text, "abcdefghijklmnop", 3, 5)
+	}
+	f.Fuzz(func(t *testing.T, text, secret string, at, times int) {
+		if len(secret) > 200 {
+			return
+		}
+		at = max(0, at) % (len(text) + 1)
+		got := redact.Text(text[:at]+strings.Repeat(secret, max(0, times)%50)+text[at:], secret)
+		if len(got) > 520 || !utf8.ValidString(got) || strings.TrimSpace(got) != got && len(got) < 500 {
+			t.Fatalf("%q", got)
+		}
+		for _, r := range got {
+			if !unicode.IsPrint(r) {
+				t.Fatalf("%q in %q", r, got)
+			}
+		}
+		if len(secret) >= 8 && strings.Contains(got, secret) && !strings.Contains("[redacted]", secret) {
+			t.Fatalf("%q is left in %q", secret, got)
+		}
+	})
 }
