@@ -56,21 +56,21 @@ func numbered(text []byte, prefix, digits, base int) (plain []byte, size int) {
 	case !ok:
 		return nil, 0
 	case digits > 3:
-		return utf8.AppendRune(nil, rune(code)), end
+		return utf8.AppendRune(nil, code), end
 	case code > math.MaxUint8:
 		return nil, 0
 	}
-	return []byte{byte(code)}, end
+	return []byte{byte(code & math.MaxUint8)}, end
 }
 
 // number parses digits of a base up to 16, without a sign. What is more than a code point is none.
-func number(digits []byte, base int) (code int, ok bool) {
+func number(digits []byte, base int) (code rune, ok bool) {
 	for _, c := range digits {
 		d := digit(c)
 		if d >= base {
 			return 0, false
 		}
-		code = code*base + d
+		code = code*rune(base) + rune(d) //nolint:gosec // both are 16 at most
 		if code > utf8.MaxRune {
 			return 0, false
 		}

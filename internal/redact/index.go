@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// index knows all parts of one length of some secrets. It takes a dozen bytes for each byte of them, where a map would take a
-// hundred: a token may be 16 KiB long, and one is made for each message that may repeat it.
+// index knows all parts of one length of some secrets. It takes about ten to twenty bytes for each byte of them, where a map
+// would take a hundred: a token may be 16 KiB long, and one is made for each message that may repeat it.
 type index struct {
 	size int // of a part, in bytes
 	seed maphash.Seed

@@ -183,5 +183,5 @@ func fromHex(group []byte) (plain [3]byte, size int) {
 	if !ok || len(group) < 2 {
 		return plain, 0
 	}
-	return [3]byte{byte(code)}, 1
+	return [3]byte{byte(code & math.MaxUint8)}, 1
 }
