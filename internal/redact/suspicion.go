@@ -25,8 +25,8 @@ func mayRepeat(message string, secrets []string) bool {
 	return len(together) != len(message) && mayContain(together, secrets)
 }
 
-// mayEncode finds escapes, and runs of characters, over the ends of lines too, that are longer than those of names and IDs, or
-// than a secret in base64.
+// mayEncode finds escapes, and runs of characters, over the ends of lines too, that are longer than those of names and IDs,
+// or than a secret in base64.
 func mayEncode(message string, secrets []string) bool {
 	longest := maxPlainRun
 	for _, secret := range secrets {
