@@ -130,7 +130,9 @@ func TestInPodOfRealCluster(t *testing.T) {
 	}
 
 	w.mayRead()
-	report = w.run(func(r *diagnose.Report) bool { return r.Of("pod").Result == diagnose.Pass })
+	report = w.run(func(r *diagnose.Report) bool { // the rights may come while it runs
+		return r.Of("service-account").Result == diagnose.Pass && r.Of("pod").Result == diagnose.Pass
+	})
 	for _, id := range []string{"service-account", "pod", "exchange"} {
 		if f := report.Of(id); f.Result != diagnose.Pass {
 			t.Errorf("%s", report)

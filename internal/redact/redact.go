@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -58,6 +57,8 @@ const (
 	maxText = 512
 	// maxMessage bounds what is looked through for that.
 	maxMessage = 8 << 10
+	// startOf a message is looked through first, in bytes: if enough is left of it, the rest need not be.
+	startOf, enough = 4 * maxText, 2 * maxText
 )
 
 // Text makes a message that came from elsewhere fit for ours: one line, printable, bounded, without the given secrets.
@@ -65,21 +66,50 @@ const (
 // a credential goes too: the caller need not know the one that a server repeats, as that of a kubeconfig's plugin.
 func Text(message string, secrets ...string) string {
 	message = message[:min(len(message), maxMessage)]
+	var thorough Scrubber
+	for size := startOf; size < len(message); size *= 2 {
+		if clean := fit(message[:size], secrets, &thorough); len(clean) >= enough {
+			return shorten(clean)
+		}
+	}
+	return shorten(fit(message, secrets, &thorough))
+}
+
+// fit is all that Text does but for the length. The Scrubber gets the secrets once it is needed.
+func fit(message string, secrets []string, thorough *Scrubber) string {
 	for _, secret := range secrets {
 		message = scrub(message, secret)
 	}
 	if mayRepeat(message, secrets) {
-		message = thoroughly(message, secrets)
+		if thorough.empty() {
+			for _, secret := range secrets {
+				thorough.Add(secret)
+			}
+		}
+		message = thorough.Clean(message)
 	}
-	message = login.ReplaceAllString(message, "$1 "+mark)
+	message = login.ReplaceAllStringFunc(message, hideLogin)
 	message = jwt.ReplaceAllString(message, mark)
-	message = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unprintable(r) {
 			return ' '
 		}
 		return r
-	}, message)
-	message = strings.TrimSpace(message)
+	}, message))
+}
+
+func hideLogin(found string) string {
+	if challenge.MatchString(found) {
+		return found
+	}
+	hidden := strings.Fields(found)[0] + " " + mark
+	if strings.HasSuffix(found, `"`) {
+		hidden += `"`
+	}
+	return hidden
+}
+
+func shorten(message string) string {
 	if len(message) <= maxText {
 		return message
 	}
@@ -90,17 +120,11 @@ func Text(message string, secrets ...string) string {
 	return message[:cut] + "…"
 }
 
-func thoroughly(message string, secrets []string) string {
-	scrubber := &Scrubber{}
-	for _, secret := range secrets {
-		scrubber.Add(secret)
-	}
-	return scrubber.Clean(message)
-}
-
 var (
 	// login is what follows a scheme in an Authorization header (RFC 7617, RFC 6750). Words of a sentence are shorter.
-	login = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}`)
+	login = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}"?`)
+	// challenge is what a WWW-Authenticate header has there (RFC 9110, section 11.2), such as authorization_uri="https://…".
+	challenge = regexp.MustCompile(`\s[a-z_]+="$`)
 	// jwt is the compact form of a JWT (RFC 7519), with its signature or cut off before.
 	jwt = regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)*`)
 )

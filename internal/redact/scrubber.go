@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"net/url"
 	"strconv"
 	"strings"
@@ -17,31 +18,31 @@ const (
 // Scrubber takes secrets out of text, also in parts, and as URLs, quoted text, HTML, base64 and the like have them. The zero
 // value knows none. It is not safe for concurrent use while secrets are added.
 type Scrubber struct {
-	whole []string
-	// parts are all parts of minPart and minSecret bytes: looking one up takes as long whatever the number of secrets.
-	parts map[string]struct{}
+	whole [][]byte
+	// long has the parts of minPart bytes, short those of minSecret.
+	long, short *index
 }
 
 // Add has a secret found, and parts of it. What is shorter than 8 bytes is not.
 func (s *Scrubber) Add(secret string) {
-	if s.parts == nil {
-		s.parts = map[string]struct{}{}
-	}
-	size := minPart
-	if len(secret) < 2*minPart {
-		size = minSecret
+	if s.long == nil {
+		s.long, s.short = newIndex(minPart), newIndex(minSecret)
 	}
 	for _, form := range forms(secret) {
-		for i := 0; i+size <= len(form); i++ {
-			s.parts[form[i:i+size]] = struct{}{}
+		s.long.add(form)
+		if len(secret) < 2*minPart {
+			s.short.add(form)
 		}
 	}
 }
 
 // AddWhole has something found that is a secret as a whole only.
 func (s *Scrubber) AddWhole(secret string) {
-	if len(secret) >= minSecret {
-		s.whole = append(s.whole, forms(secret)...)
+	if len(secret) < minSecret {
+		return
+	}
+	for _, form := range forms(secret) {
+		s.whole = append(s.whole, []byte(form))
 	}
 }
 
@@ -57,66 +58,77 @@ func forms(secret string) []string {
 	return list
 }
 
+func (s *Scrubber) empty() bool { return len(s.whole) == 0 && s.long == nil }
+
 // Clean puts a mark in the place of each secret.
 func (s *Scrubber) Clean(text string) string {
-	if len(s.whole) == 0 && len(s.parts) == 0 {
+	if s.empty() {
 		return text
 	}
-	secret := make([]bool, len(text))
-	s.mark(viewOf(text), secret, maxEncodings)
+	l := &look{Scrubber: s, secret: make([]bool, len(text))}
+	l.into(viewOf(text), 0)
 	var b strings.Builder
 	for i := range len(text) {
 		switch {
-		case !secret[i]:
+		case !l.secret[i]:
 			b.WriteByte(text[i])
-		case i == 0 || !secret[i-1]:
+		case i == 0 || !l.secret[i-1]:
 			b.WriteString(mark)
 		}
 	}
 	return b.String()
 }
 
-// mark marks the bytes of the text that are secret in a view of it.
-func (s *Scrubber) mark(v view, secret []bool, encodings int) {
-	found := func(from, to int) {
-		for i := v.from[from]; i < v.to[to-1]; i++ {
-			secret[i] = true
-		}
-	}
-	for _, whole := range s.whole {
-		for at := 0; ; at += len(whole) {
-			next := strings.Index(v.text[at:], whole)
-			if next < 0 {
-				break
-			}
-			at += next
-			found(at, at+len(whole))
-		}
-	}
-	for i := range len(v.text) {
-		if end := s.partAt(v, i); end != 0 {
-			found(i, end)
-		}
-	}
-	if encodings == 0 {
+// look is one through a text. It takes time and memory in proportion to the text's length, whatever is in it.
+type look struct {
+	*Scrubber
+	secret []bool             // which bytes of the text are
+	made   [maxEncodings]view // one after the other at each depth
+}
+
+// into marks what is secret in a view of the text, which as many encodings have been undone for as depth says.
+func (l *look) into(v *view, depth int) {
+	l.mark(v)
+	if depth == maxEncodings {
 		return
 	}
-	for _, other := range v.others() {
-		if len(other.text) >= minSecret {
-			s.mark(other, secret, encodings-1)
+	made := &l.made[depth]
+	for undo := range encodings {
+		made.begin(v)
+		if undo(made, v) && len(made.text) >= minSecret {
+			l.into(made, depth+1)
 		}
 	}
 }
 
-// partAt returns where a part of a secret that begins at i ends, 0 if none does.
-func (s *Scrubber) partAt(v view, i int) int {
-	for _, size := range []int{minPart, minSecret} {
-		if i+size > len(v.text) || size == minSecret && v.joined {
-			continue
-		}
-		if _, found := s.parts[v.text[i:i+size]]; found {
-			return i + size
+// mark marks the bytes of the text that are secret in a view of it.
+func (l *look) mark(v *view) {
+	for _, whole := range l.whole {
+		for at := 0; ; at += len(whole) {
+			next := bytes.Index(v.text[at:], whole)
+			if next < 0 {
+				break
+			}
+			at += next
+			l.found(v.at[at].from, v.at[at+len(whole)-1].to)
 		}
 	}
-	return 0
+	done := uint32(0) // what follows a part of a secret is mostly the next
+	for i := range v.text {
+		end := l.long.endsAt(v.text, i)
+		if end == 0 && !v.joined {
+			end = l.short.endsAt(v.text, i)
+		}
+		if end != 0 {
+			to := v.at[end-1].to
+			l.found(max(done, v.at[i].from), to)
+			done = to
+		}
+	}
+}
+
+func (l *look) found(from, to uint32) {
+	for i := from; i < to; i++ {
+		l.secret[i] = true
+	}
 }

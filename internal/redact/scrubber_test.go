@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"math/rand/v2"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -108,13 +110,20 @@ func TestScrubberUndoesEncodings(t *testing.T) {
 
 // What is long is found in pieces too, whatever blanks stand between them.
 func TestScrubberJoinsLines(t *testing.T) {
-	const secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
-	s := &redact.Scrubber{}
-	s.Add(secret)
-	for _, width := range []int{1, 2, 7, 15} {
-		for _, by := range []string{"\n", "\r\n  ", " ", "\t"} {
-			if got := s.Clean("a " + broken(secret, width, by) + " b"); got != "a [redacted] b" {
-				t.Errorf("%d, %q: %s", width, by, got)
+	for _, secret := range []string{"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "x7k2qp.m4w9zr1tb6yv3hn8"} {
+		s := &redact.Scrubber{}
+		s.Add(secret)
+		for _, width := range []int{1, 2, 7} {
+			for _, by := range []string{
+				"\n", "\r\n  ", " ", "\t", "\x00", "\u200b", "\ufeff", "\u00ad", "\u00a0", "\u034f", "\ufe0f", "\xff", `\n`, "%0A", "&#x0000000a;",
+			} {
+				text := "a " + broken(secret, width, by) + " b"
+				if got := s.Clean(text); got != "a [redacted] b" {
+					t.Errorf("%d, %q: %s", width, by, got)
+				}
+				if got := redact.Text(text, secret); got != "a [redacted] b" {
+					t.Errorf("%d, %q in a message: %s", width, by, got)
+				}
 			}
 		}
 	}
@@ -151,13 +160,55 @@ func TestTextFindsParts(t *testing.T) {
 	}
 }
 
-// What a library's error repeats goes the same way.
+// What a library's error repeats goes the same way, also if it is short.
 func TestTextUndoesEncodings(t *testing.T) {
-	const secret = "wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY="
-	for name, encode := range encodings(t) {
-		encoded := encode(secret)
-		if got := redact.Text("x: "+encoded, secret); strings.Contains(got, encoded) || !strings.Contains(got, "[redacted]") {
-			t.Errorf("%s: %s", name, got)
+	for _, secret := range []string{"wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY=", "x7k2qp.m4w9zr1tb6yv3hn8", "hunter2/pass1"} {
+		for name, encode := range encodings(t) {
+			encoded := encode(secret)
+			if got := redact.Text("x: "+encoded, secret); strings.Contains(got, encoded) || !strings.Contains(got, "[redacted]") {
+				t.Errorf("%s of %s: %s", name, secret, got)
+			}
+		}
+	}
+}
+
+// Secrets are taken out of the whole message, however much of it they are.
+func TestTextLooksFurther(t *testing.T) {
+	secret := strings.Repeat("wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY=", 100)
+	if got := redact.Text("a "+secret+" "+percented(secret[:1000])+" b", secret); got != "a [redacted] [redacted] b" {
+		t.Errorf("%s", got)
+	}
+}
+
+// No message makes much work, though a token may be long: memory is measured, which does not depend on the machine.
+func TestTextIsCheap(t *testing.T) {
+	random := make([]byte, 8<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	b64 := base64.StdEncoding.EncodeToString
+	secret := b64(random)
+	for name, message := range map[string]string{
+		"base64":                b64(random[1:]),
+		"base64 in base64":      "% " + b64([]byte(b64(random[1:]))),
+		"base64 in hexadecimal": "% " + hex.EncodeToString([]byte(b64(random[1:]))),
+		"hexadecimal":           "% " + strings.Repeat("34313432", 1<<10),
+		"escapes":               strings.Repeat("%2541", 2<<10),
+		"backslashes":           strings.Repeat(`\`, 8<<10),
+		"entities":              strings.Repeat("&a;", 4<<10),
+		"words":                 strings.Repeat("abc def ", 1<<10),
+		"starts of secrets":     strings.Repeat(secret[100:108]+"?", 1<<10),
+		"the secret":            secret,
+		"the secret in pieces":  "% " + broken(secret, 15, ","),
+		"the secret in blanks":  broken(secret, 1, " "),
+	} {
+		const rounds, most = 4, 2 << 20
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range rounds {
+			redact.Text(message, secret)
+		}
+		runtime.ReadMemStats(&after)
+		if each := (after.TotalAlloc - before.TotalAlloc) / rounds; each > most {
+			t.Errorf("%s: %d KiB", name, each>>10)
 		}
 	}
 }

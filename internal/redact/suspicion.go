@@ -1,31 +1,48 @@
 package redact
 
-import "strings"
+import (
+	"encoding/base64"
+	"strings"
+)
 
 const (
 	// maxPlainRun is the length up to which letters and digits in a row are taken for a name or an ID, in bytes.
 	maxPlainRun = 39
 	// sample is how much of a message is compared at once, in bytes.
 	sample = minSecret
+	// maxQuick is the length up to which the quick look at a message is quicker than the thorough one, in bytes.
+	maxQuick = 1 << 10
 )
 
 // mayRepeat is a quick look whether a Scrubber could find a secret in a message: few messages repeat anything, and looking
-// thoroughly takes thirty times as long as all else about a failure. It may be wrong in one direction only, except for
-// encodings of less than 40 characters.
+// thoroughly takes ten times as long as all else about a failure. It may be wrong in one direction only, except for parts of
+// a secret whose encoding takes less than 40 characters.
 func mayRepeat(message string, secrets []string) bool {
-	return mayEncode(message) || mayContain(message, secrets)
+	if len(message) > maxQuick || mayEncode(message, secrets) || mayContain(message, secrets) {
+		return true
+	}
+	together := joined(message)
+	return len(together) != len(message) && mayContain(together, secrets)
 }
 
-// mayEncode finds escapes, and runs of characters that are longer than those of names and IDs.
-func mayEncode(message string) bool {
+// mayEncode finds escapes, and runs of characters, over the ends of lines too, that are longer than those of names and IDs,
+// or than a secret in base64.
+func mayEncode(message string, secrets []string) bool {
+	longest := maxPlainRun
+	for _, secret := range secrets {
+		if len(secret) >= minSecret {
+			longest = min(longest, base64.RawStdEncoding.EncodedLen(len(secret))-1)
+		}
+	}
 	run := 0
 	for i := range len(message) {
 		switch c := message[i]; {
 		case c == '%' || c == '\\' || c == '&':
 			return true
+		case c == '\r' || c == '\n':
 		case inBase64(c):
 			run++
-			if run > maxPlainRun {
+			if run > longest {
 				return true
 			}
 		default:
@@ -49,4 +66,19 @@ func mayContain(message string, secrets []string) bool {
 		}
 	}
 	return false
+}
+
+// joined is a message without blanks.
+func joined(message string) string {
+	var b strings.Builder
+	b.Grow(len(message))
+	for i := 0; i < len(message); {
+		size := blank(message[i:])
+		if size == 0 {
+			b.WriteByte(message[i])
+			size = 1
+		}
+		i += size
+	}
+	return b.String()
 }

@@ -1,199 +1,187 @@
 package redact
 
 import (
-	"encoding/base64"
-	"encoding/hex"
-	"html"
 	"math"
-	"strconv"
-	"strings"
+	"slices"
+	"unicode"
 	"unicode/utf8"
 )
 
-// view is what a text reads as to somebody who undoes an encoding. Byte i of it stands for from[i] up to to[i] of the text.
+// view is what a text reads as to somebody who undoes an encoding. Byte i of it stands for the span at[i] of the text; those
+// of what follows begin and end no earlier.
 type view struct {
-	text     string
-	from, to []int
+	text []byte
+	at   []span
 	// joined says that its parts stood apart: only what is long is no accident then.
 	joined bool
 }
 
-func viewOf(text string) view {
-	v := view{text: text, from: make([]int, len(text)), to: make([]int, len(text))}
-	for i := range len(text) {
-		v.from[i], v.to[i] = i, i+1
+type span struct{ from, to uint32 }
+
+func viewOf(text string) *view {
+	v := &view{text: []byte(text), at: make([]span, len(text))}
+	for i := range v.at {
+		v.at[i] = span{uint32(i), uint32(i + 1)} //nolint:gosec // texts are shorter than 4 GiB
 	}
 	return v
 }
 
-// writer makes one view of another.
-type writer struct {
-	of   view
-	made view
-	b    strings.Builder
+// begin empties a view, and has it be of another one.
+func (v *view) begin(of *view) {
+	v.text = slices.Grow(v.text[:0], len(of.text))
+	v.at = slices.Grow(v.at[:0], len(of.at))
+	v.joined = of.joined
 }
 
-// write has some bytes stand for those of the view from i up to end.
-func (w *writer) write(bytes string, i, end int) {
-	for range len(bytes) {
-		w.made.from, w.made.to = append(w.made.from, w.of.from[i]), append(w.made.to, w.of.to[end-1])
+// write has some bytes stand for those of another view from i up to end.
+func (v *view) write(of *view, i, end int, plain []byte) {
+	at := span{of.at[i].from, of.at[end-1].to}
+	v.text = append(v.text, plain...)
+	for range plain {
+		v.at = append(v.at, at)
 	}
-	w.b.WriteString(bytes)
 }
 
-func (w *writer) view() view {
-	w.made.text = w.b.String()
-	w.made.joined = w.made.joined || w.of.joined
-	return w.made
+// keep writes one byte as it is.
+func (v *view) keep(of *view, i int) {
+	v.text = append(v.text, of.text[i])
+	v.at = append(v.at, of.at[i])
 }
 
-// others are what one encoding less makes of a view. Together they are about five times as long.
-func (v view) others() []view {
-	var list []view
-	if strings.ContainsAny(v.text, `%\&`) {
-		list = append(list, v.unescaped())
+// encodings yields what undoes each: it writes what another view says to an empty one, and reports whether that differs.
+// Together they write about five times as much as there was.
+func encodings(yield func(undo func(made, of *view) bool) bool) {
+	if !yield((*view).unescape) || !yield((*view).join) {
+		return
 	}
-	if other := v.together(); len(other.text) != len(v.text) {
-		list = append(list, other)
+	for _, code := range [...]code{{inBase64, fromBase64, 4}, {inHex, fromHex, 2}} {
+		for offset := range code.group {
+			if !yield(func(made, of *view) bool { return made.decode(of, code, offset) }) {
+				return
+			}
+		}
 	}
-	return v.decoded(list)
 }
 
-// unescaped undoes the escapes of URLs, of JSON and of programs, and of HTML.
-func (v view) unescaped() view {
-	w := &writer{of: v}
-	for i := 0; i < len(v.text); {
-		bytes, size := escape(v.text[i:])
+// unescape undoes the escapes of URLs, of JSON and of programs, and of HTML.
+func (v *view) unescape(of *view) bool {
+	some := false
+	for i := 0; i < len(of.text); {
+		plain, size := escape(of.text[i:])
 		if size == 0 {
-			bytes, size = v.text[i:i+1], 1
-		}
-		w.write(bytes, i, i+size)
-		i += size
-	}
-	return w.view()
-}
-
-// escape returns what text begins with, if that is an escape, and its length.
-func escape(text string) (bytes string, size int) {
-	const hexadecimal = 16
-	number := func(digits string, base int) (string, bool) {
-		code, err := strconv.ParseUint(digits, base, 32)
-		if err != nil || code > utf8.MaxRune {
-			return "", false
-		}
-		if len(digits) <= 3 { // a byte
-			return string([]byte{byte(code & math.MaxUint8)}), code <= math.MaxUint8
-		}
-		return string(rune(code)), true
-	}
-	for _, form := range []struct {
-		prefix       string
-		digits, base int
-	}{{"%", 2, hexadecimal}, {`\x`, 2, hexadecimal}, {`\u`, 4, hexadecimal}, {`\U`, 8, hexadecimal}, {`\`, 3, 8}} {
-		end := len(form.prefix) + form.digits
-		if !strings.HasPrefix(text, form.prefix) || len(text) < end {
+			v.keep(of, i)
+			i++
 			continue
 		}
-		if bytes, ok := number(text[len(form.prefix):end], form.base); ok {
-			return bytes, end
-		}
+		v.write(of, i, i+size, plain)
+		i += size
+		some = true
 	}
-	switch {
-	case len(text) > 1 && text[0] == '\\' && strings.IndexByte(`/"'\`, text[1]) >= 0:
-		return text[1:2], 2
-	case text[0] == '&':
-		const longest = 10
-		end := strings.IndexByte(text[:min(len(text), longest)], ';') + 1
-		if plain := html.UnescapeString(text[:end]); plain != text[:end] {
-			return plain, end
-		}
-	}
-	return "", 0
+	return some
 }
 
-// together leaves blanks out: those of lines that a text was broken into, or of what no terminal shows.
-func (v view) together() view {
-	w := &writer{of: v, made: view{joined: true}}
-	for i := range len(v.text) {
-		if v.text[i] > ' ' {
-			w.write(v.text[i:i+1], i, i+1)
+// join leaves blanks out: those of lines that a text was broken into, and what no terminal shows.
+func (v *view) join(of *view) bool {
+	v.joined = true
+	for i := 0; i < len(of.text); {
+		size := blank(of.text[i:])
+		if size == 0 {
+			v.keep(of, i)
+			size = 1
 		}
+		i += size
 	}
-	return w.view()
+	return len(v.text) != len(of.text)
+}
+
+// blank returns the length of the blank that a text begins with, 0 if it begins with none.
+func blank[T ~string | ~[]byte](text T) int {
+	switch c := text[0]; {
+	case c < utf8.RuneSelf && (c <= ' ' || c == '\x7f'):
+		return 1
+	case c < utf8.RuneSelf:
+		return 0
+	}
+	r, size := utf8.DecodeRuneInString(string(text[:min(len(text), utf8.UTFMax)]))
+	if unprintable(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
+		return size
+	}
+	return 0
+}
+
+// unprintable has no place in a message.
+func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+// code writes bytes in groups of characters.
+type code struct {
+	has    func(c byte) bool
+	decode func(group []byte) (plain [3]byte, size int)
+	group  int
 }
 
 // minRun is the length from which something may be encoded bytes.
 const minRun = 10
 
-// decoded adds what is in base64 or in hexadecimal digits, wherever in a run of its characters that begins.
-func (v view) decoded(list []view) []view {
-	const quantum = 4
-	for offset := range quantum {
-		list = append(list, v.runs(inBase64, offset, quantum, fromBase64))
-	}
-	const digits = 2
-	for offset := range digits {
-		list = append(list, v.runs(inHex, offset, digits, fromHex))
-	}
-	return list
-}
-
-func inBase64(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("+/-_", c) >= 0
-}
-
-func inHex(c byte) bool {
-	return 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' || '0' <= c && c <= '9'
-}
-
-// fromBase64 takes both alphabets (RFC 4648, sections 4 and 5), and up to four characters.
-func fromBase64(group string) string {
-	var encoded [4]byte
-	var content [3]byte
-	copy(encoded[:], group)
-	for i := range encoded {
-		switch encoded[i] {
-		case '-':
-			encoded[i] = '+'
-		case '_':
-			encoded[i] = '/'
-		}
-	}
-	n, err := base64.RawStdEncoding.Decode(content[:], encoded[:len(group)])
-	if err != nil {
-		return ""
-	}
-	return string(content[:n])
-}
-
-func fromHex(group string) string {
-	content, err := hex.DecodeString(group)
-	if err != nil {
-		return ""
-	}
-	return string(content)
-}
-
-// runs decodes all runs of such characters in groups of a size, beginning at an offset. A run's end may be less than a group.
-func (v view) runs(has func(byte) bool, offset, size int, decode func(group string) string) view {
-	w := &writer{of: v}
-	w.b.Grow(len(v.text))
-	for begin := 0; begin < len(v.text); {
+// decode decodes all runs of a code's characters, beginning at an offset. A run's end may be less than a group.
+func (v *view) decode(of *view, code code, offset int) bool {
+	for begin := 0; begin < len(of.text); {
 		end := begin
-		for end < len(v.text) && has(v.text[end]) {
+		for end < len(of.text) && code.has(of.text[end]) {
 			end++
 		}
 		if end-begin < minRun {
 			begin = max(end, begin+1)
 			continue
 		}
-		for i := begin + offset; i < end; i += size {
-			to := min(i+size, end)
-			w.write(decode(v.text[i:to]), i, to)
+		for i := begin + offset; i < end; i += code.group {
+			to := min(i+code.group, end)
+			plain, size := code.decode(of.text[i:to])
+			v.write(of, i, to, plain[:size])
 		}
-		w.made.from, w.made.to = append(w.made.from, 0), append(w.made.to, 0)
-		w.b.WriteByte(0) // runs do not touch
+		v.write(of, end-1, end, []byte{0}) // runs do not touch
 		begin = end
 	}
-	return w.view()
+	return true
+}
+
+func inBase64(c byte) bool { return sixBits(c) >= 0 }
+
+// sixBits is what a character stands for in both alphabets (RFC 4648, sections 4 and 5), -1 if it is in none.
+func sixBits(c byte) int {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return int(c - 'A')
+	case 'a' <= c && c <= 'z':
+		return int(c-'a') + 26
+	case '0' <= c && c <= '9':
+		return int(c-'0') + 52
+	case c == '+' || c == '-':
+		return 62
+	case c == '/' || c == '_':
+		return 63
+	}
+	return -1
+}
+
+// fromBase64 takes up to four characters.
+func fromBase64(group []byte) (plain [3]byte, size int) {
+	all := 0
+	for i := range 4 {
+		all <<= 6
+		if i < len(group) {
+			all |= sixBits(group[i])
+		}
+	}
+	return [3]byte{byte(all >> 16 & math.MaxUint8), byte(all >> 8 & math.MaxUint8), byte(all & math.MaxUint8)}, len(group) - 1
+}
+
+func inHex(c byte) bool { return digit(c) < 16 }
+
+// fromHex takes up to two digits.
+func fromHex(group []byte) (plain [3]byte, size int) {
+	code, ok := number(group, 16)
+	if !ok || len(group) < 2 {
+		return plain, 0
+	}
+	return [3]byte{byte(code & math.MaxUint8)}, 1
 }

@@ -92,6 +92,8 @@ func everyone(int) bool { return true }
 
 func first(n int) bool { return n == 0 }
 
+func third(n int) bool { return n%3 == 0 }
+
 // rarely has all tenants asked for at the same time.
 func rarely(tenants, minutes int, exchange func(context.Context, int, time.Duration) error) load {
 	return load{tenants: tenants, together: true, every: time.Duration(minutes) * time.Minute, exchange: exchange}
@@ -176,6 +178,8 @@ func TestAlerts(t *testing.T) {
 		"outage, asked for every 10 minutes": {rarely(20, 10, outage), down},
 		"outage from the start": {load{tenants: 50, together: true, exchange: from(0, "unavailable", everyone)},
 			[]string{serviceFailing, requestsFailing}},
+		"outage from the start for a third": {load{tenants: 60, together: true, exchange: from(0, "unavailable", third)},
+			[]string{serviceFailing, requestsFailing}},
 		"outage of two minutes": {load{tenants: 200, exchange: between(troubleAt, troubleAt+2*time.Minute, "unavailable")}, nil},
 		"outage of two minutes, asked for every 10 minutes": {
 			rarely(20, 10, between(troubleAt, troubleAt+2*time.Minute, "unavailable")), nil},
@@ -198,6 +202,10 @@ func TestOneBadTenantIsNoOutage(t *testing.T) {
 		name := fmt.Sprintf(" one of %d", n)
 		cases["fails,"+name] = trouble{load{tenants: n, exchange: from(troubleAt, "unavailable", first)}, nil}
 		cases["hangs,"+name] = trouble{load{tenants: n, exchange: hang(first)}, nil}
+		// Then all good exchanges are over before the first scrape.
+		cases["fails from the start, asked for together,"+name] = trouble{load{tenants: n, together: true, exchange: from(0, "unavailable", first)}, nil}
+		cases["no token from the start, asked for together,"+name] = trouble{
+			load{tenants: n, together: true, exchange: from(0, "kubernetes_unavailable", first)}, nil}
 		cases["fails, asked for together,"+name] = trouble{rarely(n, 10, from(troubleAt, "unavailable", first)), nil}
 	}
 	play(t, cases)

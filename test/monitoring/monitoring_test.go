@@ -151,22 +151,27 @@ func TestAlertRules(t *testing.T) {
 // variables are what Grafana puts in.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", ".*")
 
-func TestDashboard(t *testing.T) {
-	var dashboard struct {
-		Panels []struct {
-			Title, Type string
-			Targets     []struct {
-				Expr    string
-				Instant bool
-			}
-		}
+type panel struct {
+	Title, Type string
+	Targets     []struct {
+		Expr    string
+		Instant bool
 	}
+}
+
+func panels(t *testing.T) []panel {
+	t.Helper()
+	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal(document(t, "dashboard.json"), &dashboard); err != nil {
 		t.Fatal(err)
 	}
+	return dashboard.Panels
+}
+
+func TestDashboard(t *testing.T) {
 	metrics := known(t)
 	var shown []string
-	for _, panel := range dashboard.Panels {
+	for _, panel := range panels(t) {
 		if len(panel.Targets) == 0 {
 			t.Errorf("the panel %q shows nothing", panel.Title)
 		}

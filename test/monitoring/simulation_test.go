@@ -32,7 +32,8 @@ type load struct {
 	cloud func(tenant int) string
 	// exchange is what one takes and gives. Nil: all is well.
 	exchange func(ctx context.Context, tenant int, at time.Duration) error
-	capacity int // 10,000 if it is not set
+	capacity int  // 10,000 if it is not set
+	objects  bool // says that the metrics count the events of each tenant's object
 	options  []cache.Option
 }
 
@@ -110,6 +111,9 @@ func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, st
 			}
 			return &credential{time.Now().Add(time.Hour)}, nil
 		}}
+	if l.objects {
+		req.Object = cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant", Name: strconv.Itoa(tenant), Operation: "reconcile"}
+	}
 	for {
 		_, _, _ = tokens.GetOrSet(ctx, req) // the metrics know
 		if !sleep(ctx, every) {
@@ -157,6 +161,7 @@ func (r *recording) add(t *testing.T, minute int, registry *prometheus.Registry)
 			switch h := one.GetHistogram(); {
 			case h != nil:
 				set(f.GetName()+"_count", one, float64(h.GetSampleCount()))
+				set(f.GetName()+"_sum", one, h.GetSampleSum())
 				set(f.GetName()+"_bucket", one, float64(h.GetSampleCount()), `le="+Inf"`)
 				for _, b := range h.GetBucket() {
 					set(f.GetName()+"_bucket", one, float64(b.GetCumulativeCount()), fmt.Sprintf(`le="%v"`, b.GetUpperBound()))
