@@ -246,11 +246,15 @@ func (c *call) accessToken(ctx context.Context) (Token, error) {
 // cached asks the cache with the key as it is now. What is missing is minted: the access token, or what c.kind says.
 func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	key := c.key.sum()
-	if c.rejected != nil {
-		c.opts.Cache.Reject(key, c.rejected)
-	}
-	if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
-		return token, nil
+	// Others may be served by the token that a refused credential was made of.
+	part := c.fresh && c.rejected != nil
+	if !part {
+		if c.rejected != nil {
+			c.opts.Cache.Reject(key, c.rejected)
+		}
+		if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
+			return token, nil
+		}
 	}
 	m := c.detach(jwt)
 	req := cache.Request{
@@ -260,6 +264,9 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Provider: c.provider.GetName(),
 		Fresh:    c.fresh,
 		Mint:     m.accessToken,
+	}
+	if part {
+		req.Refused = c.rejected
 	}
 	if c.kind != notDerived {
 		req.Prepare, req.Mint = m.accessTokens, m.derived

@@ -1,6 +1,8 @@
 package auth_test
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -73,6 +75,50 @@ func TestWithRejectedCluster(t *testing.T) {
 		second, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithRejected(first))...)
 		if err != nil || second.BearerToken() == first.BearerToken() {
 			t.Errorf("the cluster would refuse again, %v", err)
+		}
+	})
+}
+
+// What one cluster refuses is left to those who have use for it until there is a new one: a tenant's cluster that refuses
+// everything takes no valid token from others while the cloud is away.
+func TestRejectedPartIsLeftToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), newClouds()
+		key := k8s.create("tenant-a", "app", nil)
+		tokens, err := cache.NewTokenCache(10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tokens.Close()
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		ofCluster := append(opts[:2:2], auth.WithClusterResource("c"))
+		first, err := auth.GetRESTConfig(t.Context(), provider, ofCluster...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := func() auth.Token { return mustGet(t, provider, append(opts[:2:2], auth.WithScopes("cluster"))...) }
+		old := part()
+		if n := provider.mints.Load(); n != 1 {
+			t.Fatalf("the token of the cluster is not that of others: %d exchanges", n)
+		}
+		refused := append(ofCluster[:3:3], auth.WithRejected(first))
+		provider.mint = func(context.Context, string) (auth.Token, error) {
+			return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "away"}
+		}
+		for range 3 {
+			time.Sleep(11 * time.Second)
+			if _, err := auth.GetRESTConfig(t.Context(), provider, refused...); !errors.Is(err, auth.ErrUnavailable) {
+				t.Errorf("the cluster would refuse again: %v", err)
+			}
+			if part() != old {
+				t.Error("others got another token")
+			}
+		}
+		provider.mint = nil
+		time.Sleep(time.Minute)
+		second, err := auth.GetRESTConfig(t.Context(), provider, refused...)
+		if err != nil || second.BearerToken() == first.BearerToken() || part() == old {
+			t.Errorf("afterwards: %v, %v", second, err)
 		}
 	})
 }

@@ -42,6 +42,10 @@ type Request struct {
 	// Fresh has the caller wait for a new token as soon as the old one is due for renewal, unless the renewal fails for now:
 	// for tokens that another credential is made of, which would otherwise be old when it is new.
 	Fresh bool
+	// Refused is a token that a service has refused, at least ten seconds old: the request waits for another one, or fails.
+	// Unlike Reject it leaves the token to others until there is a new one, since many credentials may be made of it, one of
+	// which somebody has refused. Optional.
+	Refused Token
 	// Tenant is whose places the flight takes. Empty is a tenant too.
 	Tenant string
 	// Provider is the service that the exchange is with: one that hangs holds up nobody at another. It labels the metrics of
@@ -167,7 +171,7 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 		token, err = c.wait(ctx, f)
 	}
 	if err != nil && req.Fresh && ctx.Err() == nil {
-		if token = c.valid(req.Key); token != nil {
+		if token = c.valid(req); token != nil {
 			retrieved, err = true, nil
 		}
 	}
@@ -175,12 +179,12 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	return token, retrieved, err
 }
 
-// valid returns what the cache has for the key now, be it due for renewal, or nil.
-func (c *TokenCache) valid(key Key) Token {
+// valid returns what the cache has for the request now, be it due for renewal, or nil.
+func (c *TokenCache) valid(req Request) Token {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.entries.Get(key); ok && e.valid(now) && !c.closed {
+	if e, ok := c.entries.Get(req.Key); ok && e.valid(now) && !e.isRefused(req.Refused, now) && !c.closed {
 		return e.token
 	}
 	return nil
@@ -194,8 +198,9 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 	if c.closed {
 		return nil, nil, ErrClosed
 	}
-	var token Token
-	if e, ok := c.entries.Get(req.Key); ok && e.valid(now) {
+	var token Token // that can be served
+	e, kept := c.entries.Get(req.Key)
+	if kept = kept && e.valid(now); kept && !e.isRefused(req.Refused, now) {
 		token = e.token
 		if e.fresh(now) {
 			return token, nil, nil
@@ -209,7 +214,7 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 			}
 			return nil, nil, &BackoffError{Err: failed.err, wait: failed.remaining(now)}
 		}
-		f = c.startFlight(ctx, req, token != nil)
+		f = c.startFlight(ctx, req, kept)
 	}
 	if token != nil && !req.Fresh {
 		return token, nil, nil // the flight is a refresh in the background
@@ -251,9 +256,6 @@ func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool
 	return token, false, err
 }
 
-// rejectAfter is how old a token has to be before Reject drops it.
-const rejectAfter = 10 * time.Second
-
 // Reject is for a token that a service has refused though it should still be valid. It removes the token of the key if it
 // still is that one, so that callers who hold an old token leave a new one alone. A token that is younger than ten seconds
 // stays: a service that refuses everything must not cause an exchange for every request. Tokens are compared with ==, so
@@ -265,7 +267,7 @@ func (c *TokenCache) Reject(key Key, token Token) {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.entries.Peek(key); ok && e.token == token && now.mono-e.minted.mono >= int64(rejectAfter) {
+	if e, ok := c.entries.Peek(key); ok && e.isRefused(token, now) {
 		c.entries.Remove(key)
 	}
 }

@@ -194,3 +194,41 @@ func TestFreshInVain(t *testing.T) {
 		})
 	}
 }
+
+// A refused token is not served to who says so, but to others until there is a new one.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t)
+		var err error
+		m := &minter{mint: func(context.Context) (Token, error) {
+			time.Sleep(time.Second)
+			return token("t", time.Hour), err
+		}}
+		old := mustSet(t, c, m.request(1, "a"))
+		req := m.request(1, "a")
+		req.Fresh, req.Refused = true, old
+		if got := mustSet(t, c, req); got != old {
+			t.Error("a token that is seconds old was replaced")
+		}
+		time.Sleep(rejectAfter)
+		err = errors.New("away")
+		for range 2 { // the second time, the key is held back
+			if got, _, failed := c.GetOrSet(t.Context(), req); !errors.Is(failed, err) {
+				t.Errorf("got %v, %v", got, failed)
+			}
+			if got, ok := c.Get(key(1), InvolvedObject{}); !ok || got != old {
+				t.Error("the token was taken from others")
+			}
+		}
+		time.Sleep(time.Minute)
+		err = nil
+		got := mustSet(t, c, req)
+		if others, _ := c.Get(key(1), InvolvedObject{}); got == old || others != got || m.calls.Load() != 3 {
+			t.Errorf("got the old token, others another one, or there were %d exchanges", m.calls.Load())
+		}
+		if again := mustSet(t, c, req); again != got {
+			t.Error("who holds an old token replaced the new one")
+		}
+		c.Close()
+	})
+}

@@ -37,6 +37,14 @@ func (e *entry) fresh(now instant) bool { return now.before(e.minted.add(millis(
 // valid entries may be served.
 func (e *entry) valid(now instant) bool { return now.before(e.minted.add(millis(e.hard))) }
 
+// rejectAfter is how old a token has to be before it can be refused.
+const rejectAfter = 10 * time.Second
+
+// isRefused reports whether the entry's token is one that was refused, and old enough for that.
+func (e *entry) isRefused(token Token, now instant) bool {
+	return token != nil && e.token == token && now.mono-e.minted.mono >= int64(rejectAfter)
+}
+
 func millis(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 
 const (
