@@ -19,7 +19,7 @@ test: ## all tests with the race detector, those with a real control plane inclu
 	@start=$$SECONDS; assets=$$(go -C test/kube run .); echo "control plane: $$((SECONDS - start)) s"
 	export KUBEBUILDER_ASSETS="$$assets"; failed= race=-race
 	[ "$$(go env CGO_ENABLED)" = 1 ] || { race=; echo "no C compiler: without the race detector"; [ -z "$${CI:-}" ]; }
-	{ for m in $(TESTED); do go -C $$m test $$race -p 3 -vet=off -ldflags=-w -json ./... || failed=1; done; [ -z "$$failed" ]; } | go -C tools run ./testsum
+	{ for m in $(TESTED); do go -C $$m test $$race -p 3 -timeout 30m -vet=off -ldflags=-w -json ./... || failed=1; done; [ -z "$$failed" ]; } | go -C tools run ./testsum
 
 .PHONY: test-newest
 test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs
