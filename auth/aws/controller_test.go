@@ -190,22 +190,23 @@ func TestControllerErrorsQuoteNothing(t *testing.T) {
 func TestControllerAnswersAreBounded(t *testing.T) {
 	clearEnvironment(t)
 	const size = 64 << 20
-	var sent atomic.Int64
+	var whole atomic.Int64
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for chunk := bytes.Repeat([]byte(" "), 1<<20); sent.Load() < size; {
-			n, err := w.Write(chunk)
-			if sent.Add(int64(n)); err != nil {
+		chunk := bytes.Repeat([]byte(" "), 1<<20)
+		for range size / len(chunk) { // which is more than the system takes for somebody who does not read
+			if _, err := w.Write(chunk); err != nil {
 				return
 			}
 		}
+		whole.Add(1)
 	}))
 	defer agent.Close()
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL)
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
 	testworld.CheckError(t, err, auth.ErrUnavailable, "larger than")
 	agent.Close()
-	if sent.Load() > size/4 {
-		t.Errorf("the agent sent %d MiB", sent.Load()>>20)
+	if n := whole.Load(); n > 0 {
+		t.Errorf("%d answers were read whole", n)
 	}
 }
 

@@ -206,7 +206,7 @@ func timeIsAccountedFor(t *testing.T, w *world) {
 	w.inBubble(t)
 	w.write(w.sign(nil))
 	w.config.Client = unanswered(fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build())
-	w.config.RESTConfig = &rest.Config{Host: "https://api.example:6443"}
+	w.config.RESTConfig = &rest.Config{Host: "https://api.example:6443", Transport: hanging{}}
 	w.config.Annotations = w.account.Annotations
 	w.config.Timeout = 200 * time.Millisecond
 	w.trust = awsTrust(w.issuer.URL(), goodCondition(w.issuer.URL()))
