@@ -132,7 +132,9 @@ func tryStart(flags []Flag) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{env: &envtest.Environment{}, issuer: "https://127.0.0.1:" + port, dir: dir}
+	// A busy machine takes longer than the 20 s that envtest gives it, also for a restart.
+	env := &envtest.Environment{ControlPlaneStartTimeout: time.Minute}
+	c := &Cluster{env: env, issuer: "https://127.0.0.1:" + port, dir: dir}
 	if err := c.configure(port); err != nil {
 		return nil, err
 	}
