@@ -172,6 +172,8 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 	case err.Operation == "create ServiceAccount token" && errors.Is(err, auth.ErrDenied) &&
 		w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
 		// An API server that starts refuses everyone.
+	case errors.Is(err, context.DeadlineExceeded) && w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end):
+		// Whoever waits for his turn while exchanges with his cloud fail has made none. One that hangs was recorded.
 	case denied:
 		w.violations.add("good tenant is refused", "%s: %v", q.key, err)
 	case !recent && !w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
