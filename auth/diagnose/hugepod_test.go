@@ -45,11 +45,11 @@ func TestHugePods(t *testing.T) {
 	}{
 		"large":      {all(volumes(150), containers(200)), diagnose.Pass},
 		"containers": {containers(1000), diagnose.Unknown},
-		"volumes":    {volumes(5000), diagnose.Unknown},
+		"volumes":    {volumes(1100), diagnose.Unknown},
 		"sources":    {sources, diagnose.Unknown},
 		"labels":     {labels, diagnose.Unknown},
-		"annotation": {podAnnotation("eks.amazonaws.com/skip-containers", strings.Repeat("x,", 2<<20)), diagnose.Unknown},
-		"variable":   {env("X", strings.Repeat("x", 3<<20)), diagnose.Unknown},
+		"annotation": {podAnnotation("eks.amazonaws.com/skip-containers", strings.Repeat("x,", 1<<20)), diagnose.Unknown},
+		"variable":   {env("X", strings.Repeat("x", 2<<20)), diagnose.Unknown},
 	} {
 		w := newWorld(t, "aws")
 		withPod(tc.change)(w)
