@@ -245,15 +245,17 @@ func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool
 	if c != nil {
 		observer = c.observer
 	}
-	if err := prepare(ctx, req); err != nil {
-		observer.Request(req.Object, false, false)
-		return nil, false, err
-	}
+	var token Token
 	start := time.Now()
-	token, err := mint(ctx, req)
-	observer.Mint(req.Provider, resultOf(err), time.Since(start))
-	observer.Request(req.Object, false, err == nil)
-	return token, false, err
+	err := prepare(ctx, req)
+	if err == nil {
+		start = time.Now()
+		token, _, err = mint(ctx, req)
+	}
+	v := judge(err)
+	observer.Mint(req.Provider, v.result, time.Since(start))
+	observer.Request(req.Object, false, v.err == nil)
+	return token, false, v.err
 }
 
 // Reject is for a token that a service has refused though it should still be valid. It removes the token of the key if it

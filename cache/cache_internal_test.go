@@ -311,22 +311,22 @@ func TestBackoff(t *testing.T) {
 	var f failure
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		want *= time.Second
-		f = f.again(classified{}, now)
+		f = f.again(judge(classified{}), now)
 		if got := f.remaining(now); got < want*9/10 || got > want*11/10 {
 			t.Errorf("failure %d: %s, want about %s", i+1, got, want)
 		}
 		now = f.until
 	}
-	f = f.again(classified{retry: 2 * time.Minute}, now)
+	f = f.again(judge(classified{retry: 2 * time.Minute}), now)
 	if got := f.remaining(now); got != 2*time.Minute {
 		t.Errorf("Retry-After of 2m: %s", got)
 	}
-	f = f.again(classified{retry: time.Hour}, now)
+	f = f.again(judge(classified{retry: time.Hour}), now)
 	if got := f.remaining(now); got != 5*time.Minute {
 		t.Errorf("Retry-After of 1h: %s", got)
 	}
 	later := f.until.add(forgetAfter)
-	if f = f.again(classified{}, later); f.remaining(later) > 2*time.Second {
+	if f = f.again(judge(classified{}), later); f.remaining(later) > 2*time.Second {
 		t.Errorf("after a long time: %s", f.remaining(later))
 	}
 }

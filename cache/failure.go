@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
@@ -71,27 +70,17 @@ func (f failure) remaining(now instant) time.Duration {
 func (f failure) forgotten(now instant) bool { return !now.before(f.until.add(forgetAfter)) }
 
 // again returns the failure that follows f.
-func (f failure) again(err error, now instant) failure {
+func (f failure) again(v verdict, now instant) failure {
 	if f.forgotten(now) {
 		f.count = 0
 	}
-	var held *BackoffError
-	if errors.As(err, &held) {
+	if v.held != nil {
 		// Nothing was tried, because what the credential is made of is held back. Once that is over, so is this.
-		return failure{err: held.Err, count: f.count, until: now.add(held.wait)}
+		return failure{err: v.held.Err, count: f.count, until: now.add(v.held.wait)}
 	}
 	// Beyond a few doublings the maximum applies.
 	wait := min(maxBackoff, minBackoff<<min(f.count, 10))
 	wait += time.Duration(float64(wait) * backoffJitter * (2*rand.Float64() - 1)) //nolint:gosec // spreads load, keeps no secret
-	var hint interface{ RetryAfter() time.Duration }
-	if errors.As(err, &hint) {
-		wait = max(wait, min(hint.RetryAfter(), maxRetryAfter))
-	}
-	return failure{err: err, count: f.count + 1, until: now.add(wait)}
-}
-
-// isPermanent reports whether an error says that the token it was to renew is worth nothing any more.
-func isPermanent(err error) bool {
-	var p interface{ Permanent() bool }
-	return errors.As(err, &p) && p.Permanent()
+	wait = max(wait, min(v.retryAfter, maxRetryAfter))
+	return failure{err: v.err, count: f.count + 1, until: now.add(wait)}
 }

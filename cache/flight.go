@@ -12,6 +12,7 @@ import (
 type flight struct {
 	done  chan struct{}
 	token Token
+	life  time.Duration // of the token
 	err   error
 }
 
@@ -35,12 +36,13 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 
 	start := time.Now()
 	defer func() {
-		c.land(f, req)
+		v := judge(f.err)
+		f.err = v.err
+		c.land(f, req, v)
 		close(f.done)
-		result := resultOf(f.err)
-		c.observer.Mint(req.Provider, result, time.Since(start))
+		c.observer.Mint(req.Provider, v.result, time.Since(start))
 		if refresh {
-			c.observer.Refresh(result)
+			c.observer.Refresh(v.result)
 		}
 	}()
 
@@ -57,7 +59,7 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 	start = time.Now()
 	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
 	defer stop()
-	f.token, f.err = mint(ctx, req)
+	f.token, f.life, f.err = mint(ctx, req)
 	if c.ctx.Err() != nil && f.err != nil {
 		f.err = ErrClosed
 	}
@@ -101,11 +103,7 @@ func (c *TokenCache) takePlace(ctx context.Context, req Request) (*place, error)
 }
 
 // land keeps the result of a flight, unless the key was deleted meanwhile.
-func (c *TokenCache) land(f *flight, req Request) {
-	var life time.Duration
-	if f.err == nil {
-		life = f.token.GetDuration()
-	}
+func (c *TokenCache) land(f *flight, req Request, v verdict) {
 	now := c.now()
 	c.mu.Lock()
 	c.inFlight--
@@ -118,10 +116,10 @@ func (c *TokenCache) land(f *flight, req Request) {
 	switch {
 	case c.closed:
 	case f.err == nil:
-		evicted = c.entries.Add(req.Key, newEntry(f.token, life, c.maxDuration, now))
+		evicted = c.entries.Add(req.Key, newEntry(f.token, f.life, c.maxDuration, now))
 		c.failures.Remove(req.Key)
 	default:
-		c.recordFailure(req, f.err, now)
+		c.recordFailure(req, v, now)
 	}
 	c.mu.Unlock()
 	if evicted {
@@ -130,22 +128,22 @@ func (c *TokenCache) land(f *flight, req Request) {
 }
 
 // recordFailure is called with the lock held.
-func (c *TokenCache) recordFailure(req Request, err error, now instant) {
-	if isPermanent(err) {
+func (c *TokenCache) recordFailure(req Request, v verdict, now instant) {
+	if v.permanent {
 		c.entries.Remove(req.Key)
 	}
 	before, again := c.failures.Peek(req.Key)
 	if again {
 		c.uncount(req.Key, before)
 	}
-	failed := before.again(err, now)
-	failed.of = Failing{Provider: req.Provider, Result: resultOf(failed.err)}
+	failed := before.again(v, now)
+	failed.of = Failing{Provider: req.Provider, Result: v.result}
 	c.failing[failed.of]++
 	c.failures.Add(req.Key, failed)
 }
 
-// mint calls Mint and makes sure that what comes back is a token or an error.
-func mint(ctx context.Context, req Request) (token Token, err error) {
+// mint calls Mint and makes sure that what comes back is an error, or a token that is valid for a while.
+func mint(ctx context.Context, req Request) (token Token, life time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			token, err = nil, NewPanicError(p)
@@ -154,13 +152,14 @@ func mint(ctx context.Context, req Request) (token Token, err error) {
 	token, err = req.Mint(ctx)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case isNil(token):
-		return nil, errors.New("the exchange gave neither a token nor an error; this is a bug in the provider")
-	case token.GetDuration() <= 0:
-		return nil, errors.New("the exchange gave a token that has expired already; check that the clocks agree")
+		return nil, 0, errors.New("the exchange gave neither a token nor an error; this is a bug in the provider")
 	}
-	return token, nil
+	if life = token.GetDuration(); life <= 0 {
+		return nil, 0, errors.New("the exchange gave a token that has expired already; check that the clocks agree")
+	}
+	return token, life, nil
 }
 
 // isNil also finds a nil pointer in the interface.

@@ -1,11 +1,6 @@
 package cache
 
-import (
-	"context"
-	"errors"
-	"slices"
-	"time"
-)
+import "time"
 
 // Observer is told what happens in a cache. Its methods are called concurrently, on the hot path, without any lock of
 // the cache; they must not block.
@@ -38,24 +33,4 @@ func (noObserver) Evicted()                           {}
 func Results() []string {
 	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error",
 		"kubernetes_unavailable"}
-}
-
-// resultOf keeps the label to a known set, whatever an error says of itself.
-func resultOf(err error) string {
-	var panicked *PanicError
-	var classified interface{ Result() string }
-	var placed interface{ ExchangeResult() string }
-	switch {
-	case err == nil:
-		return "success"
-	case errors.As(err, &panicked):
-		return "panic"
-	case errors.As(err, &placed) && slices.Contains(Results(), placed.ExchangeResult()):
-		return placed.ExchangeResult()
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.As(err, &classified) && slices.Contains(Results(), classified.Result()):
-		return classified.Result()
-	}
-	return "error"
 }

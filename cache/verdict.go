@@ -1,0 +1,59 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// verdict is what an error says of itself.
+type verdict struct {
+	err    error
+	result string // one of Results
+	// permanent says that the token that was to be renewed is worth nothing any more.
+	permanent  bool
+	retryAfter time.Duration
+	held       *BackoffError // that of what the credential is made of, or nil
+}
+
+// judge asks an error. Its methods are a provider's, and may panic as Mint may: it is called without the lock.
+func judge(err error) (v verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			v = verdict{err: NewPanicError(p), result: "panic"}
+		}
+	}()
+	v.err = err
+	if errors.As(err, &v.held) {
+		err = v.held.Err
+	}
+	v.result = resultOf(err)
+	var permanent interface{ Permanent() bool }
+	v.permanent = errors.As(err, &permanent) && permanent.Permanent()
+	var hint interface{ RetryAfter() time.Duration }
+	if errors.As(err, &hint) {
+		v.retryAfter = hint.RetryAfter()
+	}
+	return v
+}
+
+// resultOf keeps the label to a known set, whatever an error says of itself.
+func resultOf(err error) string {
+	var panicked *PanicError
+	var classified interface{ Result() string }
+	var placed interface{ ExchangeResult() string }
+	switch {
+	case err == nil:
+		return "success"
+	case errors.As(err, &panicked):
+		return "panic"
+	case errors.As(err, &placed) && slices.Contains(Results(), placed.ExchangeResult()):
+		return placed.ExchangeResult()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.As(err, &classified) && slices.Contains(Results(), classified.Result()):
+		return classified.Result()
+	}
+	return "error"
+}

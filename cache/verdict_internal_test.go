@@ -1,0 +1,78 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// broken is a provider's error or token with a method that panics from its n-th call on.
+type broken struct{ left int }
+
+func (b *broken) called() {
+	if b.left--; b.left < 0 {
+		panic("secret")
+	}
+}
+
+func (b *broken) Error() string              { return "broken" }
+func (b *broken) GetDuration() time.Duration { b.called(); return time.Hour }
+
+type (
+	brokenResult struct{ broken }
+	brokenPlaced struct{ broken }
+	brokenLife   struct{ broken }
+	brokenWait   struct{ broken }
+	brokenChain  struct{ broken }
+)
+
+func (b *brokenResult) Result() string          { b.called(); return "denied" }
+func (b *brokenPlaced) ExchangeResult() string  { b.called(); return "denied" }
+func (b *brokenLife) Permanent() bool           { b.called(); return true }
+func (b *brokenWait) RetryAfter() time.Duration { b.called(); return time.Minute }
+func (b *brokenChain) Unwrap() error            { b.called(); return nil }
+func failing(err error) func() (Token, error)   { return func() (Token, error) { return nil, err } }
+func giving(token Token) func() (Token, error)  { return func() (Token, error) { return token, nil } }
+func (b *broken) after(calls int) *broken       { b.left = calls; return b }
+func isPanic(err error) bool                    { return errors.As(err, new(*PanicError)) }
+func (m *minter) with(mint func() (Token, error)) {
+	m.mint = func(context.Context) (Token, error) { return mint() }
+}
+
+// A provider's methods may panic wherever they are called: that is an error for whoever asked, and for nobody else.
+func TestMethodsThatPanic(t *testing.T) {
+	for name, mint := range map[string]func() (Token, error){
+		"Result":         failing(&brokenResult{}),
+		"ExchangeResult": failing(&brokenPlaced{}),
+		"Permanent":      failing(&brokenLife{}),
+		"RetryAfter":     failing(&brokenWait{}),
+		"Unwrap":         failing(&brokenChain{}),
+		"GetDuration":    giving(&broken{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for _, capacity := range []int{0, 100} {
+					c, err := NewTokenCache(capacity)
+					if err != nil {
+						t.Fatal(err)
+					}
+					m, others := &minter{}, &minter{mint: hourly}
+					m.with(mint)
+					if got, _, err := c.GetOrSet(t.Context(), m.request(1, "a")); !isPanic(err) || got != nil {
+						t.Errorf("capacity %d: got %v, %v", capacity, got, err)
+					}
+					mustSet(t, c, others.request(2, "b"))
+					if s := c.Stats(); s.Flights != 0 || s.Running != 0 {
+						t.Errorf("capacity %d: %+v", capacity, s)
+					}
+					c.Close()
+				}
+			})
+		})
+	}
+	c, m := newTestCache(t), &minter{}
+	m.with(giving((&broken{}).after(1))) // it is asked once
+	mustSet(t, c, m.request(1, "a"))
+}
