@@ -137,9 +137,10 @@ func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
 }
 
 func (s *clusterSource) kept() *RESTConfig {
-	kept := s.current.Load()
-	// Round drops the monotonic clock, which stands still while a machine is suspended.
-	if kept == nil || !time.Now().Round(0).Before(kept.until.Round(0)) {
+	kept, now := s.current.Load(), time.Now()
+	// Both clocks count: the wall clock may be set back, and the monotonic one, which Round drops, stands still while a machine
+	// is suspended.
+	if kept == nil || !now.Before(kept.until) || !now.Round(0).Before(kept.until.Round(0)) {
 		return nil
 	}
 	return kept.config
