@@ -180,11 +180,19 @@ func (w *world) exec(t testing.TB, stdin string, env []string, name string, args
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// bin finds the programs that the world has itself.
+// bin finds the programs that the world has itself, and those that were built with the control plane: this machine's kubectl,
+// if it has one, is of any version.
 func (w *world) bin(name string) (string, bool) {
-	path := filepath.Join(w.home, "bin", name)
-	_, err := os.Lstat(path)
-	return path, err == nil && filepath.Base(name) == name
+	if filepath.Base(name) != name {
+		return "", false
+	}
+	for _, dir := range []string{filepath.Join(w.home, "bin"), os.Getenv("KUBEBUILDER_ASSETS")} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Lstat(path); err == nil {
+			return path, true
+		}
+	}
+	return "", false
 }
 
 func (w *world) wid(t testing.TB, stdin string, args ...string) result {
