@@ -34,6 +34,10 @@ func (s *Scrubber) Add(secret string) {
 			s.short.add(form)
 		}
 	}
+	// Where blanks are left out, those of the secret are too.
+	if together := joined(secret); together != secret {
+		s.long.add(together)
+	}
 }
 
 // AddWhole has something found that is a secret as a whole only.
@@ -44,13 +48,18 @@ func (s *Scrubber) AddWhole(secret string) {
 	for _, form := range forms(secret) {
 		s.whole = append(s.whole, []byte(form))
 	}
+	if together := joined(secret); together != secret && len(together) >= minSecret {
+		s.whole = append(s.whole, []byte(together))
+	}
 }
 
-// forms are how others write it, where that is not undone.
+// forms are how others write it, where that is not undone, and what is left of it where more is undone than they wrote.
 func forms(secret string) []string {
 	list := []string{secret}
 	quoted := strconv.Quote(secret)
-	for _, form := range []string{url.QueryEscape(secret), url.PathEscape(secret), quoted[1 : len(quoted)-1]} {
+	for _, form := range []string{
+		url.QueryEscape(secret), url.PathEscape(secret), quoted[1 : len(quoted)-1], unescaped(secret),
+	} {
 		if form != secret {
 			list = append(list, form)
 		}
