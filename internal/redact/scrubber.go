@@ -33,10 +33,10 @@ func (s *Scrubber) Add(secret string) {
 		if len(secret) < 2*minPart {
 			s.short.add(form)
 		}
-	}
-	// Where blanks are left out, those of the secret are too.
-	if together := joined(secret); together != secret {
-		s.long.add(together)
+		// Where blanks are left out, those of the secret are too.
+		if together := joined(form); together != form {
+			s.long.add(together)
+		}
 	}
 }
 
@@ -47,9 +47,9 @@ func (s *Scrubber) AddWhole(secret string) {
 	}
 	for _, form := range forms(secret) {
 		s.whole = append(s.whole, []byte(form))
-	}
-	if together := joined(secret); together != secret && len(together) >= minSecret {
-		s.whole = append(s.whole, []byte(together))
+		if together := joined(form); together != form && len(together) >= minSecret {
+			s.whole = append(s.whole, []byte(together))
+		}
 	}
 }
 

@@ -169,8 +169,9 @@ func TestScrubberUndoesLineEnds(t *testing.T) {
 // What looks like an escape may be of the secret, and one may follow another.
 func TestScrubberUndoesNextToEscapes(t *testing.T) {
 	for secret, texts := range map[string][]string{
-		`CORP\nick<R&D>`:               {`CORP\nick&lt;R&amp;D&gt;`, `CORP\nick\u003cR\u0026D\u003e`, `CORP%5cnick%3cR%26D%3e`},
-		`1j&muoGe6kdr&crCBDkg;dEHfd&x`: {`1j&m\x75oG&#x65;6kdr&cr\x43B\x44k&#x67;;dEH\x66d&\x78`, `1j&\x6d\x75&#x6f;G\x65\x36kdr&\u0063&#x72;C\x42\x44kg;dEHfd&x`},
+		`CORP\nick<R&D>`: {`CORP\nick&lt;R&amp;D&gt;`, `CORP\nick\u003cR\u0026D\u003e`, `CORP%5cnick%3cR%26D%3e`},
+		`_q@D6tFfgb4act4%FBdvFkatj0H4D60v17G3DbnA`: {`_q@D6tFfgb4ac\r\n\tt4%FBdvFkatj0\r\n\tH4D60v17G3D\r\n\tbnA`},
+		`1j&muoGe6kdr&crCBDkg;dEHfd&x`:             {`1j&m\x75oG&#x65;6kdr&cr\x43B\x44k&#x67;;dEH\x66d&\x78`, `1j&\x6d\x75&#x6f;G\x65\x36kdr&\u0063&#x72;C\x42\x44kg;dEHfd&x`},
 	} {
 		s := &redact.Scrubber{}
 		s.Add(secret)

@@ -80,8 +80,15 @@ func mayContain(message string, secrets []string) bool {
 	return false
 }
 
-// joined is a text without blanks.
+// joined is a text without blanks. Tokens are long and have none, which is seen quickly.
 func joined(text string) string {
+	plain := true
+	for i := 0; plain && i < len(text); i++ {
+		plain = ' ' < text[i] && text[i] < '\x7f'
+	}
+	if plain {
+		return text
+	}
 	var b strings.Builder
 	b.Grow(len(text))
 	for i := 0; i < len(text); {
