@@ -25,6 +25,9 @@ type Scrubber struct {
 
 // Add has a secret found, and parts of it. What is shorter than 8 bytes is not.
 func (s *Scrubber) Add(secret string) {
+	if len(secret) < minSecret {
+		return
+	}
 	if s.long == nil {
 		s.long, s.short = newIndex(minPart), newIndex(minSecret)
 	}

@@ -16,7 +16,8 @@ const (
 
 // mayRepeat is a quick look whether a Scrubber could find a secret in a message: few messages repeat anything, and looking
 // thoroughly takes ten times as long as all else about a failure. It may be wrong in one direction only, except for parts of
-// a secret whose encoding takes less than 40 characters.
+// a secret whose encoding takes less than 40 characters, and for an encoding in pieces that short with blanks between them that
+// neither end nor begin a line.
 func mayRepeat(message string, secrets []string) bool {
 	if len(message) > maxQuick || mayEncode(message, secrets) || mayContain(message, secrets) {
 		return true
