@@ -1,9 +1,9 @@
 package redact
 
 import (
-	"bytes"
 	"html"
 	"math"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -20,13 +20,38 @@ func escape(text []byte) (plain []byte, size int) {
 			return backslash(text)
 		}
 	case '&':
-		end := bytes.IndexByte(text[:min(len(text), maxEntity)], ';') + 1
-		entity := string(text[:end])
-		if shown := html.UnescapeString(entity); shown != entity {
-			return []byte(shown), end
+		return entity(text)
+	}
+	return nil, 0
+}
+
+// entity undoes one of HTML.
+func entity(text []byte) (plain []byte, size int) {
+	for end := 1; end < min(len(text), maxEntity); end++ {
+		switch c := text[end]; {
+		case c == ';':
+			found := string(text[:end+1])
+			if shown := html.UnescapeString(found); shown != found {
+				return []byte(shown), end + 1
+			}
+			return nil, 0
+		case c == '#' && end == 1, sixBits(c) >= 0 && sixBits(c) < 62: // letters and digits
+		default: // another escape may begin here
+			return nil, 0
 		}
 	}
 	return nil, 0
+}
+
+// unescaped is a text without its escapes.
+func unescaped(text string) string {
+	if !strings.ContainsAny(text, `%\&`) {
+		return text
+	}
+	made, of := &view{}, viewOf(text)
+	made.begin(of)
+	made.unescape(of)
+	return string(made.text)
 }
 
 func backslash(text []byte) (plain []byte, size int) {
@@ -39,8 +64,12 @@ func backslash(text []byte) (plain []byte, size int) {
 		return numbered(text, 2, 8, 16)
 	case '/', '"', '\'', '\\':
 		return text[1:2], 2
-	case 'n', 'r', 't':
-		return []byte{' '}, 2
+	case 'n':
+		return []byte{'\n'}, 2
+	case 'r':
+		return []byte{'\r'}, 2
+	case 't':
+		return []byte{'\t'}, 2
 	}
 	return numbered(text, 1, 3, 8)
 }

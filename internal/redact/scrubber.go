@@ -25,6 +25,9 @@ type Scrubber struct {
 
 // Add has a secret found, and parts of it. What is shorter than 8 bytes is not.
 func (s *Scrubber) Add(secret string) {
+	if len(secret) < minSecret {
+		return
+	}
 	if s.long == nil {
 		s.long, s.short = newIndex(minPart), newIndex(minSecret)
 	}
@@ -32,6 +35,10 @@ func (s *Scrubber) Add(secret string) {
 		s.long.add(form)
 		if len(secret) < 2*minPart {
 			s.short.add(form)
+		}
+		// Where blanks are left out, those of the secret are too.
+		if together := joined(form); together != form {
+			s.long.add(together)
 		}
 	}
 }
@@ -43,14 +50,19 @@ func (s *Scrubber) AddWhole(secret string) {
 	}
 	for _, form := range forms(secret) {
 		s.whole = append(s.whole, []byte(form))
+		if together := joined(form); together != form && len(together) >= minSecret {
+			s.whole = append(s.whole, []byte(together))
+		}
 	}
 }
 
-// forms are how others write it, where that is not undone.
+// forms are how others write it, where that is not undone, and what is left of it where more is undone than they wrote.
 func forms(secret string) []string {
 	list := []string{secret}
 	quoted := strconv.Quote(secret)
-	for _, form := range []string{url.QueryEscape(secret), url.PathEscape(secret), quoted[1 : len(quoted)-1]} {
+	for _, form := range []string{
+		url.QueryEscape(secret), url.PathEscape(secret), quoted[1 : len(quoted)-1], unescaped(secret),
+	} {
 		if form != secret {
 			list = append(list, form)
 		}

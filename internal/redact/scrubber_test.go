@@ -140,11 +140,31 @@ func TestScrubberLeavesText(t *testing.T) {
 	if got := s.Clean(text); got != text {
 		t.Errorf("%q", got)
 	}
+	s.AddWhole("a man:pa55")
+	if got := s.Clean("(a man:pa55), a\nma\u00a0n:p\ta55"); got != "([redacted]), [redacted]" {
+		t.Errorf("%q", got)
+	}
 	if got := s.Clean("joe:pa55, joe%3Apa55"); got != "[redacted], [redacted]" {
 		t.Errorf("%q", got)
 	}
 	if got := (&redact.Scrubber{}).Clean(text); got != text {
 		t.Errorf("%q", got)
+	}
+}
+
+// Where there is nothing to be found, nothing is looked for.
+func TestScrubberOfNothing(t *testing.T) {
+	s := &redact.Scrubber{}
+	s.Add("")
+	s.Add("a b&c=d") // whatever its encodings are
+	s.AddWhole("")
+	text := strings.Repeat("a+b%26c%3Dd or a%20b&c=d; ", 300)
+	if allocated := testing.AllocsPerRun(5, func() {
+		if s.Clean(text) != text {
+			t.Error("something is missing")
+		}
+	}); allocated > 0 {
+		t.Errorf("%v allocations", allocated)
 	}
 }
 

@@ -16,37 +16,50 @@ const (
 
 // mayRepeat is a quick look whether a Scrubber could find a secret in a message: few messages repeat anything, and looking
 // thoroughly takes ten times as long as all else about a failure. It may be wrong in one direction only, except for parts of
-// a secret whose encoding takes less than 40 characters.
+// a secret whose encoding takes less than 40 characters, and for an encoding in pieces that short with blanks between them that
+// neither end nor begin a line.
 func mayRepeat(message string, secrets []string) bool {
 	if len(message) > maxQuick || mayEncode(message, secrets) || mayContain(message, secrets) {
 		return true
 	}
 	together := joined(message)
-	return len(together) != len(message) && mayContain(together, secrets)
+	if len(together) == len(message) {
+		return false
+	}
+	for _, secret := range secrets {
+		if mayContain(together, []string{joined(secret)}) {
+			return true
+		}
+	}
+	return false
 }
 
-// mayEncode finds escapes, and runs of characters, over the ends of lines too, that are longer than those of names and IDs,
-// or than a secret in base64.
+// mayEncode finds escapes, and runs of characters, over the ends of lines and indents too, that are longer than those of names
+// and IDs, or than a secret in base64.
 func mayEncode(message string, secrets []string) bool {
-	longest := maxPlainRun
+	longest, plus := maxPlainRun, false // plus: a form has them for blanks
 	for _, secret := range secrets {
+		plus = plus || strings.Contains(secret, " ")
 		if len(secret) >= minSecret {
 			longest = min(longest, base64.RawStdEncoding.EncodedLen(len(secret))-1)
 		}
 	}
-	run := 0
+	run, indent := 0, false
 	for i := range len(message) {
 		switch c := message[i]; {
-		case c == '%' || c == '\\' || c == '&':
+		case c == '%' || c == '\\' || c == '&' || c == '+' && plus:
 			return true
 		case c == '\r' || c == '\n':
+			indent = true
+		case indent && (c == ' ' || c == '\t'):
 		case inBase64(c):
+			indent = false
 			run++
 			if run > longest {
 				return true
 			}
 		default:
-			run = 0
+			run, indent = 0, false
 		}
 	}
 	return false
@@ -68,15 +81,21 @@ func mayContain(message string, secrets []string) bool {
 	return false
 }
 
-// joined is a message without blanks.
-func joined(message string) string {
+// joined is a text without blanks. Tokens are long and have none, which is seen quickly.
+func joined(text string) string {
+	plain := true
+	for i := 0; plain && i < len(text); i++ {
+		plain = ' ' < text[i] && text[i] < '\x7f'
+	}
+	if plain {
+		return text
+	}
 	var b strings.Builder
-	b.Grow(len(message))
-	for i := 0; i < len(message); {
-		size := blank(message[i:])
-		if size == 0 {
-			b.WriteByte(message[i])
-			size = 1
+	b.Grow(len(text))
+	for i := 0; i < len(text); {
+		blank, size := letter(text[i:])
+		if !blank {
+			b.WriteString(text[i : i+size])
 		}
 		i += size
 	}

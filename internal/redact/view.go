@@ -84,29 +84,23 @@ func (v *view) unescape(of *view) bool {
 func (v *view) join(of *view) bool {
 	v.joined = true
 	for i := 0; i < len(of.text); {
-		size := blank(of.text[i:])
-		if size == 0 {
-			v.keep(of, i)
-			size = 1
+		blank, size := letter(of.text[i:])
+		for end := i + size; i < end; i++ {
+			if !blank {
+				v.keep(of, i)
+			}
 		}
-		i += size
 	}
 	return len(v.text) != len(of.text)
 }
 
-// blank returns the length of the blank that a text begins with, 0 if it begins with none.
-func blank[T ~string | ~[]byte](text T) int {
-	switch c := text[0]; {
-	case c < utf8.RuneSelf && (c <= ' ' || c == '\x7f'):
-		return 1
-	case c < utf8.RuneSelf:
-		return 0
+// letter returns the length of what a text begins with, and whether that is a blank.
+func letter[T ~string | ~[]byte](text T) (blank bool, size int) {
+	if c := text[0]; c < utf8.RuneSelf {
+		return c <= ' ' || c == '\x7f', 1
 	}
 	r, size := utf8.DecodeRuneInString(string(text[:min(len(text), utf8.UTFMax)]))
-	if unprintable(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
-		return size
-	}
-	return 0
+	return unprintable(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point), size
 }
 
 // unprintable has no place in a message.

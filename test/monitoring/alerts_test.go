@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -264,5 +265,34 @@ func play(t *testing.T, cases map[string]trouble) {
 				t.Errorf("fired in these minutes: %v, want only %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// samples writes one for each minute, or none.
+func samples(value func(minute int) (float64, bool)) string {
+	var b strings.Builder
+	for minute := range int(length / time.Minute) {
+		if v, ok := value(minute); ok {
+			fmt.Fprintf(&b, " %v", v)
+		} else {
+			b.WriteString(" _")
+		}
+	}
+	return b.String()
+}
+
+// An outage goes on firing, whether or not there were scrapes an hour before.
+func TestScrapesThatAreMissing(t *testing.T) {
+	t.Parallel()
+	const gap, back, down = 120, 145, 150
+	for alert, labels := range map[string]string{serviceFailing: "unavailable", kubernetes: "kubernetes_unavailable"} {
+		series := "load 1m\n  gotk_token_cache_mint_duration_seconds_count{job=\"c\",provider=\"aws\",result=\"success\"}" +
+			samples(func(m int) (float64, bool) { return 1000 + float64(min(m, down)/2), m < gap || m >= back }) +
+			"\n  gotk_token_cache_failing_keys{job=\"c\",provider=\"aws\",result=\"" + labels + "\"}" +
+			samples(func(m int) (float64, bool) { return 20, m >= down })
+		minutes := fired(t, series)[alert]
+		if want := int(length/time.Minute) - down - 30; len(minutes) < want {
+			t.Errorf("%s fired in %d minutes, want %d: %v", alert, len(minutes), want, minutes)
+		}
 	}
 }
