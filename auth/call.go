@@ -82,7 +82,9 @@ func (c *call) end(token *Token, err *error) {
 	}
 }
 
-func (c *call) describe(err error) error { return describe(err, c.providerName(), c.operation, c.subject()) }
+func (c *call) describe(err error) error {
+	return describe(err, c.providerName(), c.operation, c.subject())
+}
 
 // describeAtLast also is where an error that is a nil pointer, or another one of a provider's that panics, comes to its end.
 func (c *call) describeAtLast(err error) (described error) {
