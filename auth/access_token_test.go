@@ -256,6 +256,36 @@ func TestPanicWhileInspecting(t *testing.T) {
 	}
 }
 
+// missing is an error that providers return by mistake: a nil pointer, which has no text.
+type missing struct{ text string }
+
+func (m *missing) Error() string { return m.text }
+
+type withoutText struct{ exchange }
+
+func (*withoutText) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) {
+	return "", (*missing)(nil)
+}
+
+type unnamed struct{ *exchange }
+
+func (u unnamed) GetName() string { return u.exchange.mustBeThere() }
+
+func (e *exchange) mustBeThere() string { return fmt.Sprint(e.lifetime) }
+
+// Nor is one whose error, or which itself, is a nil pointer.
+func TestPanicWhileDescribing(t *testing.T) {
+	k8s := newCluster()
+	key := k8s.create("tenant-a", "app", nil)
+	for name, provider := range map[string]auth.Provider{"exchange": &withoutText{}, "": unnamed{}} {
+		token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+		testworld.CheckError(t, err, auth.ErrUnavailable, "panic", `"tenant-a/app"`, name)
+		if token != nil {
+			t.Errorf("%q: got a token with the error", name)
+		}
+	}
+}
+
 // Exchanges are shared, and the first caller's end is not that of the others.
 func TestCallersShareAnExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -72,7 +72,7 @@ func (c *call) end(token *Token, err *error) {
 		*token, *err = nil, cache.NewPanicError(p)
 	}
 	if *err != nil {
-		*token, *err = nil, c.describe(*err)
+		*token, *err = nil, c.describeAtLast(*err)
 	}
 	buf := c.key.buf[:0]
 	*c = call{} // in place: a literal with a field would be built elsewhere and copied
@@ -83,11 +83,26 @@ func (c *call) end(token *Token, err *error) {
 }
 
 func (c *call) describe(err error) error {
-	var name string
+	return describe(err, c.providerName(), c.operation, c.subject())
+}
+
+// describeAtLast also is where an error that is a nil pointer, or another one of a provider's that panics, comes to its end.
+func (c *call) describeAtLast(err error) (described error) {
+	defer func() {
+		if p := recover(); p != nil {
+			described = c.describe(cache.NewPanicError(p))
+		}
+	}()
+	return c.describe(err)
+}
+
+// providerName is empty if there is none to ask.
+func (c *call) providerName() (name string) {
+	defer func() { _ = recover() }()
 	if c.provider != nil {
 		name = c.provider.GetName()
 	}
-	return describe(err, name, c.operation, c.subject())
+	return name
 }
 
 // subject names the ServiceAccount, or nothing for the controller's own identity.

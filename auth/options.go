@@ -253,6 +253,9 @@ func WithProviderOption(key, value any) Option {
 // than ten seconds is returned all the same: a service that refuses everything must not cause an exchange for every
 // request. Nil means none; without a cache every call brings a new credential anyway.
 func WithRejected(credential Token) Option {
+	if isNil(credential) {
+		credential = nil
+	}
 	return func(o *Options) { o.rejected = credential }
 }
 

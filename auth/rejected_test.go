@@ -10,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // A credential that a service has refused is replaced once, for all who bring it, and not within ten seconds.
@@ -77,6 +78,19 @@ func TestWithRejectedCluster(t *testing.T) {
 			t.Errorf("the cluster would refuse again, %v", err)
 		}
 	})
+}
+
+// Nil means that none was refused, also that of a variable that has held no credential yet.
+func TestWithRejectedNothing(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	key := k8s.create("tenant-a", "app", nil)
+	var last *auth.RESTConfig
+	for _, none := range []auth.Token{nil, last} {
+		if _, err := auth.GetRESTConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithClusterResource("c"),
+			auth.WithRejected(none), auth.WithCache(testworld.Cache(t), object("tenant-a"))); err != nil {
+			t.Errorf("%T: %v", none, err)
+		}
+	}
 }
 
 // What one cluster refuses is left to those who have use for it until there is a new one: a tenant's cluster that refuses

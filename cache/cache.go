@@ -42,7 +42,7 @@ type Request struct {
 	// Fresh has the caller wait for a new token as soon as the old one is due for renewal, unless the renewal fails for now:
 	// for tokens that another credential is made of, which would otherwise be old when it is new.
 	Fresh bool
-	// Refused is a token that a service has refused, at least ten seconds old: the request waits for another one, or fails.
+	// Refused is a token that a service has refused, at least ten seconds old: the request waits for the next one, or fails.
 	// Unlike Reject it leaves the token to others until there is a new one, since many credentials may be made of it, one of
 	// which somebody has refused. Optional.
 	Refused Token
@@ -111,9 +111,8 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	if capacity < 0 {
 		return nil, fmt.Errorf("the capacity of the token cache cannot be negative, but is %d", capacity)
 	}
-	self := weak.Make(c) // an observer may stay longer than its caches
-	c.observer.Attach(func() Stats { return self.Value().Stats() })
 	if capacity == 0 {
+		c.attach()
 		return c, nil
 	}
 	var err error
@@ -123,8 +122,15 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	if c.failures, err = simplelru.NewLRU(capacity, c.uncount); err != nil {
 		return nil, err
 	}
+	c.attach()
 	c.running.Go(c.sweepUntilClosed)
 	return c, nil
+}
+
+// attach is the last step, since the observer may ask for the gauges at once, and weak, since it may outlive the cache.
+func (c *TokenCache) attach() {
+	self := weak.Make(c)
+	c.observer.Attach(func() Stats { return self.Value().Stats() })
 }
 
 // Enabled reports whether the cache keeps anything: it is not nil and its capacity is not 0.
@@ -261,7 +267,7 @@ func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool
 // Reject is for a token that a service has refused though it should still be valid. It removes the token of the key if it
 // still is that one, so that callers who hold an old token leave a new one alone. A token that is younger than ten seconds
 // stays: a service that refuses everything must not cause an exchange for every request. Tokens are compared with ==, so
-// they should be pointers.
+// they should be pointers; one that cannot be compared stays too.
 func (c *TokenCache) Reject(key Key, token Token) {
 	if c.disabled() {
 		return

@@ -42,7 +42,17 @@ const rejectAfter = 10 * time.Second
 
 // isRefused reports whether the entry's token is one that was refused, and old enough for that.
 func (e *entry) isRefused(token Token, now instant) bool {
-	return token != nil && e.token == token && now.mono-e.minted.mono >= int64(rejectAfter)
+	return token != nil && now.mono-e.minted.mono >= int64(rejectAfter) && same(e.token, token)
+}
+
+// same is false for what cannot be compared, such as a struct with a slice: == panics there.
+func same(a, b Token) (equal bool) {
+	defer func() {
+		if recover() != nil {
+			equal = false
+		}
+	}()
+	return a == b
 }
 
 func millis(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }

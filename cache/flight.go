@@ -35,8 +35,8 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 	defer context.AfterFunc(c.ctx, cancel)()
 
 	start := time.Now()
+	v := verdict{err: errExited, result: resultOf(errExited)}
 	defer func() {
-		v := judge(f.err)
 		f.err = v.err
 		c.land(f, req, v)
 		close(f.done)
@@ -45,6 +45,7 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 			c.observer.Refresh(v.result)
 		}
 	}()
+	defer func() { v = judge(f.err) }() // the error may end the goroutine too
 
 	if err := c.prepare(ctx, req); err != nil {
 		f.err = err

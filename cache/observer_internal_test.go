@@ -66,3 +66,26 @@ func TestEveryRequestIsObserved(t *testing.T) {
 		t.Errorf("got %v, %d failures counted, %d tokens", err, o.failed, c.Len())
 	}
 }
+
+// scraper asks for the gauges while it is attached, as a scrape of metrics that other caches have too may do.
+type scraper struct {
+	noObserver
+	seen []Stats
+}
+
+func (s *scraper) Attach(stats func() Stats) { s.seen = append(s.seen, stats()) }
+
+// Gauges may be asked for from the first moment on: a scrape may come while a second cache with the same metrics is made.
+func TestStatsWhileAttaching(t *testing.T) {
+	for _, capacity := range []int{0, 10} {
+		o := &scraper{}
+		c, err := NewTokenCache(capacity, WithObserver(o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if len(o.seen) != 1 || o.seen[0].Items != 0 || o.seen[0].Flights != 0 {
+			t.Errorf("capacity %d: %+v", capacity, o.seen)
+		}
+	}
+}

@@ -40,7 +40,7 @@ func checkMaxDuration(d time.Duration) error {
 // WithMaxFlights bounds how many exchanges run in parallel, 64 by default. Those that have run for longer than a second
 // do not count any more, so that a service that hangs does not hold up the others; they are bounded by eight times as
 // many. When these run out, each Request.Provider leaves as many of the n places free as it has taken: those of one that hangs
-// get half of them at most, and the rest is for others.
+// get half of them at most, rounded up, and the rest is for others (with n = 1 there is none).
 func WithMaxFlights(n int) Option {
 	return func(c *TokenCache) error {
 		if n < 1 {

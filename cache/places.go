@@ -23,7 +23,7 @@ type places struct {
 	free     int // places for fast exchanges
 	freeSlow int
 	lines    map[whose]*line     // those with an exchange that runs or waits
-	services map[string]*service // by provider; all that there ever were, which are few
+	services map[string]*service // by provider: those with lines
 	turns    list.List           // of *service: those with ready lines
 	running  int
 	queued   int
@@ -31,6 +31,7 @@ type places struct {
 
 // service is what the exchanges of one provider have in common.
 type service struct {
+	lines   int           // how many there are
 	fast    int           // how many are in places for fast ones
 	ready   list.List     // of *line: those with an exchange that waits, and fewer that run than they may have
 	inTurns *list.Element // in places.turns, or nil
@@ -108,6 +109,7 @@ func (p *places) line(w whose) *line {
 	}
 	l := &line{whose: w, service: s}
 	p.lines[w] = l
+	s.lines++
 	return l
 }
 
@@ -150,6 +152,9 @@ func (p *places) update(l *line) {
 	}
 	if l.running == 0 && l.queue.Len() == 0 {
 		delete(p.lines, l.whose)
+		if s.lines--; s.lines == 0 {
+			delete(p.services, l.provider)
+		}
 	}
 }
 

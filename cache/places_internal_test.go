@@ -50,7 +50,7 @@ func TestServiceThatHangsForMany(t *testing.T) {
 					t.Errorf("only %d exchanges are under way", n)
 				}
 				c.Close()
-				if p := c.places; p.free != defaultMaxFlights || p.services["hanging"].fast != 0 || p.turns.Len() != 0 {
+				if p := c.places; p.free != defaultMaxFlights || len(p.services) != 0 || p.turns.Len() != 0 {
 					t.Errorf("places are lost: %d are free", p.free)
 				}
 			})
@@ -249,6 +249,25 @@ func TestSlowExchangeLeavesItsFastPlaceLater(t *testing.T) {
 		case <-last:
 		default:
 			close(last)
+		}
+		c.Close()
+	})
+}
+
+// Nothing stays of providers whose exchanges have ended, however many names there are.
+func TestProvidersAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t, WithMintTimeout(time.Second), WithMaxFlightsPerTenant(1))
+		var all sync.WaitGroup
+		for n := range 100 {
+			for tenant, mint := range map[string]func(context.Context) (Token, error){"a": hourly, "b": hang, "c": hang} {
+				req := Request{Key: Key{byte(n), tenant[0]}, Tenant: tenant[:0], Provider: fmt.Sprint(n), Mint: mint}
+				all.Go(func() { _, _, _ = c.GetOrSet(t.Context(), req) }) // those that hang fail
+			}
+		}
+		all.Wait()
+		if p := c.places; len(p.services) != 0 || len(p.lines) != 0 || p.free != defaultMaxFlights {
+			t.Errorf("%d providers and %d lines are kept, %d places are free", len(p.services), len(p.lines), p.free)
 		}
 		c.Close()
 	})

@@ -38,7 +38,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	}
 	c, err := chain.Retrieve(ctx)
 	if err != nil {
-		return nil, controllerError(err)
+		return nil, p.chains.controllerError(err)
 	}
 	if !c.HasKeys() {
 		return nil, controllerError(unusable(opControllerToken, noIdentity, "the chain gave no keys"))
@@ -70,6 +70,14 @@ func firstNonEmpty(a, b string) string {
 		return a
 	}
 	return b
+}
+
+// controllerError is for errors of a chain, which callers at the same time share: one after the other looks at them, since the
+// first one takes the request out.
+func (c *chains) controllerError(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return controllerError(err)
 }
 
 // controllerError explains why the chain gave no credentials.

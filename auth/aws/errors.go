@@ -66,7 +66,12 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 
 // forgetRequest leaves status and header. Errors are kept for minutes; what was sent holds a token, and with the connection's
 // certificates and the buffers it takes three quarters of the memory of a tenant that fails.
-func forgetRequest(r *http.Response) { r.Request, r.TLS, r.Body = nil, nil, http.NoBody }
+// Once that is done nothing is written, since others may have the error by then.
+func forgetRequest(r *http.Response) {
+	if r.Request != nil || r.TLS != nil || r.Body != http.NoBody {
+		r.Request, r.TLS, r.Body = nil, nil, http.NoBody
+	}
+}
 
 // reasonOf knows the codes of AWS STS, and those that other services share with it.
 func reasonOf(code, message string, status int) (auth.Reason, string) {

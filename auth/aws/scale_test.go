@@ -173,6 +173,34 @@ func TestErrorsKeepNoRequest(t *testing.T) {
 	}
 }
 
+// Callers at the same time share the request of the SDK's chain, and so its error. The race detector watches.
+func TestErrorsOfTheChainKeepNoRequest(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.setWebIdentity(t)
+	w.cloud.AWS().RemoveRole(role("tenant-a"))
+	provider, client := &aws.Provider{}, w.cloud.Client()
+	const callers, each = 8, 20
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for range each {
+				_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(client))
+				var response *awshttp.ResponseError
+				if !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusForbidden {
+					t.Errorf("the SDK's error does not show: %v", err)
+				} else if r := response.Response.Response; r.Request != nil || r.TLS != nil || r.Body != http.NoBody {
+					t.Error("the request or the connection is kept")
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := w.cloud.Calls("sts", ""); n >= callers*each {
+		t.Errorf("%d requests: nobody shared one", n)
+	}
+}
+
 // Nothing that a secret could get into holds one: errors, logs, metrics.
 func TestSecretsShowNowhere(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
