@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
@@ -62,58 +61,6 @@ func beginCall(provider Provider, operation string, opts []Option) *call {
 	}
 	c.rejected = c.opts.rejected
 	return c
-}
-
-// end completes the error and gives the call back. It also turns a panic in code that a tenant's annotations reach
-// into an error, for controllers that have nobody else to catch it. The panic's value may hold anything, so only its
-// type is told.
-func (c *call) end(token *Token, err *error) {
-	if p := recover(); p != nil {
-		*token, *err = nil, cache.NewPanicError(p)
-	}
-	if *err != nil {
-		*token, *err = nil, c.describeAtLast(*err)
-	}
-	buf := c.key.buf[:0]
-	*c = call{} // in place: a literal with a field would be built elsewhere and copied
-	if cap(buf) <= maxScratch {
-		c.key.buf = buf
-		scratch.Put(c)
-	}
-}
-
-func (c *call) describe(err error) error {
-	return describe(err, c.providerName(), c.operation, c.subject())
-}
-
-// describeAtLast also is where an error that is a nil pointer, or another one of a provider's that panics, comes to its end.
-func (c *call) describeAtLast(err error) (described error) {
-	defer func() {
-		if p := recover(); p != nil {
-			described = c.describe(cache.NewPanicError(p))
-		}
-	}()
-	return c.describe(err)
-}
-
-// providerName is empty if there is none to ask.
-func (c *call) providerName() (name string) {
-	defer func() { _ = recover() }()
-	if c.provider != nil {
-		name = c.provider.GetName()
-	}
-	return name
-}
-
-// subject names the ServiceAccount, or nothing for the controller's own identity.
-func (c *call) subject() client.ObjectKey {
-	switch {
-	case c.opts.ServiceAccount != nil:
-		return *c.opts.ServiceAccount
-	case c.opts.SubjectServiceAccount != nil:
-		return client.ObjectKeyFromObject(c.opts.SubjectServiceAccount)
-	}
-	return client.ObjectKey{}
 }
 
 // prepare resolves what the call is about. Only its last part, reading the ServiceAccount, may use the network.
@@ -288,66 +235,6 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
 	return token, err
-}
-
-// addAccessTokenKey writes everything that shapes an access token into the key. If the caller brought a source of
-// tokens, its token is part of that: claims prove nothing before somebody has verified them, so only whoever holds the
-// same token may share what it was exchanged for.
-func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
-	k := &c.key
-	b := appendInput(k.buf, inputProvider, c.provider.GetName())
-	if sa := c.serviceAccount; sa != nil {
-		b = appendInput(b, inputIdentity, c.identity)
-		b = appendInput(b, inputName, sa.Name)
-		b = appendInput(b, inputNamespace, sa.Namespace)
-		b = appendInput(b, inputUID, string(sa.UID))
-		b = appendInputs(b, inputAudiences, c.audiences)
-	} else {
-		b = appendInputs(b, inputOwnAudiences, c.opts.Audiences)
-	}
-	b = appendInputs(b, inputScopes, c.opts.Scopes)
-	b = appendInput(b, inputSTSRegion, c.opts.STSRegion)
-	k.buf = appendInput(b, inputSTSEndpoint, c.opts.STSEndpoint)
-	c.addLifetimeKey()
-	if c.serviceAccount == nil && c.opts.AllowShellOut {
-		k.Add("allowShellOut", "true")
-	}
-	if c.opts.SubjectToken != nil {
-		if jwt, err = c.callersToken(ctx); err != nil {
-			return "", err
-		}
-		sum := sha256.Sum256([]byte(jwt))
-		k.Add("subjectTokenSHA256", string(sum[:]))
-	}
-	if c.opts.ProxyURL != nil {
-		k.Add("proxyURL", c.opts.ProxyURL.String())
-	}
-	if p, ok := c.provider.(CacheKeyContributor); ok {
-		p.AddToCacheKey(k, c.serviceAccount, &c.opts)
-	}
-	return jwt, nil
-}
-
-func (c *call) addLifetimeKey() {
-	if c.lifetime != 0 {
-		c.key.Add("serviceAccountTokenLifetime", c.lifetime.String())
-	} else if c.opts.TokenLifetime != 0 {
-		c.key.Add("tokenLifetime", c.opts.TokenLifetime.String())
-	}
-	if b := c.opts.BoundObject; b != nil {
-		c.key.AddList("boundObject", []string{b.APIVersion, b.Kind, b.Name, string(b.UID)})
-	}
-}
-
-func (c *call) callersToken(ctx context.Context) (string, error) {
-	jwt, _, err := c.opts.SubjectToken.Token(ctx, c.audiences)
-	if err != nil {
-		return "", err
-	}
-	if jwt == "" {
-		return "", misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
-	}
-	return jwt, nil
 }
 
 // tenant decides whose places in the cache an exchange takes. An exchange through an address that an object brings, which
