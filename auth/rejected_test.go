@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
@@ -18,11 +17,7 @@ func TestWithRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
 		key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
-		tokens, err := cache.NewTokenCache(10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tokens.Close()
+		tokens := testworld.Cache(t)
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		instead := func(of auth.Token) *tagged { return mustGet(t, provider, append(opts[:2:2], auth.WithRejected(of))...) }
 
@@ -62,11 +57,7 @@ func TestWithRejectedCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		key := k8s.create("tenant-a", "app", nil)
-		tokens, err := cache.NewTokenCache(10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tokens.Close()
+		tokens := testworld.Cache(t)
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c")}
 		first, err := auth.GetRESTConfig(t.Context(), provider, opts...)
 		if err != nil {
@@ -99,11 +90,7 @@ func TestRejectedPartIsLeftToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		key := k8s.create("tenant-a", "app", nil)
-		tokens, err := cache.NewTokenCache(10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tokens.Close()
+		tokens := testworld.Cache(t)
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		ofCluster := append(opts[:2:2], auth.WithClusterResource("c"))
 		first, err := auth.GetRESTConfig(t.Context(), provider, ofCluster...)

@@ -89,15 +89,20 @@ func TestPartIsHeldBack(t *testing.T) {
 	})
 }
 
+// slow mints in a second, or fails if err says so by then.
+func slow(err *error) *minter {
+	return &minter{mint: func(context.Context) (Token, error) {
+		time.Sleep(time.Second) // of a bubble
+		return token("t", time.Hour), *err
+	}}
+}
+
 // A request for a fresh token waits where others are served what is due for renewal, and takes that if renewal fails.
 func TestFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		var err error
-		m := &minter{mint: func(context.Context) (Token, error) {
-			time.Sleep(time.Second)
-			return token("t", time.Hour), err
-		}}
+		m := slow(&err)
 		get := func(fresh bool) Token {
 			t.Helper()
 			req := m.request(1, "a")
@@ -200,10 +205,7 @@ func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		var err error
-		m := &minter{mint: func(context.Context) (Token, error) {
-			time.Sleep(time.Second)
-			return token("t", time.Hour), err
-		}}
+		m := slow(&err)
 		old := mustSet(t, c, m.request(1, "a"))
 		req := m.request(1, "a")
 		req.Fresh, req.Refused = true, old

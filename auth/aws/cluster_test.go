@@ -246,18 +246,10 @@ func TestClusterBeingCreated(t *testing.T) {
 func TestClusterHonoursTheContext(t *testing.T) {
 	w := newWorld(t).clusters()
 	w.cloud.AddFault(authtest.Fault{Service: "eks", Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	var cancelled time.Time
-	go func() {
-		for w.cloud.Calls("eks", "") == 0 && t.Context().Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		cancelled = time.Now()
-		cancel()
-	}()
+	ctx, since := testworld.CancelAt(t, w.cloud, "eks", "")
 	_, err := auth.GetRESTConfig(ctx, &aws.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterARN))...)
-	if !errors.Is(err, context.Canceled) || time.Since(cancelled) > 15*time.Second { // the request alone would be given up after 20
-		t.Errorf("after %s: %v", time.Since(cancelled), err)
+	if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
+		t.Errorf("after %s: %v", since(), err)
 	}
 	for _, tokens := range [][]auth.Token{nil, {otherToken{}}, {nil}} {
 		if _, err := (&aws.Provider{}).NewRESTConfig(t.Context(), tokens, &auth.Options{ClusterResource: clusterARN}); !errors.Is(err, auth.ErrMisconfigured) {

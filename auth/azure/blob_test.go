@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -94,13 +93,7 @@ func TestBlobStorageCancel(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	w.cloud.AddFault(authtest.Fault{Service: "entra", Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for w.cloud.Calls("", "") == 0 && t.Context().Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-	}()
+	ctx, _ := testworld.CancelAt(t, w.cloud, "", "")
 	if _, err := download(ctx, w.blobs(t, azure.NewTokenCredential(w.options("tenant-a", "app")...))); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

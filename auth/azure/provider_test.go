@@ -361,17 +361,9 @@ func TestConformance(t *testing.T) {
 func TestCancel(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AddFault(authtest.Fault{Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	var cancelled time.Time
-	go func() {
-		for w.cloud.Calls("", "") == 0 && t.Context().Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		cancelled = time.Now()
-		cancel()
-	}()
+	ctx, since := testworld.CancelAt(t, w.cloud, "", "")
 	_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app")...)
-	if took := time.Since(cancelled); !errors.Is(err, context.Canceled) || took > 15*time.Second { // the request alone would be given up after 20
+	if took := since(); !errors.Is(err, context.Canceled) || took > 15*time.Second { // the request alone would be given up after 20
 		t.Errorf("%v after %s", err, took)
 	}
 }

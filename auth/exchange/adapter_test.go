@@ -103,18 +103,10 @@ func TestTransportEndsWithTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.cloud.AddFault(authtest.Fault{Action: "token", Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	var cancelled time.Time
-	go func() {
-		for w.cloud.Calls("oauth", "token") == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		cancelled = time.Now()
-		cancel()
-	}()
+	ctx, since := testworld.CancelAt(t, w.cloud, "oauth", "token")
 	_, _, err = userinfo(ctx, t, &http.Client{Transport: transport}, "https://api.example/")
-	if !errors.Is(err, context.Canceled) || time.Since(cancelled) > 15*time.Second { // the request alone would be given up after 20
-		t.Errorf("after %s: %v", time.Since(cancelled), err)
+	if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
+		t.Errorf("after %s: %v", since(), err)
 	}
 }
 

@@ -3,10 +3,12 @@
 package testworld
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +52,26 @@ func Cloud(t testing.TB) *authtest.Cloud {
 	}
 	t.Cleanup(cloud.Close)
 	return cloud
+}
+
+// CancelAt returns a context that ends when the cloud has got a request, and how long ago that was.
+func CancelAt(t testing.TB, cloud *authtest.Cloud, service, action string) (ctx context.Context, since func() time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var cancelled time.Time
+	go func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for cloud.Calls(service, action) == 0 && ctx.Err() == nil {
+			<-tick.C
+		}
+		cancelled = time.Now()
+		cancel()
+	}()
+	return ctx, func() time.Duration {
+		<-ctx.Done()
+		return time.Since(cancelled)
+	}
 }
 
 // Cache returns a cache that is closed with the test.
