@@ -56,8 +56,12 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth", own, all...)
 	refuse(t, module+"/auth/token", own, all...)
 	refuse(t, module+"/auth/exchange", own, all...)
-	refuse(t, module+"/auth/diagnose", "what only an SDK can do comes in as a value: a Provider, a TrustReader, Config.Identify", all...)
-	refuse(t, module+"/auth/diagnose", "tests use the fakes, programs do not", module+"/auth/authtest")
+	refuse(t, module+"/doctor", "what only an SDK can do comes in as a value: a Provider, a TrustReader, Config.Identify", all...)
+	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
+		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor")
+	}
+	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
+	refuse(t, module+"/doctor", "tests use the fakes, programs do not", module+"/auth/authtest")
 	refuse(t, module+"/auth/authtest", "speak the protocol itself; only tests may use an SDK", all...)
 	for provider := range sdks {
 		if _, err := os.Stat(filepath.Join("auth", provider)); err != nil {
@@ -66,20 +70,20 @@ func TestImportGraph(t *testing.T) {
 		for other, prefixes := range sdks {
 			if other != provider {
 				refuse(t, module+"/auth/"+provider, "a provider uses its own cloud's SDK only", prefixes...)
-				refuse(t, module+"/auth/diagnose/"+provider+"trust", "a reader uses its own cloud's SDK only", prefixes...)
+				refuse(t, module+"/doctor/"+provider+"trust", "a reader uses its own cloud's SDK only", prefixes...)
 			}
 		}
 	}
 }
 
-// Only example programs import two providers.
-func TestOnlyExamplesImportTwoProviders(t *testing.T) {
+// Only programs import two providers.
+func TestOnlyProgramsImportTwoProviders(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for pkg := range strings.FieldsSeq(string(out)) {
-		if strings.HasPrefix(pkg, module+"/examples/") {
+		if strings.HasPrefix(pkg, module+"/examples/") || strings.HasPrefix(pkg, module+"/cmd/") {
 			continue
 		}
 		var providers []string

@@ -7,7 +7,7 @@ import (
 )
 
 // Class says which of the known failures of a service an error is. The IDs are stable: A1 to A20 are those of AWS, Z1 to
-// Z18 of Azure, G1 to G18 of Google Cloud, K1 to K11 of Kubernetes. auth/diagnose finds out which of the causes it is.
+// Z18 of Azure, G1 to G18 of Google Cloud, K1 to K11 of Kubernetes. doctor finds out which of the causes it is.
 type Class struct {
 	// ID is the name of the class, such as "A2". Empty if the error is none of those that are known.
 	ID string
@@ -19,7 +19,7 @@ type Class struct {
 	Causes []string
 	// Remedy is what to do about the first of them.
 	Remedy string
-	// Check is the number of the check in auth/diagnose that looks at it.
+	// Check is the number of the check in doctor that looks at it.
 	Check int
 }
 

@@ -14,7 +14,7 @@ import (
 // namespaces that r does not read: so the clients of several Readers can be put one on top of the other.
 //
 // What Get returns belongs to the caller, but is only a part of the ServiceAccount. So Update, Patch and Apply of
-// ServiceAccounts are refused, whatever they come from: use base for those, and for auth/diagnose, which also looks
+// ServiceAccounts are refused, whatever they come from: use base for those, and for doctor, which also looks
 // at misspelt annotations. Options of Get have no effect on ServiceAccounts.
 //
 // Auth reads with GetShared, which copies nothing: a provider that is not of this module must not write to the
