@@ -1,0 +1,46 @@
+package registration
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// maxConditionMessage is the API server's limit.
+const maxConditionMessage = 32768
+
+// patchStatus changes the status of a ManagedCluster, and writes nothing if change alters nothing. It patches with a resourceVersion and
+// tries again on conflict. Server-side apply with one owner for each condition would be simpler, but the conditions of released
+// hubs are an atomic list: an apply of one condition would delete all others.
+func patchStatus(ctx context.Context, c client.Client, cluster *ocm.ManagedCluster, change func(*ocm.ManagedClusterStatus) bool) error {
+	first := true
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if !first {
+			if err := c.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
+				return err
+			}
+		}
+		first = false
+		base := cluster.DeepCopy()
+		if !change(&cluster.Status) {
+			return nil
+		}
+		return c.Status().Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	})
+}
+
+// setCondition sets one condition of a ManagedCluster.
+func setCondition(ctx context.Context, c client.Client, cluster *ocm.ManagedCluster, condition metav1.Condition) error {
+	condition.ObservedGeneration = cluster.Generation
+	if len(condition.Message) > maxConditionMessage {
+		condition.Message = condition.Message[:maxConditionMessage]
+	}
+	return patchStatus(ctx, c, cluster, func(s *ocm.ManagedClusterStatus) bool {
+		return meta.SetStatusCondition(&s.Conditions, condition)
+	})
+}

@@ -1,0 +1,107 @@
+// Package addon has the wire types of OCM's add-on API that registration reads and writes, in v1beta1, and their
+// CustomResourceDefinition. ocm.Registration is the one form in which drivers see the items of every version.
+//
+// +kubebuilder:object:generate=true
+// +groupName=addon.open-cluster-management.io
+// +versionName=v1beta1
+package addon
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// GroupVersion is the newer API of add-ons, the one that the shipped CustomResourceDefinition serves. Released hubs store
+// v1alpha1. Use one of the two, never both: without the hub's conversion webhook, items that were written in one version
+// read back empty in the other.
+var GroupVersion = schema.GroupVersion{Group: "addon.open-cluster-management.io", Version: "v1beta1"}
+
+// ManagedClusterAddOn is an add-on of a managed cluster, in the cluster's namespace, in v1beta1.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=managedclusteraddons,shortName={mca,mcas}
+// +kubebuilder:storageversion
+type ManagedClusterAddOn struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec ManagedClusterAddOnSpec `json:"spec,omitempty"`
+	// +optional
+	Status ManagedClusterAddOnStatus `json:"status,omitempty"`
+}
+
+// ManagedClusterAddOnSpec is left to other controllers.
+type ManagedClusterAddOnSpec struct{}
+
+// ManagedClusterAddOnStatus is what registration reads and writes of v1beta1.
+type ManagedClusterAddOnStatus struct {
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Namespace is where the agent stores the credentials, on the managed cluster.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// +optional
+	// +listType=atomic
+	Registrations []RegistrationConfig `json:"registrations,omitempty"`
+}
+
+// RegistrationConfig is a registration item in v1beta1.
+type RegistrationConfig struct {
+	// +kubebuilder:validation:Enum=kubeClient;customSigner
+	Type string `json:"type"`
+	// +optional
+	KubeClient *KubeClientConfig `json:"kubeClient,omitempty"`
+	// +optional
+	CustomSigner *CustomSignerConfig `json:"customSigner,omitempty"`
+}
+
+// KubeClientConfig is an item for the hub's API server.
+type KubeClientConfig struct {
+	// +optional
+	// +kubebuilder:validation:Enum=csr;token
+	Driver string `json:"driver,omitempty"`
+	// +optional
+	Subject KubeClientSubject `json:"subject,omitempty"`
+}
+
+// KubeClientSubject is a Subject without organization units.
+type KubeClientSubject struct {
+	// +optional
+	User string `json:"user,omitempty"`
+	// +optional
+	// +listType=atomic
+	Groups []string `json:"groups,omitempty"`
+}
+
+// CustomSignerConfig is an item for something else that takes client certificates.
+type CustomSignerConfig struct {
+	// +kubebuilder:validation:MinLength=5
+	// +kubebuilder:validation:MaxLength=571
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)+[a-z0-9]+([-a-z0-9]*[a-z0-9])?/[a-z0-9]+([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`
+	SignerName string `json:"signerName"`
+	// +optional
+	Subject ocm.Subject `json:"subject,omitempty"`
+}
+
+// ManagedClusterAddOnList is a list of ManagedClusterAddOns.
+//
+// +kubebuilder:object:root=true
+type ManagedClusterAddOnList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ManagedClusterAddOn `json:"items"`
+}
+
+// AddToScheme adds the kinds to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &ManagedClusterAddOn{}, &ManagedClusterAddOnList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
