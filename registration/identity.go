@@ -1,0 +1,47 @@
+package registration
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// ManagedClustersGroup is the group of all agents that authenticate with a certificate.
+const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
+
+// ClusterGroup returns the group of a cluster's agent, the one that its certificate says.
+func ClusterGroup(cluster string) string { return "system:open-cluster-management:" + cluster }
+
+// ClusterGroups returns the groups that the RBAC of a cluster names. The second one is for EKS access entries, which refuse names
+// that begin with "system:".
+func ClusterGroups(cluster string) []string {
+	return []string{ClusterGroup(cluster), "open-cluster-management:" + cluster}
+}
+
+// AgentUser returns the user name of a cluster's agent.
+func AgentUser(cluster, agent string) string { return ClusterGroup(cluster) + ":" + agent }
+
+// ClusterRoleName returns the name of the ClusterRole and the ClusterRoleBinding that let the agent of a cluster use its own
+// ManagedCluster.
+func ClusterRoleName(cluster string) string { return "open-cluster-management:managedcluster:" + cluster }
+
+// CheckClusterName refuses a name that is no DNS label, since group and namespace of the cluster derive from it, and one that would
+// give the cluster's agent the group or the namespace of something else.
+func CheckClusterName(name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("the cluster name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
+	}
+	if name == "managed-clusters" || name == "default" || strings.HasPrefix(name, "kube-") {
+		return fmt.Errorf("the cluster name %q is reserved: choose another one", name)
+	}
+	return nil
+}
+
+// CheckAgentName refuses a name that is no DNS label: the user name of the agent is made of it.
+func CheckAgentName(name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("the agent name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
+	}
+	return nil
+}
