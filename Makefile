@@ -37,6 +37,11 @@ lint: ## formatting, vet, linters, tidy modules
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
 	$(GOLANGCI_LINT) run ./...
 
+.PHONY: generate
+generate: ## deep copies and CustomResourceDefinitions, from the types
+	@gen="go tool -modfile=tools/go.mod controller-gen"
+	for dir in registration/ocm registration/ocm/addon; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
+
 .PHONY: bench
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
 	@go -C bench run . -results RESULTS.md
