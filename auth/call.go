@@ -26,6 +26,8 @@ type call struct {
 	kind  derivedKind
 	input string     // what ParseArtifactRepository or ParseGitRepository returned
 	lists [][]Option // for the access tokens, one list each
+	// source is the config that the credential is for. It keeps the credential if there is no cache.
+	source *clusterSource
 
 	// The rest is for a named ServiceAccount only. stored is where it is read into.
 	serviceAccount *corev1.ServiceAccount
@@ -232,6 +234,9 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	}
 	if c.kind != notDerived {
 		req.Prepare, req.Mint = m.accessTokens, m.derived
+	}
+	if c.source != nil && !c.opts.Cache.Enabled() {
+		return c.source.getOrSet(ctx, c, req)
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
 	return token, err

@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
@@ -136,7 +138,8 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	if got, err := get("tenant-a", "good"); err != nil || got != "cluster c1[tenant-a/app#1](cluster)" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if got, err := get("tenant-a", "own"); err != nil || !strings.Contains(got, "[controller#") {
+	allowed := auth.WithPolicy(auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool { return r.Resource == "c1" }})
+	if got, err := get("tenant-a", "own", allowed); err != nil || !strings.Contains(got, "[controller#") {
 		t.Errorf("without a ServiceAccount: %q, %v", got, err)
 	}
 	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultKubeConfigServiceAccount: "app"})
@@ -153,10 +156,79 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		{"tenant-a", "unknown", auth.ErrMisconfigured, `"nobody"`, nil},
 		{"tenant-a", "relay", auth.ErrDenied, `"vault"`, nil},
 		{"tenant-b", "good", auth.ErrDenied, `"tenant-a"`, nil},
+		{"tenant-a", "own", auth.ErrDenied, "Policy.AllowCluster", nil},
 		{"tenant-a", "own", auth.ErrDenied, "own identity", []auth.Option{auth.WithPolicy(auth.Policy{RequireServiceAccount: true})}},
 	} {
 		if _, err := get(tc.namespace, tc.name, tc.opts...); !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s/%s: %v", tc.namespace, tc.name, err)
 		}
 	}
+}
+
+// Policy.AllowConfigMap has to allow a ConfigMap that does not lie in the namespace of the owner.
+func TestAllowConfigMap(t *testing.T) {
+	key := client.ObjectKey{Namespace: "tenant-a", Name: "production"}
+	reads := &configMaps{data: map[string]string{"provider": "exchange", "cluster": "c1"}}
+	providers, err := auth.NewProviderSet(newClouds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		owner  cache.InvolvedObject
+		reason auth.Reason // of the error with a nil AllowConfigMap; "" if it is not asked
+		want   string
+	}{
+		"owner of its namespace":      {owner: cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"}},
+		"owner of another namespace":  {cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-b", Name: "k"}, auth.ErrDenied, `Kustomization "k"`},
+		"owner without any namespace": {cache.InvolvedObject{Kind: "ClusterThing", Name: "k"}, auth.ErrMisconfigured, "Policy.AllowConfigMap"},
+		"no owner":                    {reason: auth.ErrMisconfigured, want: "Policy.AllowConfigMap"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads.count = 0
+			get := func(p auth.Policy) error {
+				_, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, key, reads, auth.WithOwner(tc.owner), auth.WithPolicy(p))
+				return err
+			}
+			clusters := 0
+			p := auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool {
+				clusters++
+				return r.Owner != cache.InvolvedObject{}
+			}}
+			if err := get(p); tc.reason == "" && err != nil {
+				t.Errorf("got %v", err)
+			} else if tc.reason != "" {
+				testworld.CheckError(t, err, tc.reason, `"tenant-a/production"`, tc.want)
+				if reads.count != 0 {
+					t.Error("the ConfigMap was read")
+				}
+			}
+			asked := 0
+			p.AllowConfigMap = func(owner cache.InvolvedObject, configMap client.ObjectKey) bool {
+				asked++
+				return owner == tc.owner && configMap == key
+			}
+			clusters = 0
+			if err := get(p); err != nil || clusters == 0 {
+				t.Errorf("allowed: %v, with %d questions about the cluster", err, clusters)
+			}
+			if (asked > 0) != (tc.reason != "") {
+				t.Errorf("the Policy was asked %d times", asked)
+			}
+		})
+	}
+}
+
+// configMaps is a client with one ConfigMap of every name.
+type configMaps struct {
+	client.Client
+	data  map[string]string
+	count int
+}
+
+func (c *configMaps) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	c.count++
+	if cm, ok := obj.(*corev1.ConfigMap); ok {
+		cm.Namespace, cm.Name, cm.Data = key.Namespace, key.Name, c.data
+	}
+	return nil
 }
