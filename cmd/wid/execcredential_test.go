@@ -17,6 +17,8 @@ func TestAllowsCluster(t *testing.T) {
 		"no flag":                    {target{}, auth.ClusterRequest{Address: there}, false},
 		"its resource":               {target{resource: "c"}, auth.ClusterRequest{Resource: "c"}, true},
 		"its resource, with address": {target{resource: "c"}, auth.ClusterRequest{Resource: "c", Address: there}, true},
+		"its resource, with CA":      {target{resource: "c"}, auth.ClusterRequest{Resource: "c", CAFromObject: true}, true},
+		"its resource, with all":     {target{resource: "c"}, auth.ClusterRequest{Resource: "c", Address: there, CAFromObject: true}, false},
 		"another resource":           {target{resource: "c"}, auth.ClusterRequest{Resource: "d"}, false},
 		"its address":                {target{address: "https://Prod.example"}, auth.ClusterRequest{Address: there, CAFromObject: true}, true},
 		"another address":            {target{address: "https://x.example"}, auth.ClusterRequest{Address: there}, false},

@@ -178,11 +178,14 @@ func (id *identity) options() ([]auth.Option, error) {
 	return append(opts, more...), err
 }
 
-// allowsCluster allows wid's own identity for a cluster that the flags name. A cluster that only the kubeconfig names is refused.
-// The resource name is always a flag's, and the provider verifies the address and the CA that come with it.
+// allowsCluster allows wid's own identity for the cluster that the flags name. A cluster that only the kubeconfig names is refused.
 func (id *identity) allowsCluster(r auth.ClusterRequest) bool {
-	if r.Resource != "" {
-		return r.Resource == id.cluster.resource
+	if r.Resource != id.cluster.resource {
+		return false
+	}
+	// The provider's API verifies an address that comes with a resource, unless CA data makes that lookup unnecessary.
+	if r.Resource != "" && (r.Address == "" || !r.CAFromObject) {
+		return true
 	}
 	address, err := auth.ParseClusterAddress(id.cluster.address)
 	return err == nil && address == r.Address
