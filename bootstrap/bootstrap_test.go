@@ -67,6 +67,25 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+func TestTokenUnmarshalText(t *testing.T) {
+	var config struct{ Token bootstrap.Token }
+	if err := json.Unmarshal([]byte(`{"token":"`+wellKnown+`"}`), &config); err != nil || config.Token.Reveal() != wellKnown {
+		t.Fatalf("got %v, %v", config, err)
+	}
+	redacted, err := config.Token.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"redacted": string(redacted), "empty": "", "upper case": "XYZ789.FEDCBA9876543210", "no dot": "xyz789fedcba9876543210"} {
+		t.Run(name, func(t *testing.T) {
+			err := config.Token.UnmarshalText([]byte(text))
+			if err == nil || strings.Contains(strings.ToLower(err.Error()), "fedcba9876543210") || config.Token.Reveal() != wellKnown {
+				t.Errorf("got %v, %v", config, err)
+			}
+		})
+	}
+}
+
 // What we sign Kubernetes verifies, and the other way round, to the byte.
 func TestSignaturesAreThoseOfKubernetes(t *testing.T) {
 	token := parse(t, wellKnown)
@@ -219,9 +238,36 @@ func TestSecretsThatAreRefused(t *testing.T) {
 	}
 }
 
+// A token expires when it does in Kubernetes. The zero time of Go is past there, and never means no end.
+func TestExpirationIsThatOfKubernetes(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, text := range []string{"", "soon", "0001-01-01T00:00:00Z", "0001-01-01T02:00:00+02:00", "0000-12-31T19:00:00-05:00", "0001-01-01T00:00:00.5Z",
+		"0000-01-01T00:00:00Z", "0001-01-01T00:00:01Z", "1970-01-01T00:00:00Z", "2029-12-31T23:59:59Z", "2030-01-01T00:00:00Z", "2030-01-01T00:00:01Z",
+		"2030-01-01T01:00:00+02:00", "9999-12-31T23:59:59Z", " 2031-01-01T00:00:00Z", "2031-01-01"} {
+		t.Run(text, func(t *testing.T) {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: map[string][]byte{
+				"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "expiration": []byte(text), "usage-bootstrap-signing": []byte("true")}}
+			for range 2 { // as it was written, and written again by us
+				config, err := bootstrap.ParseSecret(secret)
+				if err != nil {
+					t.Fatal(err)
+				}
+				left, expired := secrets.GetExpiration(secret, now)
+				if config.Expired(now) != expired || !expired && !config.Expires.IsZero() && config.Expires.Sub(now) != left || config.Expires.IsZero() != (text == "") {
+					t.Errorf("expires %s, Kubernetes says %t in %s", config.Expires, expired, left)
+				}
+				if secret, err = config.Secret(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // A token has the groups that Kubernetes gives it; where Kubernetes refuses some, the rest of the token still counts.
 func TestGroupsAreThoseOfKubernetes(t *testing.T) {
 	for _, text := range []string{"", "system:bootstrappers:a", "system:bootstrappers:a,system:bootstrappers:b,system:bootstrappers:a",
+		"system:bootstrappers:b,system:bootstrappers:a:b,system:bootstrappers:a-b,system:bootstrappers:a",
 		"system:bootstrappers:a,", ",", " ", "system:bootstrappers:a,system:masters", "hunter2-in-the-wrong-key"} {
 		config := bootstrap.TokenConfig{Token: parse(t, wellKnown), Usages: []string{"authentication"}}
 		secret, err := config.Secret()
@@ -429,6 +475,7 @@ func FuzzClusterInfo(f *testing.F) {
 
 func FuzzSecret(f *testing.F) {
 	f.Add("abc123", "0123456789abcdef", "2030-01-01T00:00:00Z", "system:bootstrappers:a", "true")
+	f.Add("abc123", "0123456789abcdef", "0001-01-01T00:00:00+00:00", "system:bootstrappers:b,system:bootstrappers:a", "true")
 	f.Fuzz(func(t *testing.T, id, secret, expiration, groups, usage string) {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: bootstrap.SecretType, Data: map[string][]byte{
 			"token-id": []byte(id), "token-secret": []byte(secret), "expiration": []byte(expiration), "auth-extra-groups": []byte(groups), "usage-bootstrap-signing": []byte(usage)}}
