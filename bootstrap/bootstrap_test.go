@@ -386,12 +386,13 @@ func TestCertificateAuthorityData(t *testing.T) {
 
 // Servers are those that a shell and kubeadm cannot misread.
 func TestServers(t *testing.T) {
+	authority := newCA(t)
 	for server, want := range map[string]string{
-		"https://10.0.0.1:6443": "10.0.0.1:6443", "https://[fd00::1]": "[fd00::1]:443", "https://[fd00::1]:6443/": "[fd00::1]:6443",
+		"https://10.0.0.1:6443": "10.0.0.1:6443", "https://[fd00::1]": `"[fd00::1]:443"`, "https://[fd00::1]:6443/": `"[fd00::1]:6443"`,
 		"https://api.example.com.": "api.example.com.:443", "HTTPS://My_Host": "My_Host:443",
 	} {
-		command, err := (&bootstrap.ClusterInfo{Server: server}).JoinCommand(parse(t, wellKnown))
-		if err != nil || command != "kubeadm join "+want+" --token "+wellKnown {
+		command, err := (&bootstrap.ClusterInfo{Server: server, CAData: authority.pem}).JoinCommand(parse(t, wellKnown))
+		if err != nil || command != "kubeadm join "+want+" --token "+wellKnown+" --discovery-token-ca-cert-hash "+bootstrap.PinOf(authority.cert).String() {
 			t.Errorf("%q: %q, %v", server, command, err)
 		}
 	}
@@ -399,22 +400,25 @@ func TestServers(t *testing.T) {
 		"https://a|b", "https://-a", "https://a..b", "https://10.0.0.256", "https://10.0.0", "https://host:", "https://host:0", "https://host:99999", "https://host:x", "https://::1",
 		"https://[fe80::1%25eth0]", "https://[fe80::1%25$(reboot)]", "https://a?", "https://a?b", "https://a#", "https://a b", "https://é", "https://" + strings.Repeat("a", 254),
 		"https://user:hunter2@a", "https://user:hunter2 @a", "https://user@a"} {
-		info := &bootstrap.ClusterInfo{Server: server}
+		info := &bootstrap.ClusterInfo{Server: server, CAData: authority.pem}
 		command, errJoin := info.JoinCommand(parse(t, wellKnown))
 		_, errEncode := info.Encode()
 		if errJoin == nil || errEncode == nil || strings.Contains(errEncode.Error(), "hunter2") {
 			t.Errorf("%q: %q, %v, %v", server, command, errJoin, errEncode)
 		}
 	}
-	prefixed := &bootstrap.ClusterInfo{Server: "https://a/clusters/b"} // clients can use it, kubeadm cannot
+	prefixed := &bootstrap.ClusterInfo{Server: "https://a/clusters/b", CAData: authority.pem} // clients can use it, kubeadm cannot
 	if _, err := prefixed.Encode(); err != nil {
 		t.Error(err)
 	}
 	if command, err := prefixed.JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "without a path") {
 		t.Errorf("%q, %v", command, err)
 	}
-	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(bootstrap.Token{}); err == nil {
+	if command, err := (&bootstrap.ClusterInfo{Server: "https://a", CAData: authority.pem}).JoinCommand(bootstrap.Token{}); err == nil {
 		t.Errorf("without a token: %q", command)
+	}
+	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "set CAData") {
+		t.Errorf("without a certificate authority: %q, %v", command, err)
 	}
 }
 
@@ -455,6 +459,34 @@ func TestClusterInfoThatIsRefused(t *testing.T) {
 		if info, err := bootstrap.ParseClusterInfo([]byte(content)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret-token") {
 			t.Errorf("%.100q: %+v, %v", content, info, err)
 		}
+	}
+}
+
+// What client-go refuses for its names, kind or apiVersion we refuse, and nothing that it accepts.
+func TestClusterInfoIsThatOfKubernetes(t *testing.T) {
+	const one = "clusters: [{name: '', cluster: {server: https://a}}]\n"
+	for name, content := range map[string]string{
+		"no apiVersion":             one,
+		"v1":                        "apiVersion: v1\nkind: Config\n" + one,
+		"v1 without a kind":         "apiVersion: v1\n" + one,
+		"v2":                        "apiVersion: v2\nkind: Config\n" + one,
+		"v2 without a kind":         "apiVersion: v2\n" + one,
+		"a group":                   "apiVersion: client.config/v1\nkind: Config\n" + one,
+		"a number":                  "apiVersion: 1\n" + one,
+		"another kind":              "apiVersion: v1\nkind: Secret\n" + one,
+		"two unnamed clusters":      "clusters: [{name: '', cluster: {server: https://a}}, {cluster: {server: https://b}}]",
+		"two clusters of one name":  "clusters: [{name: '', cluster: {server: https://a}}, {name: b, cluster: {server: https://b}}, {name: b, cluster: {server: https://c}}]",
+		"two contexts of one name":  one + "contexts: [{name: c, context: {cluster: ''}}, {name: c, context: {cluster: b}}]",
+		"clusters of several names": "clusters: [{name: '', cluster: {server: https://a}}, {name: b, cluster: {server: https://b}}]",
+		"a context as a cluster":    "clusters: [{name: b, cluster: {server: https://a}}]\ncontexts: [{name: b, context: {cluster: b}}]\ncurrent-context: b",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, err := bootstrap.ParseClusterInfo([]byte(content))
+			_, errTheirs := clientcmd.Load([]byte(content))
+			if (err == nil) != (errTheirs == nil) {
+				t.Errorf("got %+v, %v; client-go says %v", ours, err, errTheirs)
+			}
+		})
 	}
 }
 
