@@ -15,8 +15,8 @@ const opCluster = "get access to the cluster"
 //   - WithClusterResource alone: address and certificate authority come from the provider's API.
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
-//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused. For the
-//     controller's own identity, Policy.AllowClusterAddress has to allow an address or a certificate authority of the caller's.
+//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by a
+//     FullClusterProvider (EKS), whose credential needs the name and whose API is not asked either. For the controller's own identity, Policy.AllowClusterAddress has to allow an address or a certificate authority of the caller's.
 //   - The generic provider needs an address and takes no WithClusterResource.
 //
 // The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
@@ -39,7 +39,8 @@ func (c *call) prepareCluster() error {
 	if !ok {
 		return c.incapable("access to clusters")
 	}
-	if err := c.opts.resolveCluster(); err != nil {
+	full, ok := p.(FullClusterProvider)
+	if err := c.opts.resolveCluster(ok && full.AcceptsFullCluster(&c.opts)); err != nil {
 		return err
 	}
 	if err := c.checkClusterAddress(); err != nil {
@@ -65,11 +66,11 @@ func (c *call) checkClusterAddress() error {
 	return c.opts.Policy.checkClusterAddress(c.opts.owner(), c.opts.ClusterAddress)
 }
 
-// resolveCluster checks what must not be set together.
-func (o *Options) resolveCluster() error {
+// resolveCluster checks what must not be set together. full allows all three.
+func (o *Options) resolveCluster(full bool) error {
 	hasCluster, hasAddress, hasCA := o.ClusterResource != "", o.ClusterAddress != "", o.CAData != ""
 	switch {
-	case hasCluster && hasAddress && hasCA:
+	case hasCluster && hasAddress && hasCA && !full:
 		return misconfigured("leave one of them out", "the cluster, its address and its certificate authority are all set")
 	case !hasCluster && !hasAddress:
 		return misconfigured("set the cluster's full name in the provider's API, or its address",
