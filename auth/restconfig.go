@@ -16,7 +16,8 @@ const opCluster = "get access to the cluster"
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
 //   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by a
-//     FullClusterProvider (EKS), whose credential needs the name and whose API is not asked either. For the controller's own identity, Policy.AllowClusterAddress has to allow an address or a certificate authority of the caller's.
+//     FullClusterProvider (EKS), whose credential needs the name and whose API is not asked either. For the controller's own
+//     identity, Policy.AllowClusterAddress has to allow an address or a certificate authority of the caller's.
 //   - The generic provider needs an address and takes no WithClusterResource.
 //
 // The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
