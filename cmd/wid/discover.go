@@ -26,6 +26,7 @@ func newDiscover() *cobra.Command {
 		Example: "  wid bootstrap discover 10.0.0.1:6443 --token $TOKEN --ca-cert-hash sha256:… -f cluster.yaml\n" +
 			"  wid bootstrap discover --discovery-file https://example.com/cluster.yaml -f cluster.yaml\n" +
 			"  curl https://example.com/cluster.yaml | wid bootstrap discover --discovery-file -",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			info, err := f.run(cmd, args)
 			if err != nil {
