@@ -44,8 +44,9 @@ type ClusterReference struct {
 	CAData             string
 }
 
-// ParseClusterReference reads the data of a ConfigMap. Keys that it does not know are ignored. It refuses what is missing,
-// malformed or contradictory, with ErrMisconfigured.
+// ParseClusterReference reads the data of a ConfigMap. Keys that it does not know are ignored, and an empty value counts as an
+// absent key. It refuses what is missing, malformed or contradictory, with ErrMisconfigured. Whether cluster, address and CA may
+// be set together depends on the provider: GetRESTConfig decides.
 func ParseClusterReference(data map[string]string) (*ClusterReference, error) {
 	r := &ClusterReference{
 		Provider:           strings.TrimSpace(data[ClusterProviderKey]),
@@ -54,21 +55,11 @@ func ParseClusterReference(data map[string]string) (*ClusterReference, error) {
 		ServiceAccountName: strings.TrimSpace(data[ClusterServiceAccountKey]),
 		CAData:             strings.TrimSpace(data[ClusterCAKey]),
 	}
-	for key, value := range data {
-		if knownClusterKey(key) && strings.TrimSpace(value) == "" {
-			return nil, misconfigured("set it, or leave the key out", "the key %q is empty", key)
-		}
-	}
 	var err error
 	if r.Audiences, err = parseAudiences(data[ClusterAudiencesKey]); err != nil {
 		return nil, err
 	}
 	return r, r.validate()
-}
-
-func knownClusterKey(key string) bool {
-	return slices.Contains([]string{ClusterProviderKey, ClusterResourceKey, ClusterAddressKey, ClusterServiceAccountKey,
-		ClusterAudiencesKey, ClusterCAKey}, key)
 }
 
 func (r *ClusterReference) validate() error {
@@ -82,8 +73,6 @@ func (r *ClusterReference) validate() error {
 	case r.Provider != genericProvider && r.Cluster == "" && (r.Address == "" || r.CAData == ""):
 		return misconfigured(fmt.Sprintf("set %q, or both %q and %q", ClusterResourceKey, ClusterAddressKey, ClusterCAKey),
 			"what is set does not say which cluster it is")
-	case r.Cluster != "" && r.Address != "" && r.CAData != "":
-		return misconfigured("leave one of them out", "the keys %q, %q and %q are all set", ClusterResourceKey, ClusterAddressKey, ClusterCAKey)
 	case r.ServiceAccountName != "" && !validServiceAccountName(r.ServiceAccountName):
 		return misconfigured("give the name of a ServiceAccount of the same namespace", "the key %q is not a valid name: %.300q",
 			ClusterServiceAccountKey, r.ServiceAccountName)

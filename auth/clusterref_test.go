@@ -30,7 +30,13 @@ func TestParseClusterReference(t *testing.T) {
 		"generic":                 {map[string]string{"provider": "generic", "address": "https://h"}, ""},
 		"generic with CA":         {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": ca + ca}, ""},
 		"unknown keys":            {map[string]string{"provider": "aws", "cluster": "c", "note": "x"}, ""},
-		"all three":               {map[string]string{"provider": "aws", "cluster": "c", "address": "https://h", "ca.crt": ca}, "all set"},
+		"all three":               {map[string]string{"provider": "aws", "cluster": "c", "address": "https://h", "ca.crt": ca}, ""}, // the provider decides
+		"empty optional keys":     {map[string]string{"provider": "aws", "cluster": "c", "address": "", "ca.crt": " \n", "serviceAccountName": "", "audiences": ""}, ""},
+		"empty cluster":           {map[string]string{"provider": "aws", "cluster": " ", "address": "https://h", "ca.crt": ca}, ""},
+		"generic, empty cluster":  {map[string]string{"provider": "generic", "cluster": "", "address": "https://h"}, ""},
+		"empty provider":          {map[string]string{"provider": " ", "cluster": "c"}, `"provider" is missing`},
+		"all of them empty":       {map[string]string{"provider": "aws", "cluster": "", "address": "", "ca.crt": ""}, `"cluster"`},
+		"generic, empty address":  {map[string]string{"provider": "generic", "address": "", "ca.crt": ca}, `"address" is missing`},
 		"nothing":                 {nil, `"provider" is missing`},
 		"no provider":             {map[string]string{"cluster": "c"}, `"provider" is missing`},
 		"only a provider":         {map[string]string{"provider": "aws"}, `"cluster"`},
@@ -38,8 +44,6 @@ func TestParseClusterReference(t *testing.T) {
 		"only a CA":               {map[string]string{"provider": "aws", "ca.crt": ca}, `"address"`},
 		"generic without address": {map[string]string{"provider": "generic", "ca.crt": ca}, `"address" is missing`},
 		"generic with cluster":    {map[string]string{"provider": "generic", "address": "https://h", "cluster": "c"}, `"cluster" is set`},
-		"empty cluster":           {map[string]string{"provider": "aws", "cluster": " ", "address": "https://h", "ca.crt": ca}, `"cluster" is empty`},
-		"empty ServiceAccount":    {map[string]string{"provider": "aws", "cluster": "c", "serviceAccountName": ""}, `"serviceAccountName" is empty`},
 		"bad ServiceAccount":      {map[string]string{"provider": "aws", "cluster": "c", "serviceAccountName": "other/app"}, `"other/app"`},
 		"http":                    {map[string]string{"provider": "generic", "address": "http://h"}, "https"},
 		"bad PEM":                 {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN"}, "no PEM certificate"},
@@ -88,16 +92,11 @@ func FuzzParseClusterReference(f *testing.F) {
 	f.Add("aws", "c", "", "", "a\nb", "-----BEGIN CERTIFICATE-----")
 	f.Fuzz(func(t *testing.T, provider, cluster, address, name, audiences, ca string) {
 		data := map[string]string{"provider": provider, "cluster": cluster, "address": address, "serviceAccountName": name, "audiences": audiences, "ca.crt": ca}
-		for key, value := range data {
-			if value == "" {
-				delete(data, key)
-			}
-		}
 		r, err := auth.ParseClusterReference(data)
 		if err != nil {
 			return
 		}
-		if r.Provider == "" || r.Cluster == "" && r.Address == "" || r.Cluster != "" && r.Address != "" && r.CAData != "" ||
+		if r.Provider == "" || r.Cluster == "" && r.Address == "" ||
 			slices.Contains(r.Audiences, "") || strings.ContainsAny(r.ServiceAccountName, "/ \n") {
 			t.Errorf("accepted %+v", r)
 		}
@@ -114,6 +113,8 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-b", Name: "app"}},
 		configMap("tenant-a", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
 		configMap("tenant-a", "own", map[string]string{"provider": "exchange", "cluster": "c1"}),
+		configMap("tenant-a", "empty keys", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "", "ca.crt": "\n", "audiences": ""}),
+		configMap("tenant-a", "all three", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "https://h", "ca.crt": string(testworld.Cloud(t).CA())}),
 		configMap("tenant-a", "unknown", map[string]string{"provider": "nobody", "cluster": "c1"}),
 		configMap("tenant-a", "relay", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "audiences": "vault"}),
 		configMap("tenant-b", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
@@ -138,6 +139,9 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	if got, err := get("tenant-a", "good"); err != nil || got != "cluster c1[tenant-a/app#1](cluster)" {
 		t.Errorf("got %q, %v", got, err)
 	}
+	if got, err := get("tenant-a", "empty keys"); err != nil || got != "cluster c1[tenant-a/app#2](cluster)" {
+		t.Errorf("empty keys: %q, %v", got, err)
+	}
 	allowed := auth.WithPolicy(auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool { return r.Resource == "c1" }})
 	if got, err := get("tenant-a", "own", allowed); err != nil || !strings.Contains(got, "[controller#") {
 		t.Errorf("without a ServiceAccount: %q, %v", got, err)
@@ -154,6 +158,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	}{
 		{"tenant-a", "missing", auth.ErrMisconfigured, `"tenant-a/missing"`, nil},
 		{"tenant-a", "unknown", auth.ErrMisconfigured, `"nobody"`, nil},
+		{"tenant-a", "all three", auth.ErrMisconfigured, "are all set", nil},
 		{"tenant-a", "relay", auth.ErrDenied, `"vault"`, nil},
 		{"tenant-b", "good", auth.ErrDenied, `"tenant-a"`, nil},
 		{"tenant-a", "own", auth.ErrDenied, "Policy.AllowCluster", nil},

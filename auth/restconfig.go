@@ -17,7 +17,8 @@ const opCluster = "get access to the cluster"
 //   - WithClusterResource alone: address and certificate authority come from the provider's API.
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
-//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused.
+//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by a
+//     FullClusterProvider (EKS), whose credential needs the name and whose API is not asked either.
 //   - The generic provider needs an address and takes no WithClusterResource.
 //
 // Without a ServiceAccount, Policy.AllowCluster has to allow the cluster for the owner of the call.
@@ -38,7 +39,8 @@ func (c *call) prepareCluster() error {
 	if !ok {
 		return c.incapable("access to clusters")
 	}
-	if err := c.opts.resolveCluster(); err != nil {
+	full, ok := p.(FullClusterProvider)
+	if err := c.opts.resolveCluster(ok && full.AcceptsFullCluster(&c.opts)); err != nil {
 		return err
 	}
 	if err := c.checkCluster(); err != nil {
@@ -65,11 +67,11 @@ func (c *call) checkCluster() error {
 		Address: c.opts.ClusterAddress, CAFromObject: c.opts.CAData != ""})
 }
 
-// resolveCluster checks what must not be set together.
-func (o *Options) resolveCluster() error {
+// resolveCluster checks what must not be set together. full allows all three.
+func (o *Options) resolveCluster(full bool) error {
 	hasCluster, hasAddress, hasCA := o.ClusterResource != "", o.ClusterAddress != "", o.CAData != ""
 	switch {
-	case hasCluster && hasAddress && hasCA:
+	case hasCluster && hasAddress && hasCA && !full:
 		return misconfigured("leave one of them out", "the cluster, its address and its certificate authority are all set")
 	case !hasCluster && !hasAddress:
 		return misconfigured("set the cluster's full name in the provider's API, or its address",
