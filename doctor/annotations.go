@@ -128,9 +128,7 @@ func (e *examination) wrongAudienceAnnotation() (Finding, bool) {
 	default:
 		return Finding{}, false
 	}
-	return fail(e.cloud.wrongAudience, "remove the annotation, and "+e.cloud.audience+" is asked for:\n"+
-		e.annotating(sa, key+"-"),
-		"the annotation %s %s", key, why).with(differs(key, got, e.cloud.audience)), true
+	return fail(e.cloud.wrongAudience, e.correctAudience(), "the annotation %s %s", key, why).with(differs(key, got, e.cloud.audience)), true
 }
 
 // foreignAudience names the other cloud that an audience belongs to, "" if none is known.
