@@ -41,11 +41,14 @@ func changesTrust(class string) bool {
 	return false
 }
 
+// correctNames is the correction where no more is known than the error.
+const correctNames = "correct the identity, the audience or the cluster, if another one is meant"
+
 // correction names what the user may have written wrongly. The likeliest mistake comes first.
 func (e *examination) correction(class string) string {
 	const cluster = "use the right kube context, or a token of the right cluster, if another cluster is meant"
-	identity, sa := "see that the identity is the one that is meant", e.inCluster()
-	if sa.Name != "" {
+	identity := correctNames
+	if sa := e.inCluster(); sa.Name != "" {
 		identity = "correct the annotation if another identity is meant:\n" + e.annotating(sa, e.identityKey(class)+"=VALUE")
 	}
 	switch class {

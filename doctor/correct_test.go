@@ -97,7 +97,7 @@ func TestCorrectionComesFirst(t *testing.T) {
 		"AWS, a slash too many": {"aws", func(w *world) {
 			w.trust = strings.ReplaceAll(awsTrust(w.issuer.URL(), goodCondition(w.issuer.URL())), `"Url":"issuer.example"`, `"Url":"issuer.example/"`)
 			w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL())
-		}, "trust-anchor", "", "write it in what the cloud trusts exactly", true},
+		}, "trust-anchor", "", "correct the text that the cloud trusts", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, show := range []bool{false, true} {

@@ -36,7 +36,7 @@ func sameIssuer(trusted, issuer string) string {
 }
 
 // sameText is the correction of an issuer or a subject that is trusted.
-const sameText = "write it in what the cloud trusts exactly as it is in the token"
+const sameText = "correct the text that the cloud trusts: it has to be exactly that of the token"
 
 // meansIssuer says that one text is the other, written wrongly: with a slash at the end, or the host in capitals. Paths are
 // compared as they stand, since somebody else may own the other one.
