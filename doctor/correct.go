@@ -1,9 +1,6 @@
 package doctor
 
-import (
-	"context"
-	"strings"
-)
+import "strings"
 
 // widening splits a remedy in two. The correction of what the user wrote comes first. The change that has the cloud trust more,
 // which is the remedy so far, follows only with Config.ShowPolicy. Conditions never show it.
@@ -101,15 +98,11 @@ func (e *examination) nearAudience(audience string) string {
 }
 
 // misspeltAudience finds a typo in the audience that was asked for. The exchange is tried all the same.
-func (e *examination) misspeltAudience(ctx context.Context) (Finding, bool) {
-	want, err := e.wantedAudiences(ctx)
-	if err != nil || len(want) != 1 {
+func (e *examination) misspeltAudience(want []string) (Finding, bool) {
+	if len(want) != 1 || e.nearAudience(want[0]) == "" {
 		return Finding{}, false
 	}
 	near := e.nearAudience(want[0])
-	if near == "" {
-		return Finding{}, false
-	}
 	f := fail(e.cloud.wrongAudience, e.correctAudience(), "the audience that is asked for is nearly %s", near).
 		with(differs("aud", want[0], near))
 	f.tentative = true

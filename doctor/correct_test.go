@@ -61,6 +61,8 @@ func TestCorrectionComesFirst(t *testing.T) {
 			w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co"
 			w.allowAudience()
 		}, "audience", annotate + aws.AudienceAnnotation + "-", "remove the annotation", false},
+		"AWS, misspelt audience that the policy refuses": {"aws", func(w *world) { w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co" },
+			"identifiers", annotate + aws.AudienceAnnotation + "-", "remove the annotation", false},
 		"AWS, misspelt audience of the caller":   {"aws", misspelt("sts.amazonaws.co"), "audience", "", "correct auth.WithAudiences", false},
 		"Azure, misspelt audience of the caller": {"azure", misspelt("api://AzureADTokenExchang"), "audience", "", "correct auth.WithAudiences", false},
 		"Google Cloud, misspelt audience of the caller": {"gcp", misspelt("//iam.googleapis.com/" + strings.Replace(poolProvider, "east", "eats", 1)),

@@ -147,7 +147,7 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 	if err != nil {
 		return unknown("what audience is wanted is not known: "+oneLine(messageOf(err)), "see check 9")
 	}
-	if f, misspelt := e.misspeltAudience(ctx); misspelt {
+	if f, misspelt := e.misspeltAudience(want); misspelt {
 		return f
 	}
 	missing := slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audience, a) })
