@@ -18,7 +18,9 @@ func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 		return nil
 	}
 	until := g.others
-	if own, failed := c.failures.Peek(req.Key); failed && !own.forgotten(now) {
+	if own, failed := c.failures.Get(req.Key); failed && !own.forgotten(now) {
+		own.until = now // the key has failed for as long as it is asked for
+		c.failures.Add(req.Key, own)
 		until = g.until
 	}
 	switch {
