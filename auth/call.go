@@ -214,7 +214,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		if c.rejected != nil {
 			c.opts.Cache.Reject(key, c.rejected)
 		}
-		if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
+		if token, ok := c.opts.Cache.GetFor(key, c.opts.InvolvedObject, c.opts.MinimumLifetime); ok {
 			return token, nil
 		}
 	}
@@ -226,12 +226,16 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Provider: c.provider.GetName(),
 		Fresh:    c.fresh,
 		Mint:     m.accessToken,
+
+		MinimumLifetime: c.opts.MinimumLifetime,
 	}
 	if part {
 		req.Refused = c.rejected
 	}
 	if c.kind != notDerived {
 		req.Prepare, req.Mint = m.accessTokens, m.derived
+	} else if c.key.varied {
+		req.Group = c.group(jwt)
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
 	return token, err

@@ -45,6 +45,9 @@ type Options struct {
 	// Usage picks the default ServiceAccount among those of Settings.
 	Usage Usage
 
+	// MinimumLifetime is how long a cached credential should still be valid.
+	MinimumLifetime time.Duration
+
 	// Audiences replace those of the provider.
 	Audiences []string
 	// Scopes are those of the access token.
@@ -162,6 +165,17 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 		o.Cache = c
 		o.InvolvedObject = involvedObject
 	}
+}
+
+// WithMinimumLifetime sets how long a credential from the cache should still be valid, for callers that use it for some time
+// or hand it on. If less is left, the call waits for a renewal. If that fails for now (ErrUnavailable, ErrThrottled), it
+// returns the credential of the cache while that is valid.
+//
+// It renews earlier and makes no credential live longer. Of a lifetime at most three quarters can be asked for: a credential
+// that never lives long enough must not cause an exchange for every call. For credentials that are derived from access
+// tokens it holds for these too. It is not part of the cache key.
+func WithMinimumLifetime(d time.Duration) Option {
+	return func(o *Options) { o.MinimumLifetime = d }
 }
 
 // WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of
