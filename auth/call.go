@@ -224,6 +224,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Object:   c.opts.InvolvedObject,
 		Tenant:   c.tenant(),
 		Provider: c.provider.GetName(),
+		Group:    c.group(jwt),
 		Fresh:    c.fresh,
 		Mint:     m.accessToken,
 
@@ -234,8 +235,6 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	}
 	if c.kind != notDerived {
 		req.Prepare, req.Mint = m.accessTokens, m.derived
-	} else if c.key.varied {
-		req.Group = c.group(jwt)
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
 	return token, err

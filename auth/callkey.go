@@ -20,15 +20,26 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 	return jwt, nil
 }
 
-// group names the keys whose exchanges fail together: those that differ in nothing but variations (KeyBuilder.AddVariation)
-// and the bound object.
+// group names the keys whose exchanges fail together: access tokens that differ in nothing but variations
+// (KeyBuilder.AddVariation), such as the bound object. A key without variations is alone and needs no group.
 //
 // All other inputs of the key are in it, since a tenant can get each of them wrong for one object and right for another: the
 // ServiceAccount with its UID, role, audiences, scopes, region, STS endpoint, proxy, lifetimes, a session policy. A token
 // that the caller holds is in it too, because its claims are not verified: with a forged one, a caller could hold back the
 // ServiceAccount that it names. The owner's namespace is in it, so that tenants that use the same ServiceAccount, or the
 // controller's own identity, hold back only themselves.
+//
+// Credentials that are derived from access tokens have no group: a registry that refuses says nothing of other registries.
+// If their access token fails, they back off with it.
 func (c *call) group(jwt string) cache.Key {
+	switch c.kind {
+	case registryKind, clusterKind, gitKind:
+		return cache.Key{}
+	case notDerived:
+	}
+	if !c.key.varied {
+		return cache.Key{}
+	}
 	k := KeyBuilder{group: true}
 	k.Add("owner", c.opts.owner().Namespace)
 	c.addInputs(&k, jwt)

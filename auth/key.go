@@ -55,9 +55,9 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 	k.buf = appendValues(appendValue(append(k.buf, byte(inputNamedList)), name), values)
 }
 
-// AddVariation adds an input that shapes the credential, but on which it does not depend whether the exchange succeeds, such
-// as the name of a session: the service refuses all values or none. Keys that differ only in variations back off together
-// when an exchange fails. An input that a tenant can get wrong is no variation: its objects would hold back each other.
+// AddVariation adds an input that shapes the credential, but hardly ever decides whether the exchange succeeds, such as the
+// pod that a session is for. When an exchange fails, all keys that differ only in variations back off together. An input that
+// a tenant can get wrong for one object alone is no variation.
 func (k *KeyBuilder) AddVariation(name string, values []string) {
 	if len(values) == 0 {
 		return

@@ -109,6 +109,9 @@ func TestGroupOfManyKeysFails(t *testing.T) {
 		if n := ask(30 * time.Second); n > 8+6 {
 			t.Errorf("%d exchanges in the first half minute", n)
 		}
+		if n := c.Stats().Failing[Failing{"test", "error"}]; int64(n) > calls() {
+			t.Errorf("%d keys failed in %d exchanges", n, calls())
+		}
 		if n := ask(10 * time.Minute); n > 50 {
 			t.Errorf("%d exchanges in ten minutes", n)
 		}
