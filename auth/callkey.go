@@ -32,12 +32,8 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 // Credentials that are derived from access tokens have no group: a registry that refuses says nothing of other registries.
 // If their access token fails, they back off with it.
 func (c *call) group(jwt string) cache.Key {
-	switch c.kind {
-	case registryKind, clusterKind, gitKind:
-		return cache.Key{}
-	case notDerived:
-	}
-	if !c.key.varied {
+	derived := c.kind == registryKind || c.kind == clusterKind || c.kind == gitKind
+	if derived || !c.key.varied {
 		return cache.Key{}
 	}
 	k := KeyBuilder{group: true}

@@ -61,7 +61,7 @@ type Error struct {
 
 	// mayPass says that a cached credential is kept whatever the Reason is.
 	mayPass bool
-	// exchange says that the provider returned it instead of an access token.
+	// exchange says that the provider returned it instead of a credential.
 	exchange bool
 }
 
@@ -123,8 +123,9 @@ func (e *Error) Permanent() bool {
 	return (r == ErrDenied || r == ErrMisconfigured) && !e.mayPass
 }
 
-// SharedFailure reports whether the same exchange for another session or bound object would fail too (cache.Request.Group):
-// the provider failed, not the request for a token of the ServiceAccount, which may be bound to an object that is gone.
+// SharedFailure reports whether the same exchange for another session or bound object would fail too (cache.Request.Group).
+// Errors of the provider are shared. A request for a token of the ServiceAccount can fail because the bound object is gone, so
+// its errors are not.
 func (e *Error) SharedFailure() bool { return e.exchange && e.Operation != opCreateToken }
 
 // Result returns the Reason as a label for metrics.

@@ -167,13 +167,13 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 	}
 }
 
-// WithMinimumLifetime sets how long a credential from the cache should still be valid, for callers that use it for some time
-// or hand it on. If less is left, the call waits for a renewal. If that fails for now (ErrUnavailable, ErrThrottled), it
-// returns the credential of the cache while that is valid.
+// WithMinimumLifetime sets how long a cached credential should still be valid. Use it for a credential that is used for some
+// time or handed on. If less than d is left, the call waits for a renewal. If the renewal fails for now (ErrUnavailable,
+// ErrThrottled), the call returns the cached credential while it is valid.
 //
-// It renews earlier and makes no credential live longer. Of a lifetime at most three quarters can be asked for: a credential
-// that never lives long enough must not cause an exchange for every call. For credentials that are derived from access
-// tokens it holds for these too. It is not part of the cache key.
+// Three quarters of a credential's lifetime are the most that d can ask for, so that a short-lived credential does not cause
+// an exchange for every call. Registry, Git and cluster credentials pass d on to the access tokens that they are made of. The
+// option renews earlier; it does not make the provider issue longer credentials.
 func WithMinimumLifetime(d time.Duration) Option {
 	return func(o *Options) { o.MinimumLifetime = d }
 }

@@ -42,22 +42,22 @@ type Request struct {
 	// Fresh has the caller wait for a new token as soon as the old one is due for renewal, unless the renewal fails for now:
 	// for tokens that another credential is made of, which would otherwise be old when it is new.
 	Fresh bool
-	// MinimumLifetime is how long the token should still be valid. If less is left, the caller waits for a new token, unless
-	// the renewal fails for now. At most three quarters of a token's lifetime are asked for, so that a short-lived token does
-	// not cause an exchange for every request. Optional.
+	// MinimumLifetime is how long the token should still be valid. If less is left, the caller waits for a new token. If the
+	// renewal fails for now, the caller gets the old one. Three quarters of a token's lifetime are the most that it can ask
+	// for, so that a short-lived token does not cause an exchange for every request. Optional.
 	MinimumLifetime time.Duration
 	// Refused is a token that a service has refused, at least ten seconds old: the request waits for the next one, or fails.
 	// Unlike Reject it leaves the token to others until there is a new one, since many credentials may be made of it, one of
 	// which somebody has refused. Optional.
 	Refused Token
-	// Group names the keys whose exchanges fail together, for the same cause. The zero Key is no group.
+	// Group names the keys whose exchanges fail for the same cause. The zero Key is no group.
 	//
-	// A failure of one key holds back every key of the group that has no valid token: these answer with a *BackoffError
-	// around that failure, and one key at a time tries again. Keys that have a valid token keep it, and renew it as without a
-	// group. The first success of any key ends the failure.
+	// A failure of one key holds back every key of the group that has no valid token. They answer with a *BackoffError around
+	// that failure. When the back-off has passed, one key at a time tries again; keys that have not failed themselves come
+	// first. Keys that have a valid token keep it and renew it as without a group. A success of any key ends the failure.
 	//
-	// Only an error of Mint with a method SharedFailure() bool that returns true counts. A group must not
-	// span two tenants, nor anything that one caller can get wrong while another has it right.
+	// Only errors of Mint count, and only those with a method SharedFailure() bool that returns true. A group must not span
+	// two tenants, nor anything that one caller can get wrong while another has it right.
 	Group Key
 	// Tenant is whose places the flight takes. Empty is a tenant too.
 	Tenant string
@@ -161,7 +161,7 @@ func (c *TokenCache) Get(key Key, object InvolvedObject) (Token, bool) {
 	return c.GetFor(key, object, 0)
 }
 
-// GetFor is Get for a caller that needs the token for a while: see Request.MinimumLifetime.
+// GetFor is Get with a Request.MinimumLifetime.
 func (c *TokenCache) GetFor(key Key, object InvolvedObject, minimumLifetime time.Duration) (Token, bool) {
 	if c.disabled() {
 		return nil, false

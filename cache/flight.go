@@ -41,7 +41,7 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 	defer func() {
 		f.err = v.err
 		c.land(f, req, v)
-		leave() // after that, so that the next one knows what became of this one
+		leave() // after land, so that the next exchange of the group sees this failure
 		close(f.done)
 		c.observer.Mint(req.Provider, v.result, time.Since(start))
 		if refresh {

@@ -1,11 +1,11 @@
 package cache
 
-// groupFailure is what is remembered of a group whose exchange failed.
+// groupFailure is the last failure of a group and the time of its next try.
 type groupFailure struct {
-	failure         // until: when a key may try again that has failed itself
-	others  instant // when a key may try that has not; halfway to until
+	failure         // until holds back the keys that have failed themselves
+	others  instant // holds back the other keys; halfway to until
 	prober  Key     // the key that tries for the group
-	probing instant // until when the others wait for the prober
+	probing instant // holds back the rest while the prober tries
 }
 
 // heldByGroup returns the error for a key whose group holds it back, or nil. It is called with the lock held.
@@ -19,7 +19,7 @@ func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 	}
 	until := g.others
 	if own, failed := c.failures.Get(req.Key); failed && !own.forgotten(now) {
-		own.until = now // the key has failed for as long as it is asked for
+		own.until = now // so that the failure is remembered while the key is in use
 		c.failures.Add(req.Key, own)
 		until = g.until
 	}
@@ -46,7 +46,8 @@ func (c *TokenCache) probe(req Request) error {
 	return nil
 }
 
-// landInGroup notes how a flight ended. The result of an unwanted one says nothing. It is called with the lock held.
+// landInGroup records the result of a flight for its group, unless the key was deleted meanwhile. It is called with the lock
+// held.
 func (c *TokenCache) landInGroup(req Request, v verdict, wanted bool, now instant) {
 	if req.Group == (Key{}) {
 		return
@@ -63,7 +64,7 @@ func (c *TokenCache) landInGroup(req Request, v verdict, wanted bool, now instan
 	case !v.shared:
 	case !known:
 		c.groups.Add(req.Group, (&groupFailure{}).again(v, now))
-	case probed || !now.before(g.others): // otherwise it began before the group's failure, which counts once
+	case probed || !now.before(g.others): // exchanges that failed at the same time count once
 		c.groups.Add(req.Group, g.again(v, now))
 	}
 }
