@@ -266,17 +266,17 @@ func TestGroupIsNotHeldByBrokenKeys(t *testing.T) {
 		for i := range keys {
 			keys[i] = newGrouped(c, i+1, 1, errBrokenRole)
 		}
-		insist := func(d time.Duration) {
-			for range d / (500 * time.Millisecond) {
+		insist := func(d, every time.Duration) {
+			for range d / every {
 				for _, k := range keys {
 					if k.err != nil {
 						_, _ = k.get(t)
 					}
 				}
-				time.Sleep(500 * time.Millisecond)
+				time.Sleep(every)
 			}
 		}
-		insist(20 * time.Minute) // by then all have failed themselves
+		insist(30*time.Minute, 500*time.Millisecond) // by then all have failed themselves
 		late := newGrouped(c, 1000, 1, nil)
 		start := time.Now()
 		for {
@@ -287,7 +287,7 @@ func TestGroupIsNotHeldByBrokenKeys(t *testing.T) {
 			if time.Since(start) > maxBackoff*11/10 {
 				t.Fatalf("held back for %s: %v", time.Since(start), err)
 			}
-			insist(time.Second)
+			insist(time.Second, 20*time.Millisecond)
 		}
 		if late.calls.Load() != 1 {
 			t.Errorf("%d exchanges", late.calls.Load())
