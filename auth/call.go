@@ -216,7 +216,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		if c.rejected != nil {
 			c.opts.Cache.Reject(key, c.rejected)
 		}
-		if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
+		if token, ok := c.opts.Cache.GetFor(key, c.opts.InvolvedObject, c.opts.MinimumLifetime); ok {
 			return token, nil
 		}
 	}
@@ -226,8 +226,11 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Object:   c.opts.InvolvedObject,
 		Tenant:   c.tenant(),
 		Provider: c.provider.GetName(),
+		Group:    c.group(jwt),
 		Fresh:    c.fresh,
 		Mint:     m.accessToken,
+
+		MinimumLifetime: c.opts.MinimumLifetime,
 	}
 	if part {
 		req.Refused = c.rejected
