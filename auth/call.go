@@ -26,6 +26,8 @@ type call struct {
 	kind  derivedKind
 	input string     // what ParseArtifactRepository or ParseGitRepository returned
 	lists [][]Option // for the access tokens, one list each
+	// source is the config that the credential is for. It keeps the credential if there is no cache.
+	source *clusterSource
 
 	// The rest is for a named ServiceAccount only. stored is where it is read into.
 	serviceAccount *corev1.ServiceAccount
@@ -214,7 +216,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		if c.rejected != nil {
 			c.opts.Cache.Reject(key, c.rejected)
 		}
-		if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject); ok {
+		if token, ok := c.opts.Cache.GetFor(key, c.opts.InvolvedObject, c.opts.MinimumLifetime); ok {
 			return token, nil
 		}
 	}
@@ -224,14 +226,20 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Object:   c.opts.InvolvedObject,
 		Tenant:   c.tenant(),
 		Provider: c.provider.GetName(),
+		Group:    c.group(jwt),
 		Fresh:    c.fresh,
 		Mint:     m.accessToken,
+
+		MinimumLifetime: c.opts.MinimumLifetime,
 	}
 	if part {
 		req.Refused = c.rejected
 	}
 	if c.kind != notDerived {
 		req.Prepare, req.Mint = m.accessTokens, m.derived
+	}
+	if c.source != nil && !c.opts.Cache.Enabled() {
+		return c.source.getOrSet(ctx, c, req)
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
 	return token, err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/workloadid/workloadid/cache"
 )
 
 // GetClusterConfig returns a rest.Config for the cluster that the options of GetRESTConfig name. Every request gets a
@@ -17,12 +19,13 @@ import (
 // for as long as the cluster keeps its address. A credential that the cluster answers with 401 is not used again, so that
 // the next request brings a new one (at most every ten seconds). The credential is only ever sent to the cluster's address.
 //
-// Without a cache the config keeps its credential itself, until four fifths of its life have passed.
+// Options, Policy and ServiceAccount are checked for each request: deleting the ServiceAccount or a refusal of the Policy stops
+// the next one. Without a cache the config itself keeps one credential, for 80 % of its lifetime.
 //
 // The proxy and the HTTP client of the options are for the provider's API; set those for the cluster on the result. The
 // config is safe for concurrent use as rest.Configs are. Errors of requests are those of GetRESTConfig.
 func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
-	source := newClusterSource(provider, opts)
+	source := &clusterSource{provider: provider, opts: slices.Clone(opts), turn: make(chan struct{}, 1)}
 	first, err := source.get(ctx)
 	if err != nil {
 		return nil, err
@@ -58,7 +61,7 @@ func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	clone.Header.Set("Authorization", "Bearer "+credential.BearerToken())
 	resp, err := t.next.RoundTrip(clone)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		t.source.reject(credential)
+		t.source.rejected.Store(credential)
 	}
 	return resp, err
 }
@@ -78,82 +81,52 @@ func (t *clusterTransport) credential(r *http.Request) (*RESTConfig, error) {
 // WrappedRoundTripper is what client-go looks for to find the transport underneath.
 func (t *clusterTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// clusterSource is where the credentials of one config come from.
+// clusterSource gets the credentials of one config. Without a TokenCache it also keeps the last one.
 type clusterSource struct {
 	provider Provider
 	opts     []Option
-	cached   bool
 	rejected atomic.Pointer[RESTConfig]
 
-	// Without a cache: what is used meanwhile. turn holds one element while nobody is getting a new one.
-	turn    chan struct{}
-	current atomic.Pointer[keptConfig]
+	turn chan struct{} // the lock of kept; a caller stops waiting for it when its context ends
+	kept keptToken
 }
 
-type keptConfig struct {
-	config *RESTConfig
-	since  time.Time
-	until  time.Time
-}
-
-func newClusterSource(provider Provider, opts []Option) *clusterSource {
-	s := &clusterSource{provider: provider, opts: slices.Clone(opts), turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
-	var o Options
-	for _, opt := range s.opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
-	s.cached = o.Cache.Enabled()
-	return s
+// keptToken is a token until it is due for renewal.
+type keptToken struct {
+	key          cache.Key
+	token        Token
+	since, until time.Time
 }
 
 func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
-	if s.cached {
-		return getRESTConfig(ctx, s.provider, s.rejected.Load(), s.opts)
-	}
-	if kept := s.kept(); kept != nil {
-		return kept, nil
-	}
+	return getRESTConfig(ctx, s.provider, s, s.opts)
+}
+
+// getOrSet takes the place of the TokenCache in a call whose options have been checked. One caller at a time makes an exchange.
+func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request) (Token, error) {
 	select {
-	case <-s.turn:
+	case s.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, (&call{provider: s.provider, operation: opCluster}).describe(ctx.Err())
+		return nil, ctx.Err()
 	}
-	defer func() { s.turn <- struct{}{} }()
-	if kept := s.kept(); kept != nil {
-		return kept, nil
+	defer func() { <-s.turn }()
+	if s.kept.serves(req.Key, c.rejected, time.Now()) {
+		return s.kept.token, nil
 	}
-	config, err := GetRESTConfig(ctx, s.provider, s.opts...)
+	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	const share = 0.8
-	life := time.Duration(float64(config.GetDuration()) * share)
 	now := time.Now()
-	s.current.Store(&keptConfig{config: config, since: now, until: now.Add(life)})
-	return config, nil
+	s.kept = keptToken{key: req.Key, token: token, since: now, until: now.Add(time.Duration(float64(token.GetDuration()) * share))}
+	return token, nil
 }
 
-func (s *clusterSource) kept() *RESTConfig {
-	kept, now := s.current.Load(), time.Now()
-	// Both clocks count: the wall clock may be set back, and the monotonic one, which Round drops, stands still while a machine
-	// is suspended.
-	if kept == nil || !now.Before(kept.until) || !now.Round(0).Before(kept.until.Round(0)) {
-		return nil
-	}
-	return kept.config
-}
-
-// reject has the next request bring a new credential, if c is still the one in use.
-func (s *clusterSource) reject(c *RESTConfig) {
-	if s.cached {
-		s.rejected.Store(c)
-		return
-	}
+// serves reports whether the token may be returned. Both clocks count: the wall clock may be set back, and the monotonic one,
+// which Round drops, stands still while a machine is suspended.
+func (k *keptToken) serves(key cache.Key, rejected Token, now time.Time) bool {
 	const atLeast = 10 * time.Second // as TokenCache.Reject
-	if kept := s.current.Load(); kept != nil && kept.config == c && time.Since(kept.since) >= atLeast {
-		s.current.CompareAndSwap(kept, nil)
-	}
+	return k.token != nil && k.key == key && (k.token != rejected || now.Sub(k.since) < atLeast) &&
+		now.Before(k.until) && now.Round(0).Before(k.until.Round(0))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // apiServer is a remote cluster that accepts some bearer tokens.
@@ -95,7 +96,7 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 				if second == first {
 					t.Error("the credential was not renewed")
 				}
-				// The access token below is renewed too, since the cluster may have refused just that.
+				// After a 401 the underlying access token is renewed too.
 				time.Sleep(11 * time.Second)
 				server.accepts = func(bearer string) bool { return bearer != second }
 				if status, _ := do(); status != http.StatusUnauthorized {
@@ -117,6 +118,107 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each request checks Policy and ServiceAccount, with and without a cache, although the credential is still valid.
+func TestClusterConfigChecksEveryRequest(t *testing.T) {
+	for name, capacity := range map[string]int{"with a cache": 10, "without a cache": 0} {
+		t.Run(name, func(t *testing.T) {
+			k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+			key := k8s.create("tenant-a", "app", nil)
+			tokens, err := cache.NewTokenCache(capacity)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tokens.Close()
+			var refusal error
+			config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithClusterResource("c"),
+				auth.WithCache(tokens, object("tenant-a")), auth.WithPolicy(auth.Policy{
+					Authorize: func(context.Context, auth.AuthorizeRequest) error { return refusal }}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := clusterClient(t, config, server)
+			do := func() error {
+				resp, err := client.RoundTrip(request(t.Context(), t, config.Host))
+				if err == nil {
+					err = resp.Body.Close()
+				}
+				return err
+			}
+			for range 3 {
+				if err := do(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := provider.mints.Load(); n != 1 {
+				t.Errorf("%d exchanges for three requests", n)
+			}
+			refusal = errors.New("no longer")
+			testworld.CheckError(t, do(), auth.ErrDenied, "no longer")
+			refusal = nil
+			k8s.annotate(key, map[string]string{"identity": "malformed"})
+			testworld.CheckError(t, do(), auth.ErrMisconfigured, "malformed")
+			k8s.annotate(key, map[string]string{"identity": "other"})
+			if err := do(); err != nil || provider.mints.Load() != 2 {
+				t.Errorf("after a new annotation: %v, %d exchanges", err, provider.mints.Load())
+			}
+			k8s.remove(key)
+			testworld.CheckError(t, do(), auth.ErrMisconfigured, "tenant-a/app", "not found")
+			if len(server.bearers) != 4 {
+				t.Errorf("the cluster received %q", server.bearers)
+			}
+		})
+	}
+}
+
+// Without a cache, AllowCluster is asked for each request.
+func TestClusterConfigAsksAllowCluster(t *testing.T) {
+	provider, server, allowed := newClouds(), &apiServer{}, true
+	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithOwner(object("tenant-a")), auth.WithClusterResource("c"),
+		auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed = false
+	_, err = clusterClient(t, config, server).RoundTrip(request(t.Context(), t, config.Host)) //nolint:bodyclose // there is none
+	testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowCluster")
+}
+
+// Without a cache, simultaneous requests share one exchange, and a request ends with its own context while it waits.
+func TestClusterConfigWithoutCacheMakesOneExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+		key := k8s.create("tenant-a", "app", nil)
+		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
+			auth.WithClusterResource("c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		provider.mint = func(context.Context, string) (auth.Token, error) {
+			time.Sleep(time.Minute)
+			return provider.token("tenant-a/app", ""), nil
+		}
+		client := clusterClient(t, config, server)
+		time.Sleep(59 * time.Minute)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if _, err := client.RoundTrip(request(t.Context(), t, config.Host)); err != nil { //nolint:bodyclose // it is empty
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = client.RoundTrip(request(ctx, t, config.Host)) //nolint:bodyclose // there is none
+		testworld.CheckError(t, err, auth.ErrUnavailable, "timed out")
+		wg.Wait()
+		if n := provider.derived.Load(); n != 2 {
+			t.Errorf("%d credentials, want the first one and one renewal", n)
+		}
+	})
 }
 
 // The credential goes to the cluster's address and nowhere else, and a request ends with its own context.

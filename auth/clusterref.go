@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/cache"
 )
 
 // Keys of a ConfigMap that names a remote cluster (RFC-0010, "API Changes").
@@ -42,8 +44,9 @@ type ClusterReference struct {
 	CAData             string
 }
 
-// ParseClusterReference reads the data of a ConfigMap. Keys that it does not know are ignored. It refuses what is missing,
-// malformed or contradictory, with ErrMisconfigured.
+// ParseClusterReference reads the data of a ConfigMap. Keys that it does not know are ignored, and an empty value counts as an
+// absent key. It refuses what is missing, malformed or contradictory, with ErrMisconfigured. Whether cluster, address and CA may
+// be set together depends on the provider: GetRESTConfig decides.
 func ParseClusterReference(data map[string]string) (*ClusterReference, error) {
 	r := &ClusterReference{
 		Provider:           strings.TrimSpace(data[ClusterProviderKey]),
@@ -52,21 +55,11 @@ func ParseClusterReference(data map[string]string) (*ClusterReference, error) {
 		ServiceAccountName: strings.TrimSpace(data[ClusterServiceAccountKey]),
 		CAData:             strings.TrimSpace(data[ClusterCAKey]),
 	}
-	for key, value := range data {
-		if knownClusterKey(key) && strings.TrimSpace(value) == "" {
-			return nil, misconfigured("set it, or leave the key out", "the key %q is empty", key)
-		}
-	}
 	var err error
 	if r.Audiences, err = parseAudiences(data[ClusterAudiencesKey]); err != nil {
 		return nil, err
 	}
 	return r, r.validate()
-}
-
-func knownClusterKey(key string) bool {
-	return slices.Contains([]string{ClusterProviderKey, ClusterResourceKey, ClusterAddressKey, ClusterServiceAccountKey,
-		ClusterAudiencesKey, ClusterCAKey}, key)
 }
 
 func (r *ClusterReference) validate() error {
@@ -80,8 +73,6 @@ func (r *ClusterReference) validate() error {
 	case r.Provider != genericProvider && r.Cluster == "" && (r.Address == "" || r.CAData == ""):
 		return misconfigured(fmt.Sprintf("set %q, or both %q and %q", ClusterResourceKey, ClusterAddressKey, ClusterCAKey),
 			"what is set does not say which cluster it is")
-	case r.Cluster != "" && r.Address != "" && r.CAData != "":
-		return misconfigured("leave one of them out", "the keys %q, %q and %q are all set", ClusterResourceKey, ClusterAddressKey, ClusterCAKey)
 	case r.ServiceAccountName != "" && !validServiceAccountName(r.ServiceAccountName):
 		return misconfigured("give the name of a ServiceAccount of the same namespace", "the key %q is not a valid name: %.300q",
 			ClusterServiceAccountKey, r.ServiceAccountName)
@@ -165,10 +156,11 @@ func (r *ClusterReference) Options(namespace string, c client.Client) []Option {
 }
 
 // GetClusterConfigFromConfigMap is GetClusterConfig for the cluster that a ConfigMap names, with the keys above. The
-// ConfigMap has to lie in the namespace of the owner, if that is known, and the ServiceAccount that it names lies there too;
-// audiences have to be listed in Policy.Audiences. c reads the ConfigMap (verb get on configmaps) and is used for the
-// ServiceAccount. Options that the ConfigMap sets win over opts. The config does not follow later changes of the ConfigMap:
-// make it anew for each reconciliation.
+// ConfigMap has to lie in the namespace of the owner unless Policy.AllowConfigMap allows it. The ServiceAccount that it names
+// lies in the ConfigMap's namespace. Without one the controller's own identity is used, and Policy.AllowCluster judges the
+// cluster if an owner is known. Audiences have to be listed in Policy.Audiences. c reads the ConfigMap (verb get on configmaps)
+// and is used for the ServiceAccount. Options that the ConfigMap sets win over opts. The config does not follow later changes of
+// the ConfigMap: make it anew for each reconciliation.
 //
 //	apiVersion: v1
 //	kind: ConfigMap
@@ -182,8 +174,19 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 	if isNil(c) {
 		return nil, misconfigured("pass a client", "the Kubernetes client is nil")
 	}
-	if err := checkConfigMapOwner(configMap, opts); err != nil {
-		return nil, err
+	var o Options
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	owner := *o.owner()
+	if err := o.Policy.checkConfigMap(&owner, configMap); err != nil {
+		return nil, inConfigMap(err, configMap)
+	}
+	if owner == (cache.InvolvedObject{}) {
+		// The ConfigMap's author chooses the cluster and the ServiceAccount, so the Policy has to judge the ConfigMap.
+		owner = cache.InvolvedObject{Kind: "ConfigMap", Namespace: configMap.Namespace, Name: configMap.Name}
 	}
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, configMap, &cm); err != nil {
@@ -197,22 +200,7 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 	if err != nil {
 		return nil, inConfigMap(err, configMap)
 	}
-	return GetClusterConfig(ctx, provider, slices.Concat(opts, r.Options(configMap.Namespace, c))...)
-}
-
-// checkConfigMapOwner has an object use ConfigMaps of its own namespace only.
-func checkConfigMapOwner(key client.ObjectKey, opts []Option) error {
-	var o Options
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
-	if owner := o.owner(); owner.Namespace != "" && owner.Namespace != key.Namespace {
-		return denied("name a ConfigMap of the object's own namespace", "the ConfigMap %q does not lie in namespace %q of %s %q that names it",
-			key.String(), owner.Namespace, firstNonEmpty(owner.Kind, "the object"), owner.Name)
-	}
-	return nil
+	return GetClusterConfig(ctx, provider, slices.Concat(opts, []Option{WithOwner(owner)}, r.Options(configMap.Namespace, c))...)
 }
 
 func configMapError(err error, key client.ObjectKey) error {

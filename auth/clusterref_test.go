@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
@@ -28,7 +30,13 @@ func TestParseClusterReference(t *testing.T) {
 		"generic":                 {map[string]string{"provider": "generic", "address": "https://h"}, ""},
 		"generic with CA":         {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": ca + ca}, ""},
 		"unknown keys":            {map[string]string{"provider": "aws", "cluster": "c", "note": "x"}, ""},
-		"all three":               {map[string]string{"provider": "aws", "cluster": "c", "address": "https://h", "ca.crt": ca}, "all set"},
+		"all three":               {map[string]string{"provider": "aws", "cluster": "c", "address": "https://h", "ca.crt": ca}, ""}, // the provider decides
+		"empty optional keys":     {map[string]string{"provider": "aws", "cluster": "c", "address": "", "ca.crt": " \n", "serviceAccountName": "", "audiences": ""}, ""},
+		"empty cluster":           {map[string]string{"provider": "aws", "cluster": " ", "address": "https://h", "ca.crt": ca}, ""},
+		"generic, empty cluster":  {map[string]string{"provider": "generic", "cluster": "", "address": "https://h"}, ""},
+		"empty provider":          {map[string]string{"provider": " ", "cluster": "c"}, `"provider" is missing`},
+		"all of them empty":       {map[string]string{"provider": "aws", "cluster": "", "address": "", "ca.crt": ""}, `"cluster"`},
+		"generic, empty address":  {map[string]string{"provider": "generic", "address": "", "ca.crt": ca}, `"address" is missing`},
 		"nothing":                 {nil, `"provider" is missing`},
 		"no provider":             {map[string]string{"cluster": "c"}, `"provider" is missing`},
 		"only a provider":         {map[string]string{"provider": "aws"}, `"cluster"`},
@@ -36,8 +44,6 @@ func TestParseClusterReference(t *testing.T) {
 		"only a CA":               {map[string]string{"provider": "aws", "ca.crt": ca}, `"address"`},
 		"generic without address": {map[string]string{"provider": "generic", "ca.crt": ca}, `"address" is missing`},
 		"generic with cluster":    {map[string]string{"provider": "generic", "address": "https://h", "cluster": "c"}, `"cluster" is set`},
-		"empty cluster":           {map[string]string{"provider": "aws", "cluster": " ", "address": "https://h", "ca.crt": ca}, `"cluster" is empty`},
-		"empty ServiceAccount":    {map[string]string{"provider": "aws", "cluster": "c", "serviceAccountName": ""}, `"serviceAccountName" is empty`},
 		"bad ServiceAccount":      {map[string]string{"provider": "aws", "cluster": "c", "serviceAccountName": "other/app"}, `"other/app"`},
 		"http":                    {map[string]string{"provider": "generic", "address": "http://h"}, "https"},
 		"bad PEM":                 {map[string]string{"provider": "generic", "address": "https://h", "ca.crt": "-----BEGIN"}, "no PEM certificate"},
@@ -86,16 +92,11 @@ func FuzzParseClusterReference(f *testing.F) {
 	f.Add("aws", "c", "", "", "a\nb", "-----BEGIN CERTIFICATE-----")
 	f.Fuzz(func(t *testing.T, provider, cluster, address, name, audiences, ca string) {
 		data := map[string]string{"provider": provider, "cluster": cluster, "address": address, "serviceAccountName": name, "audiences": audiences, "ca.crt": ca}
-		for key, value := range data {
-			if value == "" {
-				delete(data, key)
-			}
-		}
 		r, err := auth.ParseClusterReference(data)
 		if err != nil {
 			return
 		}
-		if r.Provider == "" || r.Cluster == "" && r.Address == "" || r.Cluster != "" && r.Address != "" && r.CAData != "" ||
+		if r.Provider == "" || r.Cluster == "" && r.Address == "" ||
 			slices.Contains(r.Audiences, "") || strings.ContainsAny(r.ServiceAccountName, "/ \n") {
 			t.Errorf("accepted %+v", r)
 		}
@@ -112,6 +113,8 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-b", Name: "app"}},
 		configMap("tenant-a", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
 		configMap("tenant-a", "own", map[string]string{"provider": "exchange", "cluster": "c1"}),
+		configMap("tenant-a", "empty keys", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "", "ca.crt": "\n", "audiences": ""}),
+		configMap("tenant-a", "all three", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "https://h", "ca.crt": string(testworld.Cloud(t).CA())}),
 		configMap("tenant-a", "unknown", map[string]string{"provider": "nobody", "cluster": "c1"}),
 		configMap("tenant-a", "relay", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "audiences": "vault"}),
 		configMap("tenant-b", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
@@ -136,7 +139,11 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	if got, err := get("tenant-a", "good"); err != nil || got != "cluster c1[tenant-a/app#1](cluster)" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if got, err := get("tenant-a", "own"); err != nil || !strings.Contains(got, "[controller#") {
+	if got, err := get("tenant-a", "empty keys"); err != nil || got != "cluster c1[tenant-a/app#2](cluster)" {
+		t.Errorf("empty keys: %q, %v", got, err)
+	}
+	allowed := auth.WithPolicy(auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool { return r.Resource == "c1" }})
+	if got, err := get("tenant-a", "own", allowed); err != nil || !strings.Contains(got, "[controller#") {
 		t.Errorf("without a ServiceAccount: %q, %v", got, err)
 	}
 	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultKubeConfigServiceAccount: "app"})
@@ -151,12 +158,82 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	}{
 		{"tenant-a", "missing", auth.ErrMisconfigured, `"tenant-a/missing"`, nil},
 		{"tenant-a", "unknown", auth.ErrMisconfigured, `"nobody"`, nil},
+		{"tenant-a", "all three", auth.ErrMisconfigured, "are all set", nil},
 		{"tenant-a", "relay", auth.ErrDenied, `"vault"`, nil},
 		{"tenant-b", "good", auth.ErrDenied, `"tenant-a"`, nil},
+		{"tenant-a", "own", auth.ErrDenied, "Policy.AllowCluster", nil},
 		{"tenant-a", "own", auth.ErrDenied, "own identity", []auth.Option{auth.WithPolicy(auth.Policy{RequireServiceAccount: true})}},
 	} {
 		if _, err := get(tc.namespace, tc.name, tc.opts...); !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s/%s: %v", tc.namespace, tc.name, err)
 		}
 	}
+}
+
+// Policy.AllowConfigMap has to allow a ConfigMap that does not lie in the namespace of the owner.
+func TestAllowConfigMap(t *testing.T) {
+	key := client.ObjectKey{Namespace: "tenant-a", Name: "production"}
+	reads := &configMaps{data: map[string]string{"provider": "exchange", "cluster": "c1"}}
+	providers, err := auth.NewProviderSet(newClouds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		owner  cache.InvolvedObject
+		reason auth.Reason // of the error with a nil AllowConfigMap; "" if it is not asked
+		want   string
+	}{
+		"owner of its namespace":      {owner: cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"}},
+		"owner of another namespace":  {cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-b", Name: "k"}, auth.ErrDenied, `Kustomization "k"`},
+		"owner without any namespace": {cache.InvolvedObject{Kind: "ClusterThing", Name: "k"}, auth.ErrMisconfigured, "Policy.AllowConfigMap"},
+		"no owner":                    {reason: auth.ErrMisconfigured, want: "Policy.AllowConfigMap"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads.count = 0
+			get := func(p auth.Policy) error {
+				_, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, key, reads, auth.WithOwner(tc.owner), auth.WithPolicy(p))
+				return err
+			}
+			clusters := 0
+			p := auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool {
+				clusters++
+				return r.Owner != cache.InvolvedObject{}
+			}}
+			if err := get(p); tc.reason == "" && err != nil {
+				t.Errorf("got %v", err)
+			} else if tc.reason != "" {
+				testworld.CheckError(t, err, tc.reason, `"tenant-a/production"`, tc.want)
+				if reads.count != 0 {
+					t.Error("the ConfigMap was read")
+				}
+			}
+			asked := 0
+			p.AllowConfigMap = func(owner cache.InvolvedObject, configMap client.ObjectKey) bool {
+				asked++
+				return owner == tc.owner && configMap == key
+			}
+			clusters = 0
+			if err := get(p); err != nil || clusters == 0 {
+				t.Errorf("allowed: %v, with %d questions about the cluster", err, clusters)
+			}
+			if (asked > 0) != (tc.reason != "") {
+				t.Errorf("the Policy was asked %d times", asked)
+			}
+		})
+	}
+}
+
+// configMaps is a client with one ConfigMap of every name.
+type configMaps struct {
+	client.Client
+	data  map[string]string
+	count int
+}
+
+func (c *configMaps) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	c.count++
+	if cm, ok := obj.(*corev1.ConfigMap); ok {
+		cm.Namespace, cm.Name, cm.Data = key.Namespace, key.Name, c.data
+	}
+	return nil
 }

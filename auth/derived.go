@@ -102,7 +102,7 @@ func (m *minter) forAccessToken(list []Option) *call {
 	if m.serviceAccount == &m.stored {
 		c.serviceAccount = &c.stored
 	}
-	c.kind, c.input, c.lists, c.rejected, c.fresh = notDerived, "", nil, nil, true
+	c.kind, c.input, c.source, c.lists, c.rejected, c.fresh = notDerived, "", nil, nil, nil, true
 	c.opts.providerOptions = slices.Clone(c.opts.providerOptions)
 	for _, opt := range list {
 		opt(&c.opts)

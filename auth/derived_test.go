@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -186,7 +187,8 @@ func TestDerivedKeys(t *testing.T) {
 	for name, opts := range map[string][]auth.Option{
 		"a": {auth.WithServiceAccount(a, k8s), auth.WithCache(tokens, object("tenant-a"))},
 		"b": {auth.WithServiceAccount(b, k8s), auth.WithCache(tokens, object("tenant-b"))},
-		"-": {auth.WithCache(tokens, object("tenant-a"))},
+		"-": {auth.WithCache(tokens, object("tenant-a")),
+			auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})},
 	} {
 		for _, host := range []string{"example.com", "x.example.com"} {
 			creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, host, opts...)
@@ -347,42 +349,78 @@ func TestDerivedRefresh(t *testing.T) {
 	})
 }
 
-// An object that writes an address into its reference does not get the controller's own credential sent there.
-func TestControllerIdentityAndAddresses(t *testing.T) {
-	k8s, provider := newCluster(), newClouds()
+// The controller's own identity is used for a cluster on behalf of an object only if Policy.AllowCluster allows that cluster.
+func TestAllowCluster(t *testing.T) {
+	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", nil)
-	address := auth.WithClusterAddress("https://evil.example")
-	get := func(opts ...auth.Option) error {
-		_, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithOwner(object("tenant-a")))...)
-		return err
-	}
-	if err := get(address); !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), `"https://evil.example:443"`) || !strings.Contains(err.Error(), "AllowClusterAddress") {
-		t.Errorf("got %v", err)
-	}
-	cloud := testworld.Cloud(t)
-	ca := auth.WithCAData(string(cloud.CA()))
-	if err := get(auth.WithClusterResource("c"), ca); !errors.Is(err, auth.ErrDenied) {
-		t.Errorf("with the object's certificate authority: %v", err)
-	}
-	if provider.controller.Load() != 0 {
-		t.Error("an access token was made")
-	}
-	allow := func(address string) auth.Option {
-		return auth.WithPolicy(auth.Policy{AllowClusterAddress: func(owner cache.InvolvedObject, a string) bool {
-			return owner.Namespace == "tenant-a" && a == address
-		}})
-	}
-	for name, opts := range map[string][]auth.Option{
-		"allowed":            {address, allow("https://evil.example:443")},
-		"of the cluster":     {address, auth.WithClusterResource("c")},
-		"his own credential": {address, auth.WithServiceAccount(key, k8s)},
-		"his own, his CA":    {auth.WithClusterResource("c"), ca, auth.WithServiceAccount(key, k8s)},
+	owned := auth.WithOwner(cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"})
+	address, name := auth.WithClusterAddress("https://Cluster.example"), auth.WithClusterResource("c")
+	ca := auth.WithCAData(string(testworld.Cloud(t).CA()))
+	for text, tc := range map[string]struct {
+		opts  []auth.Option
+		bound bool
+		want  *auth.ClusterRequest // nil if the Policy is not asked
+		error string
+	}{
+		"resource":             {opts: []auth.Option{owned, name}, want: &auth.ClusterRequest{Resource: "c"}, error: `the cluster "c";`},
+		"resource and address": {opts: []auth.Option{owned, name, address}, want: &auth.ClusterRequest{Resource: "c", Address: "https://cluster.example:443"}, error: `the cluster "c" at "https://cluster.example:443";`},
+		"resource and CA":      {opts: []auth.Option{owned, name, ca}, want: &auth.ClusterRequest{Resource: "c", CAFromObject: true}, error: `the cluster "c" with CA data of the object;`},
+		"address":              {opts: []auth.Option{owned, address}, want: &auth.ClusterRequest{Address: "https://cluster.example:443"}, error: `the cluster at "https://cluster.example:443";`},
+		"address and CA":       {opts: []auth.Option{owned, address, ca}, want: &auth.ClusterRequest{Address: "https://cluster.example:443", CAFromObject: true}, error: "with CA data of the object;"},
+		"involved object":      {opts: []auth.Option{auth.WithCache(nil, cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"}), name}, want: &auth.ClusterRequest{Resource: "c"}, error: `"c"`},
+		"ServiceAccount":       {opts: []auth.Option{owned, address, ca, auth.WithServiceAccount(key, k8s)}},
+		"default ServiceAccount": {opts: []auth.Option{owned, address, auth.WithClient(k8s),
+			auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultKubeConfigServiceAccount: "app"})}},
+		"cluster-bound token": {opts: []auth.Option{owned, address}, bound: true},
+		"no owner":            {opts: []auth.Option{address, ca}},
 	} {
-		if err := get(opts...); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			clouds := newClouds()
+			var provider auth.Provider = clouds
+			if tc.bound {
+				provider = boundClouds{clouds}
+			}
+			_, err := auth.GetRESTConfig(t.Context(), provider, tc.opts...)
+			if tc.want == nil {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowCluster", `Kustomization "k"`, tc.error)
+			if clouds.controller.Load() != 0 {
+				t.Error("an access token was made")
+			}
+			tc.want.Owner = cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"}
+			var asked []auth.ClusterRequest
+			policy := auth.WithPolicy(auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool {
+				asked = append(asked, r)
+				return true
+			}})
+			if _, err := auth.GetRESTConfig(t.Context(), provider, append(tc.opts, policy)...); err != nil {
+				t.Error(err)
+			}
+			if !slices.Equal(asked, []auth.ClusterRequest{*tc.want}) {
+				t.Errorf("the Policy was asked about %+v, want %+v", asked, *tc.want)
+			}
+		})
 	}
-	if err := get(address, allow("https://other.example:443")); !errors.Is(err, auth.ErrDenied) {
-		t.Errorf("another address: %v", err)
+}
+
+// boundClouds mints access tokens that only the one cluster accepts.
+type boundClouds struct{ *clouds }
+
+func (boundClouds) IsClusterBound(*auth.Options) bool { return true }
+
+// AllowCluster is asked about cached credentials too.
+func TestAllowClusterOnHits(t *testing.T) {
+	provider, allowed := newClouds(), true
+	opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithClusterResource("c"),
+		auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }})}
+	for _, allowed = range []bool{true, false} {
+		config, err := auth.GetRESTConfig(t.Context(), provider, opts...)
+		if allowed != (err == nil) || allowed != (config != nil) || err != nil && !errors.Is(err, auth.ErrDenied) {
+			t.Errorf("allowed %t: got %v, %v", allowed, config, err)
+		}
 	}
 }

@@ -45,6 +45,10 @@
 // From a TokenRequest by default, with WithTokenLifetime and WithBoundObject. A caller that holds a token already, or
 // finds one in a file, passes it with WithSubjectToken and needs no Kubernetes client.
 //
+// # Credentials that have to last
+//
+// WithMinimumLifetime renews a cached credential early, for a job that takes a while or a caller that keeps a credential.
+//
 // # The whole controller's settings
 //
 // Settings has a feature gate, default ServiceAccounts and the size of the cache as flags:

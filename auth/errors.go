@@ -61,6 +61,8 @@ type Error struct {
 
 	// mayPass says that a cached credential is kept whatever the Reason is.
 	mayPass bool
+	// exchange says that the provider returned it instead of a credential.
+	exchange bool
 }
 
 // Error returns one line: provider, ServiceAccount, operation, reason, message, remedy.
@@ -120,6 +122,11 @@ func (e *Error) Permanent() bool {
 	r := e.reason()
 	return (r == ErrDenied || r == ErrMisconfigured) && !e.mayPass
 }
+
+// SharedFailure reports whether the same exchange for another session or bound object would fail too (cache.Request.Group).
+// Errors of the provider are shared. A request for a token of the ServiceAccount can fail because the bound object is gone, so
+// its errors are not.
+func (e *Error) SharedFailure() bool { return e.exchange && e.Operation != opCreateToken }
 
 // Result returns the Reason as a label for metrics.
 func (e *Error) Result() string { return string(e.reason()) }

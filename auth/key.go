@@ -11,7 +11,9 @@ import (
 // two different inputs give the same bytes. An input that is empty is left out. The zero value is ready for use; a KeyBuilder
 // is not safe for concurrent use.
 type KeyBuilder struct {
-	buf []byte
+	buf    []byte
+	varied bool // AddVariation was called
+	group  bool // leave variations out
 }
 
 // input says what the next bytes of a key are. One byte: of a hit of the cache, a good part is writing and hashing these.
@@ -51,6 +53,19 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 		return
 	}
 	k.buf = appendValues(appendValue(append(k.buf, byte(inputNamedList)), name), values)
+}
+
+// AddVariation adds an input that shapes the credential, but hardly ever decides whether the exchange succeeds, such as the
+// pod that a session is for. When an exchange fails, all keys that differ only in variations back off together. An input that
+// a tenant can get wrong for one object alone is no variation.
+func (k *KeyBuilder) AddVariation(name string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	k.varied = true
+	if !k.group {
+		k.AddList(name, values)
+	}
 }
 
 // appendInput writes one of the usual inputs.

@@ -155,6 +155,7 @@ func keyCases() []keyCase {
 		{field: "Owner", opts: []Option{WithOwner(cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
 		{field: "Policy", opts: []Option{anyAudience}, same: "the policy allows or refuses, on every call"},
 		{field: "Settings", opts: []Option{WithSettings(&Settings{ObjectLevelWorkloadIdentity: true})}, same: "they allow, or name a ServiceAccount"},
+		{field: "MinimumLifetime", opts: []Option{WithMinimumLifetime(time.Minute)}, same: "it says when to renew a credential"},
 		{field: "Usage", opts: []Option{WithUsage(UsageDecryption)}, same: "it picks the ServiceAccount"},
 		{field: "HTTPClient", opts: []Option{WithHTTPClient(&http.Client{})}, same: "it is the controller's, never a tenant's"},
 		{field: "CAData", opts: []Option{WithCAData("pem")}, same: "access tokens hold no certificates"},

@@ -63,13 +63,14 @@ func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 	return token, nil
 }
 
-// clean takes the subject token out of an error's text, should a provider or a server have quoted it.
+// clean takes the subject token out of the text of a provider's error, should the provider or a server have quoted it.
 func clean(err error, jwt string) error {
 	var known *Error
 	if !errors.As(err, &known) {
-		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err}
+		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err, exchange: true}
 	}
 	cleaned := *known
+	cleaned.exchange = true
 	cleaned.Message = redact.Text(known.Message, jwt)
 	cleaned.Remedy = redact.Text(known.Remedy, jwt)
 	cleaned.Code = redact.Text(known.Code, jwt)

@@ -45,6 +45,9 @@ type Options struct {
 	// Usage picks the default ServiceAccount among those of Settings.
 	Usage Usage
 
+	// MinimumLifetime is how long a cached credential should still be valid.
+	MinimumLifetime time.Duration
+
 	// Audiences replace those of the provider.
 	Audiences []string
 	// Scopes are those of the access token.
@@ -162,6 +165,17 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 		o.Cache = c
 		o.InvolvedObject = involvedObject
 	}
+}
+
+// WithMinimumLifetime sets how long a cached credential should still be valid. Use it for a credential that is used for some
+// time or handed on. If less than d is left, the call waits for a renewal. If the renewal fails for now (ErrUnavailable,
+// ErrThrottled), the call returns the cached credential while it is valid.
+//
+// Three quarters of a credential's lifetime are the most that d can ask for, so that a short-lived credential does not cause
+// an exchange for every call. Registry, Git and cluster credentials pass d on to the access tokens that they are made of. The
+// option renews earlier; it does not make the provider issue longer credentials.
+func WithMinimumLifetime(d time.Duration) Option {
+	return func(o *Options) { o.MinimumLifetime = d }
 }
 
 // WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,11 +28,16 @@ type Policy struct {
 	// for them: nobody gets the controller's own identity.
 	RequireServiceAccount bool
 
-	// AllowClusterAddress allows the controller's own identity to be sent to a cluster whose address or certificate authority
-	// only the object vouches for: whoever answers there could act as the controller. address is "" if the object names the
-	// cluster and gives a certificate authority of its own. Nil never does. ServiceAccounts of the tenants, and tokens of the
-	// generic provider whose audience is the address and that go where the system's roots prove the host, need no permission.
-	AllowClusterAddress func(owner cache.InvolvedObject, address string) bool
+	// AllowCluster allows the controller's own identity to be used for a cluster on behalf of an object. The cluster receives
+	// a credential of the controller, so an author of objects could otherwise collect it with a cluster of their own. Nil never
+	// allows it. Three cases need no permission: a ServiceAccount, a call without an owner, where the controller itself chose
+	// the cluster, and a token that only this one cluster accepts (ClusterBoundProvider).
+	AllowCluster func(request ClusterRequest) bool
+
+	// AllowConfigMap allows owner to use a ConfigMap that lies outside its namespace. It is also asked for an owner without a
+	// namespace and for a call without an owner; the ConfigMap itself is the owner of the rest of that call. Nil refuses all of
+	// these. AllowCluster and AllowCrossNamespace still judge the cluster and the ServiceAccount that the ConfigMap names.
+	AllowConfigMap func(owner cache.InvolvedObject, configMap client.ObjectKey) bool
 
 	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. Without
 	// this list a tenant could pick the audience, and whoever receives the token could pass it on to whatever
@@ -59,6 +65,19 @@ type AuthorizeRequest struct {
 	Identity string
 	// Audiences are those of the Kubernetes token. The hook must not change or keep the slice.
 	Audiences []string
+}
+
+// ClusterRequest is one use of the controller's own identity for a cluster, on behalf of an object.
+type ClusterRequest struct {
+	// Owner is the object on whose behalf the credential is needed.
+	Owner cache.InvolvedObject
+	// Resource is the cluster's full name in the provider's API. It is empty if only the address names the cluster.
+	Resource string
+	// Address is the canonical address of the cluster's API server (ParseClusterAddress). It is empty if the provider's API
+	// supplies it.
+	Address string
+	// CAFromObject reports that the CA certificates come with the call. They replace the CA that the provider's API reports.
+	CAFromObject bool
 }
 
 // isAPIServerAudience knows the audiences that API servers have by default, whatever their issuer is. One that was
@@ -102,28 +121,54 @@ func (p *Policy) checkAudiences(audiences []string) error {
 	return nil
 }
 
-// checkClusterAddress is the rule for a cluster that only the caller vouches for.
-func (p *Policy) checkClusterAddress(owner *cache.InvolvedObject, address string) error {
-	if p.AllowClusterAddress != nil && p.AllowClusterAddress(*owner, address) {
+// checkCluster refuses clusters for the controller's own identity unless AllowCluster allows them.
+func (p *Policy) checkCluster(r *ClusterRequest) error {
+	if p.AllowCluster != nil && p.AllowCluster(*r) {
 		return nil
 	}
-	return denied("name a ServiceAccount, or the cluster without its certificate authority, or set Policy.AllowClusterAddress",
-		"the controller's own identity is not sent where only the object says who answers (address %.300q)", address)
+	return denied("name a ServiceAccount, or set Policy.AllowCluster",
+		"%s %q may not use the controller's own identity for %s", firstNonEmpty(r.Owner.Kind, "the object"), r.Owner.Name, r.cluster())
 }
 
-// checkNamespace fails closed: without an owner there is nothing that the ServiceAccount could belong to.
+// cluster names what the object says about the cluster.
+func (r *ClusterRequest) cluster() string {
+	text := "the cluster"
+	if r.Resource != "" {
+		text += fmt.Sprintf(" %.300q", r.Resource)
+	}
+	if r.Address != "" {
+		text += fmt.Sprintf(" at %.300q", r.Address)
+	}
+	if r.CAFromObject {
+		text += " with CA data of the object"
+	}
+	return text
+}
+
+// checkNamespace refuses ServiceAccounts outside the owner's namespace unless AllowCrossNamespace allows them.
 func (p *Policy) checkNamespace(owner *cache.InvolvedObject, serviceAccount client.ObjectKey) error {
-	if owner.Namespace == serviceAccount.Namespace && owner.Namespace != "" {
+	return checkOwned(owner, serviceAccount, "ServiceAccount", "AllowCrossNamespace", p.AllowCrossNamespace)
+}
+
+// checkConfigMap refuses ConfigMaps outside the owner's namespace unless AllowConfigMap allows them.
+func (p *Policy) checkConfigMap(owner *cache.InvolvedObject, configMap client.ObjectKey) error {
+	return checkOwned(owner, configMap, "ConfigMap", "AllowConfigMap", p.AllowConfigMap)
+}
+
+// checkOwned fails closed: without a namespaced owner, no namespace is the right one.
+func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, field string,
+	allow func(cache.InvolvedObject, client.ObjectKey) bool) error {
+	if owner.Namespace == key.Namespace && owner.Namespace != "" {
 		return nil
 	}
-	if p.AllowCrossNamespace != nil && p.AllowCrossNamespace(*owner, serviceAccount) {
+	if allow != nil && allow(*owner, key) {
 		return nil
 	}
 	if owner.Namespace == "" {
-		return misconfigured("pass WithOwner, or WithCache with the involved object, or set Policy.AllowCrossNamespace",
-			"the object that uses the ServiceAccount is not known, or has no namespace")
+		return misconfigured("pass WithOwner, or WithCache with the involved object, or set Policy."+field,
+			"the object that uses the %s is not known, or has no namespace", kind)
 	}
-	return denied("name a ServiceAccount of the object's own namespace",
-		"it lies in namespace %q, but %s %q that names it lies in %q", serviceAccount.Namespace,
+	return denied("name a "+kind+" of the object's own namespace",
+		"it lies in namespace %q, but %s %q that names it lies in %q", key.Namespace,
 		firstNonEmpty(owner.Kind, "the object"), owner.Name, owner.Namespace)
 }

@@ -101,7 +101,8 @@ type RESTConfigProvider interface {
 	// GetAccessTokenOptionsForCluster. In opts, ClusterAddress is canonical (ParseClusterAddress) and CAData holds
 	// certificates, if they are set at all; which of the two and of ClusterResource may be set together has been checked.
 	//
-	// If the address was given along with the cluster, it is one of the cluster's own. If CAData was given, it wins.
+	// If the address was given along with the cluster, it is one of the cluster's own, unless CAData was given too
+	// (FullClusterProvider). If CAData was given, it wins.
 	NewRESTConfig(ctx context.Context, accessTokens []Token, opts *Options) (*RESTConfig, error)
 }
 
@@ -115,6 +116,13 @@ type ClusterCacheKeyContributor interface {
 // options as they are: the audience is the cluster's address, say.
 type ClusterBoundProvider interface {
 	IsClusterBound(opts *Options) bool
+}
+
+// FullClusterProvider is implemented by providers whose credential for a cluster needs ClusterResource even if ClusterAddress
+// and CAData are known. They accept all three together, and then take address and CA as given. Other providers have no use for
+// the third, and GetRESTConfig refuses it.
+type FullClusterProvider interface {
+	AcceptsFullCluster(opts *Options) bool
 }
 
 // GitCredentialsProvider is implemented by providers whose cloud has Git repositories.

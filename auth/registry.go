@@ -45,13 +45,15 @@ func (m *minter) newRegistryCredentials(ctx context.Context) (Token, error) {
 }
 
 // getDerived is what the Get functions for derived credentials share.
-func getDerived(ctx context.Context, provider Provider, operation string, kind derivedKind, input string, rejected Token,
+func getDerived(ctx context.Context, provider Provider, operation string, kind derivedKind, input string, source *clusterSource,
 	opts []Option) (token Token, err error) {
 	c := beginCall(provider, operation, opts)
 	defer c.end(&token, &err)
-	c.kind, c.input = kind, input
-	if rejected != nil {
-		c.rejected = rejected
+	c.kind, c.input, c.source = kind, input, source
+	if source != nil {
+		if rejected := source.rejected.Load(); rejected != nil {
+			c.rejected = rejected
+		}
 	}
 	if kind == clusterKind && c.opts.Usage == UsageAccess {
 		c.opts.Usage = UsageKubeConfig

@@ -33,6 +33,9 @@ func (o *Options) resolve() error {
 			return err
 		}
 	}
+	if o.MinimumLifetime < 0 {
+		return misconfigured("leave it out", "a credential cannot have a minimum lifetime of %s", o.MinimumLifetime)
+	}
 	return checkLifetime(o.TokenLifetime)
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"strings"
+
+	"github.com/workloadid/workloadid/cache"
 )
 
 const opCluster = "get access to the cluster"
@@ -15,9 +17,11 @@ const opCluster = "get access to the cluster"
 //   - WithClusterResource alone: address and certificate authority come from the provider's API.
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
-//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused. For the
-//     controller's own identity, Policy.AllowClusterAddress has to allow an address or a certificate authority of the caller's.
+//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by a
+//     FullClusterProvider (EKS), whose credential needs the name and whose API is not asked either.
 //   - The generic provider needs an address and takes no WithClusterResource.
+//
+// Without a ServiceAccount, Policy.AllowCluster has to allow the cluster for the owner of the call.
 //
 // The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
 // errors are those of GetAccessToken. Access that is cached costs one look-up. It is safe for concurrent use.
@@ -25,12 +29,8 @@ func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RES
 	return getRESTConfig(ctx, provider, nil, opts)
 }
 
-func getRESTConfig(ctx context.Context, provider Provider, rejected *RESTConfig, opts []Option) (*RESTConfig, error) {
-	var old Token
-	if rejected != nil {
-		old = rejected
-	}
-	token, err := getDerived(ctx, provider, opCluster, clusterKind, "", old, opts)
+func getRESTConfig(ctx context.Context, provider Provider, source *clusterSource, opts []Option) (*RESTConfig, error) {
+	token, err := getDerived(ctx, provider, opCluster, clusterKind, "", source, opts)
 	return as[*RESTConfig](token, err)
 }
 
@@ -39,10 +39,11 @@ func (c *call) prepareCluster() error {
 	if !ok {
 		return c.incapable("access to clusters")
 	}
-	if err := c.opts.resolveCluster(); err != nil {
+	full, ok := p.(FullClusterProvider)
+	if err := c.opts.resolveCluster(ok && full.AcceptsFullCluster(&c.opts)); err != nil {
 		return err
 	}
-	if err := c.checkClusterAddress(); err != nil {
+	if err := c.checkCluster(); err != nil {
 		return err
 	}
 	lists, err := p.GetAccessTokenOptionsForCluster(&c.opts)
@@ -53,23 +54,24 @@ func (c *call) prepareCluster() error {
 	return err
 }
 
-// checkClusterAddress is about the controller's own identity, which objects may be able to use but not to take away.
-func (c *call) checkClusterAddress() error {
-	own := c.opts.ServiceAccount == nil && c.opts.SubjectServiceAccount == nil
-	if !own || c.opts.ClusterResource != "" && c.opts.CAData == "" {
-		return nil // who answers is proved by what the provider says of the cluster
+// checkCluster asks the Policy whether an object may use the controller's own identity for the cluster.
+func (c *call) checkCluster() error {
+	owner := c.opts.owner()
+	if c.opts.ServiceAccount != nil || c.opts.SubjectServiceAccount != nil || *owner == (cache.InvolvedObject{}) {
+		return nil
 	}
 	if p, ok := c.provider.(ClusterBoundProvider); ok && p.IsClusterBound(&c.opts) {
 		return nil
 	}
-	return c.opts.Policy.checkClusterAddress(c.opts.owner(), c.opts.ClusterAddress)
+	return c.opts.Policy.checkCluster(&ClusterRequest{Owner: *owner, Resource: c.opts.ClusterResource,
+		Address: c.opts.ClusterAddress, CAFromObject: c.opts.CAData != ""})
 }
 
-// resolveCluster checks what must not be set together.
-func (o *Options) resolveCluster() error {
+// resolveCluster checks what must not be set together. full allows all three.
+func (o *Options) resolveCluster(full bool) error {
 	hasCluster, hasAddress, hasCA := o.ClusterResource != "", o.ClusterAddress != "", o.CAData != ""
 	switch {
-	case hasCluster && hasAddress && hasCA:
+	case hasCluster && hasAddress && hasCA && !full:
 		return misconfigured("leave one of them out", "the cluster, its address and its certificate authority are all set")
 	case !hasCluster && !hasAddress:
 		return misconfigured("set the cluster's full name in the provider's API, or its address",

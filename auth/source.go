@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/workloadid/workloadid/cache"
 )
@@ -22,6 +23,7 @@ type knownKey struct {
 	key    cache.Key
 	cache  *cache.TokenCache
 	object cache.InvolvedObject
+	lasts  time.Duration
 }
 
 // NewAccessTokenSource returns a source for the options of GetAccessToken. Neither they nor the fields of the provider may
@@ -33,7 +35,7 @@ func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource 
 // Token is GetAccessToken: with a ServiceAccount, that is read each time; the Policy's functions are asked each time.
 func (s *AccessTokenSource) Token(ctx context.Context) (Token, error) {
 	if k := s.known.Load(); k != nil {
-		if token, ok := k.cache.Get(k.key, k.object); ok {
+		if token, ok := k.cache.GetFor(k.key, k.object, k.lasts); ok {
 			return token, nil
 		}
 	}
@@ -48,7 +50,7 @@ func (s *AccessTokenSource) get(ctx context.Context) (token Token, err error) {
 	}
 	token, err = c.accessToken(ctx)
 	if err == nil && s.known.Load() == nil && c.dependsOnOptionsOnly() {
-		s.known.Store(&knownKey{key: c.key.sum(), cache: c.opts.Cache, object: c.opts.InvolvedObject})
+		s.known.Store(&knownKey{c.key.sum(), c.opts.Cache, c.opts.InvolvedObject, c.opts.MinimumLifetime})
 	}
 	return token, err
 }

@@ -67,6 +67,25 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+func TestTokenUnmarshalText(t *testing.T) {
+	var config struct{ Token bootstrap.Token }
+	if err := json.Unmarshal([]byte(`{"token":"`+wellKnown+`"}`), &config); err != nil || config.Token.Reveal() != wellKnown {
+		t.Fatalf("got %v, %v", config, err)
+	}
+	redacted, err := config.Token.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"redacted": string(redacted), "empty": "", "upper case": "XYZ789.FEDCBA9876543210", "no dot": "xyz789fedcba9876543210"} {
+		t.Run(name, func(t *testing.T) {
+			err := config.Token.UnmarshalText([]byte(text))
+			if err == nil || strings.Contains(strings.ToLower(err.Error()), "fedcba9876543210") || config.Token.Reveal() != wellKnown {
+				t.Errorf("got %v, %v", config, err)
+			}
+		})
+	}
+}
+
 // What we sign Kubernetes verifies, and the other way round, to the byte.
 func TestSignaturesAreThoseOfKubernetes(t *testing.T) {
 	token := parse(t, wellKnown)
@@ -219,9 +238,36 @@ func TestSecretsThatAreRefused(t *testing.T) {
 	}
 }
 
+// A token expires when it does in Kubernetes. The zero time of Go is past there, and never means no end.
+func TestExpirationIsThatOfKubernetes(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, text := range []string{"", "soon", "0001-01-01T00:00:00Z", "0001-01-01T02:00:00+02:00", "0000-12-31T19:00:00-05:00", "0001-01-01T00:00:00.5Z",
+		"0000-01-01T00:00:00Z", "0001-01-01T00:00:01Z", "1970-01-01T00:00:00Z", "2029-12-31T23:59:59Z", "2030-01-01T00:00:00Z", "2030-01-01T00:00:01Z",
+		"2030-01-01T01:00:00+02:00", "9999-12-31T23:59:59Z", " 2031-01-01T00:00:00Z", "2031-01-01"} {
+		t.Run(text, func(t *testing.T) {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: map[string][]byte{
+				"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "expiration": []byte(text), "usage-bootstrap-signing": []byte("true")}}
+			for range 2 { // as it was written, and written again by us
+				config, err := bootstrap.ParseSecret(secret)
+				if err != nil {
+					t.Fatal(err)
+				}
+				left, expired := secrets.GetExpiration(secret, now)
+				if config.Expired(now) != expired || !expired && !config.Expires.IsZero() && config.Expires.Sub(now) != left || config.Expires.IsZero() != (text == "") {
+					t.Errorf("expires %s, Kubernetes says %t in %s", config.Expires, expired, left)
+				}
+				if secret, err = config.Secret(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // A token has the groups that Kubernetes gives it; where Kubernetes refuses some, the rest of the token still counts.
 func TestGroupsAreThoseOfKubernetes(t *testing.T) {
 	for _, text := range []string{"", "system:bootstrappers:a", "system:bootstrappers:a,system:bootstrappers:b,system:bootstrappers:a",
+		"system:bootstrappers:b,system:bootstrappers:a:b,system:bootstrappers:a-b,system:bootstrappers:a",
 		"system:bootstrappers:a,", ",", " ", "system:bootstrappers:a,system:masters", "hunter2-in-the-wrong-key"} {
 		config := bootstrap.TokenConfig{Token: parse(t, wellKnown), Usages: []string{"authentication"}}
 		secret, err := config.Secret()
@@ -340,12 +386,13 @@ func TestCertificateAuthorityData(t *testing.T) {
 
 // Servers are those that a shell and kubeadm cannot misread.
 func TestServers(t *testing.T) {
+	authority := newCA(t)
 	for server, want := range map[string]string{
-		"https://10.0.0.1:6443": "10.0.0.1:6443", "https://[fd00::1]": "[fd00::1]:443", "https://[fd00::1]:6443/": "[fd00::1]:6443",
+		"https://10.0.0.1:6443": "10.0.0.1:6443", "https://[fd00::1]": `"[fd00::1]:443"`, "https://[fd00::1]:6443/": `"[fd00::1]:6443"`,
 		"https://api.example.com.": "api.example.com.:443", "HTTPS://My_Host": "My_Host:443",
 	} {
-		command, err := (&bootstrap.ClusterInfo{Server: server}).JoinCommand(parse(t, wellKnown))
-		if err != nil || command != "kubeadm join "+want+" --token "+wellKnown {
+		command, err := (&bootstrap.ClusterInfo{Server: server, CAData: authority.pem}).JoinCommand(parse(t, wellKnown))
+		if err != nil || command != "kubeadm join "+want+" --token "+wellKnown+" --discovery-token-ca-cert-hash "+bootstrap.PinOf(authority.cert).String() {
 			t.Errorf("%q: %q, %v", server, command, err)
 		}
 	}
@@ -353,22 +400,25 @@ func TestServers(t *testing.T) {
 		"https://a|b", "https://-a", "https://a..b", "https://10.0.0.256", "https://10.0.0", "https://host:", "https://host:0", "https://host:99999", "https://host:x", "https://::1",
 		"https://[fe80::1%25eth0]", "https://[fe80::1%25$(reboot)]", "https://a?", "https://a?b", "https://a#", "https://a b", "https://é", "https://" + strings.Repeat("a", 254),
 		"https://user:hunter2@a", "https://user:hunter2 @a", "https://user@a"} {
-		info := &bootstrap.ClusterInfo{Server: server}
+		info := &bootstrap.ClusterInfo{Server: server, CAData: authority.pem}
 		command, errJoin := info.JoinCommand(parse(t, wellKnown))
 		_, errEncode := info.Encode()
 		if errJoin == nil || errEncode == nil || strings.Contains(errEncode.Error(), "hunter2") {
 			t.Errorf("%q: %q, %v, %v", server, command, errJoin, errEncode)
 		}
 	}
-	prefixed := &bootstrap.ClusterInfo{Server: "https://a/clusters/b"} // clients can use it, kubeadm cannot
+	prefixed := &bootstrap.ClusterInfo{Server: "https://a/clusters/b", CAData: authority.pem} // clients can use it, kubeadm cannot
 	if _, err := prefixed.Encode(); err != nil {
 		t.Error(err)
 	}
 	if command, err := prefixed.JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "without a path") {
 		t.Errorf("%q, %v", command, err)
 	}
-	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(bootstrap.Token{}); err == nil {
+	if command, err := (&bootstrap.ClusterInfo{Server: "https://a", CAData: authority.pem}).JoinCommand(bootstrap.Token{}); err == nil {
 		t.Errorf("without a token: %q", command)
+	}
+	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "set CAData") {
+		t.Errorf("without a certificate authority: %q, %v", command, err)
 	}
 }
 
@@ -412,6 +462,34 @@ func TestClusterInfoThatIsRefused(t *testing.T) {
 	}
 }
 
+// What client-go refuses for its names, kind or apiVersion we refuse, and nothing that it accepts.
+func TestClusterInfoIsThatOfKubernetes(t *testing.T) {
+	const one = "clusters: [{name: '', cluster: {server: https://a}}]\n"
+	for name, content := range map[string]string{
+		"no apiVersion":             one,
+		"v1":                        "apiVersion: v1\nkind: Config\n" + one,
+		"v1 without a kind":         "apiVersion: v1\n" + one,
+		"v2":                        "apiVersion: v2\nkind: Config\n" + one,
+		"v2 without a kind":         "apiVersion: v2\n" + one,
+		"a group":                   "apiVersion: client.config/v1\nkind: Config\n" + one,
+		"a number":                  "apiVersion: 1\n" + one,
+		"another kind":              "apiVersion: v1\nkind: Secret\n" + one,
+		"two unnamed clusters":      "clusters: [{name: '', cluster: {server: https://a}}, {cluster: {server: https://b}}]",
+		"two clusters of one name":  "clusters: [{name: '', cluster: {server: https://a}}, {name: b, cluster: {server: https://b}}, {name: b, cluster: {server: https://c}}]",
+		"two contexts of one name":  one + "contexts: [{name: c, context: {cluster: ''}}, {name: c, context: {cluster: b}}]",
+		"clusters of several names": "clusters: [{name: '', cluster: {server: https://a}}, {name: b, cluster: {server: https://b}}]",
+		"a context as a cluster":    "clusters: [{name: b, cluster: {server: https://a}}]\ncontexts: [{name: b, context: {cluster: b}}]\ncurrent-context: b",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, err := bootstrap.ParseClusterInfo([]byte(content))
+			_, errTheirs := clientcmd.Load([]byte(content))
+			if (err == nil) != (errTheirs == nil) {
+				t.Errorf("got %+v, %v; client-go says %v", ours, err, errTheirs)
+			}
+		})
+	}
+}
+
 func FuzzClusterInfo(f *testing.F) {
 	f.Add([]byte("clusters: [{name: '', cluster: {server: https://a}}]"))
 	f.Add([]byte(`{"clusters":[{"name":"","cluster":{"server":"https://a"}}],"users":[{}]}`))
@@ -429,6 +507,7 @@ func FuzzClusterInfo(f *testing.F) {
 
 func FuzzSecret(f *testing.F) {
 	f.Add("abc123", "0123456789abcdef", "2030-01-01T00:00:00Z", "system:bootstrappers:a", "true")
+	f.Add("abc123", "0123456789abcdef", "0001-01-01T00:00:00+00:00", "system:bootstrappers:b,system:bootstrappers:a", "true")
 	f.Fuzz(func(t *testing.T, id, secret, expiration, groups, usage string) {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: bootstrap.SecretType, Data: map[string][]byte{
 			"token-id": []byte(id), "token-secret": []byte(secret), "expiration": []byte(expiration), "auth-extra-groups": []byte(groups), "usage-bootstrap-signing": []byte(usage)}}

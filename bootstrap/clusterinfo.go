@@ -27,6 +27,11 @@ type ClusterInfo struct {
 // maxClusterInfo bounds what is taken for a kubeconfig, in bytes. An API object cannot be larger than that.
 const maxClusterInfo = 1 << 20
 
+const (
+	configVersion = "v1"
+	configKind    = "Config"
+)
+
 // kubeconfig is the part of client.config/v1 that matters here. Everything else is refused where it could be used to steal
 // credentials or to run something, and ignored where it could not.
 type kubeconfig struct {
@@ -66,7 +71,8 @@ type namedUser struct {
 
 // ParseClusterInfo parses a kubeconfig in YAML or JSON: the unnamed cluster, else that of the current context. It refuses
 // credentials of every kind, private keys next to the certificates included, commands, local paths, proxies, the insecure
-// flag, servers that are not https, YAML anchors with aliases, and content of more than 1 MiB.
+// flag, servers that are not https, YAML anchors with aliases, and content of more than 1 MiB. Like kubectl it refuses two
+// clusters or contexts of one name, and another kind or apiVersion than Config and v1; both may be left out.
 func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	if len(content) > maxClusterInfo {
 		return nil, fmt.Errorf("it is larger than %d bytes", maxClusterInfo)
@@ -78,11 +84,17 @@ func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	if err := yaml.Unmarshal(content, &k); err != nil {
 		return nil, errors.New("it is not a kubeconfig: neither YAML nor JSON of that form")
 	}
-	if k.Kind != "" && k.Kind != "Config" {
+	if k.Kind != "" && k.Kind != configKind {
 		return nil, fmt.Errorf("it is not a kubeconfig but a %.100q", k.Kind)
+	}
+	if k.APIVersion != "" && k.APIVersion != configVersion {
+		return nil, fmt.Errorf("it has the apiVersion %.100q: a kubeconfig has %q", k.APIVersion, configVersion)
 	}
 	for _, u := range k.Users {
 		return nil, fmt.Errorf("it holds a user, %.100q: cluster information must not hold credentials", u.Name)
+	}
+	if err := k.checkNames(); err != nil {
+		return nil, err
 	}
 	c, err := k.cluster()
 	if err != nil {
@@ -101,6 +113,26 @@ var (
 // megabyte each when it is parsed. It asks no parser, which might see it otherwise than the one that expands; so it also
 // finds signs of both kinds in comments and text, where no program that writes kubeconfigs puts them.
 func mayExpand(content []byte) bool { return anchor.Match(content) && alias.Match(content) }
+
+// checkNames refuses names that occur twice: readers differ in which one of the two they take.
+func (k *kubeconfig) checkNames() error {
+	type entry struct{ kind, name string }
+	var entries []entry
+	for _, c := range k.Clusters {
+		entries = append(entries, entry{"clusters", c.Name})
+	}
+	for _, c := range k.Contexts {
+		entries = append(entries, entry{"contexts", c.Name})
+	}
+	seen := map[entry]bool{}
+	for _, e := range entries {
+		if seen[e] {
+			return fmt.Errorf("it holds two %s with the name %.100q", e.kind, e.name)
+		}
+		seen[e] = true
+	}
+	return nil
+}
 
 func (k *kubeconfig) cluster() (cluster, error) {
 	wanted := ""
@@ -203,7 +235,7 @@ func (i *ClusterInfo) Encode() ([]byte, error) {
 		caData = append(caData, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
 	}
 	return yaml.Marshal(kubeconfig{
-		APIVersion: "v1", Kind: "Config",
+		APIVersion: configVersion, Kind: configKind,
 		Clusters: []namedCluster{{Cluster: cluster{CAData: caData, Server: i.Server, TLSServerName: i.TLSServerName}}},
 	})
 }
@@ -222,8 +254,8 @@ func (i *ClusterInfo) Pins() (PinSet, error) {
 }
 
 // JoinCommand returns the kubeadm command that joins the cluster, with a pin for each certificate authority. It is one line,
-// safe for a shell, and as secret as the token that it holds. Errors: there is no token, Server or CAData cannot be used, or
-// Server has a path, which kubeadm does not know.
+// safe for a shell, and as secret as the token that it holds. Errors: there is no token, Server cannot be used, Server has a
+// path, which kubeadm does not know, or CAData holds no certificate, without which there is no pin.
 func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 	if t.IsZero() {
 		return "", errors.New("there is no token to join with; use ParseToken")
@@ -239,8 +271,16 @@ func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(pins) == 0 {
+		return "", errors.New("there is no certificate authority to pin, and kubeadm joins no cluster without a pin: " +
+			"set CAData (certificate-authority-data of the kubeconfig)")
+	}
+	address := hostPort(u)
+	if strings.HasPrefix(address, "[") { // shells take the brackets of IPv6 for a pattern of file names
+		address = `"` + address + `"`
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "kubeadm join %s --token %s", hostPort(u), t.Reveal())
+	fmt.Fprintf(&b, "kubeadm join %s --token %s", address, t.Reveal())
 	for _, p := range pins {
 		b.WriteString(" --discovery-token-ca-cert-hash " + p.String())
 	}

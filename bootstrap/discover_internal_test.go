@@ -22,8 +22,8 @@ func FuzzConfigMap(f *testing.F) {
 		if json.Unmarshal(body, &configMap) != nil {
 			return
 		}
-		d := &discovery{token: token, distrust: true}
-		err := d.verify(configMap.Data)
+		a := &attempt{discovery: &discovery{token: token}, distrust: true}
+		err := a.verify(configMap.Data)
 		good := Sign([]byte(configMap.Data[KubeConfigKey]), token) == configMap.Data[SignaturePrefix+"abc123"]
 		if (err == nil) != (good && configMap.Data[KubeConfigKey] != "") {
 			t.Errorf("%q: %v", body, err)

@@ -91,7 +91,7 @@ func (c ca) serverWith(t *testing.T, template *x509.Certificate, handler http.Ha
 func configMap(data map[string]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" || r.URL.Path != "/api/v1/namespaces/kube-public/configmaps/cluster-info" {
-			w.WriteHeader(http.StatusTeapot)
+			_, _ = io.WriteString(w, "no ConfigMap: that ends the discovery")
 			return
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "ConfigMap", "data": data})
@@ -117,7 +117,7 @@ func TestDiscover(t *testing.T) {
 	authority := newCA(t)
 	server := authority.server(t, configMap(signedInfo(t, wellKnown, authority.pem)))
 	for name, option := range map[string]bootstrap.DiscoverOption{"pinned": authority.pin(), "unpinned": bootstrap.WithoutPins()} {
-		info, err := bootstrap.Discover(t.Context(), strings.TrimPrefix(server.URL, "https://"), parse(t, wellKnown), option)
+		info, err := bootstrap.Discover(t.Context(), []string{strings.TrimPrefix(server.URL, "https://")}, parse(t, wellKnown), option)
 		if err != nil || info.Server != "https://10.0.0.1:6443" || string(info.CAData) != string(authority.pem) {
 			t.Errorf("%s: %+v, %v", name, info, err)
 		}
@@ -131,6 +131,7 @@ func TestDiscoverWaits(t *testing.T) {
 	answers := []http.HandlerFunc{
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) },
 		configMap(map[string]string{"kubeconfig": good["kubeconfig"]}),
 		configMap(good),
 	}
@@ -139,9 +140,10 @@ func TestDiscoverWaits(t *testing.T) {
 		answers[min(asked.Add(1), int64(len(answers)))-1](w, r)
 	})
 	var states []string
-	_, err := bootstrap.Discover(t.Context(), server.URL, parse(t, wellKnown), authority.pin(),
+	_, err := bootstrap.Discover(t.Context(), []string{server.URL}, parse(t, wellKnown), authority.pin(),
 		bootstrap.WithProgress(func(s string) { states = append(states, s) }), bootstrap.WithInterval(time.Millisecond))
-	want := []string{"the server answers with HTTP 503", "anonymous requests may not read cluster-info (403)", "cluster-info has no signatures at all"}
+	want := []string{"the server answers with HTTP 503", "anonymous requests may not read cluster-info (403)", "the server answers with HTTP 418",
+		"cluster-info has no signatures at all"}
 	if err != nil || !slices.Equal(states, want) {
 		t.Errorf("%q, %v", states, err)
 	}
@@ -165,13 +167,14 @@ func TestDiscoverTimesOut(t *testing.T) {
 		"401":            {authority.server(t, status(401)).URL, "anonymous access is off"},
 		"403":            {authority.server(t, status(403)).URL, "RoleBinding"},
 		"404":            {authority.server(t, status(404)).URL, "has not published it"},
+		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers"},
 		"cannot connect": {down.URL, "it is down, or the address is wrong"},
 		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet"},
 		"clock behind": {authority.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(time.Hour),
 			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong"},
 	} {
 		ctx, timeUp := context.WithCancel(t.Context())
-		_, err := bootstrap.Discover(ctx, tc.url, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
+		_, err := bootstrap.Discover(ctx, []string{tc.url}, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "0123456789") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -212,7 +215,7 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil},
 		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil},
 	} {
-		_, err := bootstrap.Discover(t.Context(), tc.server.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
+		_, err := bootstrap.Discover(t.Context(), []string{tc.server.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "discover cluster at "+tc.server.URL) || tc.is != nil && !errors.Is(err, tc.is) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -225,7 +228,7 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		}
 	})
 	ctx, timeUp := context.WithCancel(t.Context())
-	_, err := bootstrap.Discover(ctx, endless.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
+	_, err := bootstrap.Discover(ctx, []string{endless.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
 	if err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("endless answer: %v", err)
 	}
@@ -234,9 +237,79 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	_, err = bootstrap.Discover(t.Context(), slow.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(200*time.Millisecond), bootstrap.WithProgress(nil))
+	_, err = bootstrap.Discover(t.Context(), []string{slow.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(200*time.Millisecond), bootstrap.WithProgress(nil))
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("an answer that does not end: %v", err)
+	}
+}
+
+// One address that works is enough, whatever the others do.
+func TestDiscoverAtSeveralAddresses(t *testing.T) {
+	authority := newCA(t)
+	good := signedInfo(t, wellKnown, authority.pem)
+	works := authority.server(t, configMap(good)).URL
+	hangs := authority.server(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }).URL
+	for name, other := range map[string]string{
+		"another waits":  authority.server(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }).URL,
+		"another hangs":  hangs,
+		"another forges": authority.server(t, configMap(signedInfo(t, "abc123.fedcba9876543210", authority.pem))).URL,
+		"another works":  works,
+	} {
+		for _, servers := range [][]string{{other, works}, {works, other}} {
+			t.Run(name, func(t *testing.T) {
+				info, err := bootstrap.Discover(t.Context(), servers, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
+				if err != nil || info.Server != "https://10.0.0.1:6443" {
+					t.Errorf("%+v, %v", info, err)
+				}
+			})
+		}
+	}
+}
+
+// A forged answer does not end the discovery: it goes on at the other address until that is up.
+func TestDiscoverGivesUpOneAddress(t *testing.T) {
+	authority := newCA(t)
+	good, givenUp := signedInfo(t, wellKnown, authority.pem), make(chan struct{})
+	forges := authority.server(t, configMap(signedInfo(t, "abc123.fedcba9876543210", authority.pem))).URL
+	late := authority.server(t, func(w http.ResponseWriter, r *http.Request) { <-givenUp; configMap(good)(w, r) }).URL
+	var states []string
+	_, err := bootstrap.Discover(t.Context(), []string{forges, late}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
+		bootstrap.WithProgress(func(s string) {
+			if states = append(states, s); strings.Contains(s, "given up") {
+				close(givenUp)
+			}
+		}))
+	if err != nil || len(states) != 2 || !strings.HasPrefix(states[0], forges+": the signature of cluster-info does not fit") ||
+		!strings.HasPrefix(states[1], forges+": given up: ") {
+		t.Errorf("%q, %v", states, err)
+	}
+}
+
+// When no address works, the error is one line that names each of them and its failure.
+func TestDiscoverFailsAtAllAddresses(t *testing.T) {
+	authority := newCA(t)
+	forges := authority.server(t, configMap(signedInfo(t, "abc123.fedcba9876543210", authority.pem))).URL
+	foreign := newCA(t)
+	other := foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))).URL
+	missing := authority.server(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }).URL
+	ctx, timeUp := context.WithCancel(t.Context())
+	left := 3 // two are given up, one waits
+	_, err := bootstrap.Discover(ctx, []string{forges, other, missing}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
+		bootstrap.WithProgress(func(s string) {
+			if strings.Contains(s, "given up") || strings.Contains(s, "404") {
+				left--
+			}
+			if left == 0 {
+				timeUp()
+			}
+		}))
+	if !errors.Is(err, bootstrap.ErrSignature) || !errors.Is(err, bootstrap.ErrPins) || !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"discover cluster at http", forges + ": the signature", other + ": ", missing + ": context canceled while waiting: there is no cluster-info (404)"} {
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q is not in %v", want, err)
+		}
 	}
 }
 
@@ -246,13 +319,13 @@ func TestDiscoverProvesTheNameThatTheCallerGave(t *testing.T) {
 	data := signed(t, wellKnown, &bootstrap.ClusterInfo{Server: "https://evil.example", CAData: append(slices.Clone(authority.pem), evil.pem...), TLSServerName: "worker-7"})
 	neighbour := authority.serverWith(t, &x509.Certificate{DNSNames: []string{"worker-7"}}, configMap(data))
 	for name, wrong := range map[string]string{"the host of the address": "", "a name of the caller's": "kubernetes.default"} {
-		info, err := bootstrap.Discover(t.Context(), neighbour.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName(wrong))
+		info, err := bootstrap.Discover(t.Context(), []string{neighbour.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName(wrong))
 		if !errors.Is(err, bootstrap.ErrPins) || info != nil || !strings.Contains(err.Error(), "for another name") {
 			t.Errorf("%s: %+v, %v", name, info, err)
 		}
 	}
 	tunnel := authority.serverWith(t, &x509.Certificate{DNSNames: []string{"kubernetes.default"}}, configMap(signedInfo(t, wellKnown, authority.pem)))
-	if _, err := bootstrap.Discover(t.Context(), tunnel.URL, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName("kubernetes.default")); err != nil {
+	if _, err := bootstrap.Discover(t.Context(), []string{tunnel.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName("kubernetes.default")); err != nil {
 		t.Errorf("the caller knows the name: %v", err)
 	}
 }
@@ -260,24 +333,28 @@ func TestDiscoverProvesTheNameThatTheCallerGave(t *testing.T) {
 // Malformed arguments are told before a packet is sent.
 func TestDiscoverWithoutAPacket(t *testing.T) {
 	for want, try := range map[string]func() error{
+		"no address": func() error {
+			_, err := bootstrap.Discover(t.Context(), nil, parse(t, wellKnown), bootstrap.WithoutPins())
+			return err
+		},
 		"no token": func() error {
-			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", bootstrap.Token{}, bootstrap.WithoutPins())
+			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, bootstrap.Token{}, bootstrap.WithoutPins())
 			return err
 		},
 		"no pins": func() error {
-			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", parse(t, wellKnown))
+			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, parse(t, wellKnown))
 			return err
 		},
 		"https://": func() error {
-			_, err := bootstrap.Discover(t.Context(), "http://127.0.0.1:1", parse(t, wellKnown), bootstrap.WithoutPins())
+			_, err := bootstrap.Discover(t.Context(), []string{"http://127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins())
 			return err
 		},
 		"more than 0": func() error {
-			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(0))
+			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(0))
 			return err
 		},
 		`"a b"`: func() error {
-			_, err := bootstrap.Discover(t.Context(), "127.0.0.1:1", parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithServerName("a b"))
+			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithServerName("a b"))
 			return err
 		},
 	} {
@@ -287,7 +364,7 @@ func TestDiscoverWithoutAPacket(t *testing.T) {
 	}
 	for _, server := range []string{"", "10.0.0.1:99999", "::1", "fe80::1:6443", "host:", "10.0.0.1:6443:6443", "https://host?", "a b", "10.0.0.1;x", "https://10.0.0.1:0",
 		"10.0.0.1 :6443", "ho_st$", "user:hunter2@host"} {
-		_, err := bootstrap.Discover(t.Context(), server, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(time.Nanosecond))
+		_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1", server}, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(time.Nanosecond))
 		if err == nil || !strings.Contains(err.Error(), "the server has to be") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", server, err)
 		}
@@ -298,7 +375,7 @@ func TestDiscoverEndsWithItsContext(t *testing.T) {
 	authority := newCA(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	server := authority.server(t, func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
-	if _, err := bootstrap.Discover(ctx, server.URL, parse(t, wellKnown), authority.pin()); err == nil || !strings.Contains(err.Error(), "context canceled") {
+	if _, err := bootstrap.Discover(ctx, []string{server.URL}, parse(t, wellKnown), authority.pin()); err == nil || !strings.Contains(err.Error(), "context canceled") {
 		t.Errorf("got %v", err)
 	}
 }

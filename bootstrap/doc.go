@@ -13,7 +13,7 @@
 // joins knows an address, the token, and best of all a pin of the cluster's certificate authority:
 //
 //	pins, err := bootstrap.ParsePins("sha256:…")
-//	info, err := bootstrap.Discover(ctx, "10.0.0.1:6443", token, bootstrap.WithPins(pins))
+//	info, err := bootstrap.Discover(ctx, []string{"10.0.0.1:6443"}, token, bootstrap.WithPins(pins))
 //
 // From then on it trusts info.CAData at info.Server, and nothing else.
 package bootstrap

@@ -52,7 +52,7 @@ kubernetesVersion: `+version+"\n"), 0o600); err != nil {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := bootstrap.Discover(t.Context(), cluster.Config().Host, parse(t, theirs), bootstrap.WithPins(pins),
+	info, err := bootstrap.Discover(t.Context(), []string{cluster.Config().Host}, parse(t, theirs), bootstrap.WithPins(pins),
 		bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, i
 	if list := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); !strings.Contains(list, token.Reveal()) || !strings.Contains(list, "system:bootstrappers:workers") {
 		t.Errorf("kubeadm does not list our token:\n%s", list)
 	}
-	if _, err := bootstrap.Discover(t.Context(), info.Server, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond)); err != nil {
+	if _, err := bootstrap.Discover(t.Context(), []string{info.Server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond)); err != nil {
 		t.Errorf("their signature for our token: %v", err)
 	}
 	config := cluster.Config()

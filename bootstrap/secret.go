@@ -50,7 +50,7 @@ type TokenConfig struct {
 	Usages []string
 	// MalformedExpiration means that the Secret's expiration cannot be parsed. The token counts as expired then.
 	MalformedExpiration bool
-	// Groups are extra groups of the token's user, each "system:bootstrappers:…".
+	// Groups are extra groups of the token's user, each "system:bootstrappers:…". ParseSecret sorts them, as Kubernetes does.
 	Groups []string
 	// MalformedGroups means that the Secret names a group that a token cannot give. Groups is empty then, and the token must
 	// not authenticate anybody; Kubernetes still signs with it and deletes it at its end.
@@ -129,6 +129,23 @@ func (c *TokenConfig) setGroups(data map[string][]byte) error {
 	return nil
 }
 
+// Expiration returns the end of a token from its Secret, zero for none. It needs no other key to be well-formed, so that a
+// broken token ends too. Its error means that the end cannot be parsed: Kubernetes treats such a token as expired.
+func Expiration(s *corev1.Secret) (time.Time, error) {
+	text, ok := s.Data[keyExpiration]
+	if !ok || len(text) == 0 {
+		return time.Time{}, nil
+	}
+	expires, err := time.Parse(time.RFC3339, string(text))
+	if err != nil {
+		return time.Time{}, errors.New("the expiration is not a time of RFC 3339")
+	}
+	if expires.IsZero() {
+		expires = expires.Add(time.Second) // equally past, and not the zero time, which means never
+	}
+	return expires, nil
+}
+
 // SetExpiration changes the end of the token in its Secret, to the second, and nothing else; zero removes it. Its error is a
 // time that RFC 3339 cannot express, after the year 9999.
 func SetExpiration(s *corev1.Secret, expires time.Time) error {
@@ -170,7 +187,7 @@ func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 		return refuse("%v", err)
 	}
 	c := &TokenConfig{Token: token, Description: string(s.Data[keyDescription]), Usages: usages(s.Data)}
-	if c.Expires, err = expiration(s.Data); err != nil {
+	if c.Expires, err = Expiration(s); err != nil {
 		c.Expires, c.MalformedExpiration = time.Unix(0, 0).UTC(), true
 	}
 	if c.Groups, err = groups(s.Data[keyGroups]); err != nil {
@@ -178,15 +195,6 @@ func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	}
 	c.OldGroups, _ = groups(s.Data[keyOldGroups]) // nobody is in them
 	return c, nil
-}
-
-// expiration is zero where there is none.
-func expiration(data map[string][]byte) (time.Time, error) {
-	text, ok := data[keyExpiration]
-	if !ok || len(text) == 0 {
-		return time.Time{}, nil
-	}
-	return time.Parse(time.RFC3339, string(text))
 }
 
 func usages(data map[string][]byte) []string {
@@ -199,7 +207,7 @@ func usages(data map[string][]byte) []string {
 	return found
 }
 
-// groups refuses empty groups, as Kubernetes does.
+// groups sorts the groups and refuses empty ones, as Kubernetes does.
 func groups(text []byte) ([]string, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -209,9 +217,8 @@ func groups(text []byte) ([]string, error) {
 		if err := ValidateGroup(group); err != nil {
 			return nil, err
 		}
-		if !slices.Contains(found, group) {
-			found = append(found, group)
-		}
+		found = append(found, group)
 	}
-	return found, nil
+	slices.Sort(found)
+	return slices.Compact(found), nil
 }

@@ -102,5 +102,14 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.summary()) }
 // MarshalLog is the ID with the secret redacted.
 func (t Token) MarshalLog() any { return t.summary() }
 
-// MarshalText is the ID with the secret redacted.
+// MarshalText is the ID with the secret redacted. UnmarshalText refuses its result.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }
+
+// UnmarshalText is ParseToken for decoders of JSON and YAML. An error leaves t as it was and does not repeat the token.
+func (t *Token) UnmarshalText(text []byte) error {
+	parsed, err := ParseToken(string(text))
+	if err == nil {
+		*t = parsed
+	}
+	return err
+}

@@ -42,10 +42,23 @@ type Request struct {
 	// Fresh has the caller wait for a new token as soon as the old one is due for renewal, unless the renewal fails for now:
 	// for tokens that another credential is made of, which would otherwise be old when it is new.
 	Fresh bool
+	// MinimumLifetime is how long the token should still be valid. If less is left, the caller waits for a new token. If the
+	// renewal fails for now, the caller gets the old one. Three quarters of a token's lifetime are the most that it can ask
+	// for, so that a short-lived token does not cause an exchange for every request. Optional.
+	MinimumLifetime time.Duration
 	// Refused is a token that a service has refused, at least ten seconds old: the request waits for the next one, or fails.
 	// Unlike Reject it leaves the token to others until there is a new one, since many credentials may be made of it, one of
 	// which somebody has refused. Optional.
 	Refused Token
+	// Group names the keys whose exchanges fail for the same cause. The zero Key is no group.
+	//
+	// A failure of one key holds back every key of the group that has no valid token. They answer with a *BackoffError around
+	// that failure. When the back-off has passed, one key at a time tries again; keys that have not failed themselves come
+	// first. Keys that have a valid token keep it and renew it as without a group. A success of any key ends the failure.
+	//
+	// Only errors of Mint count, and only those with a method SharedFailure() bool that returns true. A group must not span
+	// two tenants, nor anything that one caller can get wrong while another has it right.
+	Group Key
 	// Tenant is whose places the flight takes. Empty is a tenant too.
 	Tenant string
 	// Provider is the service that the exchange is with: one that hangs holds up nobody at another. It labels the metrics of
@@ -82,6 +95,7 @@ type TokenCache struct {
 	closed   bool
 	entries  *simplelru.LRU[Key, entry]
 	failures *simplelru.LRU[Key, failure]
+	groups   *simplelru.LRU[Key, *groupFailure]
 	failing  map[Failing]int // how many of failures there are of each kind
 	flights  map[Key]*flight // those whose result is still wanted
 	inFlight int             // all of them
@@ -122,6 +136,9 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	if c.failures, err = simplelru.NewLRU(capacity, c.uncount); err != nil {
 		return nil, err
 	}
+	if c.groups, err = simplelru.NewLRU[Key, *groupFailure](capacity, nil); err != nil {
+		return nil, err
+	}
 	c.attach()
 	c.running.Go(c.sweepUntilClosed)
 	return c, nil
@@ -141,13 +158,18 @@ func (c *TokenCache) disabled() bool { return c == nil || c.capacity == 0 }
 // Get returns the token of the key if it is fresh. It does no I/O and allocates nothing. False counts as nothing in the
 // metrics: the caller goes on to GetOrSet, which does.
 func (c *TokenCache) Get(key Key, object InvolvedObject) (Token, bool) {
+	return c.GetFor(key, object, 0)
+}
+
+// GetFor is Get with a Request.MinimumLifetime.
+func (c *TokenCache) GetFor(key Key, object InvolvedObject, minimumLifetime time.Duration) (Token, bool) {
 	if c.disabled() {
 		return nil, false
 	}
 	now := c.now()
 	c.mu.Lock()
 	e, ok := c.entries.Get(key)
-	if !ok || !e.fresh(now) || c.closed {
+	if !ok || !e.fresh(now) || !e.lasts(minimumLifetime, now) || c.closed {
 		c.mu.Unlock()
 		return nil, false
 	}
@@ -176,7 +198,7 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	if f != nil {
 		token, err = c.wait(ctx, f)
 	}
-	if err != nil && req.Fresh && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		if token = c.valid(req); token != nil {
 			retrieved, err = true, nil
 		}
@@ -208,7 +230,7 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 	e, kept := c.entries.Get(req.Key)
 	if kept = kept && e.valid(now); kept && !e.isRefused(req.Refused, now) {
 		token = e.token
-		if e.fresh(now) {
+		if e.fresh(now) && e.lasts(req.MinimumLifetime, now) {
 			return token, nil, nil
 		}
 	}
@@ -220,9 +242,14 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 			}
 			return nil, nil, &BackoffError{Err: failed.err, wait: failed.remaining(now)}
 		}
+		if token == nil {
+			if held := c.heldByGroup(req, now); held != nil {
+				return nil, nil, held
+			}
+		}
 		f = c.startFlight(ctx, req, kept)
 	}
-	if token != nil && !req.Fresh {
+	if token != nil && !req.Fresh && e.lasts(req.MinimumLifetime, now) {
 		return token, nil, nil // the flight is a refresh in the background
 	}
 	c.waiting++
@@ -280,7 +307,8 @@ func (c *TokenCache) Reject(key Key, token Token) {
 	}
 }
 
-// Delete removes the token of the key and forgets its failures. The result of a flight that is under way is not kept.
+// Delete removes the token of the key and forgets its failures, but not that of its group. The result of a flight that is
+// under way is not kept.
 func (c *TokenCache) Delete(key Key) {
 	if c.disabled() {
 		return
@@ -300,6 +328,7 @@ func (c *TokenCache) Purge() {
 	c.mu.Lock()
 	c.entries.Purge()
 	c.failures.Purge()
+	c.groups.Purge()
 	clear(c.flights)
 	c.mu.Unlock()
 }

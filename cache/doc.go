@@ -33,4 +33,7 @@
 // A key that fails is tried again after a back-off of one second that doubles to half a minute; until then callers get
 // the same error. A refresh that fails keeps the token until its hard time, unless the error says that it is permanent
 // (a method Permanent() bool in its chain): then the token is dropped at once.
+//
+// Keys may form a group (Request.Group) whose exchanges fail for the same cause, such as the sessions of one role. A failure
+// then holds back every key of the group that has no valid token, and one key at a time tries again.
 package cache

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -29,6 +30,7 @@ type entry struct {
 	token      Token
 	minted     instant
 	soft, hard uint32 // milliseconds after that
+	life       uint32 // until the real expiry, or the longest time that fits
 }
 
 // fresh entries are served without any I/O.
@@ -36,6 +38,13 @@ func (e *entry) fresh(now instant) bool { return now.before(e.minted.add(millis(
 
 // valid entries may be served.
 func (e *entry) valid(now instant) bool { return now.before(e.minted.add(millis(e.hard))) }
+
+// lasts reports whether the token is valid for d more, or for three quarters of its lifetime where d is longer than that:
+// a token that never lasts long enough must not cause an exchange for every request.
+func (e *entry) lasts(d time.Duration, now instant) bool {
+	life := millis(e.life)
+	return d <= 0 || now.before(e.minted.add(life-min(d, life/4*3)))
+}
 
 // rejectAfter is how old a token has to be before it can be refused.
 const rejectAfter = 10 * time.Second
@@ -68,9 +77,11 @@ const (
 
 // newEntry is for a token with the given remaining life, which must be positive.
 func newEntry(token Token, life, maxDuration time.Duration, now instant) entry {
+	e := entry{token: token, minted: now, life: uint32(min(life/time.Millisecond, math.MaxUint32))} //nolint:gosec // at most that
 	life -= min(maxMargin, life/10)
 	life = min(life, maxDuration)
 	share := softShare - softJitter*rand.Float64() //nolint:gosec // spreads load, keeps no secret
 	soft := time.Duration(float64(life) * share / 100)
-	return entry{token: token, minted: now, soft: uint32(soft / time.Millisecond), hard: uint32(life / time.Millisecond)} //nolint:gosec // at most MaxDuration
+	e.soft, e.hard = uint32(soft/time.Millisecond), uint32(life/time.Millisecond) //nolint:gosec // at most MaxDuration
+	return e
 }

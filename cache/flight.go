@@ -14,6 +14,7 @@ type flight struct {
 	token Token
 	life  time.Duration // of the token
 	err   error
+	held  bool // by the key's group, so that nothing was tried
 }
 
 // errExited is what remains if Mint ends its goroutine.
@@ -36,9 +37,11 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 
 	start := time.Now()
 	v := verdict{err: errExited, result: resultOf(errExited)}
+	leave := func() {}
 	defer func() {
 		f.err = v.err
 		c.land(f, req, v)
+		leave() // after land, so that the next exchange of the group sees this failure
 		close(f.done)
 		c.observer.Mint(req.Provider, v.result, time.Since(start))
 		if refresh {
@@ -56,7 +59,13 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 		f.err = err
 		return
 	}
-	defer place.leave()
+	leave = place.leave
+	if !refresh {
+		if err := c.probe(req); err != nil {
+			f.err, f.held = err, true
+			return
+		}
+	}
 	start = time.Now()
 	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
 	defer stop()
@@ -108,6 +117,7 @@ func (c *TokenCache) land(f *flight, req Request, v verdict) {
 	now := c.now()
 	c.mu.Lock()
 	c.inFlight--
+	c.landInGroup(req, v, c.flights[req.Key] == f, now)
 	if c.flights[req.Key] != f {
 		c.mu.Unlock()
 		return
@@ -119,6 +129,7 @@ func (c *TokenCache) land(f *flight, req Request, v verdict) {
 	case f.err == nil:
 		evicted = c.entries.Add(req.Key, newEntry(f.token, f.life, c.maxDuration, now))
 		c.failures.Remove(req.Key)
+	case f.held:
 	default:
 		c.recordFailure(req, v, now)
 	}

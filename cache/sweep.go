@@ -24,7 +24,7 @@ func (c *TokenCache) sweepUntilClosed() {
 
 func (c *TokenCache) sweep() {
 	c.mu.Lock()
-	entries, failures := c.entries.Keys(), c.failures.Keys()
+	entries, failures, groups := c.entries.Keys(), c.failures.Keys(), c.groups.Keys()
 	c.mu.Unlock()
 	c.inBatches(entries, func(key Key, now instant) {
 		if e, ok := c.entries.Peek(key); ok && !e.valid(now) {
@@ -34,6 +34,11 @@ func (c *TokenCache) sweep() {
 	c.inBatches(failures, func(key Key, now instant) {
 		if f, ok := c.failures.Peek(key); ok && f.forgotten(now) {
 			c.failures.Remove(key)
+		}
+	})
+	c.inBatches(groups, func(group Key, now instant) {
+		if g, ok := c.groups.Peek(group); ok && g.forgotten(now) {
+			c.groups.Remove(group)
 		}
 	})
 }

@@ -14,7 +14,9 @@ type verdict struct {
 	// permanent says that the token that was to be renewed is worth nothing any more.
 	permanent  bool
 	retryAfter time.Duration
-	held       *BackoffError // that of what the credential is made of, or nil
+	// shared says that the other keys of the group would fail too.
+	shared bool
+	held   *BackoffError // that of what the credential is made of, or nil
 }
 
 // judge asks an error. Its methods are a provider's, and may panic as Mint may: it is called without the lock.
@@ -31,6 +33,8 @@ func judge(err error) (v verdict) {
 	v.result = resultOf(err)
 	var permanent interface{ Permanent() bool }
 	v.permanent = errors.As(err, &permanent) && permanent.Permanent()
+	var shared interface{ SharedFailure() bool }
+	v.shared = v.held == nil && errors.As(err, &shared) && shared.SharedFailure()
 	var hint interface{ RetryAfter() time.Duration }
 	if errors.As(err, &hint) {
 		v.retryAfter = hint.RetryAfter()

@@ -40,6 +40,9 @@ type AccessEntry struct {
 	PoliciesErr error
 }
 
+// otherCluster is the correction of what names cluster and role.
+const otherCluster = "correct the cluster's name, or the annotation of the ServiceAccount, if another cluster or role is meant"
+
 const configMapMode = "CONFIG_MAP"
 
 // explainAccess says what EKS itself knows of the role that a cluster lets in, or does not.
@@ -93,6 +96,9 @@ func (e *examination) judgeAccess(f Finding, access *Access, role string) Findin
 		f = f.with(differs("access entry", "none", "one for "+role))
 	default:
 		f = access.Entry.show(f, commands)
+	}
+	if f.Result != Pass {
+		return e.widening(f, otherCluster)
 	}
 	return f
 }

@@ -113,7 +113,7 @@ func (e *examination) wrongAudienceAnnotation() (Finding, bool) {
 	if key == "" || !ok || got == e.cloud.audience {
 		return Finding{}, false
 	}
-	why := ""
+	why, near, tentative := "", e.nearAudience(got), false
 	switch other := e.foreignAudience(got); {
 	case visible(got) == "":
 		why = "has nothing in it"
@@ -125,12 +125,15 @@ func (e *examination) wrongAudienceAnnotation() (Finding, bool) {
 		why = "is the audience of the API server"
 	case strings.EqualFold(got, e.cloud.audience):
 		why = "differs in upper and lower case only"
+	case near != "":
+		why, tentative = "is nearly "+near, true // the cloud may accept it
 	default:
 		return Finding{}, false
 	}
-	return fail(e.cloud.wrongAudience, "remove the annotation, and "+e.cloud.audience+" is asked for:\n"+
-		e.annotating(sa, key+"-"),
-		"the annotation %s %s", key, why).with(differs(key, got, e.cloud.audience)), true
+	f := fail(e.cloud.wrongAudience, e.correctAudience(), "the annotation %s %s", key, why).
+		with(differs(key, got, firstOf(near, e.cloud.audience)))
+	f.tentative = tentative
+	return f, true
 }
 
 // foreignAudience names the other cloud that an audience belongs to, "" if none is known.

@@ -35,7 +35,7 @@ func (b *bootstrapping) checkDiscover(ctx context.Context) Finding {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
 	defer waiting(ctx, "the server "+hostOf(b.url))()
-	info, err := bootstrap.Discover(ctx, b.Server, b.token, opts...)
+	info, err := bootstrap.Discover(ctx, []string{b.Server}, b.token, opts...)
 	const again = "try again; if it stays, do not join: somebody is in between"
 	switch {
 	case errors.Is(err, bootstrap.ErrSignature):

@@ -10,6 +10,8 @@ type cloud struct {
 	name string
 	// audience is what the provider's tokens usually have. It only goes into messages.
 	audience string
+	// audiences are those that the provider's tokens have in each of its partitions.
+	audiences []string
 	// annotations and labels are the keys that mean something.
 	annotations, labels []string
 	// required is the annotation that says who to be. Empty: there is none.
@@ -35,7 +37,7 @@ const tenantAnnotation = "azure.workload.identity/tenant-id"
 func cloudOf(provider string) cloud {
 	switch provider {
 	case "aws":
-		return cloud{name: "AWS", audience: "sts.amazonaws.com",
+		return cloud{name: "AWS", audience: "sts.amazonaws.com", audiences: []string{"sts.amazonaws.com", "sts.amazonaws.com.cn"},
 			annotations: []string{"eks.amazonaws.com/role-arn", "eks.amazonaws.com/audience", "eks.amazonaws.com/token-expiration",
 				"eks.amazonaws.com/sts-regional-endpoints"},
 			required: "eks.amazonaws.com/role-arn", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
@@ -45,6 +47,7 @@ func cloudOf(provider string) cloud {
 			wrongIssuer: "A2", private: "A3", unpublished: "A3", badSignature: "A8", badIdentifier: "A10", unset: "A14", readsIssuer: true}
 	case "azure":
 		return cloud{name: "Azure", audience: "api://AzureADTokenExchange",
+			audiences: []string{"api://AzureADTokenExchange", "api://AzureADTokenExchangeUSGov", "api://AzureADTokenExchangeChina"},
 			annotations: []string{"azure.workload.identity/client-id", tenantAnnotation,
 				"azure.workload.identity/service-account-token-expiration"},
 			labels: []string{"azure.workload.identity/use"}, required: "azure.workload.identity/client-id",

@@ -124,6 +124,9 @@ func Explain(err error, claims *Claims) string {
 	if len(class.Causes) > 0 {
 		fmt.Fprintf(&b, " Most likely: %s.", class.Causes[0])
 	}
+	if changesTrust(class.ID) {
+		class.Remedy = correctNames
+	}
 	if class.Remedy != "" {
 		fmt.Fprintf(&b, " Do: %s.", class.Remedy)
 	}

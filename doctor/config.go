@@ -76,6 +76,9 @@ type Config struct {
 	// HelperTokenFile the file with its authorization token.
 	Helper, HelperTokenFile string
 
+	// ShowPolicy has remedies also print the commands that have a cloud trust more. They follow the correction of what was
+	// written. Conditions never show them.
+	ShowPolicy bool
 	// Skip are the stable names of checks that are not wanted.
 	Skip []string
 	// Timeout bounds everything together. 0: a minute, which is also the most.

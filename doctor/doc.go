@@ -41,6 +41,10 @@
 // Two targets have no provider, and reports of their own: RunBootstrap examines how a machine discovers a cluster by token,
 // RunEnrolment how a cluster gets managed by a hub of Open Cluster Management.
 //
+// # Remedies
+//
+// A remedy first corrects what the user wrote. The commands that have a cloud trust more follow only with Config.ShowPolicy.
+//
 // # Results
 //
 // Unknown means that a check could not look: a right, a client or the network was missing. It never counts as Pass. Skip

@@ -14,7 +14,7 @@ import (
 
 func doctorDocs(t *testing.T) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
+	content, err := os.ReadFile(filepath.Join("..", "docs", "doctor.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

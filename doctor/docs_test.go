@@ -32,7 +32,7 @@ func TestDocumentedSample(t *testing.T) {
 	policy(`{"StringEquals":{"ISS:sub":"`+all+`"}}`, authtest.Trust{Subjects: []string{all}})(w)
 	w.config.Repository = ecrHost + "/app"
 	got := w.run().String()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
+	content, err := os.ReadFile(filepath.Join("..", "docs", "doctor.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestDocumentedSample(t *testing.T) {
 
 // The checks that docs/doctor.md names are all there are.
 func TestDocumentedChecks(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
+	content, err := os.ReadFile(filepath.Join("..", "docs", "doctor.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

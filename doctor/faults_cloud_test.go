@@ -44,6 +44,10 @@ func awsFaults() []fault {
 			w.trust = strings.ReplaceAll(awsTrust(w.issuer.URL(), goodCondition(w.issuer.URL())), `"Url":"issuer.example"`, `"Url":"issuer.example/"`)
 			w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL())
 		}, "trust-anchor", "A2", "only by the /"},
+		{"audience misspelt in the annotation", "aws", func(w *world) {
+			w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co"
+			w.allowAudience()
+		}, "audience", "A4", "nearly sts.amazonaws.com"},
 		{"OIDC provider without the client ID", "aws", func(w *world) {
 			w.trust = strings.ReplaceAll(awsTrust(w.issuer.URL(), goodCondition(w.issuer.URL())), `["sts.amazonaws.com"]`, `["sts.amazon.com"]`)
 			w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "sts.amazon.com")

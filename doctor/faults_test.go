@@ -77,6 +77,7 @@ func (f *fault) diagnosed(t *testing.T) {
 	}
 	standing(t, report)
 	forReaders(t, report)
+	correctsFirst(t, report)
 	encoded, err := json.Marshal(report)
 	if text := fmt.Sprint(report, report.Condition("Ready", 1), string(encoded)); err != nil || strings.Contains(text, "eyJ") {
 		t.Errorf("a token is in the report: %v\n%s", err, text)

@@ -55,10 +55,8 @@ func (e *examination) judgeAudience(ctx context.Context) Finding {
 		return f
 	}
 	f.tentative = !slices.Contains(c.Audience, c.Issuer) && !slices.ContainsFunc(c.Audience, isAPIServer)
-	f.Remedy = "give the projected token (volumes[].projected.sources[].serviceAccountToken) the audience that is expected, or allow its own:\n" +
-		"gcloud iam workload-identity-pools providers update-oidc " + e.poolProviderWord() + " --allowed-audiences=AUDIENCES"
-	if !f.tentative {
-		f.Remedy, _, _ = strings.Cut(f.Remedy, ", or")
+	if f.Remedy = ""; f.tentative {
+		f.Remedy = "gcloud iam workload-identity-pools providers update-oidc " + e.poolProviderWord() + " --allowed-audiences=AUDIENCES"
 	}
-	return f
+	return e.widening(f, "give the projected token (volumes[].projected.sources[].serviceAccountToken) the audience that is expected")
 }

@@ -36,6 +36,7 @@ func (e *examination) checkIdentifiers(ctx context.Context) Finding {
 		_, err = e.Provider.GetAudiences(bounded, sa, opts)
 	}
 	if f, wrong := e.wrongAudienceAnnotation(); wrong && err != nil {
+		f.tentative = false // nothing can be tried
 		return f
 	}
 	if err != nil && e.unseen() {

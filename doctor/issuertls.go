@@ -36,14 +36,16 @@ func (e *examination) checkTLS(ctx context.Context) Finding {
 	}
 	by := same("issued by", leaf.Issuer.String())
 	if e.Provider.GetName() == "aws" {
-		return Finding{Result: Warn, Class: "A7", Message: "the issuer's certificate: " + why +
-			"; if it is a private one, IAM has to know its thumbprint", Remedy: e.addThumbprint()}.
-			with(by, differs("thumbprint", d.thumbprint().Observed, "in the OIDC provider's ThumbprintList, if it is the issuer's own"))
+		f := Finding{Result: Warn, Class: "A7", Message: "the issuer's certificate: " + why +
+			"; if it is a private one, IAM has to know its thumbprint", Remedy: e.addThumbprint()}
+		return e.widening(f, publicAuthority).with(by, differs("thumbprint", d.thumbprint().Observed, "in the OIDC provider's ThumbprintList, if it is the issuer's own"))
 	}
-	return fail(e.cloud.private, "use a certificate of a public authority; if a proxy of this network shows its own certificate, run this "+
-		"where there is none, or have this machine trust it", "the issuer's certificate: %s", why).
+	return fail(e.cloud.private, publicAuthority, "the issuer's certificate: %s", why).
 		with(by, differs("thumbprint", d.thumbprint().Observed, "a public authority's"))
 }
+
+const publicAuthority = "use a certificate of a public authority; if a proxy of this network shows its own certificate, run this " +
+	"where there is none, or have this machine trust it"
 
 // thumbprint is that of the last certificate that was shown.
 func (d document) thumbprint() Field {

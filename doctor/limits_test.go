@@ -126,7 +126,7 @@ func TestConditionOf(t *testing.T) {
 		t.Fatal(parseErr)
 	}
 	text := doctor.Explain(err, claims)
-	for _, part := range []string{"AWS STS refused:", "(A2)", "iss=https://issuer.example", "aud=sts.amazonaws.com", "Do: create the IAM OIDC provider", "HTTP 400, InvalidIdentityToken, request "} {
+	for _, part := range []string{"AWS STS refused:", "(A2)", "iss=https://issuer.example", "aud=sts.amazonaws.com", "Do: correct the identity, the audience or the cluster", "HTTP 400, InvalidIdentityToken, request "} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q lacks %q", text, part)
 		}

@@ -40,14 +40,14 @@ func (e *examination) explainRefusal(f Finding) Finding {
 	read := e.anchors != nil && len(e.anchors.Policy) > 0
 	switch rule := e.results[20]; {
 	case read && rule == Fail:
-		f.Remedy = "see check 20, which shows what to change"
+		f.Remedy = "see check 20, which shows what to correct"
 	case read && rule == Pass:
 		f.Remedy = "the trust policy that was read admits the token: see that it is the role's, and try again a minute after a change\n" +
 			"aws iam get-role --role-name " + e.roleWord()
 	case read && rule == Unknown:
 		f.Remedy = compareByHand
 	default:
-		return e.toAdmit(f, nil)
+		return e.correctFirst(e.toAdmit(f, nil))
 	}
 	return f
 }

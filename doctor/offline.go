@@ -147,6 +147,9 @@ func (e *examination) checkAudience(ctx context.Context) Finding {
 	if err != nil {
 		return unknown("what audience is wanted is not known: "+oneLine(messageOf(err)), "see check 9")
 	}
+	if f, misspelt := e.misspeltAudience(want); misspelt {
+		return f
+	}
 	missing := slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audience, a) })
 	remedy := fmt.Sprintf("request the token with the audience that is needed:\nkubectl create token %s -n %s",
 		shell.Word(c.ServiceAccount, "SERVICE_ACCOUNT"), shell.Word(c.Namespace, "NAMESPACE"))

@@ -26,11 +26,7 @@ func (e *examination) judgePolicy(document []byte) Finding {
 	if f.Result != Fail || f.Remedy != "" {
 		return f
 	}
-	f = e.toAdmit(f, &policy)
-	if strings.HasPrefix(f.Message, "StringEquals contains *") {
-		f.Remedy = "use StringLike for the condition with *, or name the ServiceAccount:\n" + f.Remedy
-	}
-	return f
+	return e.toAdmit(f, &policy)
 }
 
 func (e *examination) judgeStatements(policy trustPolicy) Finding {

@@ -155,11 +155,13 @@ func unmet(o operator, claim string, values, got []string) Finding {
 	case o.base == "stringequals" && anyOf(func(v string) bool {
 		return strings.ContainsAny(v, "*?") && slices.ContainsFunc(got, func(g string) bool { return like(v, g) })
 	}):
-		return failed("StringEquals contains * and is compared literally")
+		return failed("StringEquals contains * and is compared literally").
+			near("use StringLike for the condition with *, or name the ServiceAccount")
 	case anyOf(func(v string) bool { return strings.EqualFold(v, got[0]) }):
-		return failed("the trust policy differs in upper and lower case only")
+		return failed("the trust policy differs in upper and lower case only").near(sameText)
 	case claim == "aud" && anyOf(func(v string) bool { return strings.HasPrefix(v, "system:serviceaccount:") }):
-		return failed("the trust policy has the subject under the key for the audience")
+		return failed("the trust policy has the subject under the key for the audience").
+			near("put the subject under the key that ends in :sub")
 	}
 	return failed("the trust policy does not admit the token's %s", claim)
 }

@@ -24,12 +24,11 @@ const (
 func (e *examination) toAdmit(f Finding, policy *trustPolicy) Finding {
 	statement, ok := e.statement()
 	if !ok {
-		f.Remedy = "use a token of a ServiceAccount, from an issuer with https: no trust policy can name this one exactly"
-		return f
+		f.Remedy = ""
+		return f.near("use a token of a ServiceAccount, from an issuer with https: no trust policy can name this one exactly")
 	}
 	role := e.roleWord()
 	apply := "aws iam update-assume-role-policy --role-name " + role + " --policy-document file://trust.json"
-	f.shared = "add to the trust policy of the role: " + statement
 	if whole, ok := policy.with(statement); ok {
 		f.Remedy = "save the next line as trust.json; it is the trust policy, and a statement that admits the token:\n" + whole + "\n" + apply
 	} else {
@@ -39,9 +38,6 @@ func (e *examination) toAdmit(f Finding, policy *trustPolicy) Finding {
 		}
 		f.Remedy = "aws iam get-role --role-name " + role + " --query Role.AssumeRolePolicyDocument --output json > trust.json\n" +
 			"add the next line to its list Statement, and keep what is there: " + why + "\n" + statement + "\n" + apply
-	}
-	if e.lacksAudience() {
-		f.Remedy, f.shared = wrongAudience+"\n"+f.Remedy, ""
 	}
 	return f
 }
@@ -97,11 +93,11 @@ func inJSON(s string) string {
 }
 
 // learnAudience finds out which audience remedies may have a cloud trust: that which tokens for the provider are to have,
-// never one that this token happens to have, nor one that API servers take.
+// never one that this token happens to have, nor one that API servers take, nor a typo.
 func (e *examination) learnAudience(ctx context.Context) {
 	want, err := e.wantedAudiences(ctx)
 	c := e.token.claims
-	if err != nil || len(want) != 1 || c == nil || isAPIServer(want[0]) || want[0] == c.Issuer ||
+	if err != nil || len(want) != 1 || c == nil || isAPIServer(want[0]) || want[0] == c.Issuer || e.nearAudience(want[0]) != "" ||
 		strings.ContainsAny(want[0], "*?$") {
 		e.audience = ""
 		return

@@ -45,7 +45,7 @@ func TestCertificatesThatAreNotTrusted(t *testing.T) {
 		}
 		// Where the cloud is believed, the issuer has a private authority, or a proxy shows its own for the issuer alone.
 		w = newWorld(t, provider)
-		w.config.IssuerClient, w.config.Skip = distrusting(t, w.stranger()), []string{"exchange"}
+		w.config.IssuerClient, w.config.Skip, w.config.ShowPolicy = distrusting(t, w.stranger()), []string{"exchange"}, true
 		report = w.run()
 		f := report.Of("issuer-tls")
 		if f.Result == doctor.Pass || f.Result == doctor.Unknown || !strings.Contains(report.Of("keys").Message, "not verified") {
@@ -75,7 +75,7 @@ func TestAzureUpdatesAreWhole(t *testing.T) {
 		if a.Name == "" {
 			want = strings.Replace(want, "f1", "CREDENTIAL_NAME", 1)
 		}
-		if f.Result != doctor.Fail || f.Remedy != want {
+		if f.Result != doctor.Fail || trustChange(f) != want {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
@@ -147,6 +147,7 @@ func TestRemediesAreFilledIn(t *testing.T) {
 			func(w *world) { w.user.MayNot = []string{"tokenreviews"} }},
 	} {
 		w := newWorld(t, tt.provider)
+		w.config.ShowPolicy = true
 		tt.spoil(w)
 		if f := w.run().Of(tt.check); !strings.Contains(f.Remedy, tt.remedy) {
 			t.Errorf("%s: %+v", name, f)

@@ -67,6 +67,7 @@ func (e *examination) stranger(ctx context.Context, status int) Finding {
 		class, _ := auth.ClassByID("A19")
 		f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.filled(ctx, class.Remedy)
 		f.Message = "401: the token is well formed, but the cluster does not know the role"
+		f = e.widening(f, otherCluster)
 	case "generic":
 		class, _ := auth.ClassByID("K6")
 		f.Class, f.Causes = class.ID, class.Causes

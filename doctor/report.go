@@ -66,6 +66,8 @@ type Finding struct {
 
 	// shared is the remedy for a condition, which people see who may not see all that the cloud holds. Empty: Remedy.
 	shared string
+	// nearly is the correction of a setting of the cloud that nearly admits the token.
+	nearly string
 	// unasked says that it is unknown because nobody was given who could tell. An exchange that works says enough then.
 	unasked bool
 	// tentative is a failure that need not stand in the way of the exchange, which is tried all the same.
@@ -203,7 +205,11 @@ func (f Finding) print(b *strings.Builder, width int) {
 
 // refusal is refusal with what is known of this case in the remedy.
 func (e *examination) refusal(ctx context.Context, err error) Finding {
-	return refusalFilled(err, func(remedy string) string { return e.filled(ctx, remedy) })
+	f := refusalFilled(err, func(remedy string) string { return e.filled(ctx, remedy) })
+	if changesTrust(f.Class) {
+		return e.correctFirst(f)
+	}
+	return f
 }
 
 // refusal turns an error of the library into a finding.

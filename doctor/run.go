@@ -179,6 +179,12 @@ func (f Finding) as(r Result) Finding {
 	return f
 }
 
+// near gives the correction of a setting that nearly fits.
+func (f Finding) near(correction string) Finding {
+	f.nearly = correction
+	return f
+}
+
 func (f Finding) with(fields ...Field) Finding {
 	f.Fields = append(f.Fields, fields...)
 	return f

@@ -136,7 +136,7 @@ func (e *examination) judged(trust *Trust, read bool, err error, missing string,
 		f = e.unread(err).as(Fail)
 		f.Class, f.Message = missing, shown(messageOf(err))
 	case read:
-		f = judge()
+		f = e.correctFirst(judge())
 		if f.Result == Pass && err != nil {
 			f = e.unread(err)
 		}
@@ -193,7 +193,7 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 	if strings.HasPrefix(c.Issuer, "https://oidc.eks.") {
 		create += "eksctl utils associate-iam-oidc-provider --approve --cluster CLUSTER_NAME"
 	} else { // eksctl knows its own clusters only
-		create = e.unlessLacking(create + "aws iam create-open-id-connect-provider --url " + issuerOf(c) + " --client-id-list " + e.audienceWord())
+		create += "aws iam create-open-id-connect-provider --url " + issuerOf(c) + " --client-id-list " + e.audienceWord()
 	}
 	closest := ""
 	for _, a := range anchors {
@@ -209,8 +209,8 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 			return severalAudiences(a.Audiences, c)
 		}
 		if fits == Fail {
-			return fail("A4", e.unlessLacking("aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
-				e.oidcProviderWord()+" --client-id "+e.audienceWord()), "the OIDC provider lacks the token's audience as client ID").
+			return fail("A4", "aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
+				e.oidcProviderWord()+" --client-id "+e.audienceWord(), "the OIDC provider lacks the token's audience as client ID").
 				with(differs("aud", audiences(c.Audience), "one of "+audiences(a.Audiences)))
 		}
 		return pass("the account has an OIDC provider for the issuer")
@@ -219,7 +219,8 @@ func (e *examination) awsAnchor(anchors []Anchor) Finding {
 		return fail("A2", create, "the account has no OIDC provider for the issuer").with(differs("iss", c.Issuer,
 			"the URL of an OIDC provider"))
 	}
-	return fail("A2", create, "the account has no OIDC provider for the issuer: %s", difference(c.Issuer, closest)).with(differs("iss", c.Issuer, closest))
+	return fail("A2", create, "the account has no OIDC provider for the issuer: %s", difference(c.Issuer, closest)).
+		with(differs("iss", c.Issuer, closest)).near(sameIssuer(closest, c.Issuer))
 }
 
 // fitsAudience is Unknown for tokens with several audiences of which some are trusted: clouds differ in what they make of them.
@@ -242,14 +243,6 @@ func fitsAudience(trusted []string, c *Claims) Result {
 func severalAudiences(trusted []string, c *Claims) Finding {
 	return unknown("the token has several audiences, and not all of them are trusted", wrongAudience).
 		with(differs("aud", audiences(c.Audience), audiences(trusted)))
-}
-
-// unlessLacking is the remedy, unless it is the token that has the wrong audience.
-func (e *examination) unlessLacking(remedy string) string {
-	if e.lacksAudience() {
-		return wrongAudience
-	}
-	return remedy
 }
 
 // withScheme completes the URL of an OIDC provider, which IAM keeps without https://.

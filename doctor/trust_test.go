@@ -109,7 +109,7 @@ func TestHostileAccessEntry(t *testing.T) {
 	w := newWorld(t, "aws")
 	w.eks(401)
 	r := &reading{access: &doctor.Access{Entry: &doctor.AccessEntry{Type: "STANDARD", Groups: []string{"plain", "$(reboot)", "\x1b[2J"}}, ReadBy: "me"}}
-	w.config.Access = r
+	w.config.Access, w.config.ShowPolicy = r, true
 	report := w.run()
 	f := report.Of("cluster")
 	if f.Class != "A19" || !strings.Contains(f.Remedy, "--kubernetes-groups plain GROUP_NAME GROUP_NAME") || strings.Contains(f.Remedy, "reboot") || strings.Contains(report.String(), "\x1b") {

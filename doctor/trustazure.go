@@ -52,22 +52,22 @@ func (e *examination) judgeCredential(a Anchor, which string) Finding {
 	switch {
 	case a.Issuer != c.Issuer && meansIssuer(a.Issuer, c.Issuer):
 		return fail("Z2", update, "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
-			with(differs("iss", c.Issuer, a.Issuer))
+			with(differs("iss", c.Issuer, a.Issuer)).near(sameIssuer(a.Issuer, c.Issuer))
 	case a.Issuer != c.Issuer:
 		return fail("Z2", e.createCredential(), "%s differs in issuer: %s", which, difference(c.Issuer, a.Issuer)).
 			with(differs("iss", c.Issuer, a.Issuer))
 	case a.Expression != "":
-		return fail("Z3", e.unlessLacking(e.createCredential()), "%s differs in audience", which).
+		return fail("Z3", e.createCredential(), "%s differs in audience", which).
 			with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
 	case a.Subject != c.Subject && strings.EqualFold(a.Subject, c.Subject):
 		return fail("Z5", update, "%s differs in the subject's upper and lower case", which).
-			with(differs("sub", c.Subject, a.Subject))
+			with(differs("sub", c.Subject, a.Subject)).near(sameText)
 	case a.Subject != c.Subject:
 		return fail("Z4", e.createCredential(), "%s differs in subject", which).with(differs("sub", c.Subject, a.Subject))
 	case fitsAudience(a.Audiences, c) == Unknown:
 		return severalAudiences(a.Audiences, c)
 	}
-	return fail("Z3", e.unlessLacking(update), "%s differs in audience", which).
+	return fail("Z3", update, "%s differs in audience", which).
 		with(differs("aud", audiences(c.Audience), audiences(a.Audiences)))
 }
 

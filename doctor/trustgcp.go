@@ -32,14 +32,14 @@ func (e *examination) gcpAnchor(ctx context.Context, anchors []Anchor) Finding {
 			with(differs("state", a.Disabled, "ACTIVE"))
 	case a.Issuer != c.Issuer:
 		return fail("G4", e.trustIssuer(a), "the provider trusts another issuer: %s", difference(c.Issuer, a.Issuer)).
-			with(differs("iss", c.Issuer, a.Issuer))
+			with(differs("iss", c.Issuer, a.Issuer)).near(sameIssuer(a.Issuer, c.Issuer))
 	case fitsAudience(allowed, c) == Unknown:
 		return severalAudiences(allowed, c)
 	case fitsAudience(allowed, c) == Fail:
 		// The list is replaced.
 		list := shell.Word(strings.Join(append(slices.Clone(allowed), e.audience), ","), "AUDIENCES")
-		return fail("G3", e.unlessLacking("gcloud iam workload-identity-pools providers update-oidc "+
-			shell.Word(a.Name, "PROVIDER_NAME")+" --allowed-audiences="+list),
+		return fail("G3", "gcloud iam workload-identity-pools providers update-oidc "+
+			shell.Word(a.Name, "PROVIDER_NAME")+" --allowed-audiences="+list,
 			"the provider does not allow the token's audience").with(differs("aud", audiences(c.Audience), "one of "+audiences(allowed)))
 	}
 	if len(a.JWKS) > 0 {

@@ -21,12 +21,22 @@ func (e *examination) trustIssuer(a Anchor) string {
 		base = "projects/PROJECT_NUMBER/locations/global"
 	}
 	pool := base + "/workloadIdentityPools/NEW_POOL"
-	return "if the annotation names the wrong provider, correct it; if the provider is another cluster's, make one for this cluster and " +
-		"name that in the annotation:\n" +
+	return "if the provider is another cluster's, make one for this cluster and name that in the annotation:\n" +
 		"gcloud iam workload-identity-pools create " + shell.Word(pool, "NEW_POOL") + "\n" +
 		providers + "create-oidc " + shell.Word(pool+"/providers/NEW_PROVIDER", "NEW_PROVIDER") + " --issuer-uri=" + issuerOf(c) +
 		" --attribute-mapping=google.subject=assertion.sub"
 }
+
+// sameIssuer is the correction of an issuer that is trusted. It is empty unless the token's is meant.
+func sameIssuer(trusted, issuer string) string {
+	if !meansIssuer(trusted, issuer) {
+		return ""
+	}
+	return sameText
+}
+
+// sameText is the correction of an issuer or a subject that is trusted.
+const sameText = "correct the text that the cloud trusts: it has to be exactly that of the token"
 
 // meansIssuer says that one text is the other, written wrongly: with a slash at the end, or the host in capitals. Paths are
 // compared as they stand, since somebody else may own the other one.

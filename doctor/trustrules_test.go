@@ -15,7 +15,7 @@ import (
 func anchored(t *testing.T, provider string, trust *doctor.Trust, change func(w *world)) *doctor.Report {
 	t.Helper()
 	w := newWorld(t, provider)
-	w.config.Skip = []string{"exchange"}
+	w.config.Skip, w.config.ShowPolicy = []string{"exchange"}, true
 	w.config.Trust = &reading{trust: trust}
 	if change != nil {
 		change(w)

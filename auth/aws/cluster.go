@@ -34,6 +34,7 @@ const (
 var (
 	_ auth.RESTConfigProvider         = (*Provider)(nil)
 	_ auth.ClusterCacheKeyContributor = (*Provider)(nil)
+	_ auth.FullClusterProvider        = (*Provider)(nil)
 )
 
 // clusterOf returns the region and the name of the cluster that the options name: with its ARN, or with its name if address
@@ -83,6 +84,9 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth
 func (*Provider) AddToClusterCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
 	key.Add("awsClusterName", clusterName(opts))
 }
+
+// AcceptsFullCluster implements auth.FullClusterProvider: the bearer is signed for the cluster's name.
+func (*Provider) AcceptsFullCluster(*auth.Options) bool { return true }
 
 // NewRESTConfig returns access to an EKS cluster. EKS is asked (eks:DescribeCluster) only if the address or the certificate
 // authority is not given. The role needs an access entry in the cluster.

@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
@@ -46,6 +50,7 @@ func TestCluster(t *testing.T) {
 		"with its address":    {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint)}, "sts eks"},
 		"with its authority":  {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithCAData(ca)}, "sts eks"},
 		"by address and name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca), aws.WithClusterName("prod")}, "sts"},
+		"by all three":        {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca)}, "sts"},
 	} {
 		before := len(w.cloud.Log())
 		c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
@@ -152,6 +157,42 @@ func TestClusterIsMintedOnce(t *testing.T) {
 	// The session of STS is the same for both, and the one from before.
 	if n := w.cloud.Calls("sts", ""); n != 1 {
 		t.Errorf("%d calls of STS with two names", n)
+	}
+}
+
+// A ConfigMap with name, address and CA takes no eks:DescribeCluster: address and CA are taken as given, and the bearer is for
+// the name.
+func TestClusterOfAConfigMapIsNotLookedUp(t *testing.T) {
+	const elsewhere = "https://10.0.0.1:443"
+	ca := string(testworld.Cloud(t).CA())
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "cluster"}, Data: map[string]string{
+		"provider": "aws", "cluster": clusterARN, "address": elsewhere, "ca.crt": ca, "serviceAccountName": "app", "audiences": ""}}
+	w := newWorld(t, configMap)
+	providers, err := auth.NewProviderSet(&aws.Provider{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKeyFromObject(configMap), w.client,
+		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Host != elsewhere || strings.TrimSpace(string(config.CAData)) != strings.TrimSpace(ca) {
+		t.Errorf("%q with %d bytes of CA", config.Host, len(config.CAData))
+	}
+	if sts, eks := w.cloud.Calls("sts", ""), w.cloud.Calls("eks", ""); sts != 1 || eks != 0 {
+		t.Errorf("%d calls of STS, %d of EKS", sts, eks)
+	}
+}
+
+// An object that names cluster, address and CA would get the controller's bearer for that cluster sent to any address.
+func TestOwnIdentityIsNotSentToAnyAddress(t *testing.T) {
+	w := newWorld(t).clusters()
+	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()),
+		auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))
+	testworld.CheckError(t, err, auth.ErrDenied, "own identity")
+	if n := len(w.cloud.Log()); n != 0 {
+		t.Errorf("%d calls", n)
 	}
 }
 

@@ -44,8 +44,9 @@ type AssumeRole struct {
 // chainedRole is an AssumeRole that was looked at once, when the option was made: options are checked on every call.
 type chainedRole struct {
 	AssumeRole
-	key []string
-	err error
+	key       []string
+	tagValues []string // apart from key: tags name the pod that a session is for
+	err       error
 }
 
 // WithAssumeRole assumes a further role (role chaining), and hands out the credentials of that one. AWS lets such a session
@@ -56,7 +57,7 @@ func WithAssumeRole(role AssumeRole) auth.Option {
 	c := &chainedRole{AssumeRole: role, err: role.check()}
 	c.key = []string{role.RoleARN, role.ExternalID, role.SourceIdentity, role.Policy, strconv.Itoa(len(role.Tags))}
 	for _, k := range sortedKeys(role.Tags) {
-		c.key = append(c.key, k, role.Tags[k])
+		c.key, c.tagValues = append(c.key, k), append(c.tagValues, role.Tags[k])
 	}
 	c.key = append(c.key, role.TransitiveTagKeys...)
 	return auth.WithProviderOption(assumeRoleOption{}, c)
@@ -265,6 +266,7 @@ func checkOptions(opts *auth.Options) error {
 func addOptionsToCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
 	if c := chained(opts); c != nil {
 		key.AddList("awsAssumeRole", c.key)
+		key.AddVariation("awsSessionTags", c.tagValues)
 	}
 	if d := durationOf(opts); d != nil {
 		key.Add("awsSessionDuration", d.text)

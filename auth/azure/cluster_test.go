@@ -124,6 +124,14 @@ func TestClustersOfOtherClouds(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
 }
 
+// The name has no use where address and CA are known: one of the three is a mistake.
+func TestClusterByAllThreeIsRefused(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithClusterAddress("https://10.0.0.1"),
+		auth.WithCAData(string(w.cloud.CA())))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
+}
+
 func TestClusterThatIsRefused(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)

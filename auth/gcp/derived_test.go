@@ -161,6 +161,14 @@ func TestClusterOfAConfigMap(t *testing.T) {
 	}
 }
 
+// The name has no use where address and CA are known: one of the three is a mistake.
+func TestClusterByAllThreeIsRefused(t *testing.T) {
+	w := newWorld(t)
+	_, err := auth.GetRESTConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName),
+		auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))...)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
+}
+
 // A DNS endpoint is trusted by the system's roots: the config has no certificate authority of its own.
 func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
 	w := newWorld(t)

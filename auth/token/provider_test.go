@@ -256,13 +256,14 @@ func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
 		return err
 	}
 	ca := auth.WithCAData(string(cloud.CA()))
-	if err := get(); err != nil {
+	owner := auth.WithOwner(object)
+	if err := get(owner); err != nil {
 		t.Error(err)
 	}
-	if err := get(ca); !errors.Is(err, auth.ErrDenied) {
+	if err := get(owner, ca); !errors.Is(err, auth.ErrDenied) {
 		t.Errorf("got %v", err)
 	}
-	if err := get(ca, auth.WithPolicy(auth.Policy{AllowClusterAddress: func(cache.InvolvedObject, string) bool { return true }})); err != nil {
+	if err := get(owner, ca, auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})); err != nil {
 		t.Error(err)
 	}
 }

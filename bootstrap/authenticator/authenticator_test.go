@@ -60,6 +60,7 @@ func TestAuthenticate(t *testing.T) {
 		"a JWT":                {"eyJhbGciOiJub25lIn0.e30.", nil, false},
 		"expired":              {good, set("expiration", "2020-01-01T00:00:00Z"), false},
 		"malformed expiration": {good, set("expiration", "soon"), false},
+		"expired at zero":      {good, set("expiration", "0001-01-01T00:00:00Z"), false},
 		"no expiration":        {good, func(s *corev1.Secret) { delete(s.Data, "expiration") }, true},
 		"usage off":            {good, set("usage-bootstrap-authentication", "false"), false},
 		"usage True":           {good, set("usage-bootstrap-authentication", "True"), false},
@@ -67,6 +68,7 @@ func TestAuthenticate(t *testing.T) {
 		"another ID":           {good, set("token-id", "xyz789"), false},
 		"a group too many":     {good, set("auth-extra-groups", "system:bootstrappers:a,system:masters"), false},
 		"an empty group":       {good, set("auth-extra-groups", "system:bootstrappers:a,"), false},
+		"unsorted groups":      {good, set("auth-extra-groups", "system:bootstrappers:workers,system:bootstrappers:admins"), true},
 		"the old key":          {good, set("auth-groups", "system:bootstrappers:admins"), true},
 		"being deleted": {good, func(s *corev1.Secret) {
 			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
@@ -77,7 +79,8 @@ func TestAuthenticate(t *testing.T) {
 		if ok != tc.ok || err != nil {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
-		if ok && (response.User.GetName() != "system:bootstrap:abc123" || !slices.Equal(response.User.GetGroups(), groups)) {
+		if ok && (response.User.GetName() != "system:bootstrap:abc123" || !slices.Contains(response.User.GetGroups(), groups[1]) ||
+			response.User.GetGroups()[0] != groups[0] || !slices.IsSorted(response.User.GetGroups())) {
 			t.Errorf("%s: %+v", name, response.User)
 		}
 	}

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +17,8 @@ import (
 )
 
 // Cleaner deletes tokens when they end, to the second. It touches no Secret that is not a token's by type and name, and one
-// whose expiration cannot be parsed is reported, not deleted. Groups that no token can give do not keep a token beyond its end.
+// whose expiration cannot be parsed is reported, not deleted. A malformed token is reported, and deleted at its end too, as
+// Kubernetes does.
 type Cleaner struct {
 	// Client reads and deletes Secrets.
 	Client client.Client
@@ -41,27 +43,19 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err := c.Client.Get(ctx, req.NamespacedName, &secret); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if secret.Namespace != bootstrap.SecretNamespace || secret.DeletionTimestamp != nil {
+	if secret.Namespace != bootstrap.SecretNamespace || secret.Type != bootstrap.SecretType || secret.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
-	config, err := bootstrap.ParseSecret(&secret)
-	if err != nil {
-		if secret.Type == bootstrap.SecretType {
-			warn(c.Events, &secret, "MalformedToken", "Clean", err.Error())
-		}
-		return ctrl.Result{}, nil //nolint:nilerr // nothing will change until somebody edits it
-	}
-	if config.MalformedGroups {
-		warn(c.Events, &secret, "MalformedGroups", "Clean", "the groups are not such as a token can give: it authenticates nobody; correct or delete it")
-	}
-	switch now := now(c.Now); {
-	case config.MalformedExpiration:
-		warn(c.Events, &secret, "MalformedExpiration", "Clean", "the expiration is not a time of RFC 3339: the token counts as expired; correct or delete it")
+	c.report(&secret)
+	if id, ok := strings.CutPrefix(secret.Name, bootstrap.SecretNamePrefix); !ok || !bootstrap.ValidTokenID(id) {
 		return ctrl.Result{}, nil
-	case config.Expires.IsZero():
-		return ctrl.Result{}, nil
-	case !config.Expired(now):
-		return ctrl.Result{RequeueAfter: config.Expires.Sub(now)}, nil
+	}
+	expires, err := bootstrap.Expiration(&secret)
+	if err != nil || expires.IsZero() {
+		return ctrl.Result{}, nil //nolint:nilerr // reported
+	}
+	if left := expires.Sub(now(c.Now)); left > 0 {
+		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	// A token that was extended or re-created since it was read survives.
 	err = c.Client.Delete(ctx, &secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion})
@@ -69,4 +63,18 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{}, err
+}
+
+// report records what only an edit can mend.
+func (c *Cleaner) report(secret *corev1.Secret) {
+	config, err := bootstrap.ParseSecret(secret)
+	switch {
+	case err != nil:
+		warn(c.Events, secret, "MalformedToken", "Clean", err.Error())
+	case config.MalformedGroups:
+		warn(c.Events, secret, "MalformedGroups", "Clean", "the groups are not such as a token can give: it authenticates nobody; correct or delete it")
+	}
+	if _, err := bootstrap.Expiration(secret); err != nil {
+		warn(c.Events, secret, "MalformedExpiration", "Clean", err.Error()+": the token counts as expired; correct or delete it")
+	}
 }

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/cluster-bootstrap/util/secrets"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -60,6 +61,7 @@ func TestSignerSignsForValidTokensOnly(t *testing.T) {
 		info(map[string]string{"kubeconfig": "k", "jws-kubeconfig-gone00": "stale", "other": "stays"}),
 		tokenSecret("good00", set("expiration", "2030-01-01T00:00:10Z")), tokenSecret("ever00", nil),
 		tokenSecret("dead00", set("expiration", "2030-01-01T00:00:00Z")), tokenSecret("odd000", set("expiration", "soon")),
+		tokenSecret("zero00", set("expiration", "0001-01-01T00:00:00Z")),
 		tokenSecret("off000", set("usage-bootstrap-signing", "yes")), tokenSecret("type00", func(s *corev1.Secret) { s.Type = "Opaque" }),
 		tokenSecret("group0", set("auth-extra-groups", "x")),
 		tokenSecret("name00", set("token-id", "other0")), tokenSecret("bad000", set("token-secret", "short")),
@@ -185,6 +187,17 @@ func TestCleaner(t *testing.T) {
 		"another type": {tokenSecret("abc123", func(s *corev1.Secret) {
 			s.Type, s.Data["expiration"] = "Opaque", []byte("2029-01-01T00:00:00Z")
 		}), false, 0, ""},
+		"the zero time":           {tokenSecret("abc123", set("expiration", "0001-01-01T00:00:00Z")), true, 0, ""},
+		"the zero time elsewhere": {tokenSecret("abc123", set("expiration", "0001-01-01T02:00:00+02:00")), true, 0, ""},
+		"past, with a malformed secret": {tokenSecret("abc123", func(s *corev1.Secret) {
+			s.Data["token-secret"], s.Data["expiration"] = []byte("hunter2"), []byte("2029-12-31T23:59:59Z")
+		}), true, 0, "MalformedToken"},
+		"past, with the ID of another": {tokenSecret("abc123", func(s *corev1.Secret) {
+			s.Data["token-id"], s.Data["expiration"] = []byte("xyz789"), []byte("2029-12-31T23:59:59Z")
+		}), true, 0, "MalformedToken"},
+		"later, with a malformed secret": {tokenSecret("abc123", func(s *corev1.Secret) {
+			s.Data["token-secret"], s.Data["expiration"] = []byte("hunter2"), []byte("2030-01-01T01:00:00Z")
+		}), false, time.Hour, "MalformedToken"},
 		"another name": {tokenSecret("abc123", func(s *corev1.Secret) { s.Name, s.Data["expiration"] = "mine", []byte("2029-01-01T00:00:00Z") }), false, 0, "MalformedToken"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,6 +211,11 @@ func TestCleaner(t *testing.T) {
 			}
 			if err := c.Get(t.Context(), key, &corev1.Secret{}); (err != nil) != tc.gone {
 				t.Errorf("afterwards: %v", err)
+			}
+			_, isName := secrets.ParseName(tc.secret.Name)
+			malformed := tc.event == "MalformedExpiration"
+			if isName && tc.secret.Type == bootstrap.SecretType && !malformed && secrets.HasExpired(tc.secret, now) != tc.gone {
+				t.Error("Kubernetes does otherwise")
 			}
 			event := ""
 			select {

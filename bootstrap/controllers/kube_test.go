@@ -351,7 +351,7 @@ func TestAnonymousAccessLimitedToClusterInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bootstrap.Discover(t.Context(), info.Server, ours.Token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute)); err != nil {
+	if _, err := bootstrap.Discover(t.Context(), []string{info.Server}, ours.Token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute)); err != nil {
 		t.Error(err)
 	}
 	for path, want := range map[string]int{"/api/v1/namespaces/kube-public/configmaps/cluster-info": 200, "/version": 401, "/api/v1/namespaces/kube-public/configmaps": 401} {

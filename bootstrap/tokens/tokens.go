@@ -35,11 +35,11 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 		}
 		config.Token = generated
 	}
-	config.Expires = config.Expires.Truncate(time.Second)
 	if len(config.Usages) == 0 {
 		return nil, fmt.Errorf("create bootstrap token: it has no usages; give it %q, %q or both", bootstrap.UsageSigning, bootstrap.UsageAuthentication)
 	}
-	if err := m.toCome(config.Expires); err != nil {
+	var err error
+	if config.Expires, err = m.end(config.Expires); err != nil {
 		return nil, fmt.Errorf("create bootstrap token: %w", err)
 	}
 	secret, err := config.Secret()
@@ -55,16 +55,20 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 	return &config, nil
 }
 
-// toCome refuses ends that are past.
-func (m Manager) toCome(expires time.Time) error {
+// end cuts an end to the second and refuses one that is past then. Zero means never, before the cut only.
+func (m Manager) end(expires time.Time) (time.Time, error) {
 	now := time.Now
 	if m.Now != nil {
 		now = m.Now
 	}
-	if !expires.IsZero() && !expires.After(now()) {
-		return fmt.Errorf("the end %q is not to come; tokens end at whole seconds", expires.UTC().Format(time.RFC3339))
+	if expires.IsZero() {
+		return expires, nil
 	}
-	return nil
+	expires = expires.Truncate(time.Second)
+	if !expires.After(now()) {
+		return expires, fmt.Errorf("the end %q is not to come; tokens end at whole seconds", expires.UTC().Format(time.RFC3339))
+	}
+	return expires, nil
 }
 
 // Listed is a token, or the Secret that should be one.
@@ -113,8 +117,8 @@ func (m Manager) Delete(ctx context.Context, idOrToken string) error {
 // Extend sets a new end for a token, to the second and to come, zero for none. What else the Secret holds stays, also what
 // Create would refuse.
 func (m Manager) Extend(ctx context.Context, idOrToken string, expires time.Time) (*bootstrap.TokenConfig, error) {
-	expires = expires.Truncate(time.Second)
-	if err := m.toCome(expires); err != nil {
+	expires, err := m.end(expires)
+	if err != nil {
 		return nil, fmt.Errorf("extend bootstrap token: %w; delete it to end it now", err)
 	}
 	secret, config, err := m.find(ctx, idOrToken)

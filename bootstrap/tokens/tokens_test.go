@@ -78,6 +78,7 @@ func TestCreateRefuses(t *testing.T) {
 		"no usages":             {},
 		"2030-01-01T00:00:00Z":  {Usages: signing, Expires: now.Add(100 * time.Millisecond)},
 		"2029-12-31T23:00:00Z":  {Usages: signing, Expires: now.Add(-time.Hour)},
+		"0001-01-01T00:00:00Z":  {Usages: signing, Expires: time.Time{}.Add(time.Millisecond)}, // zero when it is cut, but not never
 		"10000-01-01T00:00:00Z": {Usages: signing, Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		if created, err := m.Create(t.Context(), config); err == nil || !strings.Contains(err.Error(), want) {
@@ -115,7 +116,7 @@ func TestExtend(t *testing.T) {
 		if !maps.EqualFunc(s.Data, data, bytes.Equal) {
 			t.Errorf("%s: %q", name, s.Data)
 		}
-		for _, bad := range []time.Time{time.Now(), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		for _, bad := range []time.Time{time.Now(), time.Time{}.Add(time.Millisecond), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
 			if _, err := m.Extend(t.Context(), "abc123", bad); err == nil {
 				t.Errorf("%s: extended to %s", name, bad)
 			}

@@ -178,7 +178,7 @@ func TestBootstrapInputWithoutEnd(t *testing.T) {
 		"wid bootstrap list --kubeconfig /nonexistent":                                  {exitMisconfigured, "pass --kubeconfig"},
 		"wid bootstrap publish --kubeconfig .":                                          {exitMisconfigured, "is a directory"},
 		"wid bootstrap discover":                                                        {exitUsage, "--discovery-file"},
-		"wid bootstrap discover x y":                                                    {exitUsage, "--help"},
+		"wid bootstrap discover x y":                                                    {exitUsage, "one of --token"},
 		"wid bootstrap discover x:1 --token x.hunter2 --unsafe-skip-ca-verification":    {exitUsage, "bootstrap token is"},
 		"wid bootstrap discover x:1 --token abcdef.0123456789abcdef --ca-cert-hash md5": {exitUsage, "sha256"},
 		"wid bootstrap delete":                                                          {exitUsage, "--help"},

@@ -73,7 +73,7 @@ func TestBootstrapCommands(t *testing.T) {
 	}
 	join := strings.Fields(bootstrap("join-command", token))
 	file := filepath.Join(t.TempDir(), "cluster.yaml")
-	must(t, "bootstrap", "discover", join[2], "--token", token, "--ca-cert-hash", join[6], "-f", file)
+	must(t, "bootstrap", "discover", "127.0.0.1:1", join[2], "--token", token, "--ca-cert-hash", join[6], "-f", file)
 	stat, err := os.Stat(file)
 	if err != nil || stat.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", stat, err)

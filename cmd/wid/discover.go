@@ -21,12 +21,12 @@ type discoverFlags struct {
 func newDiscover() *cobra.Command {
 	var f discoverFlags
 	cmd := &cobra.Command{
-		Use:   "discover [server]",
+		Use:   "discover [server...]",
 		Short: "Find out how to reach a cluster, and write a kubeconfig without credentials",
 		Example: "  wid bootstrap discover 10.0.0.1:6443 --token $TOKEN --ca-cert-hash sha256:… -f cluster.yaml\n" +
 			"  wid bootstrap discover --discovery-file https://example.com/cluster.yaml -f cluster.yaml\n" +
 			"  curl https://example.com/cluster.yaml | wid bootstrap discover --discovery-file -",
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			info, err := f.run(cmd, args)
 			if err != nil {
@@ -75,7 +75,7 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
-	return bootstrap.Discover(cmd.Context(), args[0], token, opts...)
+	return bootstrap.Discover(cmd.Context(), args, token, opts...)
 }
 
 // check finds mistakes before the cluster is waited for.
@@ -87,8 +87,8 @@ func (f *discoverFlags) check(args []string) error {
 		return usagef("--timeout is more than 0, not %s", f.timeout)
 	case f.file != "" && (len(args) > 0 || len(f.pins) > 0 || f.unsafe || f.serverName != ""):
 		return usagef("--discovery-file takes neither a server nor pins nor what goes with them: the file is what is trusted")
-	case f.file == "" && len(args) != 1:
-		return usagef("name the server, as host:port")
+	case f.file == "" && len(args) == 0:
+		return usagef("name the server, as host:port, or several addresses of it")
 	case f.file == "" && len(f.pins) == 0 && !f.unsafe:
 		return usagef("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust whoever knows the token")
 	case f.output == "":

@@ -37,6 +37,7 @@ type doctorFlags struct {
 	issuer, jwksFile string
 	trustFile        string
 	trustLive        bool
+	showPolicy       bool
 	helper           string
 	skip             []string
 	issuerClient     *http.Client // of tests
@@ -74,6 +75,7 @@ func (a *app) doctorCommand(d *doctorFlags) *cobra.Command {
 	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
 	f.StringVar(&d.trustFile, "trust-file", "", "file with what the cloud trusts, as aws, az or gcloud print it")
 	f.BoolVar(&d.trustLive, "trust-live", false, "ask the cloud what it trusts, with your own login for it (aws, az, gcloud)")
+	f.BoolVar(&d.showPolicy, "show-policy", false, "also print the commands that have a cloud trust more")
 	f.StringVar(&d.helper, "helper", "", "address of an endpoint for credentials; else AWS_CONTAINER_CREDENTIALS_FULL_URI in a pod")
 	f.StringSliceVar(&d.skip, "skip", nil, "names of checks to leave out")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -145,7 +147,7 @@ func (d *doctorFlags) config() (*doctor.Config, error) {
 		return nil, err
 	}
 	config := &doctor.Config{Provider: provider, TokenFile: d.id.tokenFile, InPod: d.inPod, Issuer: d.issuer, Repository: d.registry,
-		Cluster: d.cluster, ClusterAddress: d.clusterAddress, Helper: d.helper, Skip: d.skip, IssuerClient: d.issuerClient,
+		Cluster: d.cluster, ClusterAddress: d.clusterAddress, Helper: d.helper, ShowPolicy: d.showPolicy, Skip: d.skip, IssuerClient: d.issuerClient,
 		Timeout: d.id.timeout, Identify: d.identify}
 	// The tenant's own choice of an audience is examined, not judged.
 	config.Options = append(opts, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))

@@ -85,7 +85,7 @@ func TestDocumentedTrustLive(t *testing.T) {
 	}
 }
 
-// The cluster says no more than 401; EKS says that nobody has let the role in, and what to do.
+// The cluster says no more than 401. EKS says that there is no access entry. The command that makes one is printed on request.
 func TestDoctorAccessEntry(t *testing.T) {
 	w := newWorld(t)
 	logins := w.logins(t)
@@ -95,13 +95,29 @@ func TestDoctorAccessEntry(t *testing.T) {
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: liveCluster, Endpoint: server.URL, CA: ca})
 	env := append(logins, "NO_PROXY="+strings.TrimPrefix(server.URL, "https://"))
 	args := append([]string{"doctor", "--provider=aws", "--trust-live", "--cluster=" + liveCluster, "--skip=discovery,keys,issuer-tls"}, w.inHand(t)...)
+	const create = "aws eks create-access-entry --cluster-name prod --region eu-central-1 --principal-arn "
 	r := w.exec(t, "", env, "wid", args...)
 	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "there is no access entry for "+role("tenant-a")) ||
-		!strings.Contains(r.stdout, "aws eks create-access-entry --cluster-name prod --region eu-central-1 --principal-arn "+role("tenant-a")) {
+		strings.Contains(r.stdout, create) || !strings.Contains(r.stdout, "do: correct the cluster's name") {
+		t.Errorf("%+v", r)
+	}
+	if r = w.exec(t, "", env, "wid", append(args, "--show-policy")...); !strings.Contains(r.stdout, create+role("tenant-a")) {
 		t.Errorf("%+v", r)
 	}
 	w.cloud.AWS().SetEKSAccessEntry(liveCluster, role("tenant-a"), authtest.EKSAccessEntry{Groups: []string{"viewers"}})
 	if r = w.exec(t, "", env, "wid", args...); !strings.Contains(r.stdout, "groups: viewers") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A misspelt audience is corrected where it was written, and no cloud is to trust it.
+func TestDoctorMisspeltAudience(t *testing.T) {
+	w := newWorld(t)
+	const misspelt = "sts.amazonaws.co"
+	r := w.exec(t, "", w.logins(t), "wid", append(annotationFlags(), "doctor", "--provider=aws", "--trust-live", "--show-policy",
+		"--region=eu-central-1", "--skip=discovery,keys,issuer-tls", "--audience="+misspelt, w.tokenFile(t, misspelt))...)
+	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "do: correct --audience, or leave it out") ||
+		!strings.Contains(r.stdout, "Begin with check 6 (audience)") || strings.Contains(r.stdout, "add-client-id") {
 		t.Errorf("%+v", r)
 	}
 }

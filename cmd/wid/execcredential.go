@@ -10,6 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/cache"
 )
 
 // target is the cluster that access is wanted to.
@@ -79,7 +80,7 @@ func (id *identity) exec(ctx context.Context, cmd *cobra.Command, t target) ([]b
 	if err != nil {
 		return nil, err
 	}
-	id.clusterAddress = t.address
+	id.cluster = t
 	ca, err := t.ca()
 	if err != nil {
 		return nil, err
@@ -99,6 +100,10 @@ func (id *identity) exec(ctx context.Context, cmd *cobra.Command, t target) ([]b
 	s, err := id.resolve(ctx, cmd)
 	if err != nil {
 		return nil, err
+	}
+	if info.Cluster != nil && s.serviceAccount == nil {
+		// The kubeconfig names a cluster too, so the Policy has to judge that.
+		s.opts = append(s.opts, auth.WithOwner(cache.InvolvedObject{Kind: "kubeconfig", Name: info.Cluster.Server}))
 	}
 	c, err := id.access(ctx, s, provider, t, ca)
 	if err != nil {

@@ -42,7 +42,7 @@ var flagNames = map[string]string{
 	"WithCache":                  "--service-account",
 	"WithGitURL":                 "the repository's URL",
 	"Policy.AllowCrossNamespace": "another --service-account",
-	"Policy.AllowClusterAddress": "--cluster-address",
+	"Policy.AllowCluster":        "--cluster or --cluster-address",
 	"Provider.PrivateClouds":     "the file that AZURE_ENVIRONMENT_FILEPATH names",
 	"TokenTypeAccessToken":       exchange.TokenTypeAccessToken,
 }

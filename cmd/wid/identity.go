@@ -48,8 +48,8 @@ type identity struct {
 	examines bool
 	pod      string
 
-	// clusterAddress is that of --cluster-address, for the commands that have it.
-	clusterAddress string
+	// cluster is the cluster that the flags of exec-credential name.
+	cluster target
 
 	relay atomic.Pointer[relay]
 	sent  sent
@@ -151,7 +151,7 @@ func (id *identity) resolve(ctx context.Context, cmd *cobra.Command) (*source, e
 
 // options are those that do not depend on the identity. Audiences are the caller's own choice here, annotations are not.
 func (id *identity) options() ([]auth.Option, error) {
-	opts := []auth.Option{auth.WithPolicy(auth.Policy{Audiences: id.policyAudiences(), AllowClusterAddress: id.allowsAddress})}
+	opts := []auth.Option{auth.WithPolicy(auth.Policy{Audiences: id.policyAudiences(), AllowCluster: id.allowsCluster})}
 	if len(id.audiences) > 0 {
 		opts = append(opts, auth.WithAudiences(id.audiences...))
 	}
@@ -178,10 +178,17 @@ func (id *identity) options() ([]auth.Option, error) {
 	return append(opts, more...), err
 }
 
-// allowsAddress lets wid's own identity go to the address that the caller has named, not to what a kubeconfig may say.
-func (id *identity) allowsAddress(_ cache.InvolvedObject, address string) bool {
-	own, err := auth.ParseClusterAddress(id.clusterAddress)
-	return err == nil && own == address
+// allowsCluster allows wid's own identity for the cluster that the flags name. A cluster that only the kubeconfig names is refused.
+func (id *identity) allowsCluster(r auth.ClusterRequest) bool {
+	if r.Resource != id.cluster.resource {
+		return false
+	}
+	// The provider's API verifies an address that comes with a resource, unless CA data makes that lookup unnecessary.
+	if r.Resource != "" && (r.Address == "" || !r.CAFromObject) {
+		return true
+	}
+	address, err := auth.ParseClusterAddress(id.cluster.address)
+	return err == nil && address == r.Address
 }
 
 // fromToken is for callers that hold a token. Who it speaks for stands in it.

@@ -48,7 +48,6 @@ func (id *identity) writeKubeconfig(ctx context.Context, cmd *cobra.Command, t t
 	if id.tokenStdin {
 		return nil, usagef("a token from standard input is gone when kubectl runs; use --token-file or --service-account")
 	}
-	id.clusterAddress = t.address
 	if u, err := url.Parse(id.proxyURL); err == nil && u.User != nil {
 		return nil, usagef("the kubeconfig would hold the password of --proxy-url; set HTTPS_PROXY where kubectl runs instead")
 	}

@@ -41,6 +41,7 @@ func TestMistakes(t *testing.T) {
 	w.write(t, filepath.Join(w.home, "broken.yaml"), "{")
 	w.write(t, filepath.Join(w.home, "nobody.yaml"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, "x"))
 	execInfo := func(value string) []string { return []string{plugin.ExecInfoVariable + "=" + value} }
+	const otherCluster = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://x"}}}`
 	for name, tc := range map[string]struct {
 		args  []string
 		stdin string
@@ -89,6 +90,8 @@ func TestMistakes(t *testing.T) {
 		"exec, version":      {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v9"}`), code: exitMisconfigured, want: "v1beta1"},
 		"exec, insecure":     {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://x","insecure-skip-tls-verify":true}}}`), code: exitMisconfigured, want: "insecure-skip-tls-verify"},
 		"exec, recursion":    {args: []string{"exec-credential", "--provider=generic", "--service-account=a/b"}, env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`), code: exitUsage, want: "--in-cluster"},
+		"exec, own identity": {args: []string{"exec-credential", "--provider=gcp"}, env: execInfo(otherCluster), code: exitDenied, want: "or set --cluster or --cluster-address"},
+		"exec, own, flag":    {args: []string{"exec-credential", "--provider=gcp", "--cluster-address=https://y"}, env: execInfo(otherCluster), code: exitDenied, want: "--cluster-address"},
 		"exec, no cluster":   {args: with("exec-credential --provider aws"), code: exitMisconfigured, want: "cluster"},
 		"exec, no CA":        {args: with("exec-credential --provider aws --cluster-ca-file /nonexistent"), code: exitMisconfigured, want: "PEM"},
 		"kubeconfig, stdin":  {args: []string{"kubeconfig", "--provider=aws", "--token-stdin"}, code: exitUsage, want: "--token-file"},

@@ -56,6 +56,7 @@ func TestAccessEntries(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.eks(tc.mode, tc.status)
+			w.Config.ShowPolicy = true
 			tc.change(w)
 			report := w.Run()
 			f := report.Of("cluster")

@@ -40,7 +40,7 @@ func (r *Reader) ReadTrust(ctx context.Context, query doctor.TrustQuery) (*docto
 func readPolicy(ctx context.Context, client *iam.Client, me caller, role awsauth.RoleARN) ([]byte, error) {
 	asked := request{service: "AWS IAM", action: "iam:GetRole", resource: role.String(), who: me.arn, secrets: me.secrets,
 		show: "aws iam get-role --role-name " + quoted(role.Name), missing: fmt.Sprintf("the role %q does not exist in account %s", role.Name, role.Account),
-		create: "create the role, or correct the annotation " + awsauth.RoleARNAnnotation}
+		create: "correct the annotation " + awsauth.RoleARNAnnotation + ", or create the role"}
 	out, err := client.GetRole(ctx, &iam.GetRoleInput{RoleName: &role.Name})
 	if err != nil {
 		return nil, explain(err, asked)

@@ -22,7 +22,7 @@ import (
 )
 
 type joinRequest struct {
-	server     string
+	servers    []string
 	token      bootstrap.Token
 	pins       bootstrap.PinSet
 	node       string
@@ -31,7 +31,7 @@ type joinRequest struct {
 
 // join is the whole way: trust, certificate, kubeconfig.
 func join(ctx context.Context, r joinRequest) error {
-	info, err := bootstrap.Discover(ctx, r.server, r.token, bootstrap.WithPins(r.pins),
+	info, err := bootstrap.Discover(ctx, r.servers, r.token, bootstrap.WithPins(r.pins),
 		bootstrap.WithProgress(func(waitingFor string) { fmt.Println("waiting:", waitingFor) }))
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	fs := pflag.NewFlagSet("join", pflag.ContinueOnError)
-	server := fs.String("server", "", "address of an API server, host:port")
+	servers := fs.StringSlice("server", nil, "address of an API server, host:port; may be repeated")
 	tokenText := fs.String("token", "", "bootstrap token, <id>.<secret>")
 	pinTexts := fs.StringSlice("ca-cert-hash", nil, "pin of the cluster's certificate authority, sha256:<hex>")
 	name := fs.String("node-name", "", "name of the node")
@@ -52,5 +52,5 @@ func run(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	return join(ctx, joinRequest{server: *server, token: token, pins: pins, node: *name, kubeconfig: *output})
+	return join(ctx, joinRequest{servers: *servers, token: token, pins: pins, node: *name, kubeconfig: *output})
 }

@@ -1,0 +1,50 @@
+package aws_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
+)
+
+// Sessions of a broken role that differ only in the values of their tags, as those of pods do, share its failure.
+func TestSessionsOfABrokenRole(t *testing.T) {
+	w := newWorld(t)
+	tokens := testworld.Cache(t)
+	get := func(pod int, change func(*aws.AssumeRole)) error {
+		r := aws.AssumeRole{RoleARN: target, Tags: map[string]string{"pod": fmt.Sprintf("pod-%d", pod)}}
+		if change != nil {
+			change(&r)
+		}
+		_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), aws.WithAssumeRole(r))
+		return err
+	}
+	for pod := range 5 {
+		err := get(pod, nil)
+		testworld.CheckError(t, err, auth.ErrDenied, target)
+		if held := new(*cache.BackoffError); pod > 0 && !errors.As(err, held) {
+			t.Errorf("pod %d: %v is not held back", pod, err)
+		}
+	}
+	if n := w.cloud.Calls("sts", "AssumeRole"); n != 1 {
+		t.Errorf("%d calls of AssumeRole", n)
+	}
+	// These may be wrong for one object and right for another.
+	n := 1
+	for name, change := range map[string]func(*aws.AssumeRole){
+		"another role":            func(r *aws.AssumeRole) { r.RoleARN += "-2" },
+		"another external ID":     func(r *aws.AssumeRole) { r.ExternalID = "ext-1" },
+		"another source identity": func(r *aws.AssumeRole) { r.SourceIdentity = "ext-1" },
+		"a session policy":        func(r *aws.AssumeRole) { r.Policy = "{}" },
+		"another tag":             func(r *aws.AssumeRole) { r.Tags["team"] = "a" },
+	} {
+		n++
+		if err := get(n+100, change); !errors.Is(err, auth.ErrDenied) || w.cloud.Calls("sts", "AssumeRole") != n {
+			t.Errorf("%s: %v, after %d calls of AssumeRole, want %d", name, err, w.cloud.Calls("sts", "AssumeRole"), n)
+		}
+	}
+}

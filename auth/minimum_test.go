@@ -1,0 +1,160 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/testworld"
+)
+
+// ownIdentity has the hook of ServiceAccounts for the controller's own identity too.
+type ownIdentity struct{ *clouds }
+
+func (o ownIdentity) NewControllerToken(ctx context.Context, _ *auth.Options) (auth.Token, error) {
+	if o.mint == nil {
+		return o.token("controller", ""), nil
+	}
+	o.mints.Add(1)
+	return o.mint(ctx, "")
+}
+
+// failWith fails all exchanges from now on.
+func (o ownIdentity) failWith(reason auth.Reason) {
+	o.mint = func(context.Context, string) (auth.Token, error) { return nil, &auth.Error{Reason: reason} }
+	o.newToken = func(string, []auth.Token) error { return &auth.Error{Reason: reason} }
+}
+
+// minimumCase is a way to get a credential.
+type minimumCase struct {
+	own bool
+	get func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error)
+}
+
+func minimumCases() map[string]minimumCase {
+	viaSource := func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error) {
+		return auth.NewAccessTokenSource(p, opts...).Token(ctx)
+	}
+	registry := func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error) {
+		return orNil(auth.GetArtifactRegistryCredentials(ctx, p, "a.example.com/app", opts...))
+	}
+	git := func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error) {
+		return orNil(auth.GetGitCredentials(ctx, p, append(opts[:len(opts):len(opts)], auth.WithGitURL(url.URL{Scheme: "https", Host: "a.example.com", Path: "/r"}))...))
+	}
+	cluster := func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error) {
+		return orNil(auth.GetRESTConfig(ctx, p, append(opts[:len(opts):len(opts)], auth.WithClusterResource("c"))...))
+	}
+	return map[string]minimumCase{
+		"access token":                     {get: auth.GetAccessToken},
+		"access token, own identity":       {own: true, get: auth.GetAccessToken},
+		"AccessTokenSource":                {get: viaSource},
+		"AccessTokenSource, own identity":  {own: true, get: viaSource},
+		"registry credentials":             {get: registry},
+		"registry credentials of the own":  {own: true, get: registry},
+		"Git credentials":                  {get: git},
+		"access to a cluster":              {get: cluster},
+		"Git credentials, own identity":    {own: true, get: git},
+		"one source for the whole program": {own: true, get: oneSource()},
+	}
+}
+
+func orNil[T interface {
+	comparable
+	auth.Token
+}](token T, err error) (auth.Token, error) {
+	if err != nil {
+		return nil, err
+	}
+	return token, nil
+}
+
+// oneSource keeps its AccessTokenSource, which remembers the key.
+func oneSource() func(context.Context, auth.Provider, ...auth.Option) (auth.Token, error) {
+	var source *auth.AccessTokenSource
+	return func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error) {
+		if source == nil {
+			source = auth.NewAccessTokenSource(p, opts...)
+		}
+		return source.Token(ctx)
+	}
+}
+
+// The caller waits for a credential that lasts; while none can be had, it gets the one that is still valid.
+func TestWithMinimumLifetime(t *testing.T) {
+	for name, tc := range minimumCases() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k8s, provider := newCluster(), ownIdentity{newClouds()}
+				opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithMinimumLifetime(30 * time.Minute)}
+				if !tc.own {
+					opts = append(opts, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s))
+				}
+				get := func() auth.Token {
+					t.Helper()
+					token, err := tc.get(t.Context(), provider, opts...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return token
+				}
+				first := get()
+				time.Sleep(29 * time.Minute)
+				if get() != first || provider.mints.Load() != 1 {
+					t.Error("a credential that lasts was replaced")
+				}
+				time.Sleep(2 * time.Minute)
+				second := get()
+				if second == first || second.GetDuration() < 59*time.Minute || provider.mints.Load() != 2 {
+					t.Errorf("got one that lasts for %s, after %d exchanges", second.GetDuration(), provider.mints.Load())
+				}
+				time.Sleep(31 * time.Minute)
+				for _, reason := range []auth.Reason{auth.ErrUnavailable, auth.ErrThrottled} {
+					time.Sleep(time.Minute)
+					provider.failWith(reason)
+					before := provider.mints.Load() + provider.derived.Load()
+					if get() != second || provider.mints.Load()+provider.derived.Load() == before {
+						t.Errorf("%s: the credential was replaced, or no exchange was made", reason)
+					}
+				}
+				time.Sleep(time.Minute)
+				provider.failWith(auth.ErrDenied)
+				if token, err := tc.get(t.Context(), provider, opts...); !errors.Is(err, auth.ErrDenied) {
+					t.Errorf("denied: got %v, %v", token, err)
+				}
+			})
+		})
+	}
+}
+
+func TestWithMinimumLifetimeHitsAllocateNothing(t *testing.T) {
+	provider, tokens := &exchange{}, testworld.Cache(t)
+	var known auth.Token
+	for name, minimum := range map[string]time.Duration{"enough is left": time.Minute, "capped": 100 * time.Hour} {
+		opts := []auth.Option{auth.WithCache(tokens, object("tenant-a")), auth.WithMinimumLifetime(minimum)}
+		source := auth.NewAccessTokenSource(provider, opts...)
+		for how, get := range map[string]func() (auth.Token, error){
+			"source":         func() (auth.Token, error) { return source.Token(t.Context()) },
+			"GetAccessToken": func() (auth.Token, error) { return auth.GetAccessToken(t.Context(), provider, opts...) },
+		} {
+			token, err := get()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known == nil {
+				known = token
+			}
+			if n := testing.AllocsPerRun(100, func() { token, err = get() }); n >= 1 || err != nil || token != known {
+				t.Errorf("%s, %s: a hit makes %v allocations, %v", name, how, n, err)
+			}
+		}
+	}
+}
+
+func TestWithMinimumLifetimeRefusesNegative(t *testing.T) {
+	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithMinimumLifetime(-time.Second))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "-1s")
+}
