@@ -481,7 +481,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 // what is his.
 func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	const tenants, workers, requests = 1000, 16, 200_000
-	c, err := NewTokenCache(800, WithMaxDuration(5*time.Millisecond)) // too small for all, and stale all the time
+	c, err := NewTokenCache(800, WithMaxDuration(5*time.Millisecond), WithRate(rate.Inf, 0)) // too small for all, and stale all the time
 	if err != nil {
 		t.Fatal(err)
 	}
