@@ -174,10 +174,10 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	token, f, err := c.lookUp(ctx, req)
 	retrieved = token != nil
 	for f != nil {
-		if token, err = c.wait(ctx, f); !f.lackedSlot(err) || f.tenant == req.Tenant {
+		if token, err = c.wait(ctx, f); f.tenant == req.Tenant || !lacksSlot(err) {
 			break
 		}
-		// The flight belonged to a tenant without a free slot. That must not fail this caller's tenant.
+		// The flight belonged to another tenant, which has no free slot. That must not fail this caller.
 		token, f, err = c.lookUp(ctx, req)
 		retrieved = token != nil
 	}

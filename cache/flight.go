@@ -16,12 +16,6 @@ type flight struct {
 	err    error
 }
 
-// lackedSlot reports whether err, the flight's own, says that its tenant had no free slot.
-func (f *flight) lackedSlot(err error) bool {
-	var limit *LimitError
-	return errors.As(err, &limit) && limit.noSlot
-}
-
 // errExited is what remains if Mint ends its goroutine.
 var errExited = errors.New("the provider ended the goroutine of the exchange; this is a bug in the provider")
 

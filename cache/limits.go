@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,12 @@ func (e *LimitError) Error() string { return e.message }
 
 // RetryAfter returns one second.
 func (e *LimitError) RetryAfter() time.Duration { return time.Second }
+
+// lacksSlot reports whether an exchange failed because its tenant uses all of its slots.
+func lacksSlot(err error) bool {
+	var limit *LimitError
+	return errors.As(err, &limit) && limit.noSlot
+}
 
 // tenantAt is a tenant at one provider.
 type tenantAt struct{ tenant, provider string }
