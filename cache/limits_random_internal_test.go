@@ -3,7 +3,7 @@ package cache
 import (
 	"context"
 	"fmt"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,7 +17,7 @@ import (
 func TestLimitsAddUp(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
-			r := mathrand.New(mathrand.NewPCG(seed, 0)) //nolint:gosec // the same each time
+			r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same each time
 			l := newLimits()
 			l.perTenant, l.perProvider, l.starts = 1+r.IntN(3), 5+r.IntN(20), rate.NewLimiter(rate.Limit(5+r.IntN(10)), 1)
 			providers, tenants := 1+r.IntN(6), 1+r.IntN(60)

@@ -45,7 +45,7 @@ func checkMaxDuration(d time.Duration) error {
 // for as long as it may take; see WithMintTimeout. With rate.Inf there is no bound, and burst has no meaning.
 func WithRate(limit rate.Limit, burst int) Option {
 	return func(c *TokenCache) error {
-		if !(limit > 0) || burst < 1 && limit != rate.Inf {
+		if positive := limit > 0; !positive || burst < 1 && limit != rate.Inf { // NaN is not positive
 			return fmt.Errorf("exchanges could never start at %v a second with a burst of %d; both must be positive", float64(limit), burst)
 		}
 		c.limits.starts = rate.NewLimiter(limit, burst)
