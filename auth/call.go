@@ -245,18 +245,23 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	return token, err
 }
 
-// tenant decides whose places in the cache an exchange takes. An exchange through an address that an object brings, which
-// might hang, takes those of the object; otherwise it belongs to whoever owns the ServiceAccount. The controller's own
-// identity belongs to nobody, with places for each region.
+// unverifiedToken is the tenant of all tokens in hand. A forged one names any namespace, whose slots it must not take.
+const unverifiedToken = "unverified token"
+
+// tenant returns the tenant whose slots in the cache an exchange takes. The namespace of the owner, where it is known, takes
+// those with the controller's own identity, and those through an address that an object brings, which might hang. A blank
+// marks what is no namespace.
 func (c *call) tenant() string {
-	if namespace := c.opts.owner().Namespace; namespace != "" && (c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil) {
-		return namespace
-	}
+	owner, own := c.opts.owner().Namespace, c.serviceAccount == nil
 	switch {
-	case c.serviceAccount != nil:
+	case owner != "" && (own || c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil):
+		return owner
+	case c.opts.SubjectServiceAccount != nil:
+		return unverifiedToken
+	case !own:
 		return c.serviceAccount.Namespace
 	case c.opts.STSRegion != "":
-		return "region " + c.opts.STSRegion // with a blank, which no namespace has
+		return "region " + c.opts.STSRegion
 	}
 	return ""
 }
