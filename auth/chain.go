@@ -21,6 +21,7 @@ func (c *call) prepareChain() {
 	}
 }
 
+// newChainedToken also drops the token before if the service refuses that one, since only a new one can help.
 func (m *minter) newChainedToken(ctx context.Context) (Token, error) {
 	p, ok := m.provider.(ChainedTokenProvider)
 	if !ok {

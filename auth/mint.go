@@ -15,7 +15,7 @@ type minter struct {
 	jwt    redact.Secret
 	tokens []Token // the access tokens that a credential is derived from
 
-	previous cache.Key // of the last one
+	previous cache.Key // that of the last of them
 }
 
 func (c *call) detach(jwt string) *minter {

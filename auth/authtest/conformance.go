@@ -68,7 +68,7 @@ func RunConformance(t *testing.T, h Harness) {
 	t.Run("is safe for concurrent use", h.testConcurrency)
 	t.Run("tells a refusal, and falls back to nothing", h.testRefused)
 	t.Run("tells malformed annotations before it asks anyone", h.testMalformed)
-	t.Run("lets the caller's annotations win, and says whose they are", h.testCallersIdentity)
+	t.Run("lets the caller's annotations win, and names the caller in errors", h.testCallersIdentity)
 	t.Run("tells that it is throttled", func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) })
 	t.Run("tells that the service is unavailable", func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) })
 	t.Run("ends with the caller's context", h.testCancel)

@@ -180,7 +180,7 @@ func TestAuthorizeSeesRolesOfTheChain(t *testing.T) {
 	}
 }
 
-// A role of the caller's is refused and denied like the annotation's, and the error says whose it is.
+// A role of the caller is refused and denied like that of an annotation, and the error names the caller.
 func TestRoleOfTheCaller(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-a", "bare"))
 	callers := func(key, value string) auth.Option { return auth.WithAnnotations(map[string]string{key: value}) }

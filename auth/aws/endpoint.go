@@ -22,10 +22,10 @@ func hostOf(endpoint string) string {
 
 // isOtherService reports whether the controller has allowed a service other than AWS for these options.
 func (p *Provider) isOtherService(opts *auth.Options) bool {
-	host, _ := strings.CutPrefix(opts.STSEndpoint, "https://")
+	host, given := strings.CutPrefix(opts.STSEndpoint, "https://")
 	host = strings.TrimSuffix(host, "/")
 	name, _, _ := cut(host) // without the port
-	return slices.Contains(p.AllowedSTSHosts, host) && !awsname.IsSTSHost(name)
+	return given && slices.Contains(p.AllowedSTSHosts, host) && !awsname.IsSTSHost(name)
 }
 
 // checkSTSEndpoint accepts the address of an STS endpoint of AWS, or of a host that the controller allows. Whoever is at

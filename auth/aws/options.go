@@ -258,8 +258,9 @@ func (d *sessionDuration) check(opts *auth.Options) error {
 	return nil
 }
 
-// WithSessionNamePrefix puts "<prefix>=" before the names of sessions without an AssumeRole.SessionName, so that CloudTrail shows which controller acted. The
-// prefix has 2 to 24 letters, digits, "-" or "_". The ServiceAccount stays part of the name: no two share a session name.
+// WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that CloudTrail shows which controller acted. The
+// prefix has 2 to 24 letters, digits, "-" or "_". The ServiceAccount stays part of the name: no two share a session name. It
+// does not change an AssumeRole.SessionName.
 func WithSessionNamePrefix(prefix string) auth.Option {
 	return auth.WithProviderOption(sessionPrefixOption{}, prefix)
 }

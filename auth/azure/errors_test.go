@@ -216,7 +216,7 @@ func TestEntraVerifies(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrUnavailable, "AADSTS7000272")
 }
 
-// The caller's client ID and tenant win over the ServiceAccount's, and a refusal says whose they were.
+// The caller's client ID and tenant win over the ServiceAccount's, and a refusal names the caller.
 func TestClientOfTheCaller(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "bare"))
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientB, authtest.FederatedCredential{Issuer: w.issuer.URL(),

@@ -433,7 +433,7 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-// The caller's service account wins over the ServiceAccount's, and a refusal says whose it was.
+// The caller's service account wins over the ServiceAccount's, and a refusal names the caller.
 func TestServiceAccountOfTheCaller(t *testing.T) {
 	w := newWorld(t)
 	callers := func(email string) auth.Option {
