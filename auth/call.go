@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -157,6 +158,7 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	if c.serviceAccount == nil {
 		return nil
 	}
+	c.overlayAnnotations()
 	if c.identity, err = c.provider.GetIdentity(c.serviceAccount, &c.opts); err != nil {
 		return err
 	}
@@ -177,6 +179,19 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	return checkLifetime(c.lifetime)
 }
 
+// overlayAnnotations never writes to the ServiceAccount's own map, which may be an informer's.
+func (c *call) overlayAnnotations() {
+	if len(c.opts.Annotations) == 0 {
+		return
+	}
+	annotations := make(map[string]string, len(c.serviceAccount.Annotations)+len(c.opts.Annotations))
+	maps.Copy(annotations, c.serviceAccount.Annotations)
+	maps.Copy(annotations, c.opts.Annotations)
+	c.stored = *c.serviceAccount
+	c.stored.Annotations = annotations
+	c.serviceAccount = &c.stored
+}
+
 func (c *call) authorize(ctx context.Context) error {
 	if c.opts.Policy.Authorize == nil {
 		return nil
@@ -185,7 +200,9 @@ func (c *call) authorize(ctx context.Context) error {
 		Provider:       c.provider.GetName(),
 		Owner:          *c.opts.owner(),
 		ServiceAccount: c.subject(),
+		Annotations:    c.opts.Annotations,
 		Identity:       c.identity,
+		Chain:          c.chain(),
 		Audiences:      c.audiences,
 	})
 	if err == nil {
@@ -220,6 +237,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 			return token, nil
 		}
 	}
+	c.prepareChain()
 	m := c.detach(jwt)
 	req := cache.Request{
 		Key:      key,

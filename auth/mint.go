@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -13,6 +14,8 @@ type minter struct {
 	call
 	jwt    redact.Secret
 	tokens []Token // the access tokens that a credential is derived from
+
+	previous cache.Key // that of the last of them
 }
 
 func (c *call) detach(jwt string) *minter {

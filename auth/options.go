@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -29,6 +31,8 @@ type Options struct {
 	SubjectServiceAccount *corev1.ServiceAccount
 	// BoundObject binds the ServiceAccount's token to the life of an object.
 	BoundObject *authenticationv1.BoundObjectReference
+	// Annotations are laid over those of the ServiceAccount. Providers find the result on the ServiceAccount they get.
+	Annotations map[string]string
 	// TokenLifetime is the lifetime to ask of the ServiceAccount's token. Zero: an hour, or the provider's annotation.
 	TokenLifetime time.Duration
 
@@ -113,6 +117,26 @@ func (o *Options) CheckAudience(audience string) error {
 	return o.Policy.checkAudience(audience)
 }
 
+// CallersIdentity is for providers, whose errors put it behind the name or the value of an annotation: it returns
+// " of the caller's identity" if WithAnnotations has set the annotation, else "".
+func (o *Options) CallersIdentity(annotation string) string {
+	if _, ok := o.Annotations[annotation]; ok {
+		return " of the caller's identity"
+	}
+	return ""
+}
+
+// ProviderOptions returns all values that WithProviderOption has set for key, in the order of the options.
+func (o *Options) ProviderOptions(key any) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for i := range o.providerOptions {
+			if o.providerOptions[i].key == key && !yield(o.providerOptions[i].value) {
+				return
+			}
+		}
+	}
+}
+
 // owner is the object that the Policy judges.
 func (o *Options) owner() *cache.InvolvedObject {
 	if o.Owner.Name != "" || o.Owner.Namespace != "" {
@@ -144,6 +168,17 @@ func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAc
 		o.SubjectToken = source
 		o.SubjectServiceAccount = &serviceAccount
 	}
+}
+
+// WithAnnotations sets the caller's identity: annotations laid over those of the ServiceAccount, where the caller's win. It
+// serves APIs whose spec names the role, the client ID or the e-mail address. The provider checks the values as it checks
+// those of the ServiceAccount, and Policy.Authorize sees them. A token is still requested for the ServiceAccount, so the
+// cloud has to trust that ServiceAccount for this identity. Without a ServiceAccount the call is refused.
+//
+// The map is cloned. An empty map sets nothing. Of several WithAnnotations the last one counts.
+func WithAnnotations(annotations map[string]string) Option {
+	annotations = maps.Clone(annotations)
+	return func(o *Options) { o.Annotations = annotations }
 }
 
 // WithBoundObject binds the ServiceAccount's token to a Pod, Secret or Node: it ends with that object.

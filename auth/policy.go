@@ -61,8 +61,13 @@ type AuthorizeRequest struct {
 	Owner cache.InvolvedObject
 	// ServiceAccount is the identity it names; empty for the controller's own.
 	ServiceAccount client.ObjectKey
-	// Identity is what the ServiceAccount's annotations ask for, such as a role ARN.
+	// Annotations are those of WithAnnotations, which win over the ServiceAccount's. The hook must not change or keep the map.
+	Annotations map[string]string
+	// Identity is what the annotations ask for, such as a role ARN: the caller's, else the ServiceAccount's.
 	Identity string
+	// Chain are the further identities that are assumed from Identity, in order, such as role ARNs. The credential is that of
+	// the last one. The hook must not change or keep the slice.
+	Chain []string
 	// Audiences are those of the Kubernetes token. The hook must not change or keep the slice.
 	Audiences []string
 }

@@ -13,6 +13,10 @@ func (o *Options) resolve() error {
 	if err := o.resolveServiceAccount(); err != nil {
 		return err
 	}
+	if len(o.Annotations) > 0 && o.ServiceAccount == nil && o.SubjectServiceAccount == nil {
+		return misconfigured("name a ServiceAccount, or leave WithAnnotations out to act as the controller",
+			"the caller's identity was given without a ServiceAccount")
+	}
 	if o.HTTPClient != nil && o.ProxyURL != nil {
 		return misconfigured("leave one out; a client brings its own proxy", "WithHTTPClient and WithProxyURL exclude each other")
 	}

@@ -33,6 +33,7 @@ var phrases = strings.NewReplacer(
 
 // flagNames are for names that no flag of an identity has: flags of some commands, and what people at a command line do.
 var flagNames = map[string]string{
+	"WithAnnotations":            "--annotation",
 	"WithClusterResource":        "--cluster",
 	"WithClusterAddress":         "--cluster-address",
 	"WithClusterName":            "--cluster-name",
