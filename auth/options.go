@@ -53,7 +53,7 @@ type Options struct {
 	STSRegion string
 	// STSEndpoint is the address of the provider's token service.
 	STSEndpoint string
-	// ProxyURL is the proxy for requests to the provider.
+	// ProxyURL is the proxy for https requests to the provider.
 	ProxyURL *url.URL
 	// HTTPClient makes the requests to the provider.
 	HTTPClient *http.Client
@@ -208,7 +208,7 @@ func WithSTSEndpoint(endpoint string) Option {
 }
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
-// proxy settings apply. Metadata services are never asked through a proxy.
+// proxy settings apply. Only https goes through this proxy: plain http, which metadata services speak, is dialled directly.
 func WithProxyURL(proxy url.URL) Option {
 	return func(o *Options) { o.ProxyURL = &proxy }
 }
