@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/sha256"
+	"time"
 )
 
 // addAccessTokenKey writes everything that shapes an access token into the key. If the caller brought a source of
@@ -11,6 +12,7 @@ import (
 func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 	k := &c.key
 	b := appendInput(k.buf, inputProvider, c.provider.GetName())
+	b = appendInput(b, inputClusterID, c.opts.ClusterID)
 	if sa := c.serviceAccount; sa != nil {
 		b = appendInput(b, inputIdentity, c.identity)
 		b = appendInput(b, inputName, sa.Name)
@@ -55,12 +57,18 @@ func (c *call) addLifetimeKey() {
 }
 
 func (c *call) callersToken(ctx context.Context) (string, error) {
-	jwt, _, err := c.opts.SubjectToken.Token(ctx, c.audiences)
-	if err != nil {
+	jwt, expiry, err := c.opts.SubjectToken.Token(ctx, c.audiences)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if jwt == "" {
+	case jwt == "":
 		return "", misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
+	case expiry.IsZero():
+		claims, err := parseClaims(jwt)
+		if err != nil {
+			return "", err
+		}
+		expiry = claims.Expiry.Time
 	}
-	return jwt, nil
+	return jwt, checkExpiry(expiry, time.Now())
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,9 @@ type Options struct {
 	Settings *Settings
 	// Usage picks the default ServiceAccount among those of Settings.
 	Usage Usage
+
+	// ClusterID tells the clusters apart that share a cache.
+	ClusterID string
 
 	// Audiences replace those of the provider.
 	Audiences []string
@@ -137,9 +141,10 @@ func WithClient(c client.Client) Option {
 // have no Kubernetes client, such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the
 // provider reads have to be filled in; the UID is compared with the token's if it is.
 func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
+	own := serviceAccount.DeepCopy() // what is in the key must not change
 	return func(o *Options) {
 		o.SubjectToken = source
-		o.SubjectServiceAccount = &serviceAccount
+		o.SubjectServiceAccount = own
 	}
 }
 
@@ -155,13 +160,20 @@ func WithTokenLifetime(d time.Duration) Option {
 }
 
 // WithCache sets the cache for credentials, and the object on whose behalf they are needed: it labels the cache's
-// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller of
-// several clusters needs a cache for each: ServiceAccounts of the same name and UID in two clusters would share credentials.
+// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller that
+// reads ServiceAccounts of several clusters passes WithClusterID too. Without it, ServiceAccounts of the same name and UID in
+// two clusters share credentials; a restored backup of etcd has the same UIDs.
 func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
 	return func(o *Options) {
 		o.Cache = c
 		o.InvolvedObject = involvedObject
 	}
+}
+
+// WithClusterID names the cluster that the ServiceAccounts are read from, with any text that no other cluster of the same cache
+// has: the UID of the namespace kube-system, say. It is part of the cache key, so that no two clusters share credentials.
+func WithClusterID(id string) Option {
+	return func(o *Options) { o.ClusterID = id }
 }
 
 // WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of
@@ -188,11 +200,13 @@ func WithUsage(u Usage) Option {
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
 // Policy.Audiences.
 func WithAudiences(audiences ...string) Option {
+	audiences = slices.Clone(audiences) // what is in the key must not change
 	return func(o *Options) { o.Audiences = audiences }
 }
 
 // WithScopes sets the scopes of the access token.
 func WithScopes(scopes ...string) Option {
+	scopes = slices.Clone(scopes) // what is in the key must not change
 	return func(o *Options) { o.Scopes = scopes }
 }
 

@@ -42,9 +42,12 @@ type Policy struct {
 	// other's identities.
 	AllowAnyAudience bool
 
-	// APIServerAudiences are the audiences of the cluster's own API server, in addition to the usual ones. A token
-	// with one of them could be used against the API server by whoever receives it, so none is ever sent out.
+	// APIServerAudiences are the audiences of the cluster's own API server, in addition to the usual ones and, in a pod, to
+	// those of the pod's own token. A token with one of them could be used against the API server by whoever receives it, so
+	// none is ever sent out.
 	APIServerAudiences []string
+
+	ownTokenFile string // for tests
 }
 
 // AuthorizeRequest is one use of an identity by an object.
@@ -66,7 +69,8 @@ type AuthorizeRequest struct {
 func (p *Policy) isAPIServerAudience(audience string) bool {
 	switch audience {
 	case "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local",
-		"kubernetes.default.svc", "https://kubernetes.default", "kubernetes", "api":
+		"kubernetes.default.svc", "https://kubernetes.default", "kubernetes", "api",
+		"k3s", "rke2":
 		return true
 	}
 	return slices.Contains(p.APIServerAudiences, audience)
