@@ -223,6 +223,10 @@ func WithSTSEndpoint(endpoint string) Option {
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
 // proxy settings apply. Only https goes through this proxy: plain http, which metadata services speak, is dialled directly.
+//
+// Objects may choose the proxy as far as Policy.AllowProxy lets them. All failures to get an answer through it have the same
+// text, so that it is no way to explore the controller's network. The time that they take still differs, and errors.As reaches
+// the cause: do not show that to tenants.
 func WithProxyURL(proxy url.URL) Option {
 	return func(o *Options) { o.ProxyURL = &proxy }
 }

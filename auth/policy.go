@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"net/url"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +33,10 @@ type Policy struct {
 	// cluster and gives a certificate authority of its own. Nil never does. ServiceAccounts of the tenants, and tokens of the
 	// generic provider whose audience is the address and that go where the system's roots prove the host, need no permission.
 	AllowClusterAddress func(owner cache.InvolvedObject, address string) bool
+
+	// AllowProxy allows the proxy of WithProxyURL to be used on behalf of owner, where objects choose it: the controller connects
+	// to any address that a proxy's URL names, also inside its network. Nil allows every proxy.
+	AllowProxy func(owner cache.InvolvedObject, proxy url.URL) bool
 
 	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. Without
 	// this list a tenant could pick the audience, and whoever receives the token could pass it on to whatever
@@ -104,6 +109,13 @@ func (p *Policy) checkAudiences(audiences []string) error {
 		}
 	}
 	return nil
+}
+
+func (p *Policy) checkProxy(owner *cache.InvolvedObject, proxy *url.URL) error {
+	if p.AllowProxy == nil || p.AllowProxy(*owner, *proxy) {
+		return nil
+	}
+	return denied("leave the proxy out, or let Policy.AllowProxy allow it", "the proxy %.300q is not allowed", proxy.Host)
 }
 
 // checkClusterAddress is the rule for a cluster that only the caller vouches for.

@@ -1,6 +1,7 @@
 package aws_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -43,4 +44,19 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tenant learns nothing of the controller's network from the errors of a proxy of its own.
+func TestErrorsOfAProxy(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+		_, err := auth.GetAccessToken(ctx, &aws.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
+		return err
+	})
+	w.setWebIdentity(t)
+	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+		_, err := auth.GetAccessToken(ctx, &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), proxy)
+		return err
+	}, "silent") // the SDK's chain goes on after the call has ended
 }

@@ -1,6 +1,7 @@
 package azure_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -41,4 +42,21 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tenant learns nothing of the controller's network from the errors of a proxy of its own.
+func TestErrorsOfAProxy(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
+		return err
+	})
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_SECRET", "the-secret-of-it")
+	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, proxy)
+		return err
+	})
 }

@@ -1,6 +1,7 @@
 package gcp_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"slices"
@@ -28,4 +29,19 @@ func TestCredentialSourceIsDialledDirectly(t *testing.T) {
 	if served == 0 || len(asked()) == 0 || slices.ContainsFunc(asked(), func(s string) bool { return s != "CONNECT sts.googleapis.com:443" }) {
 		t.Errorf("served %d times; the proxy was asked %q", served, asked())
 	}
+}
+
+// A tenant learns nothing of the controller's network from the errors of a proxy of its own.
+func TestErrorsOfAProxy(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
+		return err
+	})
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, w.externalAccount(t)))
+	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, proxy)
+		return err
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 // What was kept for a token in hand is not served once the token has expired.
 func TestExpiredTokenIsNotServedFromDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		id := parsed(t, "--cache-dir="+t.TempDir())
+		id := parsed(t, "--cache-dir="+filepath.Join(t.TempDir(), "cache"))
 		claims := fmt.Sprintf(`{"sub":"system:serviceaccount:tenant-a:app","exp":%d}`, time.Now().Add(10*time.Minute).Unix())
 		s, err := sourceOfToken(t.Context(), "e30."+base64.RawURLEncoding.EncodeToString([]byte(claims))+".c2ln", nil)
 		if err != nil {

@@ -180,7 +180,7 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	names := parsed(t).flagsOfOptions()
 	without := map[string]string{
 		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings", "WithPolicy": "whoever runs wid decides",
-		"WithProviderOption": "it is for packages", "WithRejected": "erase of docker and git does that",
+		"WithProviderOption": "it is for packages", "WithClusterID": "the key of what is kept on disk has the cluster", "WithRejected": "erase of docker and git does that",
 	}
 	declaration := regexp.MustCompile(`(?m)^func (With[A-Z]\w*)\(`)
 	var count int
