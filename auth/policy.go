@@ -115,7 +115,7 @@ func (p *Policy) checkProxy(owner *cache.InvolvedObject, proxy *url.URL) error {
 	if p.AllowProxy == nil || p.AllowProxy(*owner, *proxy) {
 		return nil
 	}
-	return denied("leave the proxy out, or let Policy.AllowProxy allow it", "the proxy %.300q is not allowed", proxy.Host)
+	return denied("use another proxy or none, or set Policy.AllowProxy", "the proxy %.300q is not allowed", proxy.Host)
 }
 
 // checkClusterAddress is the rule for a cluster that only the caller vouches for.

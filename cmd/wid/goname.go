@@ -43,6 +43,7 @@ var flagNames = map[string]string{
 	"WithGitURL":                 "the repository's URL",
 	"Policy.AllowCrossNamespace": "another --service-account",
 	"Policy.AllowClusterAddress": "--cluster-address",
+	"Policy.AllowProxy":          "--proxy-url",
 	"Provider.PrivateClouds":     "the file that AZURE_ENVIRONMENT_FILEPATH names",
 	"TokenTypeAccessToken":       exchange.TokenTypeAccessToken,
 }
