@@ -234,6 +234,10 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		req.Prepare, req.Mint = m.accessTokens, m.derived
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
+	var known *Error
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &known) {
+		err = c.opts.hideProxy(clean(err, "")) // the caller gave up first
+	}
 	return token, err
 }
 

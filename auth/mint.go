@@ -66,14 +66,14 @@ func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 }
 
 // hideProxy replaces the description of a request that got no answer through the proxy of the call. A tenant may have chosen
-// the proxy, and would learn from the details which hosts the controller's network has and what listens there.
+// the proxy, and would learn from the details, the failed operation among them, which hosts the controller's network has and
+// what listens there.
 func (o *Options) hideProxy(err *Error) *Error {
 	if o.ProxyURL == nil || !transport.Unanswered(err.Err) {
 		return err
 	}
-	return &Error{Provider: err.Provider, Operation: err.Operation, Reason: ErrUnavailable, Err: err.Err,
-		Message: fmt.Sprintf("no answer through the proxy %.300q", o.ProxyURL.Host),
-		Remedy:  "check the proxy's address, and that it connects to the provider's hosts"}
+	return &Error{Reason: ErrUnavailable, Err: err.Err, Message: fmt.Sprintf("no answer through the proxy %.300q", o.ProxyURL.Host),
+		Remedy: "check the proxy's address, and that it connects to the provider's hosts"}
 }
 
 // clean takes the subject token out of an error's text, should a provider or a server have quoted it.
