@@ -260,6 +260,10 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		return c.source.getOrSet(ctx, c, req)
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
+	var known *Error
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &known) {
+		err = c.opts.hideProxy(clean(err, "")) // the caller gave up first
+	}
 	return token, err
 }
 

@@ -58,8 +58,9 @@ type Error struct {
 	RequestID string
 	// Wait is how long the service asked to wait. Zero if it did not say.
 	Wait time.Duration
-	// Err is the cause. It is reachable with errors.As, but its text is not part of Error's.
-	Err error
+	// Err is the cause. It is reachable with errors.As, but its text is part of neither Error's nor its JSON: it may hold
+	// an address with its query, or what a tenant's proxy answered: status, banner, or why it could not be dialled.
+	Err error `json:"-"`
 
 	// mayPass says that a cached credential is kept whatever the Reason is.
 	mayPass bool

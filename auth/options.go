@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,9 @@ type Options struct {
 	// MinimumLifetime is how long a cached credential should still be valid.
 	MinimumLifetime time.Duration
 
+	// ClusterID tells the clusters apart that share a cache.
+	ClusterID string
+
 	// Audiences replace those of the provider.
 	Audiences []string
 	// Scopes are those of the access token.
@@ -60,7 +64,7 @@ type Options struct {
 	STSRegion string
 	// STSEndpoint is the address of the provider's token service.
 	STSEndpoint string
-	// ProxyURL is the proxy for requests to the provider.
+	// ProxyURL is the proxy for https requests to the provider.
 	ProxyURL *url.URL
 	// HTTPClient makes the requests to the provider.
 	HTTPClient *http.Client
@@ -164,9 +168,10 @@ func WithClient(c client.Client) Option {
 // have no Kubernetes client, such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the
 // provider reads have to be filled in; the UID is compared with the token's if it is.
 func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
+	own := serviceAccount.DeepCopy() // what is in the key must not change
 	return func(o *Options) {
 		o.SubjectToken = source
-		o.SubjectServiceAccount = &serviceAccount
+		o.SubjectServiceAccount = own
 	}
 }
 
@@ -193,8 +198,9 @@ func WithTokenLifetime(d time.Duration) Option {
 }
 
 // WithCache sets the cache for credentials, and the object on whose behalf they are needed: it labels the cache's
-// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller of
-// several clusters needs a cache for each: ServiceAccounts of the same name and UID in two clusters would share credentials.
+// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller that
+// reads ServiceAccounts of several clusters passes WithClusterID too. Without it, ServiceAccounts of the same name and UID in
+// two clusters share credentials; a restored backup of etcd has the same UIDs.
 func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
 	return func(o *Options) {
 		o.Cache = c
@@ -211,6 +217,12 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 // option renews earlier; it does not make the provider issue longer credentials.
 func WithMinimumLifetime(d time.Duration) Option {
 	return func(o *Options) { o.MinimumLifetime = d }
+}
+
+// WithClusterID names the cluster that the ServiceAccounts are read from, with any text that no other cluster of the same cache
+// has: the UID of the namespace kube-system, say. It is part of the cache key, so that no two clusters share credentials.
+func WithClusterID(id string) Option {
+	return func(o *Options) { o.ClusterID = id }
 }
 
 // WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of
@@ -237,11 +249,13 @@ func WithUsage(u Usage) Option {
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
 // Policy.Audiences.
 func WithAudiences(audiences ...string) Option {
+	audiences = slices.Clone(audiences) // what is in the key must not change
 	return func(o *Options) { o.Audiences = audiences }
 }
 
 // WithScopes sets the scopes of the access token.
 func WithScopes(scopes ...string) Option {
+	scopes = slices.Clone(scopes) // what is in the key must not change
 	return func(o *Options) { o.Scopes = scopes }
 }
 
@@ -257,7 +271,11 @@ func WithSTSEndpoint(endpoint string) Option {
 }
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
-// proxy settings apply. Metadata services are never asked through a proxy.
+// proxy settings apply. Only https goes through this proxy: plain http, which metadata services speak, is dialled directly.
+//
+// Objects may choose the proxy as far as Policy.AllowProxy lets them. All failures to get an answer through it have the same
+// text, so that it is no way to explore the controller's network. The time that they take still differs, and errors.As reaches
+// the cause: do not show that to tenants.
 func WithProxyURL(proxy url.URL) Option {
 	return func(o *Options) { o.ProxyURL = &proxy }
 }

@@ -44,6 +44,7 @@ var flagNames = map[string]string{
 	"WithGitURL":                 "the repository's URL",
 	"Policy.AllowCrossNamespace": "another --service-account",
 	"Policy.AllowCluster":        "--cluster or --cluster-address",
+	"Policy.AllowProxy":          "--proxy-url",
 	"Provider.PrivateClouds":     "the file that AZURE_ENVIRONMENT_FILEPATH names",
 	"TokenTypeAccessToken":       exchange.TokenTypeAccessToken,
 }
