@@ -52,7 +52,7 @@ func parseRoleARN(s string, other bool) (RoleARN, error) {
 		return a, errors.New(`it does not begin with "arn:"`)
 	}
 	a.Partition, rest, _ = cut(rest)
-	if !awsname.KnownPartition(a.Partition) && !(other && a.Partition != "" && allOf(a.Partition, "-")) {
+	if !awsname.KnownPartition(a.Partition) && (!other || a.Partition == "" || !allOf(a.Partition, "-")) {
 		return a, fmt.Errorf("AWS has no partition %.100q", a.Partition)
 	}
 	service, rest, _ := cut(rest)
@@ -60,11 +60,11 @@ func parseRoleARN(s string, other bool) (RoleARN, error) {
 		return a, wrongService(service)
 	}
 	region, rest, _ := cut(rest)
-	if region != "" && !(other && allOf(region, "-")) {
+	if region != "" && (!other || !allOf(region, "-")) {
 		return a, fmt.Errorf("roles have no region, but it has %.100q", region)
 	}
 	a.Account, rest, ok = cut(rest)
-	if !ok || !awsname.ValidAccount(a.Account) && !(other && allOf(a.Account, "-_")) {
+	if !ok || !awsname.ValidAccount(a.Account) && (!other || !allOf(a.Account, "-_")) {
 		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", a.Account)
 	}
 	resource, ok := strings.CutPrefix(rest, "role/")

@@ -145,16 +145,16 @@ func (r *AssumeRole) check() error {
 }
 
 // checkFor decides by the service that is asked which names of roles there are.
-func (c *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
-	err := c.errARN
+func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
+	err := r.errARN
 	if err != nil && p.isOtherService(opts) {
-		err = c.errOther
+		err = r.errOther
 	}
 	if err != nil {
 		return misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
-			"the role to assume is not the ARN of a role: %v: %.600q", err, c.RoleARN)
+			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
 	}
-	return c.err
+	return r.err
 }
 
 func (r *AssumeRole) checkTags() error {
