@@ -186,7 +186,11 @@ func (c *call) overlayAnnotations() {
 	}
 	annotations := make(map[string]string, len(c.serviceAccount.Annotations)+len(c.opts.Annotations))
 	maps.Copy(annotations, c.serviceAccount.Annotations)
-	maps.Copy(annotations, c.opts.Annotations)
+	for key, value := range c.opts.Annotations {
+		if value != "" {
+			annotations[key] = value
+		}
+	}
 	c.stored = *c.serviceAccount
 	c.stored.Annotations = annotations
 	c.serviceAccount = &c.stored
@@ -274,6 +278,13 @@ const unverifiedToken = "unverified token"
 // those with the controller's own identity, and those through an address that an object brings, which might hang. A blank
 // marks what is no namespace.
 func (c *call) tenant() string {
+	if id := c.opts.ClusterID; id != "" {
+		return id + " " + c.tenantOfCluster()
+	}
+	return c.tenantOfCluster()
+}
+
+func (c *call) tenantOfCluster() string {
 	owner, own := c.opts.owner().Namespace, c.serviceAccount == nil
 	switch {
 	case owner != "" && (own || c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil):

@@ -141,6 +141,12 @@ func (o *Options) ProviderOptions(key any) iter.Seq[any] {
 	}
 }
 
+// LendsOwnIdentity is for providers: it reports whether the controller's own identity is used on behalf of an object. Such a call
+// sends no credential of the controller to a service that only the object may have chosen.
+func (o *Options) LendsOwnIdentity() bool {
+	return o.ServiceAccount == nil && o.SubjectServiceAccount == nil && *o.owner() != (cache.InvolvedObject{})
+}
+
 // owner is the object that the Policy judges.
 func (o *Options) owner() *cache.InvolvedObject {
 	if o.Owner.Name != "" || o.Owner.Namespace != "" {

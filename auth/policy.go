@@ -189,7 +189,7 @@ func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, field s
 		return misconfigured("pass WithOwner, or WithCache with the involved object, or set Policy."+field,
 			"the object that uses the %s is not known, or has no namespace", kind)
 	}
-	return denied("name a "+kind+" of the object's own namespace",
+	return denied("name a "+kind+" of the object's own namespace, or set Policy."+field,
 		"it lies in namespace %q, but %s %q that names it lies in %q", key.Namespace,
 		firstNonEmpty(owner.Kind, "the object"), owner.Name, owner.Namespace)
 }

@@ -240,7 +240,8 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 		}
 	}
 	f, flying := c.flights[req.Key]
-	if !flying {
+	if !flying || f.blocked && f.tenant != req.Tenant { // no caller waits for a slot of another tenant
+
 		if failed, ok := c.failures.Get(req.Key); ok && failed.holdsBack(now) {
 			if token != nil {
 				return token, nil, nil

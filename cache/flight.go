@@ -15,6 +15,8 @@ type flight struct {
 	life   time.Duration // of the token
 	err    error
 	held   bool // by the key's group, so that nothing was tried
+
+	blocked bool // its tenant uses all of its slots; guarded by the lock of the cache
 }
 
 // errExited is what remains if Mint ends its goroutine.
@@ -54,7 +56,7 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 		f.err = err
 		return
 	}
-	entered, err := c.enter(ctx, req)
+	entered, err := c.enter(ctx, f, req)
 	if err != nil {
 		f.err = err
 		return
@@ -99,8 +101,13 @@ func prepare(ctx context.Context, req Request) (err error) {
 }
 
 // enter waits until the limits let the exchange start.
-func (c *TokenCache) enter(ctx context.Context, req Request) (leave func(), err error) {
-	leave, err = c.limits.enter(ctx, tenantAt{req.Tenant, req.Provider}, c.mintTimeout)
+func (c *TokenCache) enter(ctx context.Context, f *flight, req Request) (leave func(), err error) {
+	blocked := func(b bool) {
+		c.mu.Lock()
+		f.blocked = b
+		c.mu.Unlock()
+	}
+	leave, err = c.limits.enter(ctx, tenantAt{req.Tenant, req.Provider}, c.mintTimeout, blocked)
 	if err != nil && c.ctx.Err() != nil {
 		return nil, ErrClosed
 	}

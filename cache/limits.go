@@ -65,15 +65,15 @@ func newLimits() *limits {
 	}
 }
 
-// enter waits until an exchange may start, at most turnWait for the rate. The caller calls leave when the exchange has ended.
-// The error is a *LimitError, or that of ctx.
-func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration) (leave func(), err error) {
+// enter waits until an exchange may start, at most turnWait for the rate. It calls blocked when it begins and when it ends to
+// wait for a slot. The caller calls leave when the exchange has ended. The error is a *LimitError, or that of ctx.
+func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, blocked func(bool)) (leave func(), err error) {
 	// Without this first look, a provider that hangs would use up the rate with exchanges that cannot run.
 	if err := l.addRunning(t.provider, 0); err != nil {
 		return nil, err
 	}
 	own := l.use(t)
-	if err := l.takeSlot(ctx, t, own); err != nil {
+	if err := l.takeSlot(ctx, t, own, blocked); err != nil {
 		l.unuse(t, own)
 		return nil, err
 	}
@@ -115,7 +115,14 @@ func (l *limits) unuse(t tenantAt, own *slots) {
 }
 
 // takeSlot serves those that wait in the order of their arrival, as channels do.
-func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots) error {
+func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots, blocked func(bool)) error {
+	select {
+	case own.taken <- struct{}{}:
+		return nil
+	default:
+	}
+	blocked(true)
+	defer blocked(false)
 	l.queuedForSlot.Add(1)
 	defer l.queuedForSlot.Add(-1)
 	timer := time.NewTimer(slotWait)

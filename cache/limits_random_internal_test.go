@@ -33,7 +33,7 @@ func TestLimitsAddUp(t *testing.T) {
 					time.Sleep(start)
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
-					leave, err := l.enter(ctx, w, 10*time.Second)
+					leave, err := l.enter(ctx, w, 10*time.Second, func(bool) {})
 					if err == nil {
 						time.Sleep(takes)
 						leave()

@@ -25,11 +25,11 @@ func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken s
 	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 	switch {
 	case e.Code == "AccessDenied":
-		e.Remedy = fmt.Sprintf("let the role's trust policy allow sts:AssumeRoleWithWebIdentity to the cluster's OIDC provider for the subject %q", subject)
+		e.Remedy = fmt.Sprintf("correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the cluster's OIDC provider for the subject %q", subject)
 	case strings.Contains(e.Message, "No OpenIDConnect provider found"):
-		e.Remedy = "create the IAM OIDC provider for the cluster's issuer in the account of the role"
+		e.Remedy = "use a role that trusts this cluster, or create the IAM OIDC provider for the cluster's issuer in the account of the role"
 	case strings.Contains(e.Message, "audience"):
-		e.Remedy = fmt.Sprintf("add the token's audience to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
+		e.Remedy = fmt.Sprintf("correct the audience, or add it to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
 	case cannotVerify(e.Code, e.Message):
 		e.Remedy = "make the issuer's discovery document and keys readable for AWS, and publish the current keys"
 	}

@@ -266,7 +266,10 @@ func WithSessionNamePrefix(prefix string) auth.Option {
 	return auth.WithProviderOption(sessionPrefixOption{}, prefix)
 }
 
-const maxSessionPrefix = 24
+const (
+	maxSessionPrefix = 24
+	maxChain         = 10 // each role is a credential of its own, in memory and in the cache
+)
 
 func sessionPrefix(opts *auth.Options) string {
 	s, _ := opts.ProviderOption(sessionPrefixOption{}).(string)
@@ -289,7 +292,11 @@ func clusterName(opts *auth.Options) string {
 
 // checkOptions checks what the options of this package say. It runs on every call.
 func (p *Provider) checkOptions(opts *auth.Options) error {
+	roles := 0
 	for role := range chain(opts) {
+		if roles++; roles > maxChain {
+			return misconfigured("pass fewer", "there are more than %d WithAssumeRole", maxChain)
+		}
 		if err := role.checkFor(p, opts); err != nil {
 			return err
 		}
@@ -307,6 +314,11 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	}
 	if v := opts.ProviderOption(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
 		return misconfigured("correct WithClusterName", "%.200q cannot be the name of an EKS cluster", clusterName(opts))
+	}
+	if clusterName(opts) != "" && opts.LendsOwnIdentity() {
+		// Policy.AllowCluster judges resource and address. It does not see this name, which decides where the credential is valid.
+		return &auth.Error{Reason: auth.ErrDenied, Remedy: "name a ServiceAccount, or the cluster by its ARN",
+			Message: "objects may not use the controller's own identity with WithClusterName"}
 	}
 	return nil
 }

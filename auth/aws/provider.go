@@ -74,6 +74,10 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 				Remedy:  "use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com"}
 		}
 	}
+	if opts.LendsOwnIdentity() && p.isOtherService(opts) {
+		return &auth.Error{Provider: ProviderName, Reason: auth.ErrDenied, Remedy: "name a ServiceAccount",
+			Message: fmt.Sprintf("objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS", redact.URL(opts.STSEndpoint))}
+	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
 		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -63,8 +64,13 @@ func (*Provider) GetName() string { return ProviderName }
 
 // ValidateOptions refuses an authority that is not one.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
-	if _, _, err := p.environmentOf(opts); err != nil {
+	e, authority, err := p.environmentOf(opts)
+	if err != nil {
 		return err
+	}
+	if opts.LendsOwnIdentity() && e != p.learn().standard {
+		return &auth.Error{Provider: ProviderName, Reason: auth.ErrDenied, Remedy: "name a ServiceAccount",
+			Message: fmt.Sprintf("objects may not use the controller's own identity at the authority %.300q, which is not in the controller's cloud", authority)}
 	}
 	if opts.ServiceAccount != nil || opts.SubjectServiceAccount != nil {
 		return nil // GetIdentity knows the tenant
