@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -171,7 +172,7 @@ func checkNoCanary(t *testing.T, values ...any) {
 func TestAudienceOfTheAPIServerIsNeverRequested(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", nil)
-	for _, audience := range []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local", "our-own"} {
+	for _, audience := range []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local", "k3s", "rke2", "our-own"} {
 		_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
 			auth.WithAudiences(audience),
 			auth.WithPolicy(auth.Policy{AllowAnyAudience: true, APIServerAudiences: []string{"our-own"}}))
@@ -427,6 +428,76 @@ func TestTokenInHand(t *testing.T) {
 	}
 	_, err = get(auth.NewFileTokenSource(path))
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "larger than")
+}
+
+// A credential that was minted in time is not served to a token that has expired since.
+func TestTokenInHandExpires(t *testing.T) {
+	for name, source := range map[string]func(jwt string) auth.SubjectTokenSource{
+		"static":                      auth.NewStaticTokenSource,
+		"a source without the expiry": func(jwt string) auth.SubjectTokenSource { return forgetful(jwt) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				provider, tokens := &exchange{}, testworld.Cache(t)
+				jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": "exchange", "exp": time.Now().Add(10 * time.Minute).Unix()})
+				opts := []auth.Option{auth.WithSubjectToken(source(jwt), *testworld.ServiceAccount("tenant-a", "app")), auth.WithCache(tokens, cache.InvolvedObject{})}
+				first := mustGet(t, provider, opts...)
+				time.Sleep(10*time.Minute - time.Second) // of the bubble
+				if got := mustGet(t, provider, opts...); got != first {
+					t.Error("a valid token was not served from the cache")
+				}
+				time.Sleep(time.Second)
+				_, err := auth.GetAccessToken(t.Context(), provider, opts...)
+				testworld.CheckError(t, err, auth.ErrUnavailable, "the subject token has expired")
+			})
+		})
+	}
+}
+
+// forgetful is a source that does not know when its token expires.
+type forgetful string
+
+func (s forgetful) Token(context.Context, []string) (string, time.Time, error) {
+	return string(s), time.Time{}, nil
+}
+
+// The caller's slices and maps are its own again once the option is made: they decide about the key.
+func TestOptionsCopyWhatTheyAreGiven(t *testing.T) {
+	scopes, audiences, annotations := []string{"a"}, []string{"a"}, map[string]string{"a": "a"}
+	options := []auth.Option{auth.WithScopes(scopes...), auth.WithAudiences(audiences...),
+		auth.WithSubjectToken(auth.NewStaticTokenSource("t"), corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})}
+	scopes[0], audiences[0], annotations["a"] = "b", "b", "b"
+	var got auth.Options
+	for _, option := range options {
+		option(&got)
+	}
+	if got.Scopes[0] != "a" || got.Audiences[0] != "a" || got.SubjectServiceAccount.Annotations["a"] != "a" {
+		t.Errorf("scopes %q, audiences %q, annotations %q", got.Scopes, got.Audiences, got.SubjectServiceAccount.Annotations)
+	}
+}
+
+// A restored etcd has the UIDs of the cluster that it was backed up from.
+func TestClustersWithOneCache(t *testing.T) {
+	provider, tokens := &exchange{}, testworld.Cache(t)
+	get := func(id string) *tagged {
+		k8s := newCluster()
+		key := k8s.create("tenant-a", "app", nil)
+		return mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), auth.WithClusterID(id))
+	}
+	east, west := get("east"), get("west")
+	if east == west || get("east") != east || get("west") != west || get("") == east {
+		t.Error("two clusters share a credential, or one does not keep its own")
+	}
+}
+
+// The cause of an error may hold an address with its query, or the answer of a proxy.
+func TestJSONOfErrorsLacksTheCause(t *testing.T) {
+	err := &auth.Error{Provider: "aws", Message: "no answer", Err: &url.Error{Op: "Get", URL: "https://h/?sig=" + canary, Err: errors.New(canary)}}
+	encoded, jsonErr := json.Marshal(err)
+	if jsonErr != nil || !strings.Contains(string(encoded), "no answer") {
+		t.Errorf("%s, %v", encoded, jsonErr)
+	}
+	checkNoCanary(t, string(encoded))
 }
 
 func TestErrorsDoNotEncodeSecrets(t *testing.T) {

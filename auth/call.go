@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -157,6 +158,7 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	if c.serviceAccount == nil {
 		return nil
 	}
+	c.overlayAnnotations()
 	if c.identity, err = c.provider.GetIdentity(c.serviceAccount, &c.opts); err != nil {
 		return err
 	}
@@ -177,6 +179,23 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	return checkLifetime(c.lifetime)
 }
 
+// overlayAnnotations never writes to the ServiceAccount's own map, which may be an informer's.
+func (c *call) overlayAnnotations() {
+	if len(c.opts.Annotations) == 0 {
+		return
+	}
+	annotations := make(map[string]string, len(c.serviceAccount.Annotations)+len(c.opts.Annotations))
+	maps.Copy(annotations, c.serviceAccount.Annotations)
+	for key, value := range c.opts.Annotations {
+		if value != "" {
+			annotations[key] = value
+		}
+	}
+	c.stored = *c.serviceAccount
+	c.stored.Annotations = annotations
+	c.serviceAccount = &c.stored
+}
+
 func (c *call) authorize(ctx context.Context) error {
 	if c.opts.Policy.Authorize == nil {
 		return nil
@@ -185,7 +204,9 @@ func (c *call) authorize(ctx context.Context) error {
 		Provider:       c.provider.GetName(),
 		Owner:          *c.opts.owner(),
 		ServiceAccount: c.subject(),
+		Annotations:    c.opts.Annotations,
 		Identity:       c.identity,
+		Chain:          c.chain(),
 		Audiences:      c.audiences,
 	})
 	if err == nil {
@@ -220,6 +241,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 			return token, nil
 		}
 	}
+	c.prepareChain()
 	m := c.detach(jwt)
 	req := cache.Request{
 		Key:      key,
@@ -242,21 +264,37 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		return c.source.getOrSet(ctx, c, req)
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
+	var known *Error
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &known) {
+		err = c.opts.hideProxy(clean(err, "")) // the caller gave up first
+	}
 	return token, err
 }
 
-// tenant decides whose places in the cache an exchange takes. An exchange through an address that an object brings, which
-// might hang, takes those of the object; otherwise it belongs to whoever owns the ServiceAccount. The controller's own
-// identity belongs to nobody, with places for each region.
+// unverifiedToken is the tenant of all tokens in hand. A forged one names any namespace, whose slots it must not take.
+const unverifiedToken = "unverified token"
+
+// tenant returns the tenant whose slots in the cache an exchange takes. The namespace of the owner, where it is known, takes
+// those with the controller's own identity, and those through an address that an object brings, which might hang. A blank
+// marks what is no namespace.
 func (c *call) tenant() string {
-	if namespace := c.opts.owner().Namespace; namespace != "" && (c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil) {
-		return namespace
+	if id := c.opts.ClusterID; id != "" {
+		return id + " " + c.tenantOfCluster()
 	}
+	return c.tenantOfCluster()
+}
+
+func (c *call) tenantOfCluster() string {
+	owner, own := c.opts.owner().Namespace, c.serviceAccount == nil
 	switch {
-	case c.serviceAccount != nil:
+	case owner != "" && (own || c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil):
+		return owner
+	case c.opts.SubjectServiceAccount != nil:
+		return unverifiedToken
+	case !own:
 		return c.serviceAccount.Namespace
 	case c.opts.STSRegion != "":
-		return "region " + c.opts.STSRegion // with a blank, which no namespace has
+		return "region " + c.opts.STSRegion
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/sha256"
+	"time"
 
 	"github.com/workloadid/workloadid/cache"
 )
@@ -44,6 +45,7 @@ func (c *call) group(jwt string) cache.Key {
 
 func (c *call) addInputs(k *KeyBuilder, jwt string) {
 	b := appendInput(k.buf, inputProvider, c.provider.GetName())
+	b = appendInput(b, inputClusterID, c.opts.ClusterID)
 	if sa := c.serviceAccount; sa != nil {
 		b = appendInput(b, inputIdentity, c.identity)
 		b = appendInput(b, inputName, sa.Name)
@@ -84,12 +86,18 @@ func (c *call) addLifetimes(k *KeyBuilder) {
 }
 
 func (c *call) callersToken(ctx context.Context) (string, error) {
-	jwt, _, err := c.opts.SubjectToken.Token(ctx, c.audiences)
-	if err != nil {
+	jwt, expiry, err := c.opts.SubjectToken.Token(ctx, c.audiences)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if jwt == "" {
+	case jwt == "":
 		return "", misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
+	case expiry.IsZero():
+		claims, err := parseClaims(jwt)
+		if err != nil {
+			return "", err
+		}
+		expiry = claims.Expiry.Time
 	}
-	return jwt, nil
+	return jwt, checkExpiry(expiry, time.Now())
 }

@@ -96,6 +96,7 @@ type keptToken struct {
 	key          cache.Key
 	token        Token
 	since, until time.Time
+	lifetime     time.Duration
 }
 
 func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
@@ -110,7 +111,7 @@ func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request
 		return nil, ctx.Err()
 	}
 	defer func() { <-s.turn }()
-	if s.kept.serves(req.Key, c.rejected, time.Now()) {
+	if s.kept.serves(req.Key, c.rejected, c.opts.MinimumLifetime, time.Now()) {
 		return s.kept.token, nil
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
@@ -119,14 +120,16 @@ func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request
 	}
 	const share = 0.8
 	now := time.Now()
-	s.kept = keptToken{key: req.Key, token: token, since: now, until: now.Add(time.Duration(float64(token.GetDuration()) * share))}
+	lifetime := token.GetDuration()
+	s.kept = keptToken{key: req.Key, token: token, since: now, until: now.Add(time.Duration(float64(lifetime) * share)), lifetime: lifetime}
 	return token, nil
 }
 
 // serves reports whether the token may be returned. Both clocks count: the wall clock may be set back, and the monotonic one,
 // which Round drops, stands still while a machine is suspended.
-func (k *keptToken) serves(key cache.Key, rejected Token, now time.Time) bool {
+func (k *keptToken) serves(key cache.Key, rejected Token, minimum time.Duration, now time.Time) bool {
 	const atLeast = 10 * time.Second // as TokenCache.Reject
 	return k.token != nil && k.key == key && (k.token != rejected || now.Sub(k.since) < atLeast) &&
-		now.Before(k.until) && now.Round(0).Before(k.until.Round(0))
+		now.Before(k.until) && now.Round(0).Before(k.until.Round(0)) &&
+		k.token.GetDuration() >= min(minimum, k.lifetime/4*3)
 }

@@ -14,6 +14,7 @@ const (
 	registryKind
 	clusterKind
 	gitKind
+	chainKind // an access token that is made of another one
 )
 
 // prepareDerived finds out what the credential depends on beyond the access tokens, and what these need. It uses no
@@ -26,7 +27,7 @@ func (c *call) prepareDerived() (err error) {
 		err = c.prepareCluster()
 	case gitKind:
 		err = c.prepareGit()
-	case notDerived:
+	case notDerived, chainKind:
 		return nil
 	}
 	if err == nil && len(c.lists) == 1 {
@@ -67,7 +68,7 @@ func (c *call) addDerivedKey() {
 		if p, ok := c.provider.(ClusterCacheKeyContributor); ok {
 			p.AddToClusterCacheKey(k, &c.opts)
 		}
-	case notDerived:
+	case notDerived, chainKind:
 	}
 }
 
@@ -90,7 +91,7 @@ func (m *minter) accessTokens(ctx context.Context) error {
 		if err != nil {
 			return m.describe(err)
 		}
-		m.tokens = append(m.tokens, token)
+		m.tokens, m.previous = append(m.tokens, token), c.key.sum()
 	}
 	return nil
 }
@@ -131,6 +132,8 @@ func (m *minter) derived(ctx context.Context) (Token, error) {
 		token, err = m.newRESTConfig(ctx)
 	case gitKind:
 		token, err = m.newGitCredentials(ctx)
+	case chainKind:
+		token, err = m.newChainedToken(ctx)
 	case notDerived:
 		err = fmt.Errorf("there is nothing to derive; this is a bug in auth")
 	}

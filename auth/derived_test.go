@@ -281,11 +281,48 @@ func TestDerivedRefusals(t *testing.T) {
 	}
 }
 
-// Flights that wait for other flights hold no place: with one place for all, everything still ends.
+// Sixty slow registries of one namespace, used with the controller's own identity, delay no call of another namespace.
+func TestSlowRegistriesOfOneNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider := newClouds()
+		provider.newToken = func(kind string, _ []auth.Token) error {
+			if strings.Contains(kind, "slow") {
+				time.Sleep(30 * time.Second)
+				return &auth.Error{Reason: auth.ErrUnavailable, Message: "too slow"}
+			}
+			return nil
+		}
+		tokens, err := cache.NewTokenCache(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := func(namespace, host string) error {
+			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, host, auth.WithCache(tokens, object(namespace)))
+			return err
+		}
+		var all sync.WaitGroup
+		for n := range 60 {
+			all.Go(func() { _ = get("bad", fmt.Sprintf("slow-%d.example.com", n)) }) // fails
+		}
+		synctest.Wait()
+		start := time.Now()
+		for n := range 20 {
+			all.Go(func() {
+				if err := get(fmt.Sprintf("good-%d", n), fmt.Sprintf("r%d.example.com", n)); err != nil || time.Since(start) > 0 {
+					t.Errorf("call %d failed or waited, after %s: %v", n, time.Since(start), err)
+				}
+			})
+		}
+		all.Wait()
+		tokens.Close()
+	})
+}
+
+// Flights that wait for other flights hold no slot: with one slot, everything still ends.
 func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	tokens, err := cache.NewTokenCache(100, cache.WithMaxFlights(1), cache.WithMaxFlightsPerTenant(1))
+	tokens, err := cache.NewTokenCache(100, cache.WithMaxFlightsPerTenant(1))
 	if err != nil {
 		t.Fatal(err)
 	}

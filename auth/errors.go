@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -21,7 +22,8 @@ const (
 	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped, unless it is the
 	// controller that lacks a rule in Kubernetes.
 	ErrDenied Reason = "denied"
-	// ErrThrottled means that the service asks to slow down. A cached credential is kept while it is valid.
+	// ErrThrottled means that the service asks to slow down, or that a limit of the token cache kept the exchange from starting
+	// (a *cache.LimitError). A cached credential is kept while it is valid.
 	ErrThrottled Reason = "throttled"
 	// ErrUnavailable means that the service could not be reached or gave no usable answer. A cached credential is
 	// kept while it is valid.
@@ -56,8 +58,9 @@ type Error struct {
 	RequestID string
 	// Wait is how long the service asked to wait. Zero if it did not say.
 	Wait time.Duration
-	// Err is the cause. It is reachable with errors.As, but its text is not part of Error's.
-	Err error
+	// Err is the cause. It is reachable with errors.As, but its text is part of neither Error's nor its JSON: it may hold
+	// an address with its query, or what a tenant's proxy answered: status, banner, or why it could not be dialled.
+	Err error `json:"-"`
 
 	// mayPass says that a cached credential is kept whatever the Reason is.
 	mayPass bool
@@ -176,8 +179,13 @@ func describe(err error, provider, operation string, serviceAccount client.Objec
 	}
 	var known *Error
 	if !errors.As(err, &known) {
-		return &Error{Provider: provider, Operation: operation, ServiceAccount: serviceAccount,
+		e := &Error{Provider: provider, Operation: operation, ServiceAccount: serviceAccount,
 			Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
+		var limit *cache.LimitError
+		if errors.As(err, &limit) {
+			e.Reason, e.Wait = ErrThrottled, limit.RetryAfter()
+		}
+		return e
 	}
 	if known.Provider != "" && (known.ServiceAccount.Name != "" || serviceAccount.Name == "") {
 		return err // complete, and perhaps wrapped by the cache's back-off

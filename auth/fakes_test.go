@@ -171,14 +171,14 @@ func (*exchange) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Opt
 	return []string{"exchange"}, nil
 }
 
-func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, _ *auth.Options) (string, error) {
+func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
 	if e.inspect != nil {
 		e.inspect(*sa)
 	}
 	if identity := sa.Annotations["identity"]; identity != "malformed" {
 		return identity, nil
 	}
-	return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "identity" is malformed`}
+	return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "identity"` + opts.CallersIdentity("identity") + ` is malformed`}
 }
 
 func (e *exchange) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, _ *auth.Options,

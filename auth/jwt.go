@@ -1,7 +1,9 @@
 package auth
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,18 +34,40 @@ func checkSubjectToken(token string, now time.Time, audiences []string, sa *core
 		return denied("check the source of the token",
 			"the subject token has the audiences %q instead of %q", c.Audience, audiences)
 	}
+	own := policy.ownAudiences()
 	for _, a := range c.Audience {
-		if a == c.Issuer || policy.isAPIServerAudience(a) {
+		if a == c.Issuer || policy.isAPIServerAudience(a) || slices.Contains(own, a) {
 			// API servers accept their issuer as audience unless told otherwise.
 			return denied("use an audience of the service that receives the token",
 				"the subject token is good for the API server (audience %q), so it is not sent out", a)
 		}
 	}
-	if !c.Expiry.After(now) {
-		return &Error{Reason: ErrUnavailable, Message: "the subject token has expired or has no usable expiry",
-			Remedy: "check that the clocks agree, and that the token is renewed"}
+	return checkExpiry(c.Expiry.Time, now)
+}
+
+func checkExpiry(expiry, now time.Time) error {
+	if expiry.After(now) {
+		return nil
 	}
-	return nil
+	return &Error{Reason: ErrUnavailable, Message: "the subject token has expired or has no usable expiry",
+		Remedy: "check that the clocks agree, and that the token is renewed"}
+}
+
+// ownTokenFile is where the kubelet mounts a token for the API server into each pod.
+const ownTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
+
+// ownAudiences returns the audiences of the pod's own token: the API server accepts them, however it is configured. The file
+// is read for each token that is checked, which costs little beside an exchange. Outside a pod there are none.
+func (p *Policy) ownAudiences() []string {
+	content, err := os.ReadFile(firstNonEmpty(p.ownTokenFile, ownTokenFile))
+	if err != nil {
+		return nil
+	}
+	c, err := jwt.Parse(strings.TrimSpace(string(content)))
+	if err != nil {
+		return nil
+	}
+	return c.Audience
 }
 
 // checkSubject compares the token's subject with the ServiceAccount, if there is one to compare with.

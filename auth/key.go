@@ -23,6 +23,7 @@ const (
 	inputNamed     input = iota // its name follows, then its value
 	inputNamedList              // its name follows, then its values
 	inputProvider
+	inputClusterID
 	inputIdentity
 	inputName
 	inputNamespace

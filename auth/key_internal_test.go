@@ -137,9 +137,15 @@ func keyCases() []keyCase {
 			WithSubjectToken(fixedSource("token-2"), *testServiceAccount(nil))}},
 		{field: "SubjectServiceAccount", opts: []Option{func(o *Options) { o.ServiceAccount = nil },
 			WithSubjectToken(fixedSource("token-1"), *testServiceAccount(annotate("identity", "id2")))}},
+		{field: "Annotations", opts: []Option{WithAnnotations(map[string]string{"identity": "id3"})}},
+		{field: "Annotations", name: "audience", opts: []Option{WithAnnotations(map[string]string{"audiences": "c"})}},
+		{field: "Annotations", name: "of the provider", opts: []Option{WithAnnotations(map[string]string{"extra": "y"})}},
+		{field: "Annotations", name: "as the ServiceAccount has them", opts: []Option{WithAnnotations(map[string]string{"identity": "id"})},
+			same: "it is the same identity, wherever it was written"},
 		{field: "BoundObject", opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p"})}},
 		{field: "BoundObject", name: "UID", opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p", UID: types.UID("u")})}},
 		{field: "TokenLifetime", opts: []Option{WithTokenLifetime(11 * time.Minute)}},
+		{field: "ClusterID", opts: []Option{WithClusterID("c")}},
 		{field: "Audiences", opts: []Option{anyAudience, WithAudiences("z")}},
 		{field: "Audiences", name: "two", opts: []Option{anyAudience, WithAudiences("b", "c")}},
 		{field: "Audiences", name: "joined", opts: []Option{anyAudience, WithAudiences("b,c")}},
@@ -172,7 +178,7 @@ func keyCases() []keyCase {
 type fixedSource string
 
 func (s fixedSource) Token(context.Context, []string) (string, time.Time, error) {
-	return string(s), time.Time{}, nil
+	return string(s), time.Now().Add(time.Hour), nil
 }
 
 var testOwner = cache.InvolvedObject{Kind: "Thing", Namespace: "ns", Name: "object"}
@@ -224,6 +230,7 @@ func TestControllerKeyHoldsEveryInput(t *testing.T) {
 		"scopes":     {WithScopes("s")},
 		"region":     {WithSTSRegion("s")},
 		"endpoint":   {WithSTSEndpoint("s")},
+		"cluster":    {WithClusterID("s")},
 		"proxy":      {WithProxyURL(url.URL{Scheme: "http", Host: "s"})},
 		"audiences":  {anyAudience, WithAudiences("s")},
 		"lifetime":   {WithTokenLifetime(time.Hour)},

@@ -3,9 +3,12 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // minter makes the credential of one call. Unlike the call it may outlive it, since exchanges are shared.
@@ -13,6 +16,8 @@ type minter struct {
 	call
 	jwt    redact.Secret
 	tokens []Token // the access tokens that a credential is derived from
+
+	previous cache.Key // that of the last of them
 }
 
 func (c *call) detach(jwt string) *minter {
@@ -53,7 +58,7 @@ func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
 func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 	switch {
 	case err != nil:
-		return nil, m.describe(clean(err, jwt))
+		return nil, m.describe(m.opts.hideProxy(clean(err, jwt)))
 	case isNil(token):
 		return nil, m.describe(&Error{Reason: ErrUnavailable, Message: "the provider returned no token and no error"})
 	case token.GetDuration() <= 0:
@@ -63,8 +68,19 @@ func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 	return token, nil
 }
 
-// clean takes the subject token out of the text of a provider's error, should the provider or a server have quoted it.
-func clean(err error, jwt string) error {
+// hideProxy replaces the description of a request that got no answer through the proxy of the call. A tenant may have chosen
+// the proxy, and would learn from the details, the failed operation among them, which hosts the controller's network has and
+// what listens there.
+func (o *Options) hideProxy(err *Error) *Error {
+	if o.ProxyURL == nil || !transport.Unanswered(err.Err) {
+		return err
+	}
+	return &Error{Reason: ErrUnavailable, Err: err.Err, exchange: err.exchange, Message: fmt.Sprintf("no answer through the proxy %.300q", o.ProxyURL.Host),
+		Remedy: "check the proxy's address, and that it connects to the provider's hosts"}
+}
+
+// clean takes the subject token out of an error's text, should a provider or a server have quoted it.
+func clean(err error, jwt string) *Error {
 	var known *Error
 	if !errors.As(err, &known) {
 		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err, exchange: true}

@@ -1,8 +1,11 @@
 package auth
 
 import (
+	"iter"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +32,8 @@ type Options struct {
 	SubjectServiceAccount *corev1.ServiceAccount
 	// BoundObject binds the ServiceAccount's token to the life of an object.
 	BoundObject *authenticationv1.BoundObjectReference
+	// Annotations are laid over those of the ServiceAccount. Providers find the result on the ServiceAccount they get.
+	Annotations map[string]string
 	// TokenLifetime is the lifetime to ask of the ServiceAccount's token. Zero: an hour, or the provider's annotation.
 	TokenLifetime time.Duration
 
@@ -48,6 +53,9 @@ type Options struct {
 	// MinimumLifetime is how long a cached credential should still be valid.
 	MinimumLifetime time.Duration
 
+	// ClusterID tells the clusters apart that share a cache.
+	ClusterID string
+
 	// Audiences replace those of the provider.
 	Audiences []string
 	// Scopes are those of the access token.
@@ -56,7 +64,7 @@ type Options struct {
 	STSRegion string
 	// STSEndpoint is the address of the provider's token service.
 	STSEndpoint string
-	// ProxyURL is the proxy for requests to the provider.
+	// ProxyURL is the proxy for https requests to the provider.
 	ProxyURL *url.URL
 	// HTTPClient makes the requests to the provider.
 	HTTPClient *http.Client
@@ -113,6 +121,32 @@ func (o *Options) CheckAudience(audience string) error {
 	return o.Policy.checkAudience(audience)
 }
 
+// CallersIdentity is for providers, whose errors put it behind the name or the value of an annotation: it returns
+// " of the caller's identity" if WithAnnotations has set the annotation, else "".
+func (o *Options) CallersIdentity(annotation string) string {
+	if _, ok := o.Annotations[annotation]; ok {
+		return " of the caller's identity"
+	}
+	return ""
+}
+
+// ProviderOptions returns all values that WithProviderOption has set for key, in the order of the options.
+func (o *Options) ProviderOptions(key any) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for i := range o.providerOptions {
+			if o.providerOptions[i].key == key && !yield(o.providerOptions[i].value) {
+				return
+			}
+		}
+	}
+}
+
+// LendsOwnIdentity is for providers: it reports whether the controller's own identity is used on behalf of an object. Such a call
+// sends no credential of the controller to a service that only the object may have chosen.
+func (o *Options) LendsOwnIdentity() bool {
+	return o.ServiceAccount == nil && o.SubjectServiceAccount == nil && *o.owner() != (cache.InvolvedObject{})
+}
+
 // owner is the object that the Policy judges.
 func (o *Options) owner() *cache.InvolvedObject {
 	if o.Owner.Name != "" || o.Owner.Namespace != "" {
@@ -140,10 +174,22 @@ func WithClient(c client.Client) Option {
 // have no Kubernetes client, such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the
 // provider reads have to be filled in; the UID is compared with the token's if it is.
 func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
+	own := serviceAccount.DeepCopy() // what is in the key must not change
 	return func(o *Options) {
 		o.SubjectToken = source
-		o.SubjectServiceAccount = &serviceAccount
+		o.SubjectServiceAccount = own
 	}
+}
+
+// WithAnnotations sets the caller's identity: annotations laid over those of the ServiceAccount, where the caller's win. It
+// serves APIs whose spec names the role, the client ID or the e-mail address. The provider checks the values as it checks
+// those of the ServiceAccount, and Policy.Authorize sees them. A token is still requested for the ServiceAccount, so the
+// cloud has to trust that ServiceAccount for this identity. Without a ServiceAccount the call is refused.
+//
+// The map is cloned. An empty map sets nothing. Of several WithAnnotations the last one counts.
+func WithAnnotations(annotations map[string]string) Option {
+	annotations = maps.Clone(annotations)
+	return func(o *Options) { o.Annotations = annotations }
 }
 
 // WithBoundObject binds the ServiceAccount's token to a Pod, Secret or Node: it ends with that object.
@@ -158,8 +204,9 @@ func WithTokenLifetime(d time.Duration) Option {
 }
 
 // WithCache sets the cache for credentials, and the object on whose behalf they are needed: it labels the cache's
-// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller of
-// several clusters needs a cache for each: ServiceAccounts of the same name and UID in two clusters would share credentials.
+// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller that
+// reads ServiceAccounts of several clusters passes WithClusterID too. Without it, ServiceAccounts of the same name and UID in
+// two clusters share credentials; a restored backup of etcd has the same UIDs.
 func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
 	return func(o *Options) {
 		o.Cache = c
@@ -176,6 +223,12 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 // option renews earlier; it does not make the provider issue longer credentials.
 func WithMinimumLifetime(d time.Duration) Option {
 	return func(o *Options) { o.MinimumLifetime = d }
+}
+
+// WithClusterID names the cluster that the ServiceAccounts are read from, with any text that no other cluster of the same cache
+// has: the UID of the namespace kube-system, say. It is part of the cache key, so that no two clusters share credentials.
+func WithClusterID(id string) Option {
+	return func(o *Options) { o.ClusterID = id }
 }
 
 // WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of
@@ -202,11 +255,13 @@ func WithUsage(u Usage) Option {
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
 // Policy.Audiences.
 func WithAudiences(audiences ...string) Option {
+	audiences = slices.Clone(audiences) // what is in the key must not change
 	return func(o *Options) { o.Audiences = audiences }
 }
 
 // WithScopes sets the scopes of the access token.
 func WithScopes(scopes ...string) Option {
+	scopes = slices.Clone(scopes) // what is in the key must not change
 	return func(o *Options) { o.Scopes = scopes }
 }
 
@@ -222,7 +277,11 @@ func WithSTSEndpoint(endpoint string) Option {
 }
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
-// proxy settings apply. Metadata services are never asked through a proxy.
+// proxy settings apply. Only https goes through this proxy: plain http, which metadata services speak, is dialled directly.
+//
+// Objects may choose the proxy as far as Policy.AllowProxy lets them. All failures to get an answer through it have the same
+// text, so that it is no way to explore the controller's network. The time that they take still differs, and errors.As reaches
+// the cause: do not show that to tenants.
 func WithProxyURL(proxy url.URL) Option {
 	return func(o *Options) { o.ProxyURL = &proxy }
 }

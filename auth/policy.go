@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,10 @@ type Policy struct {
 	// these. AllowCluster and AllowCrossNamespace still judge the cluster and the ServiceAccount that the ConfigMap names.
 	AllowConfigMap func(owner cache.InvolvedObject, configMap client.ObjectKey) bool
 
+	// AllowProxy allows the proxy of WithProxyURL to be used on behalf of owner, where objects choose it: the controller connects
+	// to any address that a proxy's URL names, also inside its network. Nil allows every proxy.
+	AllowProxy func(owner cache.InvolvedObject, proxy url.URL) bool
+
 	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. Without
 	// this list a tenant could pick the audience, and whoever receives the token could pass it on to whatever
 	// trusts that audience.
@@ -48,9 +53,12 @@ type Policy struct {
 	// other's identities.
 	AllowAnyAudience bool
 
-	// APIServerAudiences are the audiences of the cluster's own API server, in addition to the usual ones. A token
-	// with one of them could be used against the API server by whoever receives it, so none is ever sent out.
+	// APIServerAudiences are the audiences of the cluster's own API server, in addition to the usual ones and, in a pod, to
+	// those of the pod's own token. A token with one of them could be used against the API server by whoever receives it, so
+	// none is ever sent out.
 	APIServerAudiences []string
+
+	ownTokenFile string // for tests
 }
 
 // AuthorizeRequest is one use of an identity by an object.
@@ -61,8 +69,13 @@ type AuthorizeRequest struct {
 	Owner cache.InvolvedObject
 	// ServiceAccount is the identity it names; empty for the controller's own.
 	ServiceAccount client.ObjectKey
-	// Identity is what the ServiceAccount's annotations ask for, such as a role ARN.
+	// Annotations are those of WithAnnotations, which win over the ServiceAccount's. The hook must not change or keep the map.
+	Annotations map[string]string
+	// Identity is what the annotations ask for, such as a role ARN: the caller's, else the ServiceAccount's.
 	Identity string
+	// Chain are the further identities that are assumed from Identity, in order, such as role ARNs. The credential is that of
+	// the last one. The hook must not change or keep the slice.
+	Chain []string
 	// Audiences are those of the Kubernetes token. The hook must not change or keep the slice.
 	Audiences []string
 }
@@ -85,7 +98,8 @@ type ClusterRequest struct {
 func (p *Policy) isAPIServerAudience(audience string) bool {
 	switch audience {
 	case "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local",
-		"kubernetes.default.svc", "https://kubernetes.default", "kubernetes", "api":
+		"kubernetes.default.svc", "https://kubernetes.default", "kubernetes", "api",
+		"k3s", "rke2":
 		return true
 	}
 	return slices.Contains(p.APIServerAudiences, audience)
@@ -119,6 +133,13 @@ func (p *Policy) checkAudiences(audiences []string) error {
 		}
 	}
 	return nil
+}
+
+func (p *Policy) checkProxy(owner *cache.InvolvedObject, proxy *url.URL) error {
+	if p.AllowProxy == nil || p.AllowProxy(*owner, *proxy) {
+		return nil
+	}
+	return denied("use another proxy or none, or set Policy.AllowProxy", "the proxy %.300q is not allowed", proxy.Host)
 }
 
 // checkCluster refuses clusters for the controller's own identity unless AllowCluster allows them.
@@ -168,7 +189,7 @@ func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, field s
 		return misconfigured("pass WithOwner, or WithCache with the involved object, or set Policy."+field,
 			"the object that uses the %s is not known, or has no namespace", kind)
 	}
-	return denied("name a "+kind+" of the object's own namespace",
+	return denied("name a "+kind+" of the object's own namespace, or set Policy."+field,
 		"it lies in namespace %q, but %s %q that names it lies in %q", key.Namespace,
 		firstNonEmpty(owner.Kind, "the object"), owner.Name, owner.Namespace)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -199,4 +200,48 @@ func TestProviderSet(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, `"silent"`)
 	_, err = auth.NewProviderSet(nil)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "nil")
+}
+
+// A refused proxy is dialled by no call, whatever is cached.
+func TestPolicyDecidesAboutProxies(t *testing.T) {
+	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
+	key := k8s.create("tenant-a", "app", nil)
+	at := func(host string) auth.Option {
+		return auth.WithProxyURL(url.URL{Scheme: "http", Host: host, User: url.UserPassword("u", "hunter2")})
+	}
+	refuse := auth.WithPolicy(auth.Policy{AllowProxy: func(owner cache.InvolvedObject, proxy url.URL) bool {
+		return owner.Namespace == "tenant-a" && proxy.Hostname() == "proxy.example"
+	}})
+	for name, identity := range map[string][]auth.Option{
+		"ServiceAccount": {auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))},
+		"controller":     {auth.WithCache(tokens, object("tenant-a"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mustGet(t, provider, append(identity, at("vault.internal:8200"))...)
+			mustGet(t, provider, append(identity, at("proxy.example:3128"), refuse)...)
+			mustGet(t, provider, append(identity, refuse)...)
+			_, err := auth.GetAccessToken(t.Context(), provider, append(identity, at("vault.internal:8200"), refuse)...)
+			testworld.CheckError(t, err, auth.ErrDenied, `"vault.internal:8200"`, "Policy.AllowProxy")
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the password shows: %v", err)
+			}
+		})
+	}
+	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, offline{t: t}), auth.WithOwner(object("tenant-a")),
+		at("vault.internal:8200"), refuse)
+	testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
+}
+
+// A source that has found its place in the cache still asks.
+func TestPolicyDecidesAboutProxiesOfSources(t *testing.T) {
+	allowed := true
+	source := auth.NewAccessTokenSource(&exchange{}, auth.WithCache(testworld.Cache(t), object("tenant-a")),
+		auth.WithProxyURL(url.URL{Scheme: "http", Host: "proxy.example"}),
+		auth.WithPolicy(auth.Policy{AllowProxy: func(cache.InvolvedObject, url.URL) bool { return allowed }}))
+	if _, err := source.Token(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	allowed = false
+	_, err := source.Token(t.Context())
+	testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
 }

@@ -62,6 +62,24 @@ type TokenLifetimeProvider interface {
 	GetTokenLifetime(serviceAccount *corev1.ServiceAccount, opts *Options) (time.Duration, error)
 }
 
+// ChainedTokenProvider is implemented by providers that exchange one access token for the next, as AWS does with role
+// chaining. The cache keeps every token of a chain, so chains that begin alike share the exchanges of their beginning.
+type ChainedTokenProvider interface {
+	// GetChain returns the identities after the first one, in order, for Policy.Authorize. Nil: there is no chain.
+	GetChain(opts *Options) []string
+
+	// GetAccessTokenOptionsForChain returns the options that the token before the last one needs in addition to the caller's:
+	// with them, GetChain returns one identity less. Nil: there is no chain. It depends on nothing but its arguments.
+	GetAccessTokenOptionsForChain(opts *Options) []Option
+
+	// NewChainedToken exchanges previous, the token before the last one, for that of the last identity.
+	NewChainedToken(ctx context.Context, previous Token, opts *Options) (Token, error)
+
+	// RefusesPrevious reports whether an error of NewChainedToken says that the service does not accept previous, because its
+	// identity was deleted, say. The next call replaces it then.
+	RefusesPrevious(err error) bool
+}
+
 // ArtifactRegistryCredentialsProvider is implemented by providers whose cloud has artifact registries.
 type ArtifactRegistryCredentialsProvider interface {
 	Provider

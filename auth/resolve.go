@@ -13,12 +13,12 @@ func (o *Options) resolve() error {
 	if err := o.resolveServiceAccount(); err != nil {
 		return err
 	}
-	if o.HTTPClient != nil && o.ProxyURL != nil {
-		return misconfigured("leave one out; a client brings its own proxy", "WithHTTPClient and WithProxyURL exclude each other")
+	if len(o.Annotations) > 0 && o.ServiceAccount == nil && o.SubjectServiceAccount == nil {
+		return misconfigured("name a ServiceAccount, or leave WithAnnotations out to act as the controller",
+			"the caller's identity was given without a ServiceAccount")
 	}
-	if p := o.ProxyURL; p != nil && (p.Host == "" || p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5") {
-		// The rest of a malformed URL may hold a password where nobody expects it.
-		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL of scheme %.20q and host %.100q is not one", p.Scheme, p.Host)
+	if err := o.checkProxy(); err != nil {
+		return err
 	}
 	if err := o.resolveAddress(); err != nil {
 		return err
@@ -37,6 +37,20 @@ func (o *Options) resolve() error {
 		return misconfigured("leave it out", "a credential cannot have a minimum lifetime of %s", o.MinimumLifetime)
 	}
 	return checkLifetime(o.TokenLifetime)
+}
+
+func (o *Options) checkProxy() error {
+	p := o.ProxyURL
+	switch {
+	case p == nil:
+		return nil
+	case o.HTTPClient != nil:
+		return misconfigured("leave one out; a client brings its own proxy", "WithHTTPClient and WithProxyURL exclude each other")
+	case p.Host == "" || p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5":
+		// The rest of a malformed URL may hold a password in an unexpected place.
+		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL of scheme %.20q and host %.100q is not one", p.Scheme, p.Host)
+	}
+	return o.Policy.checkProxy(o.owner(), p)
 }
 
 // resolveAddress makes the cluster's address canonical and remembers how it was written.

@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"strings"
-
-	"github.com/workloadid/workloadid/cache"
 )
 
 const opCluster = "get access to the cluster"
@@ -56,14 +54,13 @@ func (c *call) prepareCluster() error {
 
 // checkCluster asks the Policy whether an object may use the controller's own identity for the cluster.
 func (c *call) checkCluster() error {
-	owner := c.opts.owner()
-	if c.opts.ServiceAccount != nil || c.opts.SubjectServiceAccount != nil || *owner == (cache.InvolvedObject{}) {
+	if !c.opts.LendsOwnIdentity() {
 		return nil
 	}
 	if p, ok := c.provider.(ClusterBoundProvider); ok && p.IsClusterBound(&c.opts) {
 		return nil
 	}
-	return c.opts.Policy.checkCluster(&ClusterRequest{Owner: *owner, Resource: c.opts.ClusterResource,
+	return c.opts.Policy.checkCluster(&ClusterRequest{Owner: *c.opts.owner(), Resource: c.opts.ClusterResource,
 		Address: c.opts.ClusterAddress, CAFromObject: c.opts.CAData != ""})
 }
 

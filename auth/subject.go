@@ -21,12 +21,12 @@ import (
 // SubjectTokenSource is where the Kubernetes token of a ServiceAccount comes from: the subject token in the words of
 // RFC 8693. Implementations are safe for concurrent use and honour the context.
 //
-// Token returns a JWT with exactly the given audiences and the time at which it expires. The library checks its
-// audience, subject and expiry before sending it anywhere.
+// Token returns a JWT with exactly the given audiences and the time at which it expires; for the zero time the claim exp
+// counts. The library checks its audience, subject and expiry before sending it anywhere.
 //
 // A source passed with WithSubjectToken is asked on every call, also when the credential is cached, because only
-// the token proves who is asking; it should return the same token while that is fresh, since a new one means a new
-// exchange.
+// the token proves who is asking. A token that has expired is refused, whatever is cached. The source should return the same
+// token while that is fresh, since a new one means a new exchange.
 type SubjectTokenSource interface {
 	Token(ctx context.Context, audiences []string) (jwt string, expiry time.Time, err error)
 }

@@ -8,8 +8,10 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,7 +75,7 @@ func (c creator) Create(_ context.Context, obj, sub client.Object, _ ...client.S
 // scratch memory that are shared: everybody gets what is his.
 func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 	const tenants, workers, calls = 1000, 16, 1_000_000
-	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond))
+	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond), cache.WithRate(rate.Inf, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +111,9 @@ func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 	wg.Wait()
 }
 
-// An exchange through an address that an object brings takes the object's places, whoever's identity it is.
-func TestWhoseTurnAnExchangeTakes(t *testing.T) {
+// An exchange takes the slots of the owner's namespace with the controller's own identity, or through an object's address.
+func TestTenantOfAnExchange(t *testing.T) {
+	inHand := WithSubjectToken(NewStaticTokenSource("x"), corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "owner", Name: "app"}})
 	proxy, owner := WithProxyURL(url.URL{Scheme: "http", Host: "h"}), WithOwner(cache.InvolvedObject{Namespace: "owner", Name: "o"})
 	for name, tc := range map[string]struct {
 		opts []Option
@@ -121,8 +124,13 @@ func TestWhoseTurnAnExchangeTakes(t *testing.T) {
 		"shared ServiceAccount":      {[]Option{owner}, "shared", "shared"},
 		"shared, own proxy":          {[]Option{owner, proxy}, "shared", "owner"},
 		"shared, own endpoint":       {[]Option{owner, WithSTSEndpoint("https://e")}, "shared", "owner"},
-		"controller":                 {[]Option{owner}, "", ""},
-		"controller, a region":       {[]Option{owner, WithSTSRegion("r1")}, "", "region r1"},
+		"controller":                 {[]Option{owner}, "", "owner"},
+		"controller, a region":       {[]Option{owner, WithSTSRegion("r1")}, "", "owner"},
+		"controller, for itself":     {nil, "", ""},
+		"the same, a region":         {[]Option{WithSTSRegion("r1")}, "", "region r1"},
+		"token in hand":              {[]Option{inHand}, "owner", "unverified token"},
+		"token in hand, owner":       {[]Option{inHand, owner}, "owner", "unverified token"},
+		"token in hand, own proxy":   {[]Option{inHand, owner, proxy}, "owner", "owner"},
 		"controller, own proxy":      {[]Option{owner, proxy}, "", "owner"},
 		"controller, proxy, unknown": {[]Option{proxy}, "", ""},
 	} {
@@ -149,4 +157,28 @@ func TestRetryAfterOfWrappedErrors(t *testing.T) {
 	if RetryAfter(errors.New("x")) != 0 || RetryAfter(nil) != 0 {
 		t.Error("hints out of nothing")
 	}
+}
+
+// A limit of the cache is ErrThrottled with the cache's hint, and does not blame the service.
+func TestErrorOfALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tokens, err := cache.NewTokenCache(10, cache.WithMaxFlightsPerTenant(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go tokens.GetOrSet(t.Context(), cache.Request{Provider: "hanging", Mint: func(ctx context.Context) (cache.Token, error) { //nolint:errcheck // fails
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		synctest.Wait()
+		_, err = GetAccessToken(t.Context(), keyProvider{name: "hanging"}, WithCache(tokens, cache.InvolvedObject{}))
+		var limit *cache.LimitError
+		if !errors.Is(err, ErrThrottled) || RetryAfter(err) != time.Second || !errors.As(err, &limit) {
+			t.Errorf("got %v, retry after %s", err, RetryAfter(err))
+		}
+		if s := tokens.Stats(); s.Failing != nil {
+			t.Errorf("it counts as a failure: %+v", s)
+		}
+		tokens.Close()
+	})
 }

@@ -14,6 +14,7 @@ import (
 
 	fluxauth "github.com/fluxcd/pkg/auth"
 	fluxcache "github.com/fluxcd/pkg/cache"
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -234,7 +235,7 @@ func (w *world) theirs(c *fluxcache.TokenCache, t *tenant, more ...fluxauth.Opti
 
 // caches returns one of each, for as many tokens, and the function that ends them.
 func caches(size int) (*cache.TokenCache, *fluxcache.TokenCache, func(), error) {
-	ours, err := cache.NewTokenCache(size)
+	ours, err := cache.NewTokenCache(size, cache.WithRate(rate.Inf, 0))
 	if err != nil {
 		return nil, nil, nil, err
 	}

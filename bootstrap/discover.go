@@ -373,7 +373,7 @@ func unreachable(err error) error {
 	if errors.As(err, &refused) {
 		return err
 	}
-	return &waitError{fmt.Sprintf("the server cannot be reached: %v", err), "it is down, or the address is wrong, or something in between blocks it"}
+	return &waitError{fmt.Sprintf("the server cannot be reached: %.600s", err), "it is down, or the address is wrong, or something in between blocks it"}
 }
 
 // untrusted tells what is wrong with a server's certificate, whose text is a stranger's.

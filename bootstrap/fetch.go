@@ -21,7 +21,10 @@ func refuseRedirects(r *http.Request, _ []*http.Request) error {
 	return &redirectError{r.URL.Scheme + "://" + r.URL.Host}
 }
 
-const maxRedirects = 5
+const (
+	maxRedirects = 5
+	maxHeader    = 64 << 10
+)
 
 // stayOnHTTPS follows a few redirects as long as they are verified like the first request.
 func stayOnHTTPS(r *http.Request, via []*http.Request) error {
@@ -34,7 +37,8 @@ func stayOnHTTPS(r *http.Request, via []*http.Request) error {
 // fetch gets a document without credentials, with bounds on time and size. Its errors do not hold the URL.
 func fetch(ctx context.Context, address string, config *tls.Config, redirects func(*http.Request, []*http.Request) error, limit int64,
 ) (status int, body []byte, err error) {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		MaxResponseHeaderBytes: maxHeader}
 	client := &http.Client{Transport: transport, CheckRedirect: redirects}
 	ctx, cancel := context.WithTimeout(ctx, defaultRequestTimeout)
 	defer cancel()

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 func BenchmarkHit(b *testing.B) {
@@ -39,7 +41,7 @@ func BenchmarkHitParallel(b *testing.B) {
 }
 
 func BenchmarkMiss(b *testing.B) {
-	c := newTestCache(b)
+	c := newTestCache(b, WithRate(rate.Inf, 0))
 	t := token("t", time.Hour)
 	n := 0
 	b.ReportAllocs()
@@ -57,7 +59,7 @@ func BenchmarkBytesPerEntry(b *testing.B) {
 	const entries = 100_000
 	for b.Loop() {
 		before := heap()
-		c, err := NewTokenCache(entries)
+		c, err := NewTokenCache(entries, WithRate(rate.Inf, 0))
 		if err != nil {
 			b.Fatal(err)
 		}

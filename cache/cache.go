@@ -59,13 +59,13 @@ type Request struct {
 	// Only errors of Mint count, and only those with a method SharedFailure() bool that returns true. A group must not span
 	// two tenants, nor anything that one caller can get wrong while another has it right.
 	Group Key
-	// Tenant is whose places the flight takes. Empty is a tenant too.
+	// Tenant is the tenant whose slots the exchange takes. Empty is a tenant too.
 	Tenant string
 	// Provider is the service that the exchange is with: one that hangs holds up nobody at another. It labels the metrics of
 	// exchanges.
 	Provider string
 	// Prepare obtains what Mint needs from the same cache, such as a token that Mint turns into another credential. It
-	// runs before the flight takes a place, in the same goroutine as Mint, since a flight that waits for another one must
+	// runs before the flight takes a slot, in the same goroutine as Mint, since a flight that waits for another one must
 	// not hold what that one needs. Optional.
 	Prepare func(ctx context.Context) error
 	// Mint obtains the credential. It runs in a goroutine of the cache, with the values but not the end of the
@@ -89,7 +89,7 @@ type TokenCache struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the flights and the janitor
-	places  *places
+	limits  *limits
 
 	mu       sync.Mutex // never held over I/O, a mint or an observer's call
 	closed   bool
@@ -111,7 +111,7 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 		observer:    noObserver{},
 		capacity:    capacity,
 		base:        time.Now(),
-		places:      newPlaces(defaultMaxFlights, defaultMaxFlightsPerTenant),
+		limits:      newLimits(),
 		flights:     map[Key]*flight{},
 		failing:     map[Failing]int{},
 	}
@@ -183,7 +183,7 @@ func (c *TokenCache) GetFor(key Key, object InvolvedObject, minimumLifetime time
 // in the cache; tokens of a flight that the caller waited for count as minted.
 //
 // The error is that of Mint, or the context's, or ErrClosed. While a key is held back after failures, it is a
-// *BackoffError around the error of Mint.
+// *BackoffError around the error of Mint. An exchange that a limit does not let start is a *LimitError.
 func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, retrieved bool, err error) {
 	if c.disabled() {
 		return c.mintUncached(ctx, req)
@@ -195,8 +195,13 @@ func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, re
 	}
 	token, f, err := c.lookUp(ctx, req)
 	retrieved = token != nil
-	if f != nil {
-		token, err = c.wait(ctx, f)
+	for f != nil {
+		if token, err = c.wait(ctx, f); f.tenant == req.Tenant || !lacksSlot(err) {
+			break
+		}
+		// The flight belonged to another tenant, which has no free slot. That must not fail this caller.
+		token, f, err = c.lookUp(ctx, req)
+		retrieved = token != nil
 	}
 	if err != nil && ctx.Err() == nil {
 		if token = c.valid(req); token != nil {
@@ -235,7 +240,8 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 		}
 	}
 	f, flying := c.flights[req.Key]
-	if !flying {
+	if !flying || f.blocked && f.tenant != req.Tenant { // no caller waits for a slot of another tenant
+
 		if failed, ok := c.failures.Get(req.Key); ok && failed.holdsBack(now) {
 			if token != nil {
 				return token, nil, nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/time/rate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -459,7 +460,10 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	for name, opts := range map[string][]Option{
 		"no duration":          {WithMaxDuration(0)},
 		"two hours":            {WithMaxDuration(2 * time.Hour)},
-		"no flights":           {WithMaxFlights(0)},
+		"no rate":              {WithRate(0, 1)},
+		"negative rate":        {WithRate(-1, 1)},
+		"rate is no number":    {WithRate(rate.Limit(math.NaN()), 1)},
+		"no burst":             {WithRate(1, 0)},
 		"no flights of tenant": {WithMaxFlightsPerTenant(-1)},
 		"no time":              {WithMintTimeout(0)},
 		"nil observer":         {WithObserver(nil)},
@@ -477,7 +481,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 // what is his.
 func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	const tenants, workers, requests = 1000, 16, 200_000
-	c, err := NewTokenCache(800, WithMaxDuration(5*time.Millisecond)) // too small for all, and stale all the time
+	c, err := NewTokenCache(800, WithMaxDuration(5*time.Millisecond), WithRate(rate.Inf, 0)) // too small for all, and stale all the time
 	if err != nil {
 		t.Fatal(err)
 	}

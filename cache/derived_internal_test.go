@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// nested has one credential made of another, with one place for all flights.
-func TestPrepareHoldsNoPlace(t *testing.T) {
-	c := newTestCache(t, WithMaxFlights(1), WithMaxFlightsPerTenant(1))
+// With one slot, a credential that is made of another gets that one first.
+func TestPrepareHoldsNoSlot(t *testing.T) {
+	c := newTestCache(t, WithMaxFlightsPerTenant(1))
 	inner := &minter{mint: hourly}
 	outer := &minter{mint: hourly}
 	done := make(chan error)

@@ -26,9 +26,12 @@
 // # Slow and failing services
 //
 // Each key has one flight at a time, however many callers wait for it. A caller whose context ends leaves; the flight
-// goes on for the others, with a deadline of its own. No lock is held meanwhile. Flights are bounded in all and, for
-// each provider, per tenant: a tenant with many keys at an address that hangs fills its own places and nobody else's, and
-// its exchanges with other providers go on.
+// goes on for the others, with a deadline of its own. No lock is held meanwhile.
+//
+// Two limits keep tenants apart. At each provider a tenant has 8 slots for exchanges (WithMaxFlightsPerTenant); an exchange
+// waits for one for two seconds at most. Over all, exchanges start at a rate (WithRate). A tenant with many keys at an address
+// that hangs fills its own slots and nothing else. With each provider at most 4,096 exchanges run. An exchange that
+// a limit does not let start fails with a LimitError, which is no failure of its key.
 //
 // A key that fails is tried again after a back-off of one second that doubles to half a minute; until then callers get
 // the same error. A refresh that fails keeps the token until its hard time, unless the error says that it is permanent

@@ -3,18 +3,20 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"time"
 )
 
 // flight is an exchange under way. token and err may be read when done is closed.
 type flight struct {
-	done  chan struct{}
-	token Token
-	life  time.Duration // of the token
-	err   error
-	held  bool // by the key's group, so that nothing was tried
+	tenant string // whose slots it takes
+	done   chan struct{}
+	token  Token
+	life   time.Duration // of the token
+	err    error
+	held   bool // by the key's group, so that nothing was tried
+
+	blocked bool // its tenant uses all of its slots; guarded by the lock of the cache
 }
 
 // errExited is what remains if Mint ends its goroutine.
@@ -22,7 +24,7 @@ var errExited = errors.New("the provider ended the goroutine of the exchange; th
 
 // startFlight is called with the lock held.
 func (c *TokenCache) startFlight(caller context.Context, req Request, refresh bool) *flight {
-	f := &flight{done: make(chan struct{}), err: errExited}
+	f := &flight{tenant: req.Tenant, done: make(chan struct{}), err: errExited}
 	c.flights[req.Key] = f
 	c.inFlight++
 	c.running.Go(func() { c.fly(caller, f, req, refresh) })
@@ -54,12 +56,12 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 		f.err = err
 		return
 	}
-	place, err := c.takePlace(ctx, req)
+	entered, err := c.enter(ctx, f, req)
 	if err != nil {
 		f.err = err
 		return
 	}
-	leave = place.leave
+	leave = entered
 	if !refresh {
 		if err := c.probe(req); err != nil {
 			f.err, f.held = err, true
@@ -98,18 +100,18 @@ func prepare(ctx context.Context, req Request) (err error) {
 	return req.Prepare(ctx)
 }
 
-// takePlace waits for the tenant's turn.
-func (c *TokenCache) takePlace(ctx context.Context, req Request) (*place, error) {
-	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
-	defer stop()
-	p, err := c.places.take(ctx, whose{req.Tenant, req.Provider})
-	switch {
-	case err == nil:
-		return p, nil
-	case c.ctx.Err() != nil:
+// enter waits until the limits let the exchange start.
+func (c *TokenCache) enter(ctx context.Context, f *flight, req Request) (leave func(), err error) {
+	blocked := func(b bool) {
+		c.mu.Lock()
+		f.blocked = b
+		c.mu.Unlock()
+	}
+	leave, err = c.limits.enter(ctx, tenantAt{req.Tenant, req.Provider}, c.mintTimeout, blocked)
+	if err != nil && c.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	return nil, fmt.Errorf("waited %s for %w", c.mintTimeout, err)
+	return leave, err
 }
 
 // land keeps the result of a flight, unless the key was deleted meanwhile.
@@ -129,7 +131,7 @@ func (c *TokenCache) land(f *flight, req Request, v verdict) {
 	case f.err == nil:
 		evicted = c.entries.Add(req.Key, newEntry(f.token, f.life, c.maxDuration, now))
 		c.failures.Remove(req.Key)
-	case f.held:
+	case f.held || v.limited: // nothing was tried
 	default:
 		c.recordFailure(req, v, now)
 	}

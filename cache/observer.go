@@ -10,8 +10,8 @@ type Observer interface {
 	Attach(stats func() Stats)
 	// Request is called for every request: whether it was served from the cache, and whether it was served at all.
 	Request(object InvolvedObject, hit, ok bool)
-	// Mint is called after every exchange, also one that came to nothing before its turn: what it is made of could not be
-	// had, or it waited in vain. The result is one of Results.
+	// Mint is called after every exchange, also after one that did not start because a limit refused it or because the
+	// credential that it is made of could not be had. The result is one of Results.
 	Mint(provider, result string, took time.Duration)
 	// Refresh is called after every exchange that renewed a token ahead of time, in addition to Mint.
 	Refresh(result string)
@@ -27,10 +27,11 @@ func (noObserver) Mint(string, string, time.Duration) {}
 func (noObserver) Refresh(string)                     {}
 func (noObserver) Evicted()                           {}
 
-// Results returns all results that an Observer can see. Except for success, panic, timeout and error, they are what an
-// error's method ExchangeResult() string says or, if it has none, its method Result() string. The last one is for
-// exchanges that never reached the provider's service, because the API server did not give the token to exchange.
+// Results returns all results that an Observer can see. Except for success, panic, timeout, error and limited, they are what an
+// error's method ExchangeResult() string says or, if it has none, its method Result() string. The last two are for exchanges
+// that never reached the provider's service: the API server did not give the token to exchange, or a limit of the cache did
+// not let the exchange start.
 func Results() []string {
 	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error",
-		"kubernetes_unavailable"}
+		"kubernetes_unavailable", "limited"}
 }

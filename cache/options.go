@@ -3,6 +3,8 @@ package cache
 import (
 	"fmt"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Defaults and bounds of the options.
@@ -11,7 +13,8 @@ const (
 	MaxDuration = time.Hour
 
 	defaultMintTimeout         = 30 * time.Second
-	defaultMaxFlights          = 64
+	defaultRate                = 1000 // a second
+	defaultBurst               = 500
 	defaultMaxFlightsPerTenant = 8
 )
 
@@ -37,33 +40,32 @@ func checkMaxDuration(d time.Duration) error {
 	return nil
 }
 
-// WithMaxFlights bounds how many exchanges run in parallel, 64 by default. Those that have run for longer than a second
-// do not count any more, so that a service that hangs does not hold up the others; they are bounded by eight times as
-// many. When these run out, each Request.Provider leaves as many of the n places free as it has taken: those of one that hangs
-// get half of them at most, rounded up, and the rest is for others (with n = 1 there is none).
-func WithMaxFlights(n int) Option {
+// WithRate bounds how many exchanges start, over all tenants and providers: limit a second, and burst at once. The default is
+// 1,000 a second and a burst of 500. Match it to the quotas of the clouds and of the API server. An exchange waits for its turn
+// for as long as it may take; see WithMintTimeout. With rate.Inf there is no bound, and burst has no meaning.
+func WithRate(limit rate.Limit, burst int) Option {
 	return func(c *TokenCache) error {
-		if n < 1 {
-			return fmt.Errorf("at least one exchange has to be possible, not %d", n)
+		if positive := limit > 0; !positive || burst < 1 && limit != rate.Inf { // NaN is not positive
+			return fmt.Errorf("exchanges could never start at %v a second with a burst of %d; both must be positive", float64(limit), burst)
 		}
-		c.places.setFree(n)
+		c.limits.starts = rate.NewLimiter(limit, burst)
 		return nil
 	}
 }
 
-// WithMaxFlightsPerTenant bounds how many exchanges of one Request.Tenant run in parallel with each Request.Provider, 8 by default,
-// slow ones included.
+// WithMaxFlightsPerTenant sets the number of slots: how many exchanges of one Request.Tenant run in parallel with each
+// Request.Provider, 8 by default. An exchange that gets none within two seconds fails with a LimitError.
 func WithMaxFlightsPerTenant(n int) Option {
 	return func(c *TokenCache) error {
 		if n < 1 {
 			return fmt.Errorf("at least one exchange has to be possible, not %d", n)
 		}
-		c.places.perTenant = n
+		c.limits.perTenant = n
 		return nil
 	}
 }
 
-// WithMintTimeout bounds the time that an exchange takes, 30 s by default, and the time that it waits for its turn.
+// WithMintTimeout bounds the time that an exchange takes, 30 s by default, and the time that it waits for its turn of the rate.
 func WithMintTimeout(d time.Duration) Option {
 	return func(c *TokenCache) error {
 		if d <= 0 {

@@ -6,13 +6,15 @@ import "maps"
 type Stats struct {
 	// Items is the number of tokens in the cache.
 	Items int
-	// Flights is the number of exchanges that somebody has asked for and that have not ended: those that are Running, those
-	// that are Queued, and those that wait for the credential that they are made of.
+	// Flights is the number of exchanges that were requested and have not ended. They are Running, QueuedForSlot or
+	// QueuedForRate, or wait for the credential that they are made of.
 	Flights int
-	// Running is the number of exchanges that have a place.
+	// Running is the number of exchanges that have started.
 	Running int
-	// Queued is the number of exchanges that wait for a place, because all are taken or all that their tenant may have.
-	Queued int
+	// QueuedForSlot is the number of exchanges that wait because their tenant uses all of its slots.
+	QueuedForSlot int
+	// QueuedForRate is the number of exchanges that wait because of the start rate.
+	QueuedForRate int
 	// Waiting is the number of callers that wait for a flight.
 	Waiting int
 	// Failing is the number of keys whose last exchange failed, by what failed. It does not grow with the attempts. A key
@@ -33,10 +35,10 @@ func (c *TokenCache) Stats() Stats {
 	if c.disabled() {
 		return Stats{}
 	}
-	running, queued := c.places.count()
+	s := c.limits.stats()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stats{Items: c.entries.Len(), Flights: c.inFlight, Running: running, Queued: queued, Waiting: c.waiting}
+	s.Items, s.Flights, s.Waiting = c.entries.Len(), c.inFlight, c.waiting
 	if len(c.failing) > 0 {
 		s.Failing = maps.Clone(c.failing)
 	}

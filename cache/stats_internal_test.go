@@ -62,24 +62,29 @@ func TestFailingKeys(t *testing.T) {
 	})
 }
 
-// Exchanges that have a place and exchanges that wait for one.
+// Exchanges that run and exchanges that wait are counted apart.
 func TestRunningAndQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := newTestCache(t, WithMaxFlightsPerTenant(2), WithMintTimeout(time.Minute)), &minter{}
-		m.mint = func(ctx context.Context) (Token, error) { <-ctx.Done(); return nil, ctx.Err() }
+		c, m := newTestCache(t, WithMaxFlightsPerTenant(2), WithRate(2, 3)), &minter{mint: hang}
 		var callers sync.WaitGroup
 		for n := range 5 {
 			callers.Go(func() { _, _, _ = c.GetOrSet(t.Context(), m.request(n, "a")) })
 		}
-		callers.Go(func() { _, _, _ = c.GetOrSet(t.Context(), m.request(9, "b")) })
-		time.Sleep(30 * time.Second)
-		if s := c.Stats(); s.Flights != 6 || s.Running != 3 || s.Queued != 3 {
+		synctest.Wait()
+		for n := range 2 {
+			callers.Go(func() { _, _, _ = c.GetOrSet(t.Context(), m.request(10+n, "b")) })
+		}
+		synctest.Wait()
+		if s := c.Stats(); s.Flights != 7 || s.Running != 3 || s.QueuedForSlot != 3 || s.QueuedForRate != 1 || s.Waiting != 7 {
 			t.Errorf("at first: %+v", s)
 		}
-		time.Sleep(time.Minute) // two got places or gave up waiting for them
+		time.Sleep(3 * time.Second)
+		if s := c.Stats(); s.Flights != 4 || s.Running != 4 || s.QueuedForSlot != 0 || s.QueuedForRate != 0 || s.Waiting != 4 {
+			t.Errorf("after three seconds: %+v", s)
+		}
 		callers.Wait()
 		synctest.Wait()
-		if s := c.Stats(); s.Flights != 0 || s.Running != 0 || s.Queued != 0 {
+		if s := c.Stats(); s.Flights != 0 || s.Running != 0 {
 			t.Errorf("afterwards: %+v", s)
 		}
 	})

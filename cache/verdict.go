@@ -16,7 +16,9 @@ type verdict struct {
 	retryAfter time.Duration
 	// shared says that the other keys of the group would fail too.
 	shared bool
-	held   *BackoffError // that of what the credential is made of, or nil
+	// limited says that a limit of the cache did not let the exchange start, or that of what the credential is made of.
+	limited bool
+	held    *BackoffError // that of what the credential is made of, or nil
 }
 
 // judge asks an error. Its methods are a provider's, and may panic as Mint may: it is called without the lock.
@@ -31,6 +33,8 @@ func judge(err error) (v verdict) {
 		err = v.held.Err
 	}
 	v.result = resultOf(err)
+	var limit *LimitError
+	v.limited = errors.As(err, &limit)
 	var permanent interface{ Permanent() bool }
 	v.permanent = errors.As(err, &permanent) && permanent.Permanent()
 	var shared interface{ SharedFailure() bool }
@@ -45,6 +49,7 @@ func judge(err error) (v verdict) {
 // resultOf keeps the label to a known set, whatever an error says of itself.
 func resultOf(err error) string {
 	var panicked *PanicError
+	var limited *LimitError
 	var classified interface{ Result() string }
 	var placed interface{ ExchangeResult() string }
 	switch {
@@ -52,6 +57,8 @@ func resultOf(err error) string {
 		return "success"
 	case errors.As(err, &panicked):
 		return "panic"
+	case errors.As(err, &limited):
+		return "limited"
 	case errors.As(err, &placed) && slices.Contains(Results(), placed.ExchangeResult()):
 		return placed.ExchangeResult()
 	case errors.Is(err, context.DeadlineExceeded):

@@ -22,6 +22,7 @@ type AWS struct {
 	cloud *Cloud
 
 	mu         sync.Mutex
+	stsHosts   map[string]bool              // of services other than AWS
 	providers  map[string]*oidcProvider     // by account and issuer
 	roles      map[string]*Trust            // by ARN
 	keys       map[string]*accessKey        // by access key ID
@@ -80,14 +81,14 @@ type accessKey struct {
 }
 
 func newAWS(c *Cloud) *AWS {
-	return &AWS{cloud: c, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{},
+	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{},
 		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]EKSAccessEntry{},
 		masterKeys: map[string][]byte{}}
 }
 
 func (a *AWS) services() []service {
 	return []service{
-		{awsname.IsSTSHost, a.serveSTS},
+		{a.isSTSHost, a.serveSTS},
 		a.ecrService(), a.ecrPublicService(), a.registryService(),
 		{isEKSHost, a.serveEKS},
 		{isIAMHost, a.serveIAM},
@@ -95,6 +96,23 @@ func (a *AWS) services() []service {
 		a.kmsService(),
 	}
 }
+
+// AddSTSHost serves the STS of an S3-compatible service at a host. Roles have names like arn:minio:iam:::role/<name> there, of
+// any partition and without an account, and so have the OIDC providers: AddOIDCProvider with the account "". As with MinIO,
+// the answer to AssumeRoleWithWebIdentity names no role, and a session without DurationSeconds expires with the token.
+func (a *AWS) AddSTSHost(host string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stsHosts[strings.ToLower(host)] = true
+}
+
+func (a *AWS) isOtherSTS(host string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stsHosts[strings.ToLower(host)]
+}
+
+func (a *AWS) isSTSHost(host string) bool { return awsname.IsSTSHost(host) || a.isOtherSTS(host) }
 
 // Deny takes permissions, such as "ecr:GetAuthorizationToken", from a role or a user.
 func (a *AWS) Deny(arn string, actions ...string) {

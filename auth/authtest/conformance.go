@@ -68,6 +68,7 @@ func RunConformance(t *testing.T, h Harness) {
 	t.Run("is safe for concurrent use", h.testConcurrency)
 	t.Run("tells a refusal, and falls back to nothing", h.testRefused)
 	t.Run("tells malformed annotations before it asks anyone", h.testMalformed)
+	t.Run("lets the caller's annotations win, and names the caller in errors", h.testCallersIdentity)
 	t.Run("tells that it is throttled", func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) })
 	t.Run("tells that the service is unavailable", func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) })
 	t.Run("ends with the caller's context", h.testCancel)
@@ -241,6 +242,25 @@ func (h *Harness) testMalformed(t *testing.T) {
 	}
 	if n := h.calls() - before; n != 0 {
 		t.Errorf("the service was called %d times", n)
+	}
+}
+
+// testCallersIdentity passes annotations of the malformed ServiceAccount as the caller's, along with the good one.
+func (h *Harness) testCallersIdentity(t *testing.T) {
+	if h.Malformed.Name == "" {
+		return
+	}
+	before, callers := h.calls(), h.serviceAccount(t, h.Malformed).Annotations
+	token, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(auth.WithAnnotations(callers))...)
+	if !errors.Is(err, auth.ErrMisconfigured) || token != nil || !strings.Contains(err.Error(), "of the caller's identity") {
+		t.Errorf("got %v, %v, want ErrMisconfigured that says %q, see Options.CallersIdentity", token, err, "of the caller's identity")
+	}
+	if n := h.calls() - before; n != 0 {
+		t.Errorf("the service was called %d times", n)
+	}
+	own := h.serviceAccount(t, h.Good).Annotations
+	if _, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(auth.WithAnnotations(own))...); err != nil {
+		t.Errorf("with the ServiceAccount's own annotations as the caller's: %v", err)
 	}
 }
 

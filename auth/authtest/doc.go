@@ -35,7 +35,8 @@
 // and tags allow; trust conditions other than on subject, audience, principal and external ID; the IAM policies of users
 // and roles (see AWS.Deny, and Trust for sts:TagSession and sts:SetSourceIdentity);
 // certificates and thumbprints of issuers; regions that are disabled, and the differences between regions; eventual
-// consistency; quotas (see Fault). A role that does not exist is refused like one that does not trust the caller.
+// consistency; quotas (see Fault); services other than AWS beyond what AWS.AddSTSHost says. A role that does not exist is
+// refused like one that does not trust the caller.
 //
 // The other services of AWS: ECR has GetAuthorizationToken and registries that ask for the password and serve what
 // AWS.SetRegistry gives them; EKS has DescribeCluster, AWS.VerifyEKSToken, and access entries that can be read but do not

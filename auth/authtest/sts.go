@@ -145,7 +145,17 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 	if err != nil {
 		return node{}, err
 	}
+	other := s.aws.isOtherSTS(s.host)
+	if other && !s.form.Has("DurationSeconds") {
+		lifetime = claims.Expiry.Time().Sub(s.aws.cloud.time())
+	}
 	k := s.aws.newSession(Identity{RoleARN: arn, SessionName: s.form.Get("RoleSessionName"), Subject: claims.Subject}, lifetime)
+	if other {
+		return element("AssumeRoleWithWebIdentityResult", "",
+			element("AssumedRoleUser", "", element("Arn", ""), element("AssumeRoleId", "")),
+			credentials(k),
+			element("SubjectFromWebIdentityToken", claims.Subject)), nil
+	}
 	return element("AssumeRoleWithWebIdentityResult", "",
 		element("Audience", claims.Audience[0]),
 		assumedRoleUser(k),

@@ -8,7 +8,7 @@ import (
 )
 
 // parameterRules are those of the STS model.
-func parameterRules() map[string]struct {
+func parameterRules(otherSTS bool) map[string]struct {
 	min, max int
 	pattern  *regexp.Regexp
 } {
@@ -16,15 +16,19 @@ func parameterRules() map[string]struct {
 		min, max int
 		pattern  *regexp.Regexp
 	}
+	roles := `^arn:[a-z-]+:iam::\d{12}:role/.+$`
+	if otherSTS {
+		roles = `^arn:[a-z-]+:iam:[a-z0-9-]*:[\w-]*:role/.+$`
+	}
 	return map[string]rule{
-		"RoleArn":          {20, 2048, regexp.MustCompile(`^arn:[a-z-]+:iam::\d{12}:role/.+$`)},
+		"RoleArn":          {20, 2048, regexp.MustCompile(roles)},
 		"RoleSessionName":  {2, 64, regexp.MustCompile(`^[\w+=,.@-]*$`)},
 		"WebIdentityToken": {4, 20000, nil},
 	}
 }
 
 func (s *stsCall) validate(required ...string) *awsError {
-	rules := parameterRules()
+	rules := parameterRules(s.aws.isOtherSTS(s.host))
 	for _, name := range required {
 		value, rule := s.form.Get(name), rules[name]
 		field := strings.ToLower(name[:1]) + name[1:]

@@ -41,14 +41,18 @@ const (
 )
 
 // ParseRoleARN parses the ARN of an IAM role. The error says what is wrong with it, without repeating it.
-func ParseRoleARN(s string) (RoleARN, error) {
+func ParseRoleARN(s string) (RoleARN, error) { return parseRoleARN(s, false) }
+
+// parseRoleARN also parses names of other services than AWS, if other is set. MinIO writes arn:minio:iam:<region>::role/<name>,
+// Ceph arn:aws:iam::<tenant>:role<path><name>, and region and tenant are mostly empty.
+func parseRoleARN(s string, other bool) (RoleARN, error) {
 	var a RoleARN
 	rest, ok := strings.CutPrefix(s, "arn:")
 	if !ok {
 		return a, errors.New(`it does not begin with "arn:"`)
 	}
 	a.Partition, rest, _ = cut(rest)
-	if !awsname.KnownPartition(a.Partition) {
+	if !awsname.KnownPartition(a.Partition) && (!other || a.Partition == "" || !allOf(a.Partition, "-")) {
 		return a, fmt.Errorf("AWS has no partition %.100q", a.Partition)
 	}
 	service, rest, _ := cut(rest)
@@ -56,11 +60,11 @@ func ParseRoleARN(s string) (RoleARN, error) {
 		return a, wrongService(service)
 	}
 	region, rest, _ := cut(rest)
-	if region != "" {
+	if region != "" && (!other || !allOf(region, "-")) {
 		return a, fmt.Errorf("roles have no region, but it has %.100q", region)
 	}
 	a.Account, rest, ok = cut(rest)
-	if !ok || !awsname.ValidAccount(a.Account) {
+	if !ok || !awsname.ValidAccount(a.Account) && (!other || !allOf(a.Account, "-_")) {
 		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", a.Account)
 	}
 	resource, ok := strings.CutPrefix(rest, "role/")
@@ -141,10 +145,11 @@ func cut(s string) (before, after string, found bool) {
 }
 
 // cutSession takes arn:<partition>:sts::<account>:assumed-role/<role>/<session> apart. Another ARN says nothing of the session.
+// Services other than AWS have no account.
 func cutSession(arn, session string) (partition, account, role string) {
 	const fields = 6
 	f := strings.Split(arn, ":")
-	if len(f) != fields || f[0] != "arn" || f[2] != "sts" || f[3] != "" || !awsname.ValidAccount(f[4]) {
+	if len(f) != fields || f[0] != "arn" || f[2] != "sts" || f[3] != "" || f[4] != "" && !awsname.ValidAccount(f[4]) {
 		return "", "", ""
 	}
 	resource, isSession := strings.CutSuffix(f[5], "/"+session)

@@ -2,8 +2,8 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -14,9 +14,34 @@ import (
 
 const opChainRole = "assume a further role"
 
-// assumeRole goes on from one role to the next (role chaining).
-func (p *Provider) assumeRole(ctx context.Context, from *Token, session string, role *chainedRole, opts *auth.Options,
-) (*Token, error) {
+// GetChain returns the ARNs of the roles of WithAssumeRole.
+func (*Provider) GetChain(opts *auth.Options) []string {
+	var arns []string
+	for role := range chain(opts) {
+		arns = append(arns, role.RoleARN)
+	}
+	return arns
+}
+
+// GetAccessTokenOptionsForChain leaves the last role out, and with it the session duration, which is that of the last role.
+func (*Provider) GetAccessTokenOptionsForChain(opts *auth.Options) []auth.Option {
+	last, length := lastRole(opts)
+	if last == nil {
+		return nil
+	}
+	return []auth.Option{auth.WithProviderOption(chainLengthOption{}, length-1), auth.WithProviderOption(sessionDurationOption{}, nil)}
+}
+
+// NewChainedToken assumes the last role with the credentials of the role before it (role chaining).
+func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token, opts *auth.Options) (auth.Token, error) {
+	from, err := FromToken(previous)
+	if err != nil {
+		return nil, err
+	}
+	role, _ := lastRole(opts)
+	if role == nil {
+		return nil, misconfigured("pass WithAssumeRole", "there is no further role to assume")
+	}
 	if err := p.checkPartition(role.RoleARN, opts); err != nil {
 		return nil, err
 	}
@@ -24,11 +49,18 @@ func (p *Provider) assumeRole(ctx context.Context, from *Token, session string, 
 	if err != nil {
 		return nil, err
 	}
+	session := firstNonEmpty(role.SessionName, defaultSession(opts))
 	out, err := client.AssumeRole(ctx, role.input(session, opts))
 	if err != nil {
 		return nil, chainError(err, from, role)
 	}
-	return sessionToken(opChainRole, out.Credentials, out.AssumedRoleUser, session, time.Now())
+	return p.sessionToken(opChainRole, out.Credentials, out.AssumedRoleUser, session, opts)
+}
+
+// RefusesPrevious knows the codes with which STS refuses the credentials that have signed the request.
+func (*Provider) RefusesPrevious(err error) bool {
+	var known *auth.Error
+	return errors.As(err, &known) && (known.Code == "InvalidClientTokenId" || known.Code == "ExpiredToken")
 }
 
 // provider is for one request, in which the credentials do not change.
@@ -70,7 +102,7 @@ func chainError(err error, from *Token, role *chainedRole) error {
 	e.Message = fmt.Sprintf("role %q: %s", role.RoleARN, e.Message)
 	if e.Code == "AccessDenied" {
 		e.Remedy = "let the role's trust policy allow sts:AssumeRole (and sts:TagSession and sts:SetSourceIdentity where used) " +
-			"to the first role, with this external ID if any, and give the first role that permission"
+			"to the role before it, with this external ID if any, and give that role the permission"
 	}
 	return e
 }

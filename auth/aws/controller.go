@@ -47,11 +47,6 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	if t == nil {
 		return nil, controllerError(unusable(opControllerToken, noIdentity, "the credentials hold characters that have no place in them"))
 	}
-	if role := chained(opts); role != nil {
-		if t, err = p.assumeRole(ctx, t, firstNonEmpty(sessionPrefix(opts), controllerSession), role, opts); err != nil {
-			return nil, err
-		}
-	}
 	return t, nil
 }
 

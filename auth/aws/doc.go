@@ -44,10 +44,16 @@
 //
 // # Further options
 //
-// WithAssumeRole goes on to another role, with an external ID, session tags and a source identity; WithSessionDuration and
-// WithSessionNamePrefix shape the session. They belong to the controller. One that lets tenants set them, in a field of its
-// objects, has to decide itself which roles, external IDs and tag keys each tenant may name: what keeps one customer of a
-// role from another is the external ID, and auth.Policy.Authorize sees the role of the annotation only.
+// WithAssumeRole goes on to another role, with an external ID, session tags and a source identity; several form a chain.
+// WithSessionDuration, WithSessionNamePrefix and AssumeRole.SessionName shape the session. They belong to the controller. One
+// that lets tenants set them, in a field of its objects, has to decide itself which roles, external IDs and tag keys each tenant
+// may name. auth.Policy.Authorize sees all roles of a chain, but not the external ID, which keeps one customer of a role from
+// another.
+//
+// # S3-compatible services
+//
+// MinIO and Ceph issue credentials in the same way. Their hosts have to be listed in Provider.AllowedSTSHosts; with such a host
+// in auth.WithSTSEndpoint, the roles have the names of that service, such as arn:minio:iam:::role/app.
 //
 // NewSignedCallerIdentity makes logins for HashiCorp Vault and for whatever else believes AWS STS.
 package aws

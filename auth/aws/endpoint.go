@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
@@ -17,6 +18,14 @@ func hostOf(endpoint string) string {
 		return ""
 	}
 	return u.Hostname()
+}
+
+// isOtherService reports whether the controller has allowed a service other than AWS for these options.
+func (p *Provider) isOtherService(opts *auth.Options) bool {
+	host, given := strings.CutPrefix(opts.STSEndpoint, "https://")
+	host = strings.TrimSuffix(host, "/")
+	name, _, _ := cut(host) // without the port
+	return given && slices.Contains(p.AllowedSTSHosts, host) && !awsname.IsSTSHost(name)
 }
 
 // checkSTSEndpoint accepts the address of an STS endpoint of AWS, or of a host that the controller allows. Whoever is at

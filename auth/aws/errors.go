@@ -19,17 +19,17 @@ import (
 )
 
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
-func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string) error {
+func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string, opts *auth.Options) error {
 	e := classify(err, opAssumeRole, oidcToken)
-	e.Message = fmt.Sprintf("role %q: %s", arn, e.Message)
+	e.Message = fmt.Sprintf("role %q%s: %s", arn, opts.CallersIdentity(RoleARNAnnotation), e.Message)
 	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 	switch {
 	case e.Code == "AccessDenied":
-		e.Remedy = fmt.Sprintf("let the role's trust policy allow sts:AssumeRoleWithWebIdentity to the cluster's OIDC provider for the subject %q", subject)
+		e.Remedy = fmt.Sprintf("correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the cluster's OIDC provider for the subject %q", subject)
 	case strings.Contains(e.Message, "No OpenIDConnect provider found"):
-		e.Remedy = "create the IAM OIDC provider for the cluster's issuer in the account of the role"
+		e.Remedy = "use a role that trusts this cluster, or create the IAM OIDC provider for the cluster's issuer in the account of the role"
 	case strings.Contains(e.Message, "audience"):
-		e.Remedy = fmt.Sprintf("add the token's audience to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
+		e.Remedy = fmt.Sprintf("correct the audience, or add it to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
 	case cannotVerify(e.Code, e.Message):
 		e.Remedy = "make the issuer's discovery document and keys readable for AWS, and publish the current keys"
 	}
@@ -93,7 +93,10 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrMisconfigured, "activate STS for the region in the account, or use another region"
 	case code == "ValidationError" && strings.Contains(message, "MaxSessionDuration"):
 		return auth.ErrMisconfigured, "correct WithSessionDuration, or raise the role's maximum session duration"
-	case code == "ValidationError", code == "MalformedPolicyDocument", code == "PackedPolicyTooLarge",
+	case code == "PackedPolicyTooLarge":
+		return auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy; " +
+			"AWS limits the packed size of both together, and tags of the roles before count too"
+	case code == "ValidationError", code == "MalformedPolicyDocument",
 		code == "InvalidParameterException", code == "ResourceNotFoundException":
 		return auth.ErrMisconfigured, ""
 	case status >= http.StatusBadRequest:

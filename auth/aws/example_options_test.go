@@ -26,6 +26,18 @@ func ExampleWithAssumeRole() {
 	_ = decrypter
 }
 
+// A bucket whose spec names the role: its value wins over the annotation of the ServiceAccount.
+func Example_roleOfTheCaller() {
+	type spec struct{ RoleARN string }
+	credentials := func(provider *aws.Provider, s spec, opts []auth.Option) *aws.CredentialsProvider {
+		if s.RoleARN != "" {
+			opts = append(opts, auth.WithAnnotations(map[string]string{aws.RoleARNAnnotation: s.RoleARN}))
+		}
+		return provider.NewCredentialsProvider(opts...)
+	}
+	_ = credentials
+}
+
 // A login at HashiCorp Vault as the role of a ServiceAccount.
 func ExampleProvider_NewSignedCallerIdentity() {
 	login := func(ctx context.Context, provider *aws.Provider, opts []auth.Option) (*http.Request, error) {

@@ -24,7 +24,7 @@ const (
 	maxDelay    = 5 * time.Second
 )
 
-// NewTokenForServiceAccount exchanges the ServiceAccount's token for credentials of its role.
+// NewTokenForServiceAccount exchanges the ServiceAccount's token for credentials of its own role, the first of a chain.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *auth.Options) (auth.Token, error) {
 	arn, err := p.GetIdentity(sa, opts)
@@ -38,23 +38,13 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if err != nil {
 		return nil, err
 	}
-	role, session := chained(opts), sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
-	in := &sts.AssumeRoleWithWebIdentityInput{RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken}
-	if role == nil {
-		in.DurationSeconds = durationSeconds(opts)
-	}
-	out, err := client.AssumeRoleWithWebIdentity(ctx, in)
+	session := sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
+	out, err := client.AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
+		RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken, DurationSeconds: durationSeconds(opts)})
 	if err != nil {
-		return nil, exchangeError(err, arn, sa, oidcToken)
+		return nil, exchangeError(err, arn, sa, oidcToken, opts)
 	}
-	token, err := sessionToken(opAssumeRole, out.Credentials, out.AssumedRoleUser, session, time.Now())
-	if err == nil && role != nil {
-		token, err = p.assumeRole(ctx, token, session, role, opts)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return token, nil
+	return p.sessionToken(opAssumeRole, out.Credentials, out.AssumedRoleUser, session, opts)
 }
 
 // checkPartition tells that a role and the region are in different clouds of Amazon's, which STS does not explain. An
@@ -125,8 +115,8 @@ func dualStack(on bool) aws.DualStackEndpointState {
 	return aws.DualStackEndpointStateUnset
 }
 
-// maxSession is what no session of AWS lives longer than, with an hour for clocks that differ.
-const maxSession = 13 * time.Hour
+// maxSession is the longest session of AWS, maxOtherSession that of MinIO, plus one hour of clock skew.
+const maxSession, maxOtherSession = 13 * time.Hour, 365*24*time.Hour + time.Hour
 
 // maxAccessKeyID is from the model of IAM, in characters.
 const maxAccessKeyID = 128
@@ -139,8 +129,12 @@ func assumedRole(user *types.AssumedRoleUser) string {
 }
 
 // sessionToken takes over what STS answered, if it is whole.
-func sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string, now time.Time,
-) (*Token, error) {
+func (p *Provider) sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string,
+	opts *auth.Options) (auth.Token, error) {
+	now, longest := time.Now(), maxSession
+	if p.isOtherService(opts) {
+		longest = maxOtherSession
+	}
 	incomplete := func(what string) error {
 		return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
 			Message: "the answer of STS cannot be used: " + what,
@@ -161,7 +155,7 @@ func sessionToken(operation string, c *types.Credentials, user *types.AssumedRol
 		return nil, incomplete("Expiration is missing")
 	case !c.Expiration.After(now):
 		return nil, incomplete(fmt.Sprintf("Expiration %s has passed", c.Expiration.UTC().Format(time.RFC3339)))
-	case c.Expiration.After(now.Add(maxSession)):
+	case c.Expiration.After(now.Add(longest)):
 		return nil, incomplete(fmt.Sprintf("Expiration %s is further away than any session lives", c.Expiration.UTC().Format(time.RFC3339)))
 	}
 	parts := [partCount]string{

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"encoding/json"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,16 +18,22 @@ import (
 
 type (
 	assumeRoleOption      struct{}
+	chainLengthOption     struct{} // how many of the roles to assume, for the tokens before the last one
 	sessionDurationOption struct{}
 	sessionPrefixOption   struct{}
 	clusterNameOption     struct{}
 )
 
-// AssumeRole is a role to assume with the credentials of the ServiceAccount's own role, or with the controller's.
+// AssumeRole is a role to assume with the credentials of the role before it: that of the WithAssumeRole before, else the
+// ServiceAccount's, else the controller's own.
 type AssumeRole struct {
-	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to the first role, which needs that permission
+	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to the role before it, which needs that permission
 	// too. Required.
 	RoleARN string
+	// SessionName is the exact name of the session, 2 to 64 letters, digits or +=,.@-_. The prefix of WithSessionNamePrefix is
+	// not put before it, and nothing keeps two ServiceAccounts from getting the same name. Optional: by default the name of the
+	// ServiceAccount's session, or the prefix or "workloadid" for the controller's own identity.
+	SessionName string
 	// ExternalID is what the trust policy may demand (sts:ExternalId), 2 to 1224 characters. Optional.
 	ExternalID string
 	// Tags are session tags, at most 50. The trust policy has to allow sts:TagSession. Optional.
@@ -47,15 +54,22 @@ type chainedRole struct {
 	key       []string
 	tagValues []string // apart from key: tags name the pod that a session is for
 	err       error
+	// errARN is nil for the ARN of a role of AWS, errOther for that of a service in Provider.AllowedSTSHosts.
+	errARN, errOther error
 }
 
-// WithAssumeRole assumes a further role (role chaining), and hands out the credentials of that one. AWS lets such a session
-// live for an hour at most if it is a ServiceAccount's. Of several, the last one counts.
+// WithAssumeRole assumes a further role (role chaining) and returns that role's credentials. Several WithAssumeRole are
+// assumed one after the other, in the order of the options. The cache keeps the credentials of every role on the way, so
+// many chains of one ServiceAccount need one AssumeRoleWithWebIdentity.
+//
+// AWS limits a session that was assumed with another role's to an hour.
 func WithAssumeRole(role AssumeRole) auth.Option {
 	role.Tags = cloneMap(role.Tags)
 	role.TransitiveTagKeys = slices.Sorted(slices.Values(role.TransitiveTagKeys))
 	c := &chainedRole{AssumeRole: role, err: role.check()}
-	c.key = []string{role.RoleARN, role.ExternalID, role.SourceIdentity, role.Policy, strconv.Itoa(len(role.Tags))}
+	_, c.errARN = ParseRoleARN(role.RoleARN)
+	_, c.errOther = parseRoleARN(role.RoleARN, true)
+	c.key = []string{role.RoleARN, role.SessionName, role.ExternalID, role.SourceIdentity, role.Policy, strconv.Itoa(len(role.Tags))}
 	for _, k := range sortedKeys(role.Tags) {
 		c.key, c.tagValues = append(c.key, k), append(c.tagValues, role.Tags[k])
 	}
@@ -63,9 +77,27 @@ func WithAssumeRole(role AssumeRole) auth.Option {
 	return auth.WithProviderOption(assumeRoleOption{}, c)
 }
 
-func chained(opts *auth.Options) *chainedRole {
-	c, _ := opts.ProviderOption(assumeRoleOption{}).(*chainedRole)
-	return c
+// chain yields the roles of WithAssumeRole, in order.
+func chain(opts *auth.Options) iter.Seq[*chainedRole] {
+	return func(yield func(*chainedRole) bool) {
+		left, bounded := opts.ProviderOption(chainLengthOption{}).(int)
+		for v := range opts.ProviderOptions(assumeRoleOption{}) {
+			role, ok := v.(*chainedRole)
+			if bounded && left == 0 || !ok || !yield(role) {
+				return
+			}
+			left--
+		}
+	}
+}
+
+// lastRole returns the last role of the chain, nil if there is none, and the number of roles.
+func lastRole(opts *auth.Options) (last *chainedRole, length int) {
+	for role := range chain(opts) {
+		last = role
+		length++
+	}
+	return last, length
 }
 
 func cloneMap(m map[string]string) map[string]string {
@@ -96,9 +128,8 @@ const (
 
 func (r *AssumeRole) check() error {
 	const remedy = "correct WithAssumeRole"
-	if _, err := ParseRoleARN(r.RoleARN); err != nil {
-		return misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
-			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
+	if s := r.SessionName; s != "" && (len(s) < minSessionName || !validSessionPart(s)) {
+		return misconfigured(remedy, "the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
 	}
 	if s := r.ExternalID; s != "" && (len(s) < minExternalID || len(s) > maxExternalID || !allOf(s, "+=,.@:/-_")) {
 		return misconfigured(remedy, "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
@@ -111,6 +142,19 @@ func (r *AssumeRole) check() error {
 		return misconfigured(remedy, "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
 	}
 	return r.checkTags()
+}
+
+// checkFor decides by the service that is asked which names of roles there are.
+func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
+	err := r.errARN
+	if err != nil && p.isOtherService(opts) {
+		err = r.errOther
+	}
+	if err != nil {
+		return misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
+			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
+	}
+	return r.err
 }
 
 func (r *AssumeRole) checkTags() error {
@@ -175,8 +219,8 @@ type sessionDuration struct {
 const minSessionDuration, maxSessionDuration, maxChainedDuration = 15 * time.Minute, 12 * time.Hour, time.Hour
 
 // WithSessionDuration sets how long the credentials are to live, from 15 minutes to 12 hours in whole seconds, but no longer
-// than the role's MaxSessionDuration, and an hour at most for a ServiceAccount with WithAssumeRole. Default: an hour. The
-// token cache keeps none for more than an hour.
+// than the role's MaxSessionDuration. A role that was assumed with another role's session has an hour at most. Default: an
+// hour. With WithAssumeRole it is the duration of the last role. The token cache keeps none for more than an hour.
 //
 // It is for sessions that this package makes, so it needs a ServiceAccount or WithAssumeRole.
 func WithSessionDuration(d time.Duration) auth.Option {
@@ -201,13 +245,14 @@ func durationSeconds(opts *auth.Options) *int32 {
 func (d *sessionDuration) check(opts *auth.Options) error {
 	const remedy = "correct WithSessionDuration"
 	own := opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil
+	_, length := lastRole(opts)
 	switch {
 	case d.Duration < minSessionDuration || d.Duration > maxSessionDuration || d.Duration%time.Second != 0:
 		return misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration)
-	case !own && chained(opts) != nil && d.Duration > maxChainedDuration:
+	case (!own && length > 0 || length > 1) && d.Duration > maxChainedDuration:
 		return misconfigured(remedy,
 			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
-	case own && chained(opts) == nil:
+	case own && length == 0:
 		return misconfigured("leave it out, or name a ServiceAccount",
 			"the life of the controller's own credentials is not for WithSessionDuration")
 	}
@@ -215,12 +260,16 @@ func (d *sessionDuration) check(opts *auth.Options) error {
 }
 
 // WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that CloudTrail shows which controller acted. The
-// prefix has 2 to 24 letters, digits, "-" or "_". The ServiceAccount stays part of the name: no two share a session name.
+// prefix has 2 to 24 letters, digits, "-" or "_". The ServiceAccount stays part of the name: no two share a session name. It
+// does not change an AssumeRole.SessionName.
 func WithSessionNamePrefix(prefix string) auth.Option {
 	return auth.WithProviderOption(sessionPrefixOption{}, prefix)
 }
 
-const maxSessionPrefix = 24
+const (
+	maxSessionPrefix = 24
+	maxChain         = 10 // each role is a credential of its own, in memory and in the cache
+)
 
 func sessionPrefix(opts *auth.Options) string {
 	s, _ := opts.ProviderOption(sessionPrefixOption{}).(string)
@@ -242,9 +291,15 @@ func clusterName(opts *auth.Options) string {
 }
 
 // checkOptions checks what the options of this package say. It runs on every call.
-func checkOptions(opts *auth.Options) error {
-	if c := chained(opts); c != nil && c.err != nil {
-		return c.err
+func (p *Provider) checkOptions(opts *auth.Options) error {
+	roles := 0
+	for role := range chain(opts) {
+		if roles++; roles > maxChain {
+			return misconfigured("pass fewer", "there are more than %d WithAssumeRole", maxChain)
+		}
+		if err := role.checkFor(p, opts); err != nil {
+			return err
+		}
 	}
 	if d := durationOf(opts); d != nil {
 		if err := d.check(opts); err != nil {
@@ -260,13 +315,18 @@ func checkOptions(opts *auth.Options) error {
 	if v := opts.ProviderOption(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
 		return misconfigured("correct WithClusterName", "%.200q cannot be the name of an EKS cluster", clusterName(opts))
 	}
+	if clusterName(opts) != "" && opts.LendsOwnIdentity() {
+		// Policy.AllowCluster judges resource and address. It does not see this name, which decides where the credential is valid.
+		return &auth.Error{Reason: auth.ErrDenied, Remedy: "name a ServiceAccount, or the cluster by its ARN",
+			Message: "objects may not use the controller's own identity with WithClusterName"}
+	}
 	return nil
 }
 
 func addOptionsToCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
-	if c := chained(opts); c != nil {
-		key.AddList("awsAssumeRole", c.key)
-		key.AddVariation("awsSessionTags", c.tagValues)
+	for role := range chain(opts) {
+		key.AddList("awsAssumeRole", role.key)
+		key.AddVariation("awsSessionTags", role.tagValues)
 	}
 	if d := durationOf(opts); d != nil {
 		key.Add("awsSessionDuration", d.text)

@@ -115,7 +115,7 @@ func TestAnswersToAssumeRole(t *testing.T) {
 		want   string
 	}{
 		"throttled":     {authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
-		"packed policy": {authtest.Fault{Status: 400, Code: "PackedPolicyTooLarge", Message: "too large"}, auth.ErrMisconfigured, "too large"},
+		"packed policy": {authtest.Fault{Status: 400, Code: "PackedPolicyTooLarge", Message: "too large"}, auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy"},
 		"clock":         {authtest.Fault{Status: 403, Code: "SignatureDoesNotMatch", Message: "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z (20260803T105000Z - 5 min.)"}, auth.ErrUnavailable, "clock of the controller"},
 		"expired":       {authtest.Fault{Status: 403, Code: "ExpiredToken", Message: "expired"}, auth.ErrUnavailable, "clocks agree"},
 		"HTML":          {authtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "cannot be"},
@@ -156,6 +156,11 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 	}{
 		"no role":              {aws.WithAssumeRole(aws.AssumeRole{}), "not the ARN of a role"},
 		"a user":               {aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws:iam::123456789012:user/me"}), "names a user"},
+		"session name, short":  {assume(func(r *aws.AssumeRole) { r.SessionName = "s" }), `"s"`},
+		"session name, long":   {assume(func(r *aws.AssumeRole) { r.SessionName = strings.Repeat("s", 65) }), "2 to 64"},
+		"session name, blank":  {assume(func(r *aws.AssumeRole) { r.SessionName = "a b" }), `"a b"`},
+		"session name, slash":  {assume(func(r *aws.AssumeRole) { r.SessionName = "a/b" }), `"a/b"`},
+		"first of two roles":   {func(o *auth.Options) { tag("", "x")(o); assume(func(*aws.AssumeRole) {})(o) }, "key of a session tag"},
 		"short external ID":    {assume(func(r *aws.AssumeRole) { r.ExternalID = "x" }), "external ID"},
 		"long external ID":     {assume(func(r *aws.AssumeRole) { r.ExternalID = strings.Repeat("x", 1225) }), "external ID"},
 		"external ID, blank":   {assume(func(r *aws.AssumeRole) { r.ExternalID = "a b" }), `"a b"`},
@@ -211,7 +216,7 @@ func TestRoleChainingStaysInThePartition(t *testing.T) {
 // Whatever shapes the session keeps cached credentials apart, and what was given to an option may change afterwards.
 func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	w := newWorld(t).chain(func(trust *authtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
-	w.cloud.AWS().SetRole(target+"-2", authtest.Trust{Principals: []string{role("tenant-a")}})
+	w.cloud.AWS().SetRole(target+"-2", authtest.Trust{Principals: []string{role("tenant-a"), target}})
 	tokens, err := cache.NewTokenCache(100)
 	if err != nil {
 		t.Fatal(err)
@@ -236,6 +241,8 @@ func TestAWSOptionsInTheCacheKey(t *testing.T) {
 		assume(func(r *aws.AssumeRole) { r.TransitiveTagKeys = []string{"team"} }),
 		assume(func(r *aws.AssumeRole) { r.ExternalID = "ext-1" }),
 		assume(func(r *aws.AssumeRole) { r.SourceIdentity = "ext-1" }),
+		assume(func(r *aws.AssumeRole) { r.SessionName = "ext-1" }),
+		{aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target + "-2"})},
 		assume(func(r *aws.AssumeRole) { r.Policy = "{}" }),
 	}
 	tags["team"] = "poisoned"

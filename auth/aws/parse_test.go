@@ -78,6 +78,22 @@ func FuzzRoleARN(f *testing.F) {
 	})
 }
 
+// What another service calls a role holds no more than AWS's names do: six fields, and nothing that cannot be sent.
+func FuzzRoleOfAnotherService(f *testing.F) {
+	for _, arn := range []string{"arn:minio:iam:::role/app", "arn:minio:iam:eu::role/app", "arn:aws:iam::team_a:role/path/app", "arn:aws:iam::123456789012:role/app"} {
+		f.Add(arn)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := parseRoleARN(s, true)
+		if err == nil && (!strings.HasPrefix(s, "arn:"+a.Partition+":iam:") || !strings.HasSuffix(s, ":"+a.Account+":role"+a.Path+a.Name) || !validRolePath(s)) {
+			t.Errorf("%q was accepted as %+v", s, a)
+		}
+		if _, strict := ParseRoleARN(s); strict == nil && err != nil {
+			t.Errorf("%q is a role of AWS, but %v", s, err)
+		}
+	})
+}
+
 func TestSTSEndpoints(t *testing.T) {
 	for _, endpoint := range []string{
 		"https://sts.amazonaws.com", "https://sts.eu-central-1.amazonaws.com", "https://sts.eu-central-1.amazonaws.com/",

@@ -37,7 +37,8 @@ const DefaultAudience = "sts.amazonaws.com"
 // not changed any more.
 type Provider struct {
 	// AllowedSTSHosts are hosts, with the port if it is not 443, that auth.WithSTSEndpoint may name besides those of
-	// AWS. They get to see the tokens of ServiceAccounts.
+	// AWS. They get to see the tokens of ServiceAccounts. For such a host the names of roles may be those of a compatible
+	// service (MinIO, Ceph): any partition and region, and an account that is empty or none of AWS.
 	AllowedSTSHosts []string
 	// UseFIPSEndpoint selects endpoints that conform to FIPS 140.
 	UseFIPSEndpoint bool
@@ -58,6 +59,7 @@ var (
 	_ auth.OptionsValidator      = (*Provider)(nil)
 	_ auth.CacheKeyContributor   = (*Provider)(nil)
 	_ auth.TokenLifetimeProvider = (*Provider)(nil)
+	_ auth.ChainedTokenProvider  = (*Provider)(nil)
 )
 
 // GetName returns ProviderName.
@@ -72,6 +74,10 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 				Remedy:  "use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com"}
 		}
 	}
+	if opts.LendsOwnIdentity() && p.isOtherService(opts) {
+		return &auth.Error{Provider: ProviderName, Reason: auth.ErrDenied, Remedy: "name a ServiceAccount",
+			Message: fmt.Sprintf("objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS", redact.URL(opts.STSEndpoint))}
+	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
 		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
@@ -81,7 +87,7 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
 			Message: fmt.Sprintf("%.100q is not an AWS region", region), Remedy: "use one such as eu-central-1"}
 	}
-	return checkOptions(opts)
+	return p.checkOptions(opts)
 }
 
 // stsRegion reads the environment once: it cannot change under a running program.
@@ -128,7 +134,7 @@ func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, op
 }
 
 // GetIdentity returns the role ARN of the ServiceAccount.
-func (*Provider) GetIdentity(sa *corev1.ServiceAccount, _ *auth.Options) (string, error) {
+func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
 		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
@@ -138,16 +144,17 @@ func (*Provider) GetIdentity(sa *corev1.ServiceAccount, _ *auth.Options) (string
 	if isPlainRole(arn) {
 		return arn, nil
 	}
-	if _, err := ParseRoleARN(arn); err != nil {
+	if _, err := parseRoleARN(arn, p.isOtherService(opts)); err != nil {
 		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the annotation %q is not the ARN of a role: %v: %.600q", RoleARNAnnotation, err, arn),
-			Remedy:  "set it to arn:aws:iam::<account>:role/<name>"}
+			Message: fmt.Sprintf("the annotation %q%s is not the ARN of a role: %v: %.600q", RoleARNAnnotation,
+				opts.CallersIdentity(RoleARNAnnotation), err, arn),
+			Remedy: "set it to arn:aws:iam::<account>:role/<name>"}
 	}
 	return arn, nil
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *auth.Options) (time.Duration, error) {
 	text, ok := sa.Annotations[TokenExpirationAnnotation]
 	if !ok {
 		return 0, nil
@@ -156,8 +163,8 @@ func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *auth.Options) (t
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < minimum || seconds > maximum {
 		return 0, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the annotation %q is not a number of seconds from %d to %d: %.100q",
-				TokenExpirationAnnotation, minimum, int64(maximum), text),
+			Message: fmt.Sprintf("the annotation %q%s is not a number of seconds from %d to %d: %.100q",
+				TokenExpirationAnnotation, opts.CallersIdentity(TokenExpirationAnnotation), minimum, int64(maximum), text),
 			Remedy: "set it to 3600 or remove it"}
 	}
 	return time.Duration(seconds) * time.Second, nil

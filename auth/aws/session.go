@@ -3,6 +3,10 @@ package aws
 import (
 	"crypto/sha256"
 	"encoding/hex"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
 )
 
 const (
@@ -27,6 +31,18 @@ func sessionName(prefix, namespace, name string) string {
 	}
 	sum := sha256.Sum256([]byte(whole))
 	return whole[:maxSessionName-sessionHash-1] + "@" + hex.EncodeToString(sum[:])[:sessionHash]
+}
+
+// defaultSession is the name of a session that the options do not name.
+func defaultSession(opts *auth.Options) string {
+	sa := opts.ServiceAccount
+	if subject := opts.SubjectServiceAccount; subject != nil {
+		sa = &client.ObjectKey{Namespace: subject.Namespace, Name: subject.Name}
+	}
+	if sa == nil {
+		return firstNonEmpty(sessionPrefix(opts), controllerSession)
+	}
+	return sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
 }
 
 // validSessionPart is what AWS lets session names and source identities hold.

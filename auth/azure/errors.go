@@ -210,9 +210,11 @@ func worthAnotherTry(answer transport.Answer) bool {
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
-func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string) error {
+func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string, opts *auth.Options,
+) error {
 	e := classifyEntra(answer, opExchange, oidcToken)
-	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
+	e.Message = fmt.Sprintf("client ID %q%s of tenant %q%s: %s", clientID, opts.CallersIdentity(ClientIDAnnotation),
+		tenant, opts.CallersIdentity(TenantIDAnnotation), e.Message)
 	if remedy := federationRemedy(e, clientID, sa); remedy != "" {
 		e.Remedy = remedy
 	}

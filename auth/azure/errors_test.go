@@ -215,3 +215,18 @@ func TestEntraVerifies(t *testing.T) {
 	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
 	testworld.CheckError(t, err, auth.ErrUnavailable, "AADSTS7000272")
 }
+
+// The caller's client ID and tenant win over the ServiceAccount's, and a refusal names the caller.
+func TestClientOfTheCaller(t *testing.T) {
+	w := newWorld(t, testworld.ServiceAccount("tenant-b", "bare"))
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientB, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:tenant-b:bare", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+	callers := auth.WithAnnotations(map[string]string{azure.ClientIDAnnotation: clientB, azure.TenantIDAnnotation: tenantID})
+	if _, err := w.get(t, "tenant-b", "bare", callers); err != nil {
+		t.Error(err)
+	}
+	_, err := w.get(t, "tenant-a", "app", callers)
+	testworld.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("client ID %q of the caller's identity of tenant %q of the caller's identity", clientB, tenantID))
+	_, err = w.get(t, "tenant-a", "app", auth.WithAnnotations(map[string]string{azure.TenantIDAnnotation: "a b"}))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, azure.TenantIDAnnotation, "of the caller's identity", `"a b"`)
+}

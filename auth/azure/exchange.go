@@ -58,7 +58,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 		return nil, unanswered(err, opExchange, oidcToken)
 	}
 	if answer.Status != http.StatusOK {
-		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken)
+		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken, opts)
 	}
 	token, err := readToken(answer.Body, asked)
 	if err != nil {

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -63,8 +64,13 @@ func (*Provider) GetName() string { return ProviderName }
 
 // ValidateOptions refuses an authority that is not one.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
-	if _, _, err := p.environmentOf(opts); err != nil {
+	e, authority, err := p.environmentOf(opts)
+	if err != nil {
 		return err
+	}
+	if opts.LendsOwnIdentity() && e != p.learn().standard {
+		return &auth.Error{Provider: ProviderName, Reason: auth.ErrDenied, Remedy: "name a ServiceAccount",
+			Message: fmt.Sprintf("objects may not use the controller's own identity at the authority %.300q, which is not in the controller's cloud", authority)}
 	}
 	if opts.ServiceAccount != nil || opts.SubjectServiceAccount != nil {
 		return nil // GetIdentity knows the tenant
@@ -111,7 +117,7 @@ func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tena
 	}
 	if !azurename.ValidGUID(client) {
 		return "", "", misconfigured("set it to the client ID, not to the name or the resource ID of the identity",
-			"the annotation %q is not a GUID: %.100q", ClientIDAnnotation, client)
+			"the annotation %q%s is not a GUID: %.100q", ClientIDAnnotation, opts.CallersIdentity(ClientIDAnnotation), client)
 	}
 	tenant, ok = sa.Annotations[TenantIDAnnotation]
 	if !ok {
@@ -122,14 +128,14 @@ func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tena
 	}
 	if !azurename.ValidTenant(tenant) {
 		return "", "", misconfigured("set it to the GUID or to a domain of the tenant",
-			"the tenant of the annotation %q or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
-			TenantIDAnnotation, tenant)
+			"the tenant of the annotation %q%s or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
+			TenantIDAnnotation, opts.CallersIdentity(TenantIDAnnotation), tenant)
 	}
 	return tenant, client, checkTenant(tenant, opts)
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *auth.Options) (time.Duration, error) {
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *auth.Options) (time.Duration, error) {
 	text, ok := sa.Annotations[TokenExpirationAnnotation]
 	if !ok {
 		return 0, nil
@@ -138,8 +144,8 @@ func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *auth.Options) (t
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < minimum || seconds > maximum {
 		return 0, misconfigured("set it to 3600 or remove it",
-			"the annotation %q is not a number of seconds from %d to %d: %.100q",
-			TokenExpirationAnnotation, minimum, int64(maximum), text)
+			"the annotation %q%s is not a number of seconds from %d to %d: %.100q",
+			TokenExpirationAnnotation, opts.CallersIdentity(TokenExpirationAnnotation), minimum, int64(maximum), text)
 	}
 	return time.Duration(seconds) * time.Second, nil
 }

@@ -22,10 +22,6 @@ const opRegistry = "get credentials of the container registry"
 // registryUser is the user name that goes with a refresh token.
 const registryUser = "00000000-0000-0000-0000-000000000000"
 
-// germany is the domain of registries of Azure Germany, whose token service is gone. What is left of it takes tokens of the
-// public cloud.
-const germany = "azurecr.de"
-
 // ParseArtifactRepository accepts repositories of Azure Container Registry and returns the registry's host. A registry of
 // another cloud than that of the authority is refused: a token of one is no good in the other.
 func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth.Options) (string, error) {
@@ -51,7 +47,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 }
 
 func (e *environment) hasRegistry(host string) bool {
-	return azurename.IsRegistry(host, e.registry) || e.public && azurename.IsRegistry(host, germany)
+	return azurename.IsRegistry(host, e.registry)
 }
 
 // OwnsRegistry implements auth.RegistryOwner: registries of all clouds that the Provider knows. Those of Microsoft's clouds

@@ -162,37 +162,16 @@ func TestRegistriesThatAreRefused(t *testing.T) {
 		"evil.example/example.azurecr.io", "a.b.azurecr.io", "example.westeurope.data.azurecr.io", "shrt.azurecr.io", strings.Repeat("a", 51) + ".azurecr.io",
 		"exam_ple.azurecr.io", "exa-mple.azurecr.io", "example-.azurecr.io", "-example.azurecr.io", "example.azurecr.io:8443/app", "example.azurecr.io:0443/app", "example.azurecr.io:/app", "example.azurecr.io./app",
 		"https://example.azurecr.io/app", "oci://example.azurecr.io/app", "user@example.azurecr.io/app", "example.azurecr.io@evil.example/app", "example.azurecr.io?x", "example.azurecr.io#x",
-		"example.azurecr.io\n", " example.azurecr.io", "example。azurecr.io", "ex%61mple.azurecr.io", "example.azurecr.com", "example.azurecr.uk", "mcr.microsoft.com/app",
+		"example.azurecr.io\n", " example.azurecr.io", "example。azurecr.io", "ex%61mple.azurecr.io", "example.azurecr.com", "example.azurecr.uk", "example.azurecr.de", "mcr.microsoft.com/app",
 		"exampleazurecr.azs.contoso.example", "example.evilazurecr.azs.contoso.example", "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ghcr.io/app",
 	} {
 		if input, err := p.ParseArtifactRepository(repository, &auth.Options{}); err == nil && repository != "exa-mple.azurecr.io" {
 			t.Errorf("%q is accepted as %q", repository, input)
 		}
 	}
-	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "example.azurecr.io:443/app", "a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", "example.azurecr.de/app", strings.Repeat("a", 50) + ".azurecr.io"} {
+	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "example.azurecr.io:443/app", "a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", strings.Repeat("a", 50) + ".azurecr.io"} {
 		if _, err := p.ParseArtifactRepository(repository, &auth.Options{}); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// What is left of Azure Germany takes tokens of the public cloud. Those of others are none of its business.
-func TestAzureGermany(t *testing.T) {
-	clearEnvironment(t)
-	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
-	for authority, ok := range map[string]bool{"https://login.microsoftonline.com": true, "https://login.microsoftonline.us": false,
-		"https://login.chinacloudapi.cn": false, "https://" + ownAuthority: false} {
-		opts := &auth.Options{}
-		azure.WithAuthorityHost(authority)(opts)
-		_, err := p.ParseArtifactRepository("example.azurecr.de/app", opts)
-		if ok && err != nil {
-			t.Error(err)
-		}
-		if !ok {
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "example.azurecr.de", "belongs to Azure")
-		}
-		if !p.OwnsRegistry("example.azurecr.de") {
-			t.Error("a keychain would be anonymous")
 		}
 	}
 }
@@ -211,7 +190,7 @@ func FuzzRegistry(f *testing.F) {
 				continue
 			}
 			name, suffix, _ := strings.Cut(host, ".")
-			if suffix != "azurecr.io" && suffix != "azurecr.cn" && suffix != "azurecr.us" && suffix != "azurecr.de" && suffix != ownRegistry {
+			if suffix != "azurecr.io" && suffix != "azurecr.cn" && suffix != "azurecr.us" && suffix != ownRegistry {
 				t.Errorf("%q is accepted as a registry at %q", repository, host)
 			}
 			if len(name) < 5 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {

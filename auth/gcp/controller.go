@@ -183,18 +183,23 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 const fileTokenTimeout = time.Minute
 
 // boundTransport ends requests with the context of the call, since the library makes some without one. It keeps the last
-// refusal, which the library gives back as text only. It is for one goroutine.
+// refusal or failure, which the library gives back as text only. It is for one goroutine.
 type boundTransport struct {
 	ctx     context.Context
 	next    http.RoundTripper
 	refusal *transport.Answer
+	failure *url.Error
 }
 
 func (t *boundTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	t.refusal = nil
+	t.refusal, t.failure = nil, nil
 	resp, err := t.next.RoundTrip(r.WithContext(t.ctx))
-	if err != nil || resp.StatusCode == http.StatusOK {
-		return resp, err
+	if err != nil {
+		t.failure = &url.Error{Op: r.Method, URL: r.URL.Scheme + "://" + r.URL.Host, Err: err}
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close() // was read to its end or is of no use
@@ -216,9 +221,8 @@ func (t *boundTransport) explain(err error) *auth.Error {
 		e.Err = err
 		return e
 	}
-	var request *url.Error
-	if errors.As(err, &request) {
-		return unreachable(opControllerToken, request)
+	if t.failure != nil {
+		return unreachable(opControllerToken, t.failure)
 	}
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
 		Message: "the credentials in the file gave no token", Err: err}

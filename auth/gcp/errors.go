@@ -165,7 +165,8 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 		return "check that pool and provider exist and are enabled, and that the project is given by its number; " +
 			"new ones take minutes"
 	case s.code == "invalid_request":
-		return fmt.Sprintf("check the annotation %q and the universe domain", WorkloadIdentityProviderAnnotation)
+		return fmt.Sprintf("check the annotation %q%s and the universe domain", WorkloadIdentityProviderAnnotation,
+			e.opts.CallersIdentity(WorkloadIdentityProviderAnnotation))
 	case s.code == "unauthorized_client":
 		return "change the provider's attribute condition so that it admits the ServiceAccount"
 	case s.code == "invalid_scope":
@@ -189,7 +190,7 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 // impersonationError explains why a service account cannot be impersonated.
 func (e *exchange) impersonationError(operation string, answer transport.Answer, federated string) *auth.Error {
 	err, s := classify(operation, answer, e.oidcToken, federated)
-	err.Message = fmt.Sprintf("service account %q: %s", e.email, err.Message)
+	err.Message = fmt.Sprintf("service account %q%s: %s", e.email, e.opts.CallersIdentity(ServiceAccountAnnotation), err.Message)
 	if err.Remedy == "" {
 		err.Remedy = e.impersonationRemedy(answer.Status, s)
 	}
@@ -206,7 +207,8 @@ func (e *exchange) impersonationRemedy(status int, s serviceError) string {
 	case status == http.StatusUnauthorized:
 		return "check that the clocks agree: a token of the security token service that is just new is not accepted"
 	case status == http.StatusNotFound:
-		return fmt.Sprintf("create the service account, or correct the annotation %q", ServiceAccountAnnotation)
+		return fmt.Sprintf("create the service account, or correct the annotation %q%s", ServiceAccountAnnotation,
+			e.opts.CallersIdentity(ServiceAccountAnnotation))
 	case strings.Contains(s.message, "lifetime"):
 		return "ask for at most an hour, or list the service account in " +
 			"constraints/iam.allowServiceAccountCredentialLifetimeExtension"

@@ -60,7 +60,7 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 		return nil, err
 	}
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		w, err := p.workloadIdentityProvider(sa)
+		w, err := p.workloadIdentityProvider(sa, opts)
 		if err != nil {
 			return nil, err
 		}

@@ -432,3 +432,21 @@ func answer(status int, body string) *http.Response {
 type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
+
+// The caller's service account wins over the ServiceAccount's, and a refusal names the caller.
+func TestServiceAccountOfTheCaller(t *testing.T) {
+	w := newWorld(t)
+	callers := func(email string) auth.Option {
+		return auth.WithAnnotations(map[string]string{gcp.ServiceAccountAnnotation: email})
+	}
+	w.cloud.GCP().SetServiceAccount(email("spec"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "direct")}})
+	token, err := w.get(t, "tenant-a", "direct", callers(email("spec")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := w.cloud.GCP().Identity(token.AccessToken()); id.Email != email("spec") {
+		t.Errorf("got %+v", id)
+	}
+	_, err = w.get(t, "tenant-a", "app", callers(email("tenant-b")))
+	testworld.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("service account %q of the caller's identity", email("tenant-b")))
+}

@@ -91,7 +91,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount
 // the workload identity pool of the GKE cluster, which it asks the metadata server for once.
 func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		w, err := p.workloadIdentityProvider(sa)
+		w, err := p.workloadIdentityProvider(sa, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
 // GetIdentity returns the e-mail address of the service account to impersonate, "" if there is none.
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		if _, err := p.workloadIdentityProvider(sa); err != nil {
+		if _, err := p.workloadIdentityProvider(sa, opts); err != nil {
 			return "", err
 		}
 	}
@@ -122,18 +122,19 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (s
 	}
 	if err := gcpname.CheckServiceAccountEmail(email); err != nil {
 		return "", misconfigured("set it to <name>@<project>.iam.gserviceaccount.com",
-			"the annotation %q is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation, err, email)
+			"the annotation %q%s is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation,
+			opts.CallersIdentity(ServiceAccountAnnotation), err, email)
 	}
 	return email, nil
 }
 
-func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount) (gcpname.WorkloadIdentityProvider, error) {
+func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount, opts *auth.Options) (gcpname.WorkloadIdentityProvider, error) {
 	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {
 		return w, misconfigured("set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
-			"the annotation %q is not the name of a workload identity provider: %v: %.300q",
-			WorkloadIdentityProviderAnnotation, err, name)
+			"the annotation %q%s is not the name of a workload identity provider: %v: %.300q",
+			WorkloadIdentityProviderAnnotation, opts.CallersIdentity(WorkloadIdentityProviderAnnotation), err, name)
 	}
 	return w, nil
 }

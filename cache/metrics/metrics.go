@@ -15,13 +15,15 @@
 //	gotk_token_cache_mint_duration_seconds{provider,result}     exchanges, and the time they took
 //	gotk_token_cache_refreshes_total{result}                    exchanges that renewed a token ahead of time
 //	gotk_token_cache_flights                                    exchanges asked for that have not ended
-//	gotk_token_cache_running_flights                            of these, exchanges under way
-//	gotk_token_cache_queued_flights                             of these, exchanges that wait for their turn
+//	gotk_token_cache_running_flights                            of these, exchanges that are running
+//	gotk_token_cache_slot_queued_flights                        of these, exchanges that wait for a slot of their tenant
+//	gotk_token_cache_rate_queued_flights                        of these, exchanges that wait for the start rate
 //	gotk_token_cache_waiting_callers                            callers that wait for an exchange
 //	gotk_token_cache_failing_keys{provider,result}              credentials whose last exchange failed
 //
 // A call of auth that fails before the cache is asked, because of an annotation for instance, counts nowhere.
-// The result "kubernetes_unavailable" says that the API server failed and the provider's service was not asked.
+// The result "kubernetes_unavailable" says that the API server failed and the provider's service was not asked. The result
+// "limited" says that a limit of the cache did not let the exchange start (cache.LimitError).
 // The first metric has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
 package metrics
 

@@ -94,6 +94,7 @@ func TestMetrics(t *testing.T) {
 			gotk_token_cache_refreshes_total{result="denied"} 0
 			gotk_token_cache_refreshes_total{result="error"} 1
 			gotk_token_cache_refreshes_total{result="kubernetes_unavailable"} 0
+			gotk_token_cache_refreshes_total{result="limited"} 0
 			gotk_token_cache_refreshes_total{result="misconfigured"} 0
 			gotk_token_cache_refreshes_total{result="panic"} 0
 			gotk_token_cache_refreshes_total{result="success"} 0
@@ -127,7 +128,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// What is under way and what waits for its turn can be told apart.
+// Exchanges that are running, that wait for a slot and that wait for the rate are counted apart.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -135,7 +136,7 @@ func TestQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens, err := cache.NewTokenCache(10, cache.WithObserver(m), cache.WithMaxFlights(1))
+		tokens, err := cache.NewTokenCache(10, cache.WithObserver(m), cache.WithMaxFlightsPerTenant(2), cache.WithRate(2, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,30 +151,33 @@ func TestQueue(t *testing.T) {
 			callers.Go(func() { _, _, _ = tokens.GetOrSet(t.Context(), req) })
 		}
 		synctest.Wait()
-		gauges := func(flights, queued, running, waiting int) {
+		gauges := func(flights, forRate, running, forSlot, waiting int) {
 			t.Helper()
 			expect(t, registry, fmt.Sprintf(`# HELP x_cache_flights Exchanges that were asked for and have not ended.
 				# TYPE x_cache_flights gauge
 				x_cache_flights %d
-				# HELP x_cache_queued_flights Exchanges that wait for their turn.
-				# TYPE x_cache_queued_flights gauge
-				x_cache_queued_flights %d
-				# HELP x_cache_running_flights Exchanges that are under way.
+				# HELP x_cache_rate_queued_flights Exchanges that wait for the start rate.
+				# TYPE x_cache_rate_queued_flights gauge
+				x_cache_rate_queued_flights %d
+				# HELP x_cache_running_flights Exchanges that are running.
 				# TYPE x_cache_running_flights gauge
 				x_cache_running_flights %d
+				# HELP x_cache_slot_queued_flights Exchanges that wait for a slot of their tenant.
+				# TYPE x_cache_slot_queued_flights gauge
+				x_cache_slot_queued_flights %d
 				# HELP x_cache_waiting_callers Callers that wait for an exchange.
 				# TYPE x_cache_waiting_callers gauge
 				x_cache_waiting_callers %d
-				`, flights, queued, running, waiting),
-				"x_cache_flights", "x_cache_queued_flights", "x_cache_running_flights", "x_cache_waiting_callers")
+				`, flights, forRate, running, forSlot, waiting),
+				"x_cache_flights", "x_cache_rate_queued_flights", "x_cache_running_flights", "x_cache_slot_queued_flights", "x_cache_waiting_callers")
 		}
-		gauges(3, 2, 1, 3)
+		gauges(3, 1, 1, 1, 3)
 		time.Sleep(time.Second / 2)
 		synctest.Wait()
-		gauges(2, 1, 1, 2)
+		gauges(2, 1, 1, 0, 2)
 		callers.Wait()
 		synctest.Wait()
-		gauges(0, 0, 0, 0)
+		gauges(0, 0, 0, 0, 0)
 		tokens.Close()
 	})
 }

@@ -116,9 +116,10 @@ func brokenCache(err error) error {
 	return e
 }
 
-// store opens the cache, if there is one for this source.
+// store opens the cache, if there is one for this source. There is none for a token in hand that has expired: the library
+// refuses the token, and says why.
 func (id *identity) store(s *source, r request) (*disk.Cache, cache.Key, error) {
-	if id.noCache || s.key == nil {
+	if id.noCache || s.key == nil || s.key.TokenSHA256 != nil && !s.expires.After(time.Now()) {
 		return nil, cache.Key{}, nil
 	}
 	dir, err := id.directory()

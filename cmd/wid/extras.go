@@ -21,7 +21,8 @@ type extras struct {
 	tokenLifetime time.Duration
 	boundObject   string
 
-	role              aws.AssumeRole
+	assumeRoles       []string
+	role              aws.AssumeRole // shapes the last of them
 	sessionTags       []string
 	sessionDuration   time.Duration
 	sessionNamePrefix string
@@ -54,7 +55,7 @@ func (id *identity) checkExtras(given []string) error {
 			return err
 		}
 	}
-	if id.role.RoleARN == "" {
+	if len(id.assumeRoles) == 0 {
 		for _, s := range id.settings() {
 			if s.option == "aws.WithAssumeRole" && id.changed(s.name) {
 				return usagef("--%s goes with --assume-role", s.name)
@@ -74,15 +75,14 @@ func (id *identity) changed(flag string) bool { return id.flags.Lookup(flag).Cha
 
 // extraOptions are those that a provider ignores if they are another one's.
 func (id *identity) extraOptions() ([]auth.Option, error) {
-	var opts []auth.Option
+	opts, err := id.assumedRoles()
+	if err != nil {
+		return nil, err
+	}
 	add := func(set bool, option func() auth.Option) {
 		if set {
 			opts = append(opts, option())
 		}
-	}
-	role, err := id.assumedRole()
-	if err != nil {
-		return nil, err
 	}
 	bound, err := parseBoundObject(id.boundObject)
 	if err != nil {
@@ -91,7 +91,6 @@ func (id *identity) extraOptions() ([]auth.Option, error) {
 	add(id.allowShellOut, auth.WithAllowShellOut)
 	add(id.changed("token-lifetime"), func() auth.Option { return auth.WithTokenLifetime(id.tokenLifetime) })
 	add(id.boundObject != "", func() auth.Option { return auth.WithBoundObject(bound) })
-	add(id.role.RoleARN != "", func() auth.Option { return aws.WithAssumeRole(role) })
 	add(id.changed("session-duration"), func() auth.Option { return aws.WithSessionDuration(id.sessionDuration) })
 	add(id.changed("session-name-prefix"), func() auth.Option { return aws.WithSessionNamePrefix(id.sessionNamePrefix) })
 	add(len(id.delegates) > 0, func() auth.Option { return gcp.WithDelegates(id.delegates...) })
@@ -100,17 +99,26 @@ func (id *identity) extraOptions() ([]auth.Option, error) {
 	return opts, nil
 }
 
-func (id *identity) assumedRole() (aws.AssumeRole, error) {
-	role := id.role
-	role.Tags = map[string]string{}
+// assumedRoles is the chain of roles, the last one with all that shapes it.
+func (id *identity) assumedRoles() (opts []auth.Option, err error) {
+	last := id.role
+	last.Tags = map[string]string{}
 	for _, tag := range id.sessionTags {
 		key, value, ok := strings.Cut(tag, "=")
-		if _, twice := role.Tags[key]; !ok || twice {
-			return role, usagef("--session-tag is key=value, each key once, not %.300q", tag)
+		if _, twice := last.Tags[key]; !ok || twice {
+			return nil, usagef("--session-tag is key=value, each key once, not %.300q", tag)
 		}
-		role.Tags[key] = value
+		last.Tags[key] = value
 	}
-	return role, nil
+	for n, arn := range id.assumeRoles {
+		role := aws.AssumeRole{}
+		if n == len(id.assumeRoles)-1 {
+			role = last
+		}
+		role.RoleARN = arn
+		opts = append(opts, aws.WithAssumeRole(role))
+	}
+	return opts, nil
 }
 
 // parseBoundObject wants the UID: a token that is kept must not outlive the object for another one of that name.

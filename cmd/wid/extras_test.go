@@ -43,6 +43,14 @@ func TestRoleChaining(t *testing.T) {
 		!maps.Equal(id.Tags, map[string]string{"team": "a", "env": "prod"}) || !slices.Equal(id.TransitiveTagKeys, []string{"team"}) {
 		t.Errorf("got %+v for %s", id, life)
 	}
+	// Several roles are assumed in their order, and the other flags shape the last one.
+	w.cloud.AWS().SetRole(role("last"), authtest.Trust{Principals: []string{role("between")}, ExternalID: "ext-1"})
+	w.cloud.AWS().SetRole(role("between"), authtest.Trust{Principals: []string{role("tenant-a")}})
+	values, _ = w.revealed(t, slices.Concat([]string{"--provider=aws"}, w.inHand(t),
+		[]string{"--assume-role=" + role("between"), "--assume-role=" + role("last"), "--external-id=ext-1", "--session-name=exactly"})...)
+	if id, _ := w.cloud.AWS().Identity(values["AWS_ACCESS_KEY_ID"]); id.RoleARN != role("last") || id.SessionName != "exactly" {
+		t.Errorf("got %+v", id)
+	}
 	// Plugins do it too, and by the environment.
 	env := []string{"WID_ASSUME_ROLE=" + role("shared"), "WID_EXTERNAL_ID=ext-1"}
 	r := w.exec(t, "", env, "wid", append([]string{"credential-process"}, w.inHand(t)...)...)
@@ -137,6 +145,7 @@ func TestMistakesInExtras(t *testing.T) {
 		"provider by variable": {[]string{"--delegate=x"}, "WID_PROVIDER=aws", exitUsage, "--delegate is for the provider gcp"},
 		"no role":              {[]string{"--provider=aws", "--external-id=x"}, "", exitUsage, "--external-id goes with --assume-role"},
 		"no role, variable":    {[]string{"--provider=aws"}, "WID_SOURCE_IDENTITY=x", exitUsage, "--source-identity goes with --assume-role"},
+		"session name":         {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-name=a b"}, "", exitMisconfigured, `"a b"`},
 		"tag":                  {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x"}, "", exitUsage, "key=value"},
 		"tag twice":            {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x=1,x=2"}, "", exitUsage, "each key once"},
 		"role":                 {[]string{"--provider=aws", "--assume-role=shared"}, "", exitMisconfigured, "give --assume-role arn:aws:iam"},

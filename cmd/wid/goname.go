@@ -33,6 +33,7 @@ var phrases = strings.NewReplacer(
 
 // flagNames are for names that no flag of an identity has: flags of some commands, and what people at a command line do.
 var flagNames = map[string]string{
+	"WithAnnotations":            "--annotation",
 	"WithClusterResource":        "--cluster",
 	"WithClusterAddress":         "--cluster-address",
 	"WithClusterName":            "--cluster-name",
@@ -43,6 +44,7 @@ var flagNames = map[string]string{
 	"WithGitURL":                 "the repository's URL",
 	"Policy.AllowCrossNamespace": "another --service-account",
 	"Policy.AllowCluster":        "--cluster or --cluster-address",
+	"Policy.AllowProxy":          "--proxy-url",
 	"Provider.PrivateClouds":     "the file that AZURE_ENVIRONMENT_FILEPATH names",
 	"TokenTypeAccessToken":       exchange.TokenTypeAccessToken,
 }

@@ -112,6 +112,8 @@ type source struct {
 	opts []auth.Option
 	// serviceAccount is nil for the program's own identity.
 	serviceAccount *corev1.ServiceAccount
+	// expires is when a token in hand expires.
+	expires time.Time
 	// key is what of the source shapes credentials. Nil: they are not kept on disk.
 	key *sourceKey
 }
@@ -201,7 +203,7 @@ func (id *identity) fromToken(ctx context.Context, cmd *cobra.Command) (*source,
 	if err != nil {
 		return nil, err
 	}
-	s, err := sourceOfToken(token, annotations)
+	s, err := sourceOfToken(ctx, token, annotations)
 	if err != nil || id.serviceAccount == "" {
 		return s, err
 	}
@@ -230,14 +232,20 @@ func (id *identity) readToken(ctx context.Context, cmd *cobra.Command) (string, 
 	return token, err
 }
 
-func sourceOfToken(token string, annotations map[string]string) (*source, error) {
+func sourceOfToken(ctx context.Context, token string, annotations map[string]string) (*source, error) {
 	sa, err := plugin.ServiceAccountOf(token, annotations)
 	if err != nil {
 		return nil, err
 	}
+	held := auth.NewStaticTokenSource(token)
+	_, expires, err := held.Token(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
 	return &source{
-		opts:           []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(token), sa)},
+		opts:           []auth.Option{auth.WithSubjectToken(held, sa)},
 		serviceAccount: &sa,
+		expires:        expires,
 		key: &sourceKey{Namespace: sa.Namespace, Name: sa.Name, UID: string(sa.UID),
 			Annotations: annotations, TokenSHA256: sum(token)},
 	}, nil

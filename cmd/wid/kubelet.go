@@ -63,7 +63,7 @@ func (id *identity) kubelet(ctx context.Context, cmd *cobra.Command, node bool) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := id.ofPod(r.ServiceAccountToken, r.ServiceAccountAnnotations, node)
+	s, err := id.ofPod(ctx, r.ServiceAccountToken, r.ServiceAccountAnnotations, node)
 	if err != nil {
 		return nil, err
 	}
@@ -75,14 +75,14 @@ func (id *identity) kubelet(ctx context.Context, cmd *cobra.Command, node bool) 
 }
 
 // ofPod never falls back to the node: it may do more than any pod on it.
-func (id *identity) ofPod(token string, annotations map[string]string, node bool) (s *source, err error) {
+func (id *identity) ofPod(ctx context.Context, token string, annotations map[string]string, node bool) (s *source, err error) {
 	opts, err := id.options()
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case token != "":
-		s, err = sourceOfToken(token, annotations)
+		s, err = sourceOfToken(ctx, token, annotations)
 	case node:
 		s = id.own()
 	default:

@@ -198,7 +198,7 @@ func TestDockerMistakes(t *testing.T) {
 		"flag":                     {args: []string{"get", "--nonsense"}, stdin: registryHost, want: "--nonsense"},
 		"flag value":               {args: []string{"get", "--timeout=soon"}, stdin: registryHost, want: "--timeout"},
 		"cache":                    {args: append([]string{"get", "--cache-dir=/dev/null"}, inHand...), stdin: registryHost, want: "--no-cache"},
-		"nobody":                   {args: append([]string{"get", "--proxy-url=http://127.0.0.1:1"}, inHand...), stdin: registryHost, want: "refused"},
+		"nobody":                   {args: append([]string{"get", "--proxy-url=http://127.0.0.1:1"}, inHand...), stdin: registryHost, want: "no answer through the proxy"},
 		"no provider":              {args: append([]string{"get", "--provider=gcp"}, inHand...), stdin: registryHost, want: "registry"},
 	} {
 		t.Run(name, func(t *testing.T) {

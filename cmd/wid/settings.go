@@ -96,8 +96,9 @@ func (id *identity) requestSettings() []setting {
 func (id *identity) awsSettings() []setting {
 	const g = aws.ProviderName
 	return []setting{
-		{g, "assume-role", &id.role.RoleARN, "aws.WithAssumeRole",
-			"ARN of a further role, to assume with the first one (role chaining)", 0},
+		{g, "assume-role", &id.assumeRoles, "aws.WithAssumeRole",
+			"ARN of a further role to assume with the one before (role chaining); the next flags shape the last one", 0},
+		{g, "session-name", &id.role.SessionName, "aws.WithAssumeRole", "exact name of that role's session", 0},
 		{g, "external-id", &id.role.ExternalID, "aws.WithAssumeRole",
 			"external ID that the trust policy of that role demands", 0},
 		{g, "session-policy", &id.role.Policy, "aws.WithAssumeRole", "session policy in JSON that limits that role", 0},

@@ -109,6 +109,18 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
+// Unanswered reports whether an error is that of a request which NeedsProxy and got no answer, for whatever reason. An error
+// that does not say which request it was counts too.
+func Unanswered(err error) bool {
+	var request *url.Error
+	if errors.As(err, &request) {
+		u, err := url.Parse(request.URL)
+		return err != nil || NeedsProxy(u)
+	}
+	var network net.Error // a deadline is one
+	return errors.As(err, &network)
+}
+
 // Message describes an error that is no answer of the service, without what an answer held and without the secrets.
 func Message(err error, secrets ...string) string {
 	var tooLarge *http.MaxBytesError

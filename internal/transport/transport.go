@@ -46,7 +46,7 @@ type key struct {
 	ca    [sha256.Size]byte
 }
 
-// Client returns the client for a proxy (nil: what the environment says) and additional certificate authorities in PEM
+// Client returns the client for a proxy (nil: those of the environment) and additional certificate authorities in PEM
 // (empty: the system's alone are trusted; otherwise these alone).
 func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	k := key{ca: sha256.Sum256([]byte(ca))}
@@ -154,24 +154,24 @@ func NoRedirect(req *http.Request, _ []*http.Request) error {
 
 var errRedirect = errors.New("refused to follow a redirect")
 
-// UseProxy has a transport use a proxy (nil: what the environment says), in the way of this package.
+// UseProxy makes a transport use a proxy for what NeedsProxy reports; nil stands for the proxies of the environment.
 func UseProxy(t *http.Transport, proxy *url.URL) {
-	t.Proxy, t.OnProxyConnectResponse = proxyFunc(proxy), checkProxy
-}
-
-// proxyFunc returns what http.Transport.Proxy wants for a proxy (nil: what the environment says). It never has a metadata service asked through a proxy: it would answer for the proxy's machine.
-func proxyFunc(proxy *url.URL) func(*http.Request) (*url.URL, error) {
-	choose := http.ProxyFromEnvironment
-	if proxy != nil {
-		choose = http.ProxyURL(proxy)
-	}
-	return func(r *http.Request) (*url.URL, error) {
-		if isLocal(r.URL.Hostname()) {
+	t.OnProxyConnectResponse = checkProxy
+	t.Proxy = func(r *http.Request) (*url.URL, error) {
+		switch {
+		case proxy != nil && NeedsProxy(r.URL):
+			return proxy, nil
+		case proxy != nil, isLocal(r.URL.Hostname()):
 			return nil, nil
 		}
-		return choose(r)
+		return http.ProxyFromEnvironment(r)
 	}
 }
+
+// NeedsProxy reports whether a request goes through the proxy of the call. Plain http does not: a tenant may have chosen the
+// proxy, which would read the controller's own identity. Local services do not either: the proxy would ask those of its own
+// machine.
+func NeedsProxy(u *url.URL) bool { return u.Scheme == "https" && !isLocal(u.Hostname()) }
 
 // isLocal knows loopback, link-local and metadata addresses.
 func isLocal(host string) bool {

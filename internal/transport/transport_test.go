@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/workloadid/workloadid/internal/testworld"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -91,24 +93,27 @@ func TestWhatAServerMayNotDo(t *testing.T) {
 	}
 }
 
+// The controller's own identity travels over plain http from agents and metadata services, which environment variables name.
+func TestPlainHTTPIsDialledDirectly(t *testing.T) {
+	alias := testworld.Alias(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret") })
+	proxy, asked := testworld.RefusingProxy(t)
+	c := client(t, &transport.Pool{}, proxy, "")
+	body, err := get(t, c, alias)
+	if err != nil || body != "secret" || len(asked()) != 0 {
+		t.Errorf("%q, %v; the proxy was asked %q", body, err, asked())
+	}
+	if _, err := get(t, c, "https://sts.example/"); err == nil || !slices.Contains(asked(), "CONNECT sts.example:443") {
+		t.Errorf("%v; the proxy was asked %q", err, asked())
+	}
+}
+
 func TestProxyIsNotUsedForLocalServices(t *testing.T) {
-	var asked atomic.Value
-	asked.Store("")
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked.Store(r.URL.Host) }))
-	defer proxy.Close()
-	proxyURL, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := client(t, &transport.Pool{}, proxyURL, "")
-	if _, err := get(t, c, "http://sts.example/"); err != nil || asked.Load() != "sts.example" {
-		t.Errorf("the proxy was asked for %q, %v", asked.Load(), err)
-	}
-	asked.Store("")
-	own := httptest.NewServer(http.NotFoundHandler())
+	own := httptest.NewTLSServer(http.NotFoundHandler())
 	defer own.Close()
-	if _, err := get(t, c, own.URL); err != nil || asked.Load() != "" {
-		t.Errorf("loopback went through the proxy: %q, %v", asked.Load(), err)
+	proxy, asked := testworld.RefusingProxy(t)
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate().Raw}))
+	if _, err := get(t, client(t, &transport.Pool{}, proxy, ca), own.URL); err != nil || len(asked()) != 0 {
+		t.Errorf("loopback went through the proxy: %q, %v", asked(), err)
 	}
 }
 

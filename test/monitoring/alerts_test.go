@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ const (
 	requestsFailing  = "WorkloadIdentityRequestsFailing"
 	slow             = "WorkloadIdentityExchangesSlow aws"
 	waiting          = "WorkloadIdentityCallersWaiting"
-	queued           = "WorkloadIdentityExchangesQueued"
+	limited          = "WorkloadIdentityExchangesLimited aws"
 	small            = "WorkloadIdentityCacheTooSmall"
 	panicked         = "WorkloadIdentityPanic aws"
 )
@@ -117,7 +118,17 @@ func twoClouds(tenant int) string {
 	return "aws"
 }
 
-func ofGCP(tenant int) bool { return tenant%10 == 0 }
+func ofGCP(tenant int) bool { return tenth(tenant) }
+
+func tenth(n int) bool { return n%10 == 0 }
+
+// oneForTenth puts every tenth tenant into one namespace.
+func oneForTenth(tenant int) string {
+	if tenth(tenant) {
+		return "large"
+	}
+	return strconv.Itoa(tenant)
+}
 
 // sometimes has each tenant's exchange fail in the first half of each minute.
 func sometimes(err failure) func(context.Context, int, time.Duration) error {
@@ -242,15 +253,16 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// Many tenants whose service hangs, and places for too few.
+// Exchanges that hang make callers wait. Exchanges that a limit of the cache keeps from starting are not the service's fault.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
-	few := []cache.Option{cache.WithMaxFlights(1)}
 	play(t, map[string]trouble{
 		"a service hangs": {load{tenants: 300, every: time.Minute, exchange: hang(everyone)},
 			[]string{serviceFailing, refreshesFailing, requestsFailing, waiting}},
-		"a service hangs, one place": {load{tenants: 300, every: time.Minute, exchange: hang(everyone), options: few},
-			[]string{serviceFailing, refreshesFailing, requestsFailing, waiting, queued}},
+		"one namespace with many keys hangs": {load{tenants: 300, every: time.Minute, exchange: hang(tenth), namespace: oneForTenth},
+			[]string{requestsFailing, limited}},
+		"the start rate is too low": {load{tenants: 300, exchange: take(0), options: []cache.Option{cache.WithRate(0.05, 1)}},
+			[]string{requestsFailing, limited}},
 	})
 }
 

@@ -30,6 +30,8 @@ type load struct {
 	every time.Duration
 	// cloud says whose tenant it is. Nil: all are of aws.
 	cloud func(tenant int) string
+	// namespace is the tenant's. Nil: each has its own.
+	namespace func(tenant int) string
 	// exchange is what one takes and gives. Nil: all is well.
 	exchange func(ctx context.Context, tenant int, at time.Duration) error
 	capacity int  // 10,000 if it is not set
@@ -101,7 +103,11 @@ func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, st
 	if l.cloud != nil {
 		provider = l.cloud(tenant)
 	}
-	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: strconv.Itoa(tenant), Provider: provider,
+	namespace := strconv.Itoa(tenant)
+	if l.namespace != nil {
+		namespace = l.namespace(tenant)
+	}
+	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider,
 		Mint: func(ctx context.Context) (cache.Token, error) {
 			time.Sleep(100 * time.Millisecond)
 			if l.exchange != nil {

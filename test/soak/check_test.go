@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
 )
 
 // checkToken is what the soak is for.
@@ -165,6 +166,7 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 		recent = recent || r.failures > 0 || q.registry
 	}
 	q.mu.Unlock()
+	var limit *cache.LimitError
 	switch {
 	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(landing)) && q.end.Before(r.hard()):
 		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s, made %s ago, %s: %v",
@@ -173,7 +175,10 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 		w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
 		// An API server that starts refuses everyone.
 	case errors.Is(err, context.DeadlineExceeded) && w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end):
-		// Whoever waits for his turn while exchanges with his cloud fail has made none. One that hangs was recorded.
+		// A call that waits for another exchange of its cloud makes none of its own.
+	case errors.As(err, &limit) && (w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end) ||
+		w.faulty(nil, kubernetes, q.end.Add(-longestBackoff), q.end)):
+		// Exchanges that fail slowly use the slots of their namespace.
 	case denied:
 		w.violations.add("good tenant is refused", "%s: %v", q.key, err)
 	case !recent && !w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):

@@ -36,6 +36,7 @@ type phase struct {
 
 	length, took time.Duration
 	begun        time.Time
+	flights      int // under way when it began
 }
 
 func (p *phase) of(s *side) *stats { return p.stats[s] }
@@ -53,7 +54,7 @@ func (p *phase) end() { p.took = time.Since(p.begun) }
 func (w *world) phase() *phase { return w.current.Load() }
 
 func (w *world) enter(p *phase) {
-	p.begun = time.Now()
+	p.begun, p.flights = time.Now(), w.tokens.Stats().Flights
 	w.current.Store(p)
 }
 

@@ -134,11 +134,14 @@ func (w *world) checkLoad(t *testing.T) {
 // checkTokenRequests is for phases without a fault, in which each exchange takes one. Some of either may have begun in
 // the phase before.
 func (w *world) checkTokenRequests(t *testing.T) {
-	const across = 64
-	for _, p := range w.phases {
+	for i, p := range w.phases {
+		across := 64 + p.flights
+		if i+1 < len(w.phases) {
+			across += w.phases[i+1].flights
+		}
 		for _, s := range w.allSides {
 			sent, exchanges := p.of(s).tokenRequests.Load(), p.of(s).accessExchanges.Load()
-			if off := sent - exchanges; p.fault == nil && max(off, -off) > across+exchanges/20 {
+			if off := sent - exchanges; p.fault == nil && max(off, -off) > int64(across)+exchanges/20 {
 				t.Errorf("%s, %s: %d TokenRequests for %d exchanges", p.name, s.name, sent, exchanges)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,7 +78,8 @@ func newWorld(t *testing.T) *world {
 	// Long enough for two thousand tenants on two cores, short enough for several renewals in each phase.
 	w.maxDuration = min(30*time.Second, max(20*time.Second, *soakTime/10))
 	var err error
-	w.tokens, err = cache.NewTokenCache(10**soakTenants, cache.WithMaxDuration(w.maxDuration), cache.WithObserver(w.observer))
+	w.tokens, err = cache.NewTokenCache(10**soakTenants, cache.WithMaxDuration(w.maxDuration), cache.WithObserver(w.observer),
+		cache.WithRate(rate.Inf, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,132 @@
+package aws_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/testworld"
+)
+
+const minio = "minio.example:9000"
+
+// newService is a world with an S3-compatible service whose roles have no account.
+func newService(t *testing.T, annotations ...string) *world {
+	t.Helper()
+	w := newWorld(t, testworld.ServiceAccount("tenant-a", "bucket", annotations...))
+	w.cloud.AWS().AddSTSHost("minio.example")
+	for _, account := range []string{"", "team_a"} {
+		w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), aws.DefaultAudience)
+	}
+	return w
+}
+
+func (w *world) setServiceRole(arn string) {
+	w.cloud.AWS().SetRole(arn, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
+}
+
+func (w *world) getOfService(t *testing.T, provider *aws.Provider, endpoint string, more ...auth.Option) (*aws.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), provider, w.options("tenant-a", "bucket", append(more, auth.WithSTSEndpoint(endpoint))...)...)
+	if err != nil {
+		return nil, err
+	}
+	return aws.FromToken(token)
+}
+
+func TestRolesOfACompatibleService(t *testing.T) {
+	for name, arn := range map[string]string{
+		"MinIO":             "arn:minio:iam:::role/app",
+		"MinIO, region":     "arn:minio:iam:eu-central-1::role/nOybJqMNzNmroqEKq5D0EUsRZw0",
+		"Ceph":              "arn:aws:iam:::role/S3Access",
+		"Ceph, path":        "arn:aws:iam:::role/team/S3Access",
+		"Ceph, tenant":      "arn:aws:iam::team_a:role/S3Access",
+		"as AWS writes one": role("app"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newService(t, aws.RoleARNAnnotation, arn)
+			w.setServiceRole(arn)
+			for _, endpoint := range []string{"https://" + minio, "https://" + minio + "/"} {
+				token, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, endpoint)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if id := w.identity(t, token); id.RoleARN != arn || token.SessionName() != "tenant-a.bucket" || token.AccountID() != "" || token.AssumedRoleARN() != "" {
+					t.Errorf("got %+v, account %q, role %q", id, token.AccountID(), token.AssumedRoleARN())
+				}
+			}
+		})
+	}
+}
+
+// Names that are not AWS's go nowhere but to a host that the controller has allowed, and which is not one of AWS.
+func TestRolesOfACompatibleServiceElsewhere(t *testing.T) {
+	const arn, ofAWS = "arn:minio:iam:::role/app", "sts.eu-central-1.amazonaws.com"
+	allowed := &aws.Provider{AllowedSTSHosts: []string{minio, ofAWS, ofAWS + ":443"}}
+	w := newService(t, aws.RoleARNAnnotation, arn)
+	w.setServiceRole(arn)
+	for name, tc := range map[string]struct {
+		provider *aws.Provider
+		endpoint string
+		want     string
+	}{
+		"no endpoint":            {allowed, "", "AWS has no partition"},
+		"an endpoint of AWS":     {allowed, "https://" + ofAWS, "AWS has no partition"},
+		"its port":               {allowed, "https://" + ofAWS + ":443/", "AWS has no partition"},
+		"a host not allowed":     {&aws.Provider{}, "https://" + minio, "is refused"},
+		"another port":           {allowed, "https://minio.example", "is refused"},
+		"a path":                 {allowed, "https://" + minio + "/x", "is refused"},
+		"a user":                 {allowed, "https://u@" + minio, "is refused"},
+		"without TLS":            {allowed, "http://" + minio, "is refused"},
+		"a host that ends in it": {allowed, "https://evil." + minio, "is refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.getOfService(t, tc.provider, tc.endpoint)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+		})
+	}
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+func TestRolesOfACompatibleServiceThatAreMalformed(t *testing.T) {
+	for _, arn := range []string{"", "app", "arn::iam:::role/app", "arn:mi nio:iam:::role/app", "arn:minio:sts:::role/app", "arn:minio:iam:::user/app",
+		"arn:minio:iam:::role/", "arn:minio:iam:::role/a\nb", "arn:minio:iam:a/b::role/app", "arn:minio:iam::a/b:role/app", "arn:minio:iam:::role/" + strings.Repeat("a", 65)} {
+		w := newService(t, aws.RoleARNAnnotation, arn)
+		_, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, "https://"+minio)
+		testworld.CheckError(t, err, auth.ErrMisconfigured, "not the ARN of a role")
+		if n := w.cloud.Calls("", ""); n != 0 {
+			t.Errorf("%q: %d requests were made", arn, n)
+		}
+	}
+}
+
+// Without DurationSeconds a session of MinIO lives as long as the ServiceAccount's token, which may be days.
+func TestLongSessionOfACompatibleService(t *testing.T) {
+	const arn = "arn:minio:iam:::role/app"
+	w := newService(t, aws.RoleARNAnnotation, arn, aws.TokenExpirationAnnotation, "259200")
+	w.setServiceRole(arn)
+	token, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, "https://"+minio)
+	if err != nil || token.GetDuration() < 71*time.Hour {
+		t.Errorf("got %v, %v", token, err)
+	}
+}
+
+func TestChainAtACompatibleService(t *testing.T) {
+	const arn, next = "arn:aws:iam:::role/S3Access", "arn:aws:iam:::role/Reader"
+	w := newService(t, aws.RoleARNAnnotation, arn)
+	w.setServiceRole(arn)
+	w.cloud.AWS().SetRole(next, authtest.Trust{Principals: []string{arn}})
+	further := aws.WithAssumeRole(aws.AssumeRole{RoleARN: next})
+	provider := &aws.Provider{AllowedSTSHosts: []string{minio}}
+	token, err := w.getOfService(t, provider, "https://"+minio, further)
+	if err != nil || token.AssumedRoleARN() != "arn:aws:sts:::assumed-role/Reader/tenant-a.bucket" {
+		t.Errorf("got %v of %q, %v", token, token.AssumedRoleARN(), err)
+	}
+	_, err = w.get(t, "tenant-a", "app", further)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "12 digits", next)
+}
