@@ -105,7 +105,7 @@ type agentMetrics struct {
 }
 
 func newAgentMetrics(cluster string, registerer prometheus.Registerer) (*agentMetrics, error) {
-	const prefix = "workloadid_registration_agent_"
+	const prefix = "registration_agent_"
 	labels := prometheus.Labels{"cluster": cluster}
 	m := &agentMetrics{
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "passes_total", ConstLabels: labels,

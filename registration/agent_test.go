@@ -62,11 +62,11 @@ func TestAgentJoins(t *testing.T) {
 	if got := w.lease().Spec.RenewTime; !got.Time.Equal(w.now) {
 		t.Errorf("the Lease was renewed at %s", got)
 	}
-	const want = `# HELP workloadid_registration_agent_joined 1 if the last pass reached the hub with the agent's own credential and reported there.
-# TYPE workloadid_registration_agent_joined gauge
-workloadid_registration_agent_joined{cluster="cluster1"} 1
+	const want = `# HELP registration_agent_joined 1 if the last pass reached the hub with the agent's own credential and reported there.
+# TYPE registration_agent_joined gauge
+registration_agent_joined{cluster="cluster1"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workloadid_registration_agent_joined"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "registration_agent_joined"); err != nil {
 		t.Error(err)
 	}
 }
