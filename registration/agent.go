@@ -137,7 +137,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		return reconcile.Result{RequeueAfter: minWait}, nil // a cache that lags behind
 	case err != nil:
-		a.event(corev1.EventTypeWarning, "RegistrationFailed", redact.Text(err.Error()))
+		a.event(corev1.EventTypeWarning, "RegistrationFailed", err.Error())
 		return reconcile.Result{}, err
 	}
 	now := a.opts.Now()
@@ -193,7 +193,9 @@ func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error
 
 // step asks the driver, stores what it says, and only then tells it.
 func (a *Agent) step(ctx context.Context, hub *agentHub, secret *corev1.Secret, conn *agentConn) (changed bool, at time.Time, err error) {
-	step, err := a.opts.Driver.Next(ctx, Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: string(secret.Data[SecretKeyAgentName]),
+	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
+	defer cancel()
+	step, err := a.opts.Driver.Next(next, Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: string(secret.Data[SecretKeyAgentName]),
 		Stored: conn.stored, State: a.state(secret), Hub: conn.Client,
 		Conditions: conn.cluster.Status.Conditions, Annotations: conn.cluster.Annotations})
 	if err != nil {
@@ -224,13 +226,13 @@ func (a *Agent) tell(ctx context.Context, conn *agentConn, condition *metav1.Con
 	if condition.Status == metav1.ConditionFalse {
 		kind = corev1.EventTypeWarning
 	}
-	a.event(kind, condition.Reason, redact.Text(condition.Message))
+	a.event(kind, condition.Reason, condition.Message)
 	return nil
 }
 
 // event records an Event of the agent's Secret, unless it repeats one.
 func (a *Agent) event(kind, reason, message string) {
-	if a.opts.Recorder != nil && a.events[reason] != message {
+	if message = redact.Text(message); a.opts.Recorder != nil && a.events[reason] != message {
 		a.events[reason] = message
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
 		a.opts.Recorder.Eventf(secret, nil, kind, reason, "Register", "%s", message)

@@ -74,10 +74,7 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *corev1.Secre
 	if err != nil {
 		return nil, err
 	}
-	if config, err = hub.config(*hub.user); err != nil {
-		return nil, err
-	}
-	conn, err := a.open(ctx, &a.bootstrap, config, map[string][]byte{SecretKeyKubeconfig: kubeconfig})
+	conn, err := a.open(ctx, &a.bootstrap, hub.config(*hub.user), map[string][]byte{SecretKeyKubeconfig: kubeconfig})
 	if err != nil {
 		return nil, a.hubError(hub, err)
 	}
@@ -117,15 +114,14 @@ func (a *Agent) storedConfig(ctx context.Context, hub *agentHub, secret *corev1.
 		if err != nil {
 			return nil, err
 		}
-		return config, hub.address(config)
+		hub.setAddress(config)
+		return config, nil
 	}
 	if user, err = inline(user, stored); err != nil {
 		return nil, err
 	}
-	config, err := hub.config(user)
-	if err == nil {
-		_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
-	}
+	config := hub.config(user)
+	_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
 	return config, err
 }
 
@@ -191,28 +187,26 @@ func (a *Agent) introduce(ctx context.Context, hub *agentHub, conn *agentConn) e
 		conn.cluster = base
 		return nil
 	}
-	if err != nil {
-		return a.hubError(hub, err)
-	}
-	return nil
+	return a.hubError(hub, err)
 }
 
-// hubError says what to do about an error of the hub.
+// hubError says what to do about an error of the hub, if there is one.
 func (a *Agent) hubError(hub *agentHub, err error) error {
 	secret := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
-	address := hub.cluster.Server
 	var remedy string
 	switch {
+	case err == nil:
+		return nil
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-		return fmt.Errorf("the hub at %q has no ManagedClusters: prepare it with wid hub init: %w", address, err)
+		remedy = "it has no ManagedClusters, prepare it with wid hub init"
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the hub at %q refuses the bootstrap credential: renew Secret %q with wid join: %w", address, secret, err)
+		remedy = fmt.Sprintf("it refuses the bootstrap credential, renew Secret %q with wid join", secret)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the bootstrap credential may not register cluster %q at the hub %q: bind its user to ClusterRole %q there: %w",
-			a.opts.Cluster, address, BootstrapRole, err)
-	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
+		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, BootstrapRole)
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // not the hub's answer
 		remedy = fmt.Sprintf("check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)
-		return fmt.Errorf("cannot reach the hub at %q: %s: %w", address, remedy, err)
+	default:
+		remedy = "the agent tries again"
 	}
-	return fmt.Errorf("the hub at %q fails: %w", address, err)
+	return fmt.Errorf("cannot use the hub at %q: %s: %w", hub.cluster.Server, remedy, err)
 }

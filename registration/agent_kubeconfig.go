@@ -3,8 +3,6 @@ package registration
 import (
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -15,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// hubTimeout bounds each request to the hub.
+// hubTimeout bounds each request to the hub, and each call of a driver.
 const hubTimeout = 30 * time.Second
 
 // Names within the kubeconfigs that the agent writes.
@@ -43,17 +41,15 @@ func parseBootstrap(content []byte) (*agentHub, error) {
 		return nil, errors.New("it sets insecure-skip-tls-verify: set certificate-authority-data instead")
 	case c.CertificateAuthority != "":
 		return nil, fmt.Errorf("it names a file, certificate-authority %.100q: set certificate-authority-data instead", c.CertificateAuthority)
-	}
-	if _, err := proxyURL(c.ProxyURL); err != nil {
-		return nil, err
+	case c.ProxyURL != "":
+		return nil, errors.New("it sets proxy-url: set HTTPS_PROXY in the agent's environment instead")
 	}
 	// Encode checks the address and the certificates.
 	info := bootstrap.ClusterInfo{Server: c.Server, CAData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}
 	if _, err := info.Encode(); err != nil {
 		return nil, err
 	}
-	hub := &agentHub{cluster: clientcmdv1.Cluster{Server: c.Server, CertificateAuthorityData: c.CertificateAuthorityData,
-		TLSServerName: c.TLSServerName, ProxyURL: c.ProxyURL}}
+	hub := &agentHub{cluster: clientcmdv1.Cluster{Server: c.Server, CertificateAuthorityData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}}
 	if len(k.AuthInfos) > 0 {
 		user, err := inline(k.AuthInfos[0].AuthInfo, nil)
 		if err != nil {
@@ -85,18 +81,6 @@ func parseKubeconfig(content []byte) (*clientcmdv1.Config, error) {
 		return nil, fmt.Errorf("its current context %.100q does not name its cluster and its user", k.CurrentContext)
 	}
 	return &k, nil
-}
-
-// proxyURL returns nil for "". User information is refused because every reader of the kubeconfig would see it.
-func proxyURL(proxy string) (*url.URL, error) {
-	if proxy == "" {
-		return nil, nil
-	}
-	u, err := url.Parse(proxy)
-	if err != nil || u.Host == "" || u.User != nil || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5") {
-		return nil, errors.New("its proxy-url has to be http://, https:// or socks5:// with a host and without a user name or a password")
-	}
-	return u, nil
 }
 
 // inline returns a user whose credential lies in the value itself: a token, or a certificate with its key. The files that it names are
@@ -153,24 +137,17 @@ func wireUser(user *clientcmdapi.AuthInfo) (wire clientcmdv1.AuthInfo, err error
 	return wire, err
 }
 
-// address sets where the hub is and how its certificate is checked. Nothing else may decide that.
-func (h *agentHub) address(config *rest.Config) error {
-	proxy, err := proxyURL(h.cluster.ProxyURL)
-	if err != nil {
-		return err
-	}
+// setAddress sets where the hub is and how its certificate is checked. Nothing else may decide that.
+func (h *agentHub) setAddress(config *rest.Config) {
 	config.Host, config.Timeout = h.cluster.Server, hubTimeout
 	config.Insecure, config.CAFile = false, ""
 	config.CAData, config.ServerName = h.cluster.CertificateAuthorityData, h.cluster.TLSServerName
-	if proxy != nil {
-		config.Proxy = http.ProxyURL(proxy)
-	}
-	return nil
 }
 
 // config returns the configuration of a user that inline has returned.
-func (h *agentHub) config(user clientcmdv1.AuthInfo) (*rest.Config, error) {
+func (h *agentHub) config(user clientcmdv1.AuthInfo) *rest.Config {
 	config := &rest.Config{BearerToken: user.Token}
 	config.CertData, config.KeyData = user.ClientCertificateData, user.ClientKeyData
-	return config, h.address(config)
+	h.setAddress(config)
+	return config
 }

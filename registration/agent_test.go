@@ -15,8 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -145,10 +147,14 @@ func TestAgentMendsItsSecret(t *testing.T) {
 		"runs a program": func(d map[string][]byte) {
 			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}")
 		},
-		"token edited":      func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
-		"token deleted":     func(d map[string][]byte) { delete(d, "shared") },
-		"agent name broken": func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
-		"everything gone":   func(d map[string][]byte) { clear(d) },
+		"certificate edited": func(d map[string][]byte) {
+			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "client-certificate-data: YQ==, client-key-data: Yg==")
+		},
+		"notes of other times": func(d map[string][]byte) { d["state.shared-token.a"], d["state.other.b"] = []byte("a"), []byte("b") },
+		"token edited":         func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
+		"token deleted":        func(d map[string][]byte) { delete(d, "shared") },
+		"agent name broken":    func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
+		"everything gone":      func(d map[string][]byte) { clear(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentWorld(t)
@@ -168,6 +174,10 @@ func TestAgentMendsItsSecret(t *testing.T) {
 			}
 			if len(got["shared"]) == 0 || len(got["kubeconfig"]) == 0 || (want != nil && string(got["kubeconfig"]) != string(want["kubeconfig"])) {
 				t.Errorf("the Secret holds %q, want %q", got, want)
+			}
+			keys := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}
+			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || registration.CheckAgentName(string(got["agent-name"])) != nil {
+				t.Errorf("keys %q, agent name %q", have, got["agent-name"])
 			}
 			w.writes = nil
 			w.pass()
@@ -297,6 +307,10 @@ func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
 	if after := w.pass(); after != time.Minute || len(w.driver.asked) != 1 {
 		t.Errorf("after it is let in again it comes back after %s, requests %v", after, w.driver.asked)
 	}
+	w.refused[string(before.Data["shared"])] = forbidden()
+	if after := w.pass(); after != time.Second || len(w.seen()) != 1 {
+		t.Errorf("when it is kept out again it comes back after %s, without an Event", after)
+	}
 }
 
 func TestAgentWaitsForTheClustersNamespace(t *testing.T) {
@@ -347,6 +361,15 @@ func TestAgentRequeuesExactly(t *testing.T) {
 			t.Errorf("%s: back after %s, want %s; writes %q", step.name, got, step.want, w.writes)
 		}
 	}
+	// A cache that lags behind is no error.
+	w.fault = func(int) error { return apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "a", nil) }
+	w.driver.at = time.Time{}
+	w.now = w.now.Add(time.Hour)
+	if got := w.pass(); got != time.Second {
+		t.Errorf("after a conflict it comes back after %s", got)
+	}
+	w.fault = nil
+	w.pass()
 	cluster := w.cluster()
 	cluster.Spec.LeaseDurationSeconds = 10
 	if err := w.hub.Update(t.Context(), cluster); err != nil {
@@ -443,6 +466,9 @@ func TestAgentMarksAManagedClusterCreatedBeforehand(t *testing.T) {
 	w.pass()
 	if got := w.seen(); len(got) != 2 || !strings.Contains(got[0], "AnnotationsMissing") || !strings.Contains(got[0], `"arn"`) {
 		t.Errorf("where the agent may not patch, Events are %q", got)
+	}
+	if got := w.driver.in.Annotations; got["mark"] != "" || got["other"] != "kept" {
+		t.Errorf("the driver sees annotations that the hub lacks: %q", got)
 	}
 	w.fault = nil
 	w.pass()
@@ -541,8 +567,7 @@ func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
 		"no TLS check":       {with("server:", "insecure-skip-tls-verify: true, server:"), "insecure-skip-tls-verify"},
 		"CA path":            {with("server:", "certificate-authority: /etc/ca.crt, server:"), `"/etc/ca.crt"`},
 		"CA no PEM":          {with("server:", "certificate-authority-data: Zm9v, server:"), "no PEM certificate"},
-		"proxy password":     {with("server:", "proxy-url: 'http://a:b@proxy', server:"), "proxy-url"},
-		"proxy scheme":       {with("server:", "proxy-url: 'ftp://proxy', server:"), "proxy-url"},
+		"proxy":              {with("server:", "proxy-url: 'http://a:b@proxy', server:"), "HTTPS_PROXY"},
 		"token path":         {with("token: "+bootstrapToken, "tokenFile: /etc/token"), `"/etc/token"`},
 		"certificate path":   {with("token: "+bootstrapToken, "client-certificate: /a, client-key: /b"), `"/a"`},
 		"program":            {with("token: "+bootstrapToken, "exec: {command: /bin/sh, apiVersion: v1}"), `"/bin/sh"`},

@@ -38,6 +38,7 @@ type sharedToken struct {
 	at    time.Time
 	err   error
 	marks map[string]string
+	in    registration.Input // the last one
 }
 
 func (d *sharedToken) Name() string {
@@ -50,6 +51,7 @@ func (d *sharedToken) Name() string {
 func (d *sharedToken) Annotations() map[string]string { return d.marks }
 
 func (d *sharedToken) Next(_ context.Context, in registration.Input) (registration.Step, error) {
+	d.in = in
 	ready := &metav1.Condition{Type: "TokenReady", Status: metav1.ConditionTrue, Reason: "TokenIssued", Message: "the token is stored"}
 	token := in.Stored["shared"]
 	switch nonce := string(in.State["nonce"]); {
