@@ -34,7 +34,8 @@ type AgentOptions struct {
 	Cluster string
 	// Driver gets the cluster its credential.
 	Driver Driver
-	// Local reads and writes the two Secrets on the managed cluster.
+	// Local reads and writes the two Secrets on the managed cluster. Use a client without a cache, as of client.New: a cache would watch
+	// all Secrets of the cluster.
 	Local client.Client
 	// Namespace holds the two Secrets. Default: DefaultAgentNamespace.
 	Namespace string
@@ -124,7 +125,7 @@ func newHubClient(config *rest.Config) (client.Client, error) {
 
 const (
 	minWait, maxWait = time.Second, 30 * time.Second
-	// maxSteps bounds the steps of one pass, for a driver that never comes to an end.
+	// maxSteps bounds the steps of one pass, for a driver that always stores something else.
 	maxSteps = 8
 )
 
@@ -134,8 +135,8 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	due, joined, err := a.pass(ctx)
 	a.metrics.observe(joined, err)
 	switch {
-	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: minWait}, nil // a cache that lags behind
+	case errors.Is(err, errSecretChanged):
+		return reconcile.Result{RequeueAfter: minWait}, nil
 	case err != nil:
 		a.event(corev1.EventTypeWarning, "RegistrationFailed", err.Error())
 		return reconcile.Result{}, err
@@ -188,10 +189,10 @@ func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error
 		}
 		return due, joined, errors.Join(stepErr, err)
 	}
-	return due, false, fmt.Errorf("driver %q changes its mind about what to store at every call", a.opts.Driver.Name())
+	return due, false, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d", a.opts.Driver.Name(), maxSteps)
 }
 
-// step asks the driver, stores what it says, and only then tells it.
+// step calls the driver, stores its Step, and only then reports its condition.
 func (a *Agent) step(ctx context.Context, hub *agentHub, secret *corev1.Secret, conn *agentConn) (changed bool, at time.Time, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
 	defer cancel()

@@ -59,7 +59,7 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *corev1.Secre
 		case apierrors.IsForbidden(err) && !a.isForeign(secret):
 			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with wid hub accept --clusters %s; "+
 				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, a.opts.Cluster, a.opts.Secret))
-			return nil, nil
+			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
 			stored = onlyNames(stored) // the driver gets another one
 		case !apierrors.IsForbidden(err):

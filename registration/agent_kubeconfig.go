@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/yaml"
 
@@ -129,12 +128,6 @@ func (h *agentHub) compose(cluster string, user clientcmdv1.AuthInfo) ([]byte, e
 		Contexts: []clientcmdv1.NamedContext{{Name: kubeconfigHub,
 			Context: clientcmdv1.Context{Cluster: kubeconfigHub, AuthInfo: kubeconfigUser, Namespace: cluster}}},
 		CurrentContext: kubeconfigHub})
-}
-
-// wireUser converts the user entry of a driver to its form in a file.
-func wireUser(user *clientcmdapi.AuthInfo) (wire clientcmdv1.AuthInfo, err error) {
-	err = clientcmdv1.Convert_api_AuthInfo_To_v1_AuthInfo(user, &wire, nil)
-	return wire, err
 }
 
 // setAddress sets where the hub is and how its certificate is checked. Nothing else may decide that.

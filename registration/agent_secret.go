@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -43,19 +44,25 @@ func (a *Agent) readSecret(ctx context.Context) (*corev1.Secret, error) {
 		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
 	}
 	if name, ok := secret.Data[SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
-		return nil, fmt.Errorf("Secret %q is that of cluster %.100q, not of %q: delete it to join as %q", //nolint:staticcheck,revive // a kind
-			key, name, a.opts.Cluster, a.opts.Cluster)
+		return nil, fmt.Errorf("the Secret %q is that of cluster %.100q, not of %q: delete it to join under the new name", key, name, a.opts.Cluster)
 	}
 	return secret, nil
 }
 
-// writeSecret fails with a conflict if the Secret has changed since it was read.
+// errSecretChanged says that the Secret has changed since it was read, or that a cache lags behind.
+var errSecretChanged = errors.New("the Secret has changed")
+
+// writeSecret fails with errSecretChanged rather than overwrite a change.
 func (a *Agent) writeSecret(ctx context.Context, secret *corev1.Secret) error {
 	write := func() error { return a.opts.Local.Update(ctx, secret) }
 	if secret.ResourceVersion == "" {
 		write = func() error { return a.opts.Local.Create(ctx, secret) }
 	}
-	if err := write(); err != nil {
+	err := write()
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		return errSecretChanged
+	case err != nil:
 		return fmt.Errorf("write Secret %q on the managed cluster: %w", client.ObjectKeyFromObject(secret), err)
 	}
 	return nil
@@ -126,7 +133,7 @@ func (a *Agent) keptCredential(hub *agentHub, secret *corev1.Secret) (map[string
 	maps.DeleteFunc(data, func(key string, _ []byte) bool { return strings.HasPrefix(key, keyState) })
 	user, err := storedUser(data)
 	if err != nil {
-		return data, nil // there is none, or it was edited: the driver brings another one
+		return data, nil //nolint:nilerr // there is none, or it was edited: the driver brings another one
 	}
 	data[SecretKeyKubeconfig], err = hub.compose(a.opts.Cluster, user)
 	return data, err
@@ -155,15 +162,16 @@ func (a *Agent) newCredential(hub *agentHub, secret *corev1.Secret, c *Credentia
 // checkUser accepts what the agent itself can use after a restart, when only the Secret is left.
 func (a *Agent) checkUser(c *Credential) (clientcmdv1.AuthInfo, error) {
 	if c.User == nil {
-		return clientcmdv1.AuthInfo{}, fmt.Errorf("it has no user")
+		return clientcmdv1.AuthInfo{}, errors.New("it has no user")
 	}
-	user, err := wireUser(c.User)
-	if err != nil {
+	var user clientcmdv1.AuthInfo
+	if err := clientcmdv1.Convert_api_AuthInfo_To_v1_AuthInfo(c.User, &user, nil); err != nil {
 		return user, err
 	}
-	if _, ok := a.opts.Driver.(RESTConfigurer); !ok {
-		_, err = inline(user, c.Files)
+	if _, ok := a.opts.Driver.(RESTConfigurer); ok {
+		return user, nil
 	}
+	_, err := inline(user, c.Files)
 	return user, err
 }
 
@@ -177,7 +185,7 @@ func storedUser(data map[string][]byte) (clientcmdv1.AuthInfo, error) {
 		return clientcmdv1.AuthInfo{}, err
 	}
 	if len(k.AuthInfos) == 0 {
-		return clientcmdv1.AuthInfo{}, fmt.Errorf("it holds no user")
+		return clientcmdv1.AuthInfo{}, errors.New("it holds no user")
 	}
 	return k.AuthInfos[0].AuthInfo, nil
 }

@@ -50,7 +50,9 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 	var version string
 	if a.opts.Version != nil {
 		var err error
-		if version, err = a.opts.Version(ctx); err != nil {
+		bounded, cancel := context.WithTimeout(ctx, hubTimeout)
+		defer cancel()
+		if version, err = a.opts.Version(bounded); err != nil {
 			available.Status, available.Reason = metav1.ConditionFalse, ReasonAPIUnavailable
 			available.Message = "the cluster's API server does not answer the agent: " + redact.Text(err.Error())
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -361,15 +362,6 @@ func TestAgentRequeuesExactly(t *testing.T) {
 			t.Errorf("%s: back after %s, want %s; writes %q", step.name, got, step.want, w.writes)
 		}
 	}
-	// A cache that lags behind is no error.
-	w.fault = func(int) error { return apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "a", nil) }
-	w.driver.at = time.Time{}
-	w.now = w.now.Add(time.Hour)
-	if got := w.pass(); got != time.Second {
-		t.Errorf("after a conflict it comes back after %s", got)
-	}
-	w.fault = nil
-	w.pass()
 	cluster := w.cluster()
 	cluster.Spec.LeaseDurationSeconds = 10
 	if err := w.hub.Update(t.Context(), cluster); err != nil {
@@ -499,7 +491,7 @@ func TestAgentUnjoins(t *testing.T) {
 
 // Nothing listens at the address.
 func TestAgentNamesAHubThatIsUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -649,6 +641,63 @@ func TestAgentRefusesACredentialThatItCouldNotUse(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAgentOverwritesNoChangeOfTheSecret(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "a", nil)
+	w := newAgentWorld(t)
+	w.join()
+	w.edit(func(d map[string][]byte) { delete(d, "kubeconfig") })
+	w.fault = func(int) error { return conflict }
+	if after := w.pass(); after != time.Second || len(w.secret().Data["kubeconfig"]) > 0 {
+		t.Errorf("after a conflict it comes back after %s", after)
+	}
+	w.fault = nil
+	w.pass()
+	w.driver.err = conflict // not of the Secret
+	if _, err := w.reconcile(); !errors.Is(err, conflict) {
+		t.Errorf("the driver's conflict became %v", err)
+	}
+}
+
+// restlessDriver never stores the same twice.
+type restlessDriver struct{ calls int }
+
+func (d *restlessDriver) Name() string { return "restless" }
+func (d *restlessDriver) Next(context.Context, registration.Input) (registration.Step, error) {
+	d.calls++
+	return registration.Step{State: map[string][]byte{"n": fmt.Append(nil, d.calls)}}, nil
+}
+
+func TestAgentStopsADriverThatNeverSettles(t *testing.T) {
+	w := newAgentWorld(t)
+	driver := &restlessDriver{}
+	w.opts.Driver = driver
+	w.restart()
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `driver "restless"`) || driver.calls > 8 {
+		t.Errorf("%d calls, %v", driver.calls, err)
+	}
+}
+
+// A driver that hangs ends with its context.
+type hangingDriver struct{ fixedDriver }
+
+func (d hangingDriver) Next(ctx context.Context, _ registration.Input) (registration.Step, error) {
+	<-ctx.Done()
+	return registration.Step{}, ctx.Err()
+}
+
+func TestAgentRenewsTheLeaseWhileTheDriverHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newAgentWorld(t)
+		w.join()
+		w.now = w.now.Add(time.Minute)
+		w.opts.Driver = hangingDriver{fixedDriver{name: "shared-token"}}
+		w.restart()
+		if _, err := w.reconcile(); !errors.Is(err, context.DeadlineExceeded) || !w.lease().Spec.RenewTime.Time.Equal(w.now) {
+			t.Errorf("got %v, Lease of %s", err, w.lease().Spec.RenewTime)
+		}
+	})
 }
 
 // The kubeconfig runs a program, the agent does not; and the driver does not decide on the address.
