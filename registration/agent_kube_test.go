@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +35,7 @@ import (
 // agentKube is a managed cluster and a hub that are real API servers. The test plays the hub's controller.
 type agentKube struct {
 	t            *testing.T
+	managed      *kubetest.Cluster
 	local, hub   client.Client // of administrators
 	hubConfig    *rest.Config
 	agentConfig  *rest.Config // of the agent's ServiceAccount on the managed cluster
@@ -41,7 +44,7 @@ type agentKube struct {
 
 func newAgentKube(t *testing.T) *agentKube {
 	managed, hub := kubetest.StartNew(t), kubetest.StartNew(t)
-	k := &agentKube{t: t, hubConfig: hub.Config()}
+	k := &agentKube{t: t, managed: managed, hubConfig: hub.Config()}
 	k.local, k.hub = k.client(managed.Config()), k.client(hub.Config())
 	k.apply(k.local, registration.AgentManifest)
 	k.apply(k.hub, ocm.CRD)
@@ -293,6 +296,18 @@ func TestAgentOnTwoAPIServers(t *testing.T) {
 		})
 	})
 	t.Run("credential revoked while the agent is away", func(t *testing.T) { k.revoke(t, stop) })
+	t.Run("no right to Secrets is unused", func(t *testing.T) {
+		used := map[string]bool{}
+		for _, r := range k.managed.Audit(t, "system:serviceaccount:"+agentNamespace+":registration-agent") {
+			if r.Resource == "secrets" && r.Code < 300 {
+				used[r.Verb] = true
+			}
+		}
+		delete(used, "list") // only with API servers that do not stream lists
+		if got, want := slices.Sorted(maps.Keys(used)), []string{"create", "get", "update", "watch"}; !slices.Equal(got, want) {
+			t.Errorf("the agent used the verbs %q, its Role has %q and list", got, want)
+		}
+	})
 	t.Run("unjoin", func(t *testing.T) {
 		if err := agent.Unjoin(t.Context()); err != nil || k.cluster().Spec.HubAcceptsClient {
 			t.Errorf("unjoin: %v", err)
