@@ -38,6 +38,9 @@ type Input struct {
 	Item ocm.Registration
 	// Stored are the keys of the Secret that hold the credential: those of Credential.Files, "kubeconfig", "cluster-name" and
 	// "agent-name". State are the driver's own notes from the same Secret.
+	//
+	// Only the two names are there if another driver made the credential, or if the hub answered it with 401: get another one. The
+	// kubeconfig alone is missing if the agent cannot use it, as after an edit: return the Credential again, from the other keys.
 	Stored, State map[string][]byte
 	// Hub reaches the hub: with the stored credential if the hub takes it, else with the bootstrap credential. For add-ons it has the
 	// cluster's credential.
@@ -55,7 +58,8 @@ type Step struct {
 	// State replaces the driver's notes, such as a pending key. Nil drops them.
 	State map[string][]byte
 	// Condition is set on the ManagedCluster or the add-on. Before the cluster has a credential of its own it becomes an Event, since
-	// bootstrap users cannot write the status. Nil leaves the conditions alone.
+	// bootstrap users cannot write the status. Return it with every Step: one that has not changed is not written. Nil leaves the
+	// conditions alone.
 	Condition *metav1.Condition
 	// At is when to call Next again at the latest. The zero time means when something changes.
 	At time.Time

@@ -1,0 +1,212 @@
+package registration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// agentConn is a client of the hub that works.
+type agentConn struct {
+	client.Client
+	own     bool // with the stored credential
+	cluster *ocm.ManagedCluster
+	stored  map[string][]byte // what the driver sees of the Secret
+}
+
+// agentClient is a client and what it was made of.
+type agentClient struct {
+	client.Client
+	made map[string][]byte
+}
+
+// readBootstrap returns what the bootstrap Secret says.
+func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
+	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
+	switch err := a.opts.Local.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no Secret %q on the managed cluster: create it with wid join", key)
+	case err != nil:
+		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
+	}
+	hub, err := parseBootstrap(secret.Data[SecretKeyKubeconfig])
+	if err != nil {
+		return nil, fmt.Errorf("the key %q of Secret %q on the managed cluster is refused: %w", SecretKeyKubeconfig, key, err)
+	}
+	return hub, nil
+}
+
+// connect picks the stored credential if the hub takes it, else the bootstrap credential. It returns nil if the hub knows the credential
+// but does not let it in, as before acceptance and after denial: then it is kept.
+func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *corev1.Secret) (*agentConn, error) {
+	config, stored, err := a.ownConfig(ctx, hub, secret)
+	if err == nil {
+		conn, err := a.open(ctx, &a.own, config, stored)
+		switch {
+		case err == nil:
+			conn.own = true
+			return conn, a.introduce(ctx, hub, conn)
+		case apierrors.IsForbidden(err) && !a.isForeign(secret):
+			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with wid hub accept --clusters %s; "+
+				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, a.opts.Cluster, a.opts.Secret))
+			return nil, nil //nolint:nilerr // the agent waits
+		case apierrors.IsUnauthorized(err):
+			stored = onlyNames(stored) // the driver gets another one
+		case !apierrors.IsForbidden(err):
+			return nil, a.hubError(hub, err)
+		}
+	}
+	if hub.user == nil {
+		return nil, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: add a bootstrap credential with wid join",
+			hub.cluster.Server, a.opts.BootstrapSecret)
+	}
+	kubeconfig, err := hub.compose(a.opts.Cluster, *hub.user)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := a.open(ctx, &a.bootstrap, hub.config(*hub.user), map[string][]byte{SecretKeyKubeconfig: kubeconfig})
+	if err != nil {
+		return nil, a.hubError(hub, err)
+	}
+	conn.stored = stored
+	return conn, a.introduce(ctx, hub, conn)
+}
+
+// ownConfig returns the configuration of the stored credential, and what the driver may see of the Secret.
+func (a *Agent) ownConfig(ctx context.Context, hub *agentHub, secret *corev1.Secret) (*rest.Config, map[string][]byte, error) {
+	stored := map[string][]byte{}
+	for key, value := range secret.Data {
+		if isFile(key) {
+			stored[key] = bytes.Clone(value)
+		}
+	}
+	config, err := a.storedConfig(ctx, hub, secret, stored)
+	if err != nil {
+		delete(stored, SecretKeyKubeconfig)
+		err = fmt.Errorf("%w (Secret %q: %w)", ErrNotJoined, client.ObjectKeyFromObject(secret), err)
+	}
+	if a.isForeign(secret) {
+		stored = onlyNames(stored)
+	}
+	return config, stored, err
+}
+
+func (a *Agent) storedConfig(ctx context.Context, hub *agentHub, secret *corev1.Secret, stored map[string][]byte) (*rest.Config, error) {
+	user, err := storedUser(stored)
+	if err != nil {
+		return nil, err
+	}
+	if stored[SecretKeyKubeconfig], err = hub.compose(a.opts.Cluster, user); err != nil {
+		return nil, err
+	}
+	if driver, ok := a.opts.Driver.(RESTConfigurer); ok && !a.isForeign(secret) {
+		config, err := driver.RESTConfig(ctx, stored)
+		if err != nil {
+			return nil, err
+		}
+		hub.setAddress(config)
+		return config, nil
+	}
+	if user, err = inline(user, stored); err != nil {
+		return nil, err
+	}
+	config := hub.config(user)
+	_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
+	return config, err
+}
+
+// isForeign reports whether another driver made the stored credential. It stays in use until this one brings its own.
+func (a *Agent) isForeign(secret *corev1.Secret) bool {
+	name, ok := secret.Data[keyDriver]
+	return ok && string(name) != a.opts.Driver.Name()
+}
+
+// onlyNames hides a credential.
+func onlyNames(stored map[string][]byte) map[string][]byte {
+	maps.DeleteFunc(stored, func(key string, _ []byte) bool { return key != SecretKeyClusterName && key != SecretKeyAgentName })
+	return stored
+}
+
+// open reads the ManagedCluster, and creates it if there is none. The client is made anew only if what it is made of has changed.
+func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config, of map[string][]byte) (*agentConn, error) {
+	if c.Client == nil || !maps.EqualFunc(c.made, of, bytes.Equal) {
+		made, err := a.opts.NewHubClient(config)
+		if err != nil {
+			return nil, err
+		}
+		c.Client, c.made = made, maps.Clone(of)
+	}
+	cluster := &ocm.ManagedCluster{}
+	key := client.ObjectKey{Name: a.opts.Cluster}
+	err := c.Get(ctx, key, cluster)
+	if apierrors.IsNotFound(err) {
+		cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Annotations: a.annotations()},
+			Spec: ocm.ManagedClusterSpec{ManagedClusterClientConfigs: a.opts.ClientConfigs}}
+		err = c.Create(ctx, cluster)
+	}
+	return &agentConn{Client: c.Client, cluster: cluster, stored: of}, err
+}
+
+func (a *Agent) annotations() map[string]string {
+	if driver, ok := a.opts.Driver.(Annotator); ok {
+		return maps.Clone(driver.Annotations())
+	}
+	return nil
+}
+
+// introduce sets the driver's annotations on a ManagedCluster that was created beforehand, and, with the agent's own credential, the
+// addresses of the cluster's API server.
+func (a *Agent) introduce(ctx context.Context, hub *agentHub, conn *agentConn) error {
+	base, changed := conn.cluster.DeepCopy(), false
+	for key, value := range a.annotations() {
+		if conn.cluster.Annotations[key] != value {
+			metav1.SetMetaDataAnnotation(&conn.cluster.ObjectMeta, key, value)
+			changed = true
+		}
+	}
+	if conn.own && len(conn.cluster.Spec.ManagedClusterClientConfigs) == 0 && len(a.opts.ClientConfigs) > 0 {
+		conn.cluster.Spec.ManagedClusterClientConfigs, changed = a.opts.ClientConfigs, true
+	}
+	if !changed {
+		return nil
+	}
+	err := conn.Patch(ctx, conn.cluster, client.MergeFrom(base))
+	if apierrors.IsForbidden(err) {
+		a.event(corev1.EventTypeWarning, "AnnotationsMissing", fmt.Sprintf("ManagedCluster %q lacks annotations %q, and the agent may not set them: set them on the hub at %q",
+			a.opts.Cluster, a.annotations(), hub.cluster.Server))
+		conn.cluster = base
+		return nil
+	}
+	return a.hubError(hub, err)
+}
+
+// hubError says what to do about an error of the hub, if there is one.
+func (a *Agent) hubError(hub *agentHub, err error) error {
+	secret := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
+	var remedy string
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		remedy = "it has no ManagedClusters, prepare it with wid hub init"
+	case apierrors.IsUnauthorized(err):
+		remedy = fmt.Sprintf("it refuses the bootstrap credential, renew Secret %q with wid join", secret)
+	case apierrors.IsForbidden(err):
+		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, BootstrapRole)
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // not the hub's answer
+		remedy = fmt.Sprintf("check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)
+	default:
+		remedy = "the agent tries again"
+	}
+	return fmt.Errorf("cannot use the hub at %q: %s: %w", hub.cluster.Server, remedy, err)
+}
