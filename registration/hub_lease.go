@@ -51,15 +51,16 @@ func (m *leaseMemory) see(lease *coordinationv1.Lease, now time.Time) {
 // checkLease sets a joined cluster's Available to Unknown if its agent no longer renews its Lease, and returns the time until that
 // is due.
 func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
-	conditions := cluster.Status.Conditions
+	conditions, m := cluster.Status.Conditions, &h.memory(cluster.Name).lease
 	if !meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined) || meta.IsStatusConditionPresentAndEqual(conditions, ocm.ConditionAvailable, metav1.ConditionUnknown) {
+		*m = leaseMemory{} // an agent that comes back has all the time again
 		return 0, nil
 	}
 	lease := &coordinationv1.Lease{}
 	if err := h.reader().Get(ctx, client.ObjectKey{Namespace: cluster.Name, Name: ocm.LeaseName}, lease); client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("read the Lease of cluster %q: %w", cluster.Name, err)
 	}
-	now, m := h.options.Now(), &h.memory(cluster.Name).lease
+	now := h.options.Now()
 	m.see(lease, now)
 	grace := graceLeases * leaseDuration(cluster)
 	if left := m.renewed.Add(grace).Sub(now); left > 0 {
