@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,13 +51,14 @@ type HubOptions struct {
 type Hub struct {
 	options HubOptions
 	calls   *prometheus.HistogramVec
+	states  *prometheus.GaugeVec
 
 	mu       sync.Mutex
 	memories map[string]*memory // by cluster
 }
 
 // memory is what the hub has seen of a cluster. It may be lost at any time: the next pass then looks again. Only the pass of that
-// cluster uses it, except for state, which Hub.mu guards.
+// cluster uses it.
 type memory struct {
 	state   string
 	grantAt time.Time // when Grant is due again
@@ -82,12 +84,8 @@ func NewHub(options HubOptions) (*Hub, error) {
 	if options.Resync < 0 || options.Timeout < 0 {
 		return nil, fmt.Errorf("HubOptions.Resync %s and HubOptions.Timeout %s: neither may be negative", options.Resync, options.Timeout)
 	}
-	if options.Resync == 0 {
-		options.Resync = time.Hour
-	}
-	if options.Timeout == 0 {
-		options.Timeout = time.Minute
-	}
+	options.Resync = cmp.Or(options.Resync, time.Hour)
+	options.Timeout = cmp.Or(options.Timeout, time.Minute)
 	if options.Now == nil {
 		options.Now = time.Now
 	}
@@ -122,14 +120,11 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 		// A cache that lags behind must not revoke a cluster that exists.
 		err = h.reader().Get(ctx, req.NamespacedName, cluster)
 	}
-	if apierrors.IsNotFound(err) {
-		return reconcile.Result{}, h.forgetOrphan(ctx, req.Name)
-	}
-	if err != nil {
+	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("read ManagedCluster %q: %w", req.Name, err)
 	}
-	if !cluster.DeletionTimestamp.IsZero() {
-		h.setState(cluster.Name, stateDeleting)
+	if err != nil || !cluster.DeletionTimestamp.IsZero() {
+		cluster.Name = req.Name
 		return reconcile.Result{}, h.release(ctx, cluster)
 	}
 	decideErr := h.decide(ctx, cluster)
@@ -241,7 +236,7 @@ func (h *Hub) keepOut(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its access is revoked"}); err != nil {
 		return err
 	}
-	return h.revoke(ctx, cluster, cluster.Name)
+	return h.revoke(ctx, cluster)
 }
 
 // wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: an agent can delete the first.
@@ -290,37 +285,30 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		Reason: ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
 }
 
-// release revokes a cluster that is being deleted, then lets it go.
+// release revokes a cluster that is being deleted, then lets it go. It also revokes what a cluster left behind whose ManagedCluster is
+// gone: the finalizer may have been removed.
 func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	if err := h.unbindAndRevoke(ctx, cluster, cluster.Name); err != nil {
-		return err
+	exists := cluster.ResourceVersion != ""
+	if exists {
+		h.setState(cluster.Name, stateDeleting)
+	}
+	if CheckClusterName(cluster.Name) == nil { // else it was never granted anything, and its name may be that of something else
+		if err := h.unbind(ctx, cluster.Name); err != nil {
+			return err
+		}
+		if err := h.revoke(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	if !exists {
+		h.forget(cluster.Name)
+		return nil
 	}
 	if !controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) {
 		return nil
 	}
 	err := h.patch(ctx, cluster, func() { controllerutil.RemoveFinalizer(cluster, ocm.Finalizer) })
 	return client.IgnoreNotFound(err)
-}
-
-// forgetOrphan revokes what a cluster left behind whose ManagedCluster is gone: its agent may have removed the finalizer.
-func (h *Hub) forgetOrphan(ctx context.Context, cluster string) error {
-	if err := h.unbindAndRevoke(ctx, nil, cluster); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.memories, cluster)
-	return nil
-}
-
-func (h *Hub) unbindAndRevoke(ctx context.Context, cluster *ocm.ManagedCluster, name string) error {
-	if CheckClusterName(name) != nil {
-		return nil // it was never granted anything, and its name may be that of something else
-	}
-	if err := h.unbind(ctx, name); err != nil {
-		return err
-	}
-	return h.revoke(ctx, cluster, name)
 }
 
 // grant calls the driver when that is due.
@@ -347,8 +335,9 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver Hub
 		Status: metav1.ConditionFalse, Reason: ReasonGrantFailed, Message: err.Error()}))
 }
 
-// revoke has the recorded driver take away what it granted, then deletes the record. cluster may be nil.
-func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, name string) error {
+// revoke has the recorded driver take away what it granted, then deletes the record.
+func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	name := cluster.Name
 	h.memory(name).grantAt = time.Time{}
 	role, err := h.role(ctx, name)
 	if err != nil {
@@ -429,7 +418,7 @@ func (h *Hub) tell(ctx context.Context, cluster *ocm.ManagedCluster, eventType s
 const maxEventNote = 1000
 
 func (h *Hub) event(cluster *ocm.ManagedCluster, eventType, reason, message string) {
-	if h.options.Recorder == nil || cluster == nil {
+	if h.options.Recorder == nil || cluster.ResourceVersion == "" {
 		return
 	}
 	note := strings.ToValidUTF8(message[:min(len(message), maxEventNote)], "")

@@ -26,7 +26,7 @@ func TestClusterOf(t *testing.T) {
 		{"cluster binding", "cluster1", &rbacv1.ClusterRoleBinding{ObjectMeta: named("", ClusterRoleName("cluster1"))}},
 		{"registration binding", "cluster1", &rbacv1.RoleBinding{ObjectMeta: named("cluster1", ClusterRoleName("cluster1")+":registration")}},
 		{"work binding", "cluster1", &rbacv1.RoleBinding{ObjectMeta: named("cluster1", ClusterRoleName("cluster1")+":work")}},
-		{"binding in another namespace", "", &rbacv1.RoleBinding{ObjectMeta: named("cluster10", ClusterRoleName("cluster1")+":work")}},
+		{"binding in another namespace", "cluster10", &rbacv1.RoleBinding{ObjectMeta: named("cluster10", ClusterRoleName("cluster1")+":work")}},
 		{"namespace", "cluster1", &corev1.Namespace{ObjectMeta: named("", "cluster1")}},
 		{"namespace of Kubernetes", "", &corev1.Namespace{ObjectMeta: named("", "kube-system")}},
 	} {

@@ -257,9 +257,21 @@ func (k *hubKube) testFlow(t *testing.T) {
 			return apierrors.IsForbidden(k.agent(t, "cluster1").Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}))
 		})
 	})
-	t.Run("a deleted cluster is revoked, though its agent removed the finalizer", func(t *testing.T) {
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"annotations":{"`+driverMark+`":"id-victim"}}}`))
-		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), patch); err != nil {
+	t.Run("an agent may not remove the finalizer", func(t *testing.T) {
+		k.awaitPolicy(t)
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), patch); !apierrors.IsForbidden(err) {
+			t.Errorf("the error is %v", err)
+		}
+	})
+	t.Run("a deleted cluster is revoked by the record, though the finalizer was removed", func(t *testing.T) {
+		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverMark+`":"id-victim"}}}`))
+		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, registration.ReasonClaimChanged)
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := k.admin.Patch(t.Context(), managedCluster("cluster10"), patch); err != nil {
 			t.Fatal(err)
 		}
 		if err := k.admin.Delete(t.Context(), managedCluster("cluster10")); err != nil {
@@ -456,7 +468,7 @@ func recordEvent(t *testing.T, c client.Client, name string) error {
 // awaitPolicy waits until the admission policy is in force.
 func (k *hubKube) awaitPolicy(t *testing.T) {
 	t.Helper()
-	c := k.as(t, k.User(t, t.Name()[strings.LastIndex(t.Name(), "/")+1:], "", rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, Verbs: []string{"create"}}))
+	c := k.as(t, k.User(t, strings.ReplaceAll(t.Name(), "/", "-"), "", rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, Verbs: []string{"create"}}))
 	hubEventually(t, "the admission policy is in force", func() bool {
 		return apierrors.IsForbidden(c.Create(t.Context(), managedCluster("policy", accept), client.DryRunAll))
 	})

@@ -2,6 +2,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,47 +22,36 @@ const (
 //	registration_hub_clusters{state}                                  clusters that are pending, accepted, denied, refused or deleting
 //	registration_hub_driver_duration_seconds{operation,driver,result} calls of drivers (approve, grant, revoke), and the time they took
 func (h *Hub) register(r prometheus.Registerer) error {
+	h.states = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "registration_hub_clusters", Help: "Clusters of this hub, by state."}, []string{"state"})
 	h.calls = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "registration_hub_driver_duration_seconds",
 		Help: "Calls of registration drivers, by operation, driver and result.", Buckets: prometheus.ExponentialBuckets(0.005, 4, 8)},
 		[]string{"operation", "driver", "result"})
 	if r == nil {
 		return nil
 	}
-	if err := r.Register(h.calls); err != nil {
-		return err
-	}
-	return r.Register(clusterGauge{h, prometheus.NewDesc("registration_hub_clusters", "Clusters of this hub, by state.", []string{"state"}, nil)})
-}
-
-// clusterGauge counts the clusters when it is scraped.
-type clusterGauge struct {
-	hub  *Hub
-	desc *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (g clusterGauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
-
-// Collect implements prometheus.Collector.
-func (g clusterGauge) Collect(to chan<- prometheus.Metric) {
-	counts := map[string]int{statePending: 0, stateAccepted: 0, stateDenied: 0, stateRefused: 0, stateDeleting: 0}
-	g.hub.mu.Lock()
-	for _, m := range g.hub.memories {
-		if m.state != "" {
-			counts[m.state]++
-		}
-	}
-	g.hub.mu.Unlock()
-	for state, n := range counts {
-		to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), state)
-	}
+	return errors.Join(r.Register(h.states), r.Register(h.calls))
 }
 
 func (h *Hub) setState(cluster, state string) {
 	m := h.memory(cluster)
+	if m.state == state {
+		return
+	}
+	if m.state != "" {
+		h.states.WithLabelValues(m.state).Dec()
+	}
+	if state != "" {
+		h.states.WithLabelValues(state).Inc()
+	}
+	m.state = state
+}
+
+// forget drops the memory of a cluster that is gone.
+func (h *Hub) forget(cluster string) {
+	h.setState(cluster, "")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m.state = state
+	delete(h.memories, cluster)
 }
 
 // call runs one operation of a driver, with a deadline.

@@ -131,16 +131,10 @@ func roleBinding(namespace, name string) binding {
 	return binding{b, &b.RoleRef, &b.Subjects}
 }
 
-// Suffixes of the RoleBindings in the namespace of a cluster.
-const (
-	registrationSuffix = ":registration"
-	workSuffix         = ":work"
-)
-
 // bindings returns the bindings of a cluster, empty, and the roles that they name.
 func bindings(cluster string) (empty []binding, roles []string) {
 	name := ClusterRoleName(cluster)
-	return []binding{clusterRoleBinding(name), roleBinding(cluster, name+registrationSuffix), roleBinding(cluster, name+workSuffix)},
+	return []binding{clusterRoleBinding(name), roleBinding(cluster, name+":registration"), roleBinding(cluster, name+":work")},
 		[]string{name, RegistrationRole, WorkRole}
 }
 

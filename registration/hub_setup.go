@@ -99,23 +99,14 @@ func statusOf(cluster *ocm.ManagedCluster, condition string) metav1.ConditionSta
 	return ""
 }
 
-// clusterOf returns the cluster that a namespace, role or binding belongs to by its name, or "". The label would not do: whoever removes it
-// would not be noticed.
+// clusterOf returns the cluster that a namespace, role or binding belongs to, or "". It goes by the name, since a label can be lost.
 func clusterOf(o client.Object) string {
-	name := o.GetName()
-	switch o.(type) {
-	case *corev1.Namespace:
-	case *rbacv1.RoleBinding:
-		name = strings.TrimSuffix(strings.TrimSuffix(name, registrationSuffix), workSuffix)
-		if name != ClusterRoleName(o.GetNamespace()) {
-			return ""
-		}
+	name, ours := strings.CutPrefix(o.GetName(), ClusterRoleName(""))
+	if _, isNamespace := o.(*corev1.Namespace); !ours && !isNamespace {
+		return ""
+	}
+	if o.GetNamespace() != "" {
 		name = o.GetNamespace()
-	default:
-		var ok bool
-		if name, ok = strings.CutPrefix(name, ClusterRoleName("")); !ok {
-			return ""
-		}
 	}
 	if CheckClusterName(name) != nil {
 		return ""
