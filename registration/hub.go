@@ -60,9 +60,10 @@ type Hub struct {
 // memory is what the hub has seen of a cluster. It may be lost at any time: the next pass then looks again. Only the pass of that
 // cluster uses it.
 type memory struct {
-	state   string
-	grantAt time.Time // when Grant is due again
-	lease   leaseMemory
+	state  string
+	grant  record    // that the driver verified last
+	nextAt time.Time // when to ask the driver again
+	lease  leaseMemory
 }
 
 // NewHub returns a hub. SetupWithManager runs it.
@@ -132,7 +133,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	if err := errors.Join(decideErr, err); err != nil {
 		return reconcile.Result{}, err
 	}
-	if at := h.memory(cluster.Name).grantAt; !at.IsZero() {
+	if at := h.memory(cluster.Name).nextAt; !at.IsZero() {
 		// What became due during the pass is not lost.
 		next = earliest(next, max(at.Sub(h.options.Now()), time.Millisecond))
 	}
@@ -141,39 +142,39 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 
 // decide brings everything but the Lease to the documented state.
 func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	var err error
-	if cluster.Spec.HubAcceptsClient {
+	err := CheckClusterName(cluster.Name)
+	switch {
+	case err != nil:
+		err = &refusal{ReasonInvalidName, err.Error()}
+	case cluster.Spec.HubAcceptsClient:
 		err = h.admit(ctx, cluster)
-	} else {
-		err = h.keepOut(ctx, cluster)
+	default:
+		err = h.exclude(ctx, cluster)
 	}
 	var refused *refusal
 	if !errors.As(err, &refused) {
 		return err
 	}
 	h.setState(cluster.Name, stateRefused)
-	h.lookAgain(cluster.Name, 0)
-	return h.tell(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+	h.schedule(cluster.Name, record{}, 0)
+	return h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
 		Reason: refused.reason, Message: refused.message})
 }
 
 // admit grants an accepted cluster what it needs. Each step relies on those before: the finalizer and the record precede the grant,
 // so that a restart at any moment still revokes all that was granted; the RBAC comes last.
 func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	if err := CheckClusterName(cluster.Name); err != nil {
-		return &refusal{ReasonInvalidName, err.Error()}
-	}
 	role, err := h.role(ctx, cluster.Name)
 	if err != nil {
 		return err
 	}
-	says, claimErr := h.claim(cluster)
+	claimed, claimErr := h.claim(cluster)
 	granted, ok := recordOf(role)
 	if !ok {
 		if claimErr != nil {
 			return claimErr
 		}
-		granted = says
+		granted = claimed
 	}
 	driver, err := Pick(h.options.Drivers, granted.driver)
 	if err != nil {
@@ -195,30 +196,27 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return err
 	}
 	h.setState(cluster.Name, stateAccepted)
-	return h.tellAccepted(ctx, cluster, granted, says, claimErr)
+	return h.reportAccepted(ctx, cluster, granted, claimed, claimErr)
 }
 
-// tellAccepted sets the condition, which also says that the claim has changed since.
-func (h *Hub) tellAccepted(ctx context.Context, cluster *ocm.ManagedCluster, granted, says record, claimErr error) error {
+// reportAccepted sets the condition, which also says whether the claim has changed since.
+func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, granted, claimed record, claimErr error) error {
 	condition := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted,
 		Message: fmt.Sprintf("accepted as %s", granted)}
-	if claimErr == nil && says == granted {
-		return h.tell(ctx, cluster, corev1.EventTypeNormal, condition)
+	if claimErr == nil && claimed == granted {
+		return h.report(ctx, cluster, corev1.EventTypeNormal, condition)
 	}
-	now := says.String()
+	now := claimed.String()
 	if claimErr != nil {
 		now = claimErr.Error()
 	}
 	condition.Reason = ReasonClaimChanged
 	condition.Message = fmt.Sprintf("the cluster was accepted as %s and keeps that; its annotations now say: %s. To accept the change set hubAcceptsClient to false, then to true", granted, now)
-	return h.tell(ctx, cluster, corev1.EventTypeWarning, condition)
+	return h.report(ctx, cluster, corev1.EventTypeWarning, condition)
 }
 
-// keepOut revokes a cluster that was accepted and is not any more, or looks whether a new one is approved without a person.
-func (h *Hub) keepOut(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	if err := CheckClusterName(cluster.Name); err != nil {
-		return &refusal{ReasonInvalidName, err.Error()}
-	}
+// exclude revokes a cluster that was accepted and is not any more, or looks whether a new one is approved without a person.
+func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	role, err := h.role(ctx, cluster.Name)
 	if err != nil {
 		return err
@@ -227,37 +225,37 @@ func (h *Hub) keepOut(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return err
 	}
 	if _, granted := recordOf(role); !granted && !wasAccepted(cluster) {
-		return h.consider(ctx, cluster)
+		return h.autoApprove(ctx, cluster)
 	}
 	// The condition precedes the loss of the record: otherwise a restart in between may take the cluster for a new one, and approve it.
 	h.setState(cluster.Name, stateDenied)
-	h.memory(cluster.Name).grantAt = time.Time{}
-	if err := h.tell(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+	if err := h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
 		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its access is revoked"}); err != nil {
 		return err
 	}
 	return h.revoke(ctx, cluster)
 }
 
-// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: an agent can delete the first.
+// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: an agent may write the
+// conditions.
 func wasAccepted(cluster *ocm.ManagedCluster) bool {
 	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
 	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || c != nil && (c.Status == metav1.ConditionTrue || c.Reason == ocm.ReasonHubDenied)
 }
 
-// consider accepts a new cluster if its driver approves.
-func (h *Hub) consider(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	says, err := h.claim(cluster)
+// autoApprove accepts a new cluster if its driver approves.
+func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	claimed, err := h.claim(cluster)
 	if err != nil {
 		return err
 	}
-	driver, err := Pick(h.options.Drivers, says.driver)
+	driver, err := Pick(h.options.Drivers, claimed.driver)
 	if err != nil {
 		return err
 	}
 	var approved bool
 	err = h.call(ctx, driver, "approve", func(ctx context.Context) (err error) {
-		approved, err = driver.Approves(ctx, cluster.DeepCopy(), says.claim)
+		approved, err = driver.Approves(ctx, cluster.DeepCopy(), claimed.claim)
 		return err
 	})
 	if err != nil {
@@ -270,18 +268,18 @@ func (h *Hub) consider(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err := h.patch(ctx, cluster, func() { cluster.Spec.HubAcceptsClient = true }); err != nil {
 		return fmt.Errorf("accept cluster %q: %w", cluster.Name, err)
 	}
-	h.event(cluster, corev1.EventTypeNormal, "AutoApproved", fmt.Sprintf("the configuration of the hub approves %s", says))
+	h.event(cluster, corev1.EventTypeNormal, "AutoApproved", fmt.Sprintf("the configuration of the hub approves %s", claimed))
 	return h.admit(ctx, cluster)
 }
 
 // wait leaves a new cluster alone until an administrator accepts it. Only a refusal whose cause is gone is replaced.
 func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	h.setState(cluster.Name, statePending)
-	h.lookAgain(cluster.Name, 0)
+	h.schedule(cluster.Name, record{}, 0)
 	if meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted) == nil {
 		return nil
 	}
-	return h.tell(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+	return h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
 		Reason: ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
 }
 
@@ -313,7 +311,7 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) error {
 
 // grant calls the driver when that is due.
 func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver HubDriver, granted record) error {
-	if h.options.Now().Before(h.memory(cluster.Name).grantAt) {
+	if m := h.memory(cluster.Name); m.grant == granted && h.options.Now().Before(m.nextAt) {
 		return nil
 	}
 	var next time.Duration
@@ -322,7 +320,7 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver Hub
 		return err
 	})
 	if err == nil {
-		h.lookAgain(cluster.Name, next)
+		h.schedule(cluster.Name, granted, next)
 		return nil
 	}
 	err = fmt.Errorf("grant cluster %q: %w", cluster.Name, err)
@@ -338,7 +336,8 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver Hub
 // revoke has the recorded driver take away what it granted, then deletes the record.
 func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	name := cluster.Name
-	h.memory(name).grantAt = time.Time{}
+	m := h.memory(name)
+	m.grant, m.nextAt = record{}, time.Time{}
 	role, err := h.role(ctx, name)
 	if err != nil {
 		return err
@@ -360,23 +359,23 @@ func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	return h.deleteRole(ctx, role)
 }
 
-// claim returns what a cluster says that it is. Errors are refusals.
+// claim returns what a cluster claimed that it is. Errors are refusals.
 func (h *Hub) claim(cluster *ocm.ManagedCluster) (record, error) {
-	var says []record
+	var claimed []record
 	for _, d := range h.options.Drivers {
 		claim, ok, err := d.Claim(cluster.DeepCopy())
 		if err != nil {
 			return record{}, &refusal{ReasonInvalidClaim, fmt.Sprintf("auth type %q: %v", d.Name(), err)}
 		}
 		if ok {
-			says = append(says, record{d.Name(), claim})
+			claimed = append(claimed, record{d.Name(), claim})
 		}
 	}
 	switch {
-	case len(says) > 1:
-		return record{}, &refusal{ReasonConflictingDrivers, fmt.Sprintf("the cluster has the annotations of two auth types, %q and %q: remove those of one", says[0].driver, says[1].driver)}
-	case len(says) == 1:
-		return says[0], nil
+	case len(claimed) > 1:
+		return record{}, &refusal{ReasonConflictingDrivers, fmt.Sprintf("the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].driver, claimed[1].driver)}
+	case len(claimed) == 1:
+		return claimed[0], nil
 	case h.options.Default == "":
 		return record{}, &refusal{ReasonUnknownDriver, "the cluster has the annotations of no auth type, and this hub has no default: join again with one of its auth types"}
 	default:
@@ -401,8 +400,8 @@ func (h *Hub) patch(ctx context.Context, cluster *ocm.ManagedCluster, change fun
 	return h.options.Client.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 }
 
-// tell sets a condition, and records an Event if it says something new.
-func (h *Hub) tell(ctx context.Context, cluster *ocm.ManagedCluster, eventType string, c metav1.Condition) error {
+// report sets a condition, and records an Event if it claimed something new.
+func (h *Hub) report(ctx context.Context, cluster *ocm.ManagedCluster, eventType string, c metav1.Condition) error {
 	had := meta.FindStatusCondition(cluster.Status.Conditions, c.Type)
 	known := had != nil && had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message
 	if err := setCondition(ctx, h.options.Client, cluster, c); err != nil {
@@ -443,15 +442,17 @@ func (h *Hub) memory(cluster string) *memory {
 	return m
 }
 
-// lookAgain sets when Grant or Approves is due. What the name hashes to spreads the clusters over a fifth of the time.
-func (h *Hub) lookAgain(cluster string, after time.Duration) {
+// schedule remembers what the driver verified, if anything, and when to ask it again. What the name hashes to spreads the clusters over a
+// fifth of the time.
+func (h *Hub) schedule(cluster string, verified record, after time.Duration) {
 	if after <= 0 || after > h.options.Resync {
 		after = h.options.Resync
 	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(cluster)) // never fails
 	after -= time.Duration(float64(after) / 5 * float64(hash.Sum32()) / (1 << 32))
-	h.memory(cluster).grantAt = h.options.Now().Add(max(after, time.Second))
+	m := h.memory(cluster)
+	m.grant, m.nextAt = verified, h.options.Now().Add(max(after, time.Second))
 }
 
 // earliest returns the shorter of two waits. Zero is none.

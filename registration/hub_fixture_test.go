@@ -330,6 +330,13 @@ func (h *hubTest) wantGranted(cluster, driver, claim string) {
 	if !maps.Equal(role.Annotations, want) {
 		h.t.Errorf("the record of %q is %v, want %v", cluster, role.Annotations, want)
 	}
+	d := h.driver
+	if driver == h.other.name {
+		d = h.other
+	}
+	if got, ok := d.granted[cluster]; !ok || got != claim {
+		h.t.Errorf("the driver has granted %q %q (%v), want %q", cluster, got, ok, claim)
+	}
 	if got := h.rbac(cluster); len(got) != 4 {
 		h.t.Errorf("cluster %q has %q, want its role and three bindings", cluster, got)
 	}

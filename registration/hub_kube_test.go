@@ -223,6 +223,11 @@ func (k *hubKube) testFlow(t *testing.T) {
 		}
 		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	}
+	driver.mu.Lock()
+	if granted := driver.granted; granted["cluster1"] != "id-cluster1" || granted["cluster10"] != "id-cluster10" {
+		t.Errorf("the driver has granted %v", granted)
+	}
+	driver.mu.Unlock()
 	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: registration.AgentUser("cluster1", "agent1"), Groups: []string{registration.ClusterGroup("cluster1")},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "cluster1", Verb: "update", Group: "work.open-cluster-management.io", Resource: "manifestworks"}})
 	t.Run("the agent may do its own, and nothing of its neighbour", k.testAgent)
@@ -476,7 +481,7 @@ func (k *hubKube) awaitPolicy(t *testing.T) {
 
 func (k *hubKube) testPolicy(t *testing.T) {
 	k.awaitPolicy(t)
-	// Everybody may write every ManagedCluster here, so that nothing but the policy decides.
+	// All users may write all ManagedClusters here, so that nothing but the policy decides.
 	k.allow(t, "writers", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"}, rbacv1.PolicyRule{
 		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters", "managedclusters/status"}, Verbs: []string{"create", "get", "patch"}})
 	k.allow(t, "acceptors", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "acceptor"}, rbacv1.PolicyRule{
@@ -511,7 +516,7 @@ func (k *hubKube) testPolicy(t *testing.T) {
 		for _, test := range []struct {
 			name    string
 			do      func(client.Client) error
-			who     client.Client
+			user    client.Client
 			before  bool
 			allowed bool
 		}{
@@ -546,7 +551,7 @@ func (k *hubKube) testPolicy(t *testing.T) {
 				continue
 			}
 			t.Run(test.name, func(t *testing.T) {
-				err := test.do(test.who)
+				err := test.do(test.user)
 				if test.allowed && err != nil || !test.allowed && !apierrors.IsForbidden(err) {
 					t.Errorf("the error is %v", err)
 				}

@@ -31,9 +31,9 @@ type leaseMemory struct {
 	renewed, checked time.Time
 }
 
-// see takes note of a Lease, which is empty where there is none. The clock of the agent may be wrong: what the Lease says counts only
+// observe takes note of a Lease, which is empty where there is none. The clock of the agent may be wrong: its time counts only
 // between the last look and now. At the first look the wait begins.
-func (m *leaseMemory) see(lease *coordinationv1.Lease, now time.Time) {
+func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	first := m.checked.IsZero()
 	if first || lease.ResourceVersion != m.version {
 		renewed := now
@@ -61,12 +61,12 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 		return 0, fmt.Errorf("read the Lease of cluster %q: %w", cluster.Name, err)
 	}
 	now := h.options.Now()
-	m.see(lease, now)
+	m.observe(lease, now)
 	grace := graceLeases * leaseDuration(cluster)
 	if left := m.renewed.Add(grace).Sub(now); left > 0 {
 		return left, nil
 	}
-	return 0, h.tell(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
+	return 0, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
 		Reason:  ReasonLeaseStopped,
 		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: look whether it runs and reaches the hub", cluster.Name, ocm.LeaseName, grace)})
 }

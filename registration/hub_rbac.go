@@ -114,87 +114,81 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// binding is a ClusterRoleBinding or a RoleBinding, with its fields.
-type binding struct {
-	client.Object
-	role     *rbacv1.RoleRef
-	subjects *[]rbacv1.Subject
-}
-
-func clusterRoleBinding(name string) binding {
-	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return binding{b, &b.RoleRef, &b.Subjects}
-}
-
-func roleBinding(namespace, name string) binding {
-	b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	return binding{b, &b.RoleRef, &b.Subjects}
-}
-
-// bindings returns the bindings of a cluster, empty, and the roles that they name.
-func bindings(cluster string) (empty []binding, roles []string) {
+// bindings returns the bindings of an accepted cluster.
+func bindings(cluster string) []client.Object {
 	name := ClusterRoleName(cluster)
-	return []binding{clusterRoleBinding(name), roleBinding(cluster, name+":registration"), roleBinding(cluster, name+":work")},
-		[]string{name, RegistrationRole, WorkRole}
-}
-
-// bind creates or repairs the bindings of a cluster.
-func (h *Hub) bind(ctx context.Context, cluster string) error {
-	all, roles := bindings(cluster)
-	for i, b := range all {
-		role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles[i]}
-		if err := h.ensureBinding(ctx, b, role, cluster); err != nil {
-			return fmt.Errorf("binding %q of cluster %q: %w", b.GetName(), cluster, err)
-		}
+	named := func(namespace, suffix string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name + suffix, Labels: map[string]string{ocm.ClusterNameLabel: cluster}}
 	}
-	return nil
-}
-
-func (h *Hub) ensureBinding(ctx context.Context, b binding, role rbacv1.RoleRef, cluster string) error {
-	err := h.options.Client.Get(ctx, client.ObjectKeyFromObject(b), b.Object)
-	exists := err == nil
-	if client.IgnoreNotFound(err) != nil {
-		return err
+	role := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 	}
 	var subjects []rbacv1.Subject
 	for _, group := range ClusterGroups(cluster) {
 		subjects = append(subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
 	}
-	if exists && *b.role == role && slices.Equal(*b.subjects, subjects) && b.GetLabels()[ocm.ClusterNameLabel] == cluster {
-		return nil
+	return []client.Object{
+		&rbacv1.ClusterRoleBinding{ObjectMeta: named("", ""), RoleRef: role(name), Subjects: subjects},
+		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":registration"), RoleRef: role(RegistrationRole), Subjects: subjects},
+		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":work"), RoleRef: role(WorkRole), Subjects: subjects},
 	}
-	if exists && *b.role != role { // the API server lets no update change it
-		if err := h.options.Client.Delete(ctx, b.Object); client.IgnoreNotFound(err) != nil {
-			return err
+}
+
+// bind creates the bindings of a cluster. One that differs is replaced: no update can change its role.
+func (h *Hub) bind(ctx context.Context, cluster string) error {
+	for _, want := range bindings(cluster) {
+		have, err := h.binding(ctx, want)
+		if have != nil && !sameBinding(have, want) {
+			err = client.IgnoreNotFound(h.options.Client.Delete(ctx, have))
+			have = nil
 		}
-		exists = false
-		b.SetResourceVersion("")
-		b.SetUID("")
+		if err == nil && have == nil {
+			err = h.options.Client.Create(ctx, want)
+		}
+		if err != nil {
+			return fmt.Errorf("write binding %q of cluster %q: %w", want.GetName(), cluster, err)
+		}
 	}
-	*b.role, *b.subjects = role, subjects
-	labels := b.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[ocm.ClusterNameLabel] = cluster
-	b.SetLabels(labels)
-	if exists {
-		return h.options.Client.Update(ctx, b.Object)
-	}
-	return h.options.Client.Create(ctx, b.Object)
+	return nil
 }
 
 // unbind deletes the bindings of a cluster. The namespace stays.
 func (h *Hub) unbind(ctx context.Context, cluster string) error {
-	all, _ := bindings(cluster)
-	for _, b := range all {
-		err := h.options.Client.Get(ctx, client.ObjectKeyFromObject(b), b.Object)
-		if err == nil {
-			err = h.options.Client.Delete(ctx, b.Object)
+	for _, b := range bindings(cluster) {
+		have, err := h.binding(ctx, b)
+		if have != nil {
+			err = h.options.Client.Delete(ctx, have)
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete binding %q of cluster %q: %w", b.GetName(), cluster, err)
 		}
 	}
 	return nil
+}
+
+// binding reads the binding with the name of another one. It is nil where there is none.
+func (h *Hub) binding(ctx context.Context, like client.Object) (client.Object, error) {
+	var have client.Object = &rbacv1.RoleBinding{}
+	if like.GetNamespace() == "" {
+		have = &rbacv1.ClusterRoleBinding{}
+	}
+	if err := h.options.Client.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return have, nil
+}
+
+func sameBinding(a, b client.Object) bool {
+	parts := func(o client.Object) (rbacv1.RoleRef, []rbacv1.Subject) {
+		switch b := o.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			return b.RoleRef, b.Subjects
+		case *rbacv1.RoleBinding:
+			return b.RoleRef, b.Subjects
+		}
+		return rbacv1.RoleRef{}, nil
+	}
+	roleA, subjectsA := parts(a)
+	roleB, subjectsB := parts(b)
+	return roleA == roleB && slices.Equal(subjectsA, subjectsB) && a.GetLabels()[ocm.ClusterNameLabel] == b.GetLabels()[ocm.ClusterNameLabel]
 }

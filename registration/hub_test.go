@@ -63,6 +63,24 @@ func TestHubLeavesNewClusterToAnAdministrator(t *testing.T) {
 	}
 	h.wantAccepted("cluster1", "")
 	h.wantRevoked("cluster1")
+	t.Run("and grants it when it is accepted", func(t *testing.T) {
+		h.edit("cluster1", accept)
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "")
+	})
+}
+
+func TestHubGrantsWhenTheCauseOfARefusalIsMended(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}})
+	h.mustPass("cluster1")
+	h.wantAccepted("cluster1", "False/NamespaceTaken")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}}
+	if err := h.client.Update(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	h.mustPass("cluster1")
+	h.wantAccepted("cluster1", isAccepted)
+	h.wantGranted("cluster1", "one", "")
 }
 
 func TestHubGrantsAcceptedCluster(t *testing.T) {
@@ -202,6 +220,7 @@ func TestHubAutoApproval(t *testing.T) {
 		h.driver.approves = true
 		h.mustPass("cluster1")
 		h.wantAccepted("cluster1", isAccepted)
+		h.wantGranted("cluster1", "one", "id-1")
 	})
 	for name, tamper := range map[string]func(*ocm.ManagedCluster){
 		"a denied cluster stays out":                                func(*ocm.ManagedCluster) {},
