@@ -82,7 +82,8 @@ type Annotator interface {
 	Annotations() map[string]string
 }
 
-// HubDriver is the hub's half of a driver. Implementations are safe for concurrent use: one cluster's slow call delays no other.
+// HubDriver is the hub's half of a driver. Implementations are safe for concurrent use: one cluster's slow call delays no other. Their errors
+// become conditions and Events, so they never hold a secret.
 type HubDriver interface {
 	// Name returns the auth type, the same as that of the agent's half.
 	Name() string

@@ -24,15 +24,21 @@ func AgentUser(cluster, agent string) string { return ClusterGroup(cluster) + ":
 
 // ClusterRoleName returns the name of the ClusterRole and the ClusterRoleBinding that let the agent of a cluster use its own
 // ManagedCluster.
-func ClusterRoleName(cluster string) string { return "open-cluster-management:managedcluster:" + cluster }
+func ClusterRoleName(cluster string) string {
+	return "open-cluster-management:managedcluster:" + cluster
+}
 
 // CheckClusterName refuses a name that is no DNS label, since group and namespace of the cluster derive from it, and one that would
-// give the cluster's agent the group or the namespace of something else.
+// give the cluster's agent the group, the namespace or the ClusterRole of something else.
 func CheckClusterName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the cluster name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
 	}
-	if name == "managed-clusters" || name == "default" || strings.HasPrefix(name, "kube-") {
+	switch name {
+	case "managed-clusters", "default", "registration", "work":
+		return fmt.Errorf("the cluster name %q is reserved: choose another one", name)
+	}
+	if strings.HasPrefix(name, "kube-") {
 		return fmt.Errorf("the cluster name %q is reserved: choose another one", name)
 	}
 	return nil
