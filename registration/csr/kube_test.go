@@ -3,6 +3,7 @@ package csr_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,14 +93,25 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
+// refusals records what the approver says, by the name of the request.
+type refusals struct{ sync.Map }
+
+func (r *refusals) Eventf(about, _ runtime.Object, kind, _, _, note string, args ...any) {
+	if request, ok := about.(*certificatesv1.CertificateSigningRequest); ok && kind == corev1.EventTypeWarning {
+		r.Store(request.Name, fmt.Sprintf(note, args...))
+	}
+}
+
 // runApprover runs the hub's half with exactly its rules.
-func runApprover(t *testing.T, cluster *kubetest.Cluster, bootstrapUser, autoUser string) {
+func runApprover(t *testing.T, cluster *kubetest.Cluster, bootstrapUser, autoUser string) *refusals {
 	t.Helper()
+	said := &refusals{}
 	mgr, err := ctrl.NewManager(cluster.User(t, "csr-hub", "", hubRules...), ctrl.Options{Scheme: scheme(t), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{bootstrapUser}, AutoApproveUsers: []string{autoUser}})
+	driver, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		BootstrapUsers: []string{bootstrapUser}, AutoApproveUsers: []string{autoUser}, Events: said})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +126,7 @@ func runApprover(t *testing.T, cluster *kubetest.Cluster, bootstrapUser, autoUse
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
+	return said
 }
 
 // accept does what the hub reconciler does.
@@ -196,7 +210,7 @@ func TestJoinByCertificate(t *testing.T) {
 	cluster.ControllerManager(t, "csrsigning")
 	bootstrap := newClient(t, cluster.User(t, "bootstrap", "", agentRules...))
 	auto := newClient(t, cluster.User(t, "auto", "", agentRules...))
-	runApprover(t, cluster, "bootstrap", "auto")
+	said := runApprover(t, cluster, "bootstrap", "auto")
 	c := admin(t, cluster)
 
 	for _, name := range []string{"cluster1", "cluster10"} {
@@ -245,12 +259,12 @@ func TestJoinByCertificate(t *testing.T) {
 	})
 	t.Run("a bootstrap user asks for the joined cluster's certificate", func(t *testing.T) {
 		thief := &driverLoop{in: registration.Input{Cluster: "cluster1", Agent: "thief", Hub: bootstrap}}
-		stays(t, thief, "ClientCertificateNotApproved")
+		isRefused(t, thief, said, "has joined")
 	})
 	t.Run("cluster1 asks for cluster10's certificate", func(t *testing.T) {
 		accept(t, c, "cluster10")
 		neighbour := &driverLoop{in: registration.Input{Cluster: "cluster10", Agent: "agent1", Hub: newClient(t, loop.config(cluster))}}
-		stays(t, neighbour, "ClientCertificateNotApproved")
+		isRefused(t, neighbour, said, "neither the agent that the request names nor a bootstrap user")
 	})
 	t.Run("an auto-approved user", func(t *testing.T) {
 		if err := c.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster2"}}); err != nil {
@@ -295,12 +309,20 @@ func grantCSR(t *testing.T, c client.Client, cluster *kubetest.Cluster, agent *r
 	return agent
 }
 
-// stays runs a loop for as long as the approver takes for an honest one, and more.
-func stays(t *testing.T, loop *driverLoop, reason string) {
+// isRefused makes a request, waits for the judgement, and looks again.
+func isRefused(t *testing.T, loop *driverLoop, said *refusals, reason string) {
 	t.Helper()
-	until := time.Now().Add(3 * time.Second)
-	eventually(t, "the time passes", func() bool { loop.next(t); return time.Now().After(until) })
-	expect(t, loop.step, metav1.ConditionFalse, reason)
+	loop.next(t)
+	loop.next(t)
+	_, request, _ := strings.Cut(loop.step.Condition.Message, `"`)
+	request, _, _ = strings.Cut(request, `"`)
+	eventually(t, "the approver says "+reason, func() bool {
+		got, _ := said.Load(request)
+		text, _ := got.(string)
+		return strings.Contains(text, reason)
+	})
+	loop.next(t)
+	expect(t, loop.step, metav1.ConditionFalse, "ClientCertificateNotApproved", request)
 	if loop.in.Stored != nil {
 		t.Error("it got a certificate")
 	}
