@@ -88,28 +88,18 @@ const (
 	keyState      = "key"
 )
 
-// receiptOf returns zero times where the state was lost or edited. Then only the certificate's dates count.
-func receiptOf(state map[string][]byte) receipt {
-	parse := func(key string) time.Time {
-		t, _ := time.Parse(time.RFC3339, string(state[key]))
-		return t
-	}
-	r := receipt{agent: parse(receivedState), hub: parse(approvedState)}
-	if r.agent.IsZero() {
-		return receipt{}
-	}
+// receiptOf returns zero times where the state was lost or edited.
+func receiptOf(state map[string][]byte) (r receipt) {
+	r.agent, _ = time.Parse(time.RFC3339, string(state[receivedState]))
+	r.hub, _ = time.Parse(time.RFC3339, string(state[approvedState]))
 	return r
 }
 
 func (r receipt) state() map[string][]byte {
-	state := map[string][]byte{}
-	if !r.agent.IsZero() {
-		state[receivedState] = []byte(r.agent.UTC().Format(time.RFC3339))
+	return map[string][]byte{
+		receivedState: []byte(r.agent.UTC().Format(time.RFC3339)),
+		approvedState: []byte(r.hub.UTC().Format(time.RFC3339)),
 	}
-	if !r.hub.IsZero() {
-		state[approvedState] = []byte(r.hub.UTC().Format(time.RFC3339))
-	}
-	return state
 }
 
 const keyBlock = "EC PRIVATE KEY"

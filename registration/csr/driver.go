@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"fmt"
+	"maps"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -49,19 +50,18 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	if err != nil {
 		return registration.Step{}, err
 	}
-	received := receiptOf(in.State)
-	step := registration.Step{State: received.state()}
+	step := registration.Step{State: map[string][]byte{}}
+	maps.Copy(step.State, in.State)
 	// A certificate that was edited, or is another agent's, counts as absent.
 	stored, unusable := parseCertificate(in.Stored[certFile], in.Stored[keyFile], target.subject)
 	if unusable == nil {
 		step.Credential = stored.credential()
 	}
 	if key := parseKey(in.State[keyState]); key != nil {
-		step.State[keyState] = in.State[keyState]
-		return d.pursue(ctx, in, pursuit{target: target, key: key, stored: stored}, step)
+		return d.pursue(ctx, in, target, key, step)
 	}
 	if unusable == nil {
-		if at := stored.renewAt(received, in.Now); in.Now.Before(at) {
+		if at := stored.renewAt(receiptOf(in.State), in.Now); in.Now.Before(at) {
 			step.At, step.Condition = at, stored.condition()
 			return step, nil
 		}
@@ -73,20 +73,14 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	return step, nil
 }
 
-// pursuit is one request on its way.
-type pursuit struct {
-	target target
-	key    *ecdsa.PrivateKey
-	stored *certificate // nil: none that is usable
-}
-
-func (d *Driver) pursue(ctx context.Context, in registration.Input, p pursuit, step registration.Step) (registration.Step, error) {
-	csr, err := d.ensure(ctx, in.Hub, p)
+// pursue follows the request for a key until it is issued or refused. The step has the credential that is stored, if it is usable.
+func (d *Driver) pursue(ctx context.Context, in registration.Input, target target, key *ecdsa.PrivateKey, step registration.Step) (registration.Step, error) {
+	csr, err := d.ensure(ctx, in.Hub, target, key)
 	if err != nil {
 		return registration.Step{}, err
 	}
 	if len(csr.Status.Certificate) > 0 {
-		got, err := parseCertificate(csr.Status.Certificate, in.State[keyState], p.target.subject)
+		got, err := parseCertificate(csr.Status.Certificate, in.State[keyState], target.subject)
 		if err != nil {
 			return refused(step, in.Now, "ClientCertificateUnusable", fmt.Sprintf(
 				"The certificate in CertificateSigningRequest %q is not the one that was asked for: %v. Check the hub's signer, then delete the request.", csr.Name, err)), nil
@@ -99,15 +93,15 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, p pursuit, s
 	}
 	age := in.Now.Sub(csr.CreationTimestamp.Time)
 	step.At = in.Now.Add(min(max(age/4, minPoll), maxPoll))
-	if p.stored == nil || age > slowApproval {
+	if step.Credential == nil || age > slowApproval {
 		step.Condition = pending(csr)
 	}
 	return step, nil
 }
 
 // ensure returns the request, which it creates if there is none.
-func (d *Driver) ensure(ctx context.Context, hub client.Client, p pursuit) (*certificatesv1.CertificateSigningRequest, error) {
-	name, err := p.target.name(p.key.Public())
+func (d *Driver) ensure(ctx context.Context, hub client.Client, target target, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+	name, err := target.name(key.Public())
 	if err != nil {
 		return nil, fmt.Errorf("name the CertificateSigningRequest: %w", err)
 	}
@@ -117,7 +111,7 @@ func (d *Driver) ensure(ctx context.Context, hub client.Client, p pursuit) (*cer
 	} else if !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("get CertificateSigningRequest %q: %w", name, err)
 	}
-	if csr, err = p.target.request(name, p.key); err != nil {
+	if csr, err = target.request(name, key); err != nil {
 		return nil, fmt.Errorf("make CertificateSigningRequest %q: %w", name, err)
 	}
 	if d.options.Lifetime > 0 {

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -140,24 +139,19 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 		return ok && isOpen(csr)
 	})
-	accepted := func(o client.Object) bool {
+	accepted := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		cluster, ok := o.(*ocm.ManagedCluster)
 		return ok && isAccepted(cluster)
-	}
+	})
 	skip := true // two hubs in one process, as in tests
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
 		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(open)).
-		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(predicate.Funcs{
-			CreateFunc:  func(event.CreateEvent) bool { return false },
-			UpdateFunc:  func(e event.UpdateEvent) bool { return accepted(e.ObjectNew) && !accepted(e.ObjectOld) },
-			DeleteFunc:  func(event.DeleteEvent) bool { return false },
-			GenericFunc: func(event.GenericEvent) bool { return false },
-		})).
+		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
 		Complete(reconcile.Func(h.reconcile))
 }
 
-// requestsOf returns the requests of a cluster that has just been accepted.
+// requestsOf returns the open requests of a cluster.
 func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
 	var list certificatesv1.CertificateSigningRequestList
 	if err := h.options.Client.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
