@@ -332,6 +332,27 @@ func TestLostAnswerMakesNoSecondRequest(t *testing.T) {
 	w.expectRequests(1)
 }
 
+// Another process of the same agent may create the request between get and create.
+func TestRequestThatExistsMeanwhileIsTaken(t *testing.T) {
+	w := newWorld(t)
+	w.step()
+	w.step()
+	missed := false
+	in := w.input()
+	in.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+		if !missed {
+			missed = true
+			return apierrors.NewNotFound(certificatesv1.Resource("certificatesigningrequests"), key.Name)
+		}
+		return c.Get(ctx, key, obj, opts...)
+	}})
+	step, err := csr.New(csr.Options{}).Next(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, step, metav1.ConditionFalse, "ClientCertificateNotApproved", w.request().Name)
+}
+
 func TestDeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 	w := newWorld(t)
 	w.step()
