@@ -22,11 +22,12 @@ import (
 )
 
 // ControllerManager starts kube-controller-manager with exactly the named controllers, such as "csrsigning", and ends it with
-// the test. Certificates that it signs come from an authority of its own, which the API server does not trust.
+// the test. The API server trusts the client certificates that it signs.
 func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
 	t.Helper()
 	dir := t.TempDir()
 	signingCA(t, dir)
+	c.trustClients(t, filepath.Join(dir, "ca.crt"))
 	port, err := freePort()
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +103,17 @@ func waitHealthy(t testing.TB, url string) {
 	}
 }
 
+// clientCA is the file with the authorities of client certificates. The API server reads it again when it changes.
+func (c *Cluster) clientCA() string {
+	return filepath.Join(c.env.ControlPlane.GetAPIServer().CertDir, "client-cert-auth-ca.crt")
+}
+
+// trustClients adds an authority of client certificates.
+func (c *Cluster) trustClients(t testing.TB, path string) {
+	t.Helper()
+	write(t, c.clientCA(), append(read(t, c.clientCA()), read(t, path)...))
+}
+
 // signingCA writes ca.crt and ca.key.
 func signingCA(t testing.TB, dir string) {
 	t.Helper()
@@ -122,6 +134,15 @@ func signingCA(t testing.TB, dir string) {
 	}
 	write(t, filepath.Join(dir, "ca.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	write(t, filepath.Join(dir, "ca.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+}
+
+func read(t testing.TB, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path) //nolint:gosec // a path of our own
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
 }
 
 func write(t testing.TB, path string, content []byte) {

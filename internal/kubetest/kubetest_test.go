@@ -22,6 +22,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/kubetest"
@@ -96,8 +97,9 @@ func TestUserAndAudit(t *testing.T) {
 	}
 }
 
+// The API server takes what kube-controller-manager has signed, also after a restart.
 func TestControllerManager(t *testing.T) {
-	cluster := kubetest.Start(t)
+	cluster := kubetest.StartNew(t)
 	cluster.ControllerManager(t, "csrsigning")
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -133,6 +135,30 @@ func TestControllerManager(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not signed: %+v", csr.Status)
 		}
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(cluster.Config())
+	config.CertData, config.KeyData = csr.Status.Certificate, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+	user := func() string {
+		own, err := client.New(config, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		review := &authenticationv1.SelfSubjectReview{}
+		if err := own.Create(t.Context(), review); err != nil {
+			t.Fatal(err)
+		}
+		return review.Status.UserInfo.Username
+	}
+	if got := user(); got != "someone" {
+		t.Errorf("authenticated as %q", got)
+	}
+	cluster.Restart(t, nil)
+	if got := user(); got != "someone" {
+		t.Errorf("authenticated after a restart as %q", got)
 	}
 }
 

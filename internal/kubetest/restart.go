@@ -10,6 +10,7 @@ import "testing"
 func (c *Cluster) Restart(t testing.TB, meanwhile func()) {
 	t.Helper()
 	server := c.env.ControlPlane.GetAPIServer()
+	trusted := read(t, c.clientCA()) // envtest resets the file to its own authority
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -19,6 +20,7 @@ func (c *Cluster) Restart(t testing.TB, meanwhile func()) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
+	write(t, c.clientCA(), trusted)
 	if err := c.waitReady(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,297 @@
+package csr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	// authTypeAnnotation is where the hub reconciler records the driver of an accepted cluster, on the cluster's ClusterRole.
+	authTypeAnnotation = "registration.open-cluster-management.io/auth-type"
+	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
+	// Approves. An agent may set it too: it only says which request Approves judges.
+	requestAnnotation = "registration.open-cluster-management.io/first-request"
+	// A refused request is judged again after its own age, within these bounds.
+	minRetry = time.Second
+	maxRetry = 5 * time.Minute
+	// approvers is how many requests are judged at a time.
+	approvers = 4
+)
+
+// everyone are groups of which all users, or all workloads, are members.
+var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", registration.ManagedClustersGroup}
+
+// HubOptions configures the hub's half.
+type HubOptions struct {
+	// Client approves requests, creates SubjectAccessReviews, and reads CertificateSigningRequests, which may come from a cache. Required.
+	Client client.Client
+	// Reader reads ManagedClusters and ClusterRoles at the moment of a decision, so use one without a cache. Nil: Client.
+	Reader client.Reader
+	// BootstrapUsers and BootstrapGroups name the bootstrap users, whose first requests are approved once the cluster is accepted. A
+	// bootstrap token is a user of its own, with the groups that its Secret names.
+	BootstrapUsers, BootstrapGroups []string
+	// AutoApproveUsers are bootstrap users whose clusters need no person to accept them. Empty: a person accepts each cluster.
+	AutoApproveUsers []string
+	// Events records approvals and refusals. Nil: nothing is recorded.
+	Events events.EventRecorder
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// HubDriver is the hub's half. It is safe for concurrent use.
+type HubDriver struct{ options HubOptions }
+
+var _ registration.HubDriver = (*HubDriver)(nil)
+
+// NewHub returns the hub's half of the driver.
+func NewHub(options HubOptions) (*HubDriver, error) {
+	if options.Client == nil {
+		return nil, errors.New("csr: HubOptions.Client is missing: use the manager's client")
+	}
+	for _, group := range options.BootstrapGroups {
+		if slices.Contains(everyone, group) {
+			return nil, fmt.Errorf("csr: the bootstrap group %q would let agents of other clusters or all users get any cluster's certificate: use a group of its own", group)
+		}
+	}
+	if options.Reader == nil {
+		options.Reader = options.Client
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	return &HubDriver{options}, nil
+}
+
+// Name returns "csr".
+func (h *HubDriver) Name() string { return registration.AuthTypeCSR }
+
+// Claim finds no marks: clusters that register by certificate belong to the hub's default driver.
+func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return "", false, nil }
+
+// Grant does nothing: a certificate gives the groups that the hub's RBAC names.
+func (h *HubDriver) Grant(context.Context, string, string) (time.Duration, error) { return 0, nil }
+
+// Revoke does nothing: without RBAC a certificate gives no access and cannot be renewed.
+func (h *HubDriver) Revoke(context.Context, string, string) error { return nil }
+
+// Approves reports whether a user in AutoApproveUsers has asked for the certificate of a cluster that has neither joined nor been denied.
+func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _ string) (bool, error) {
+	name := cluster.Annotations[requestAnnotation]
+	if len(h.options.AutoApproveUsers) == 0 || name == "" || !isNew(cluster) {
+		return false, nil
+	}
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := h.options.Client.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	request, err := ParseRequest(csr)
+	return err == nil && request.Cluster == cluster.Name && isOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
+}
+
+// isNew reports whether a cluster has neither joined nor been denied.
+func isNew(cluster *ocm.ManagedCluster) bool {
+	accepted := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	denied := accepted != nil && accepted.Reason == ocm.ReasonHubDenied
+	return !denied && !hasJoined(cluster)
+}
+
+func hasJoined(cluster *ocm.ManagedCluster) bool {
+	return meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined)
+}
+
+// isAccepted goes by the condition too, which the hub sets when RBAC and record are in place.
+func isAccepted(cluster *ocm.ManagedCluster) bool {
+	return cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() &&
+		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+}
+
+// isOpen reports whether a request is for the approver and has not been decided.
+func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
+	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName && csr.Labels[ocm.ClusterNameLabel] != "" &&
+		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
+}
+
+// Setup adds the approver to the manager. The registration.Hub calls it.
+func (h *HubDriver) Setup(mgr ctrl.Manager) error {
+	open := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
+		return ok && isOpen(csr)
+	})
+	accepted := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		cluster, ok := o.(*ocm.ManagedCluster)
+		return ok && isAccepted(cluster)
+	})
+	skip := true // two hubs in one process, as in tests
+	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
+		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(open)).
+		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
+		Complete(reconcile.Func(h.reconcile))
+}
+
+// requestsOf returns the open requests of a cluster.
+func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
+	var list certificatesv1.CertificateSigningRequestList
+	if err := h.options.Client.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
+		return nil // they are judged again anyway
+	}
+	for i := range list.Items {
+		if isOpen(&list.Items[i]) {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
+		}
+	}
+	return all
+}
+
+// reconcile approves a request or leaves it pending.
+func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := h.options.Client.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	rule, err := h.judge(ctx, csr)
+	if err == nil {
+		if err := Approve(ctx, h.options.Client, csr, rule); err != nil {
+			return reconcile.Result{}, err
+		}
+		h.record(csr, corev1.EventTypeNormal, "Approved", rule)
+		return reconcile.Result{}, nil
+	}
+	var no *refusal
+	if !errors.As(err, &no) {
+		return reconcile.Result{}, err
+	}
+	h.record(csr, corev1.EventTypeWarning, "NotApproved", no.reason)
+	if no.final {
+		return reconcile.Result{}, nil
+	}
+	age := h.options.Now().Sub(csr.CreationTimestamp.Time)
+	return reconcile.Result{RequeueAfter: min(max(age, minRetry), maxRetry)}, nil
+}
+
+func (h *HubDriver) record(csr *certificatesv1.CertificateSigningRequest, kind, reason, message string) {
+	if h.options.Events != nil {
+		h.options.Events.Eventf(csr, nil, kind, reason, "Approve", "%s", message)
+	}
+}
+
+// refusal says why a request is not approved. One that is not final depends on what may change.
+type refusal struct {
+	reason string
+	final  bool
+}
+
+func (r *refusal) Error() string { return r.reason }
+
+func notYet(format string, args ...any) error { return &refusal{reason: fmt.Sprintf(format, args...)} }
+
+// judge returns the rule that approves a request, or a refusal.
+func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
+	request, err := ParseRequest(csr)
+	if err != nil {
+		return "", &refusal{reason: err.Error(), final: true}
+	}
+	cluster := &ocm.ManagedCluster{}
+	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: request.Cluster}, cluster); apierrors.IsNotFound(err) {
+		return "", notYet("there is no ManagedCluster %q", request.Cluster)
+	} else if err != nil {
+		return "", fmt.Errorf("get ManagedCluster %q: %w", request.Cluster, err)
+	}
+	if !isAccepted(cluster) {
+		if err := h.announce(ctx, cluster, csr); err != nil {
+			return "", err
+		}
+		return "", notYet("the hub has not accepted cluster %q", request.Cluster)
+	}
+	if err := h.checkRecord(ctx, request.Cluster); err != nil {
+		return "", err
+	}
+	if csr.Spec.Username == request.User() {
+		return "the agent renews its own certificate", h.checkRenewal(ctx, request, &csr.Spec)
+	}
+	return "first request of a bootstrap user for an accepted cluster", h.checkFirst(cluster, &csr.Spec)
+}
+
+// announce makes the hub reconciler call Approves for the first request of a user in AutoApproveUsers.
+func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, csr *certificatesv1.CertificateSigningRequest) error {
+	if !slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username) || !isNew(cluster) || cluster.Annotations[requestAnnotation] == csr.Name {
+		return nil
+	}
+	base := cluster.DeepCopy()
+	metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, requestAnnotation, csr.Name)
+	if err := h.options.Client.Patch(ctx, cluster, client.MergeFrom(base)); err != nil {
+		return fmt.Errorf("annotate ManagedCluster %q: %w", cluster.Name, err)
+	}
+	return nil
+}
+
+// checkRecord refuses a cluster that the hub has accepted for another driver, whose users need more than a bootstrap credential.
+func (h *HubDriver) checkRecord(ctx context.Context, cluster string) error {
+	role := &rbacv1.ClusterRole{}
+	name := registration.ClusterRoleName(cluster)
+	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get ClusterRole %q: %w", name, err)
+	}
+	if got := role.Annotations[authTypeAnnotation]; got != registration.AuthTypeCSR {
+		return notYet("cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
+	}
+	return nil
+}
+
+// checkFirst allows bootstrap users to ask until the cluster has joined.
+func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, spec *certificatesv1.CertificateSigningRequestSpec) error {
+	if !h.isBootstrapUser(spec) {
+		return notYet("user %.200q is neither the agent that the request names nor a bootstrap user", spec.Username)
+	}
+	if hasJoined(cluster) {
+		return notYet("cluster %q has joined, so only its agent may ask: if the agent lost its certificate, approve the request with wid hub accept", cluster.Name)
+	}
+	return nil
+}
+
+func (h *HubDriver) isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
+	return slices.Contains(h.options.BootstrapUsers, spec.Username) || slices.Contains(h.options.AutoApproveUsers, spec.Username) ||
+		slices.ContainsFunc(spec.Groups, func(g string) bool { return slices.Contains(h.options.BootstrapGroups, g) })
+}
+
+// checkRenewal asks the API server whether the agent may renew.
+func (h *HubDriver) checkRenewal(ctx context.Context, request Request, spec *certificatesv1.CertificateSigningRequestSpec) error {
+	extra := make(map[string]authorizationv1.ExtraValue, len(spec.Extra))
+	for key, value := range spec.Extra {
+		extra[key] = authorizationv1.ExtraValue(value)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: spec.Username, UID: spec.UID, Groups: spec.Groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "register.open-cluster-management.io",
+			Resource: "managedclusters", Subresource: "clientcertificates", Verb: "renew", Name: request.Cluster},
+	}}
+	if err := h.options.Client.Create(ctx, review); err != nil {
+		return fmt.Errorf("review the access of %q: %w", spec.Username, err)
+	}
+	if !review.Status.Allowed {
+		return notYet("RBAC does not allow %q to renew the certificate of cluster %q", spec.Username, request.Cluster)
+	}
+	return nil
+}

@@ -1,0 +1,453 @@
+package csr_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	bootstrapUser  = "system:serviceaccount:hub:bootstrap"
+	bootstrapGroup = "system:bootstrappers:managedcluster"
+	autoUser       = "system:serviceaccount:hub:auto"
+)
+
+// subject returns what an agent's certificate says.
+func subject(cluster, agent string, more ...string) pkix.Name {
+	return pkix.Name{CommonName: "system:open-cluster-management:" + cluster + ":" + agent,
+		Organization: append([]string{"system:open-cluster-management:" + cluster, "system:open-cluster-management:managed-clusters"}, more...)}
+}
+
+// asks returns a well-formed request for a cluster's certificate.
+func asks(t testing.TB, cluster string, subject pkix.Name, key crypto.Signer) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	return labeled(cluster, encode(t, &x509.CertificateRequest{Subject: subject}, key))
+}
+
+func encode(t testing.TB, template *x509.CertificateRequest, key crypto.Signer) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+func labeled(cluster string, request []byte) *certificatesv1.CertificateSigningRequest {
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "csr1", CreationTimestamp: metav1.NewTime(start), Labels: map[string]string{"open-cluster-management.io/cluster-name": cluster}},
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: "kubernetes.io/kube-apiserver-client",
+			Usages: []certificatesv1.KeyUsage{"digital signature", "client auth"}},
+	}
+}
+
+func TestParseRequest(t *testing.T) {
+	key := ecKey(t)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GODEBUG", "rsa1024min=0")
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := asks(t, "cluster1", subject("cluster1", "agent1"), key)
+	spec := func(change func(*certificatesv1.CertificateSigningRequestSpec)) *certificatesv1.CertificateSigningRequest {
+		c := good.DeepCopy()
+		change(&c.Spec)
+		return c
+	}
+	usages := func(u ...certificatesv1.KeyUsage) *certificatesv1.CertificateSigningRequest {
+		return spec(func(s *certificatesv1.CertificateSigningRequestSpec) { s.Usages = u })
+	}
+	body := func(b []byte) *certificatesv1.CertificateSigningRequest {
+		return spec(func(s *certificatesv1.CertificateSigningRequestSpec) { s.Request = b })
+	}
+	withUnit := subject("cluster1", "agent1")
+	withUnit.OrganizationalUnit = []string{"unit"}
+	twoNames := subject("cluster1", "agent1")
+	twoNames.ExtraNames = []pkix.AttributeTypeAndValue{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "admin"}, {Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: twoNames.CommonName}}
+	forged, _ := pem.Decode(good.Spec.Request)
+	forged.Bytes[len(forged.Bytes)-1] ^= 1
+	for name, c := range map[string]struct {
+		csr  *certificatesv1.CertificateSigningRequest
+		want string // "" means accepted
+	}{
+		"ours": {good, ""},
+		"an agent of Open Cluster Management, which asks for key encipherment": {usages("digital signature", "key encipherment", "client auth"), ""},
+		"RSA":                         {asks(t, "cluster1", subject("cluster1", "agent1"), rsaKey), ""},
+		"cluster1 asks for cluster10": {asks(t, "cluster1", subject("cluster10", "agent1"), key), "no agent of cluster"},
+		"cluster10 asks for cluster1": {asks(t, "cluster10", subject("cluster1", "agent1"), key), "no agent of cluster"},
+		"groups of cluster10":         {asks(t, "cluster1", pkix.Name{CommonName: subject("cluster1", "agent1").CommonName, Organization: subject("cluster10", "x").Organization}, key), "exactly"},
+		"groups of cluster1":          {asks(t, "cluster10", pkix.Name{CommonName: subject("cluster10", "agent1").CommonName, Organization: subject("cluster1", "x").Organization}, key), "exactly"},
+		"one organization too many":   {asks(t, "cluster1", subject("cluster1", "agent1", "system:masters"), key), "system:masters"},
+		"an organization twice":       {asks(t, "cluster1", subject("cluster1", "agent1", "system:open-cluster-management:cluster1"), key), "exactly"},
+		"one organization too few":    {asks(t, "cluster1", pkix.Name{CommonName: subject("cluster1", "a").CommonName, Organization: []string{"system:open-cluster-management:cluster1"}}, key), "exactly"},
+		"an organizational unit":      {asks(t, "cluster1", withUnit, key), "exactly"},
+		"two common names":            {asks(t, "cluster1", twoNames, key), "exactly"},
+		"no agent":                    {asks(t, "cluster1", subject("cluster1", ""), key), "agent name"},
+		"an agent of two parts":       {asks(t, "cluster1", subject("cluster1", "a:b"), key), "agent name"},
+		"an add-on's agent":           {asks(t, "cluster", subject("cluster", "cluster1:addon:a:agent:b"), key), "agent name"},
+		"no label":                    {labeled("", good.Spec.Request), "label"},
+		"cluster managed-clusters":    {asks(t, "managed-clusters", subject("managed-clusters", "agent1"), key), "reserved"},
+		"cluster kube-system":         {asks(t, "kube-system", subject("kube-system", "agent1"), key), "reserved"},
+		"cluster a.b":                 {asks(t, "a.b", subject("a.b", "agent1"), key), "DNS label"},
+		"cluster of two parts":        {asks(t, "a:b", subject("a:b", "agent1"), key), "DNS label"},
+		"another signer":              {spec(func(s *certificatesv1.CertificateSigningRequestSpec) { s.SignerName = "kubernetes.io/kubelet-serving" }), "kubelet-serving"},
+		"server usage":                {usages("digital signature", "client auth", "server auth"), "server auth"},
+		"CA usage":                    {usages("digital signature", "client auth", "cert sign"), "cert sign"},
+		"no client usage":             {usages("digital signature"), "usages"},
+		"no usage":                    {usages(), "usages"},
+		"weak RSA":                    {asks(t, "cluster1", subject("cluster1", "agent1"), weak), "key of type"},
+		"weak EC":                     {asks(t, "cluster1", subject("cluster1", "agent1"), p224), "key of type"},
+		"another kind of key":         {asks(t, "cluster1", subject("cluster1", "agent1"), edwards), "key of type"},
+		"alternative names":           {labeled("cluster1", encode(t, &x509.CertificateRequest{Subject: subject("cluster1", "agent1"), DNSNames: []string{"hub"}}, key)), "extension"},
+		"no PEM":                      {body([]byte("x")), "PEM"},
+		"another PEM":                 {body(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: forged.Bytes})), "PEM"},
+		"two requests":                {body(slices.Concat(good.Spec.Request, good.Spec.Request)), "PEM"},
+		"no DER":                      {body(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")})), "parse"},
+		"signature of another key":    {body(pem.EncodeToMemory(forged)), "signed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := csr.ParseRequest(c.csr)
+			switch {
+			case c.want == "" && (err != nil || got.User() != "system:open-cluster-management:cluster1:agent1"):
+				t.Errorf("%+v, %v", got, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("error %v lacks %q", err, c.want)
+			}
+		})
+	}
+}
+
+// Whatever a request says, what comes back are names whose user and groups are exactly those of the certificate.
+func FuzzParseRequest(f *testing.F) {
+	key := ecKey(f)
+	for _, s := range []pkix.Name{subject("cluster1", "agent1"), subject("cluster1", "agent1", "system:masters"), subject("cluster10", "agent1")} {
+		f.Add("cluster1", asks(f, "cluster1", s, key).Spec.Request)
+	}
+	f.Fuzz(func(t *testing.T, cluster string, request []byte) {
+		got, err := csr.ParseRequest(labeled(cluster, request))
+		if err != nil {
+			return
+		}
+		block, _ := pem.Decode(request)
+		parsed, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := subject(cluster, got.Agent)
+		if got.Cluster != cluster || registration.CheckClusterName(cluster) != nil || parsed.Subject.CommonName != want.CommonName || len(parsed.Subject.Names) != 3 ||
+			!slices.Equal(slices.Sorted(slices.Values(parsed.Subject.Organization)), slices.Sorted(slices.Values(want.Organization))) {
+			t.Errorf("%+v from %+v", got, parsed.Subject)
+		}
+	})
+}
+
+// FuzzParseRequestSubject asks for arbitrary names with a valid signature.
+func FuzzParseRequestSubject(f *testing.F) {
+	key := ecKey(f)
+	f.Add("cluster1", "system:open-cluster-management:cluster1:agent1", "system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters")
+	f.Add("cluster1", "system:open-cluster-management:cluster10:agent1", "system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters")
+	f.Add("cluster1", "system:open-cluster-management:cluster1:agent1", "system:open-cluster-management:cluster1", "system:masters")
+	f.Fuzz(func(t *testing.T, cluster, user, group1, group2 string) {
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{group1, group2}}}, key)
+		if err != nil {
+			return // no such name can be encoded
+		}
+		got, err := csr.ParseRequest(labeled(cluster, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})))
+		groups := []string{group1, group2}
+		slices.Sort(groups)
+		want := subject(cluster, strings.TrimPrefix(user, "system:open-cluster-management:"+cluster+":"))
+		slices.Sort(want.Organization)
+		if err == nil && (got.Cluster != cluster || got.User() != user || user != want.CommonName || !slices.Equal(groups, want.Organization)) {
+			t.Errorf("%+v from %q %q", got, user, groups)
+		}
+	})
+}
+
+// hub is an approver over a fake API server.
+type hub struct {
+	driver  *csr.HubDriver
+	client  client.Client
+	allowed func(authorizationv1.SubjectAccessReviewSpec) bool
+	events  *events.FakeRecorder
+	now     time.Time
+}
+
+func newHub(t testing.TB, objects ...client.Object) *hub {
+	t.Helper()
+	h := &hub{events: events.NewFakeRecorder(100), now: start}
+	h.client = fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects...).WithStatusSubresource(&ocm.ManagedCluster{}, &certificatesv1.CertificateSigningRequest{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				if review, ok := obj.(*authorizationv1.SubjectAccessReview); ok {
+					review.Status.Allowed = h.allowed != nil && h.allowed(review.Spec)
+					return nil
+				}
+				return c.Create(ctx, obj, opts...)
+			},
+			SubResourceUpdate: func(ctx context.Context, c client.Client, part string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+				if part != "approval" {
+					return errors.New("subresource " + part)
+				}
+				return c.Status().Update(ctx, obj, opts...)
+			},
+		}).Build()
+	var err error
+	h.driver, err = csr.NewHub(csr.HubOptions{Client: h.client, Events: h.events, Now: func() time.Time { return h.now },
+		BootstrapUsers: []string{bootstrapUser}, BootstrapGroups: []string{bootstrapGroup}, AutoApproveUsers: []string{autoUser}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// reconcile reports whether the request is approved now, and after which time it is judged again.
+func (h *hub) reconcile(t testing.TB) (approved bool, again time.Duration) {
+	t.Helper()
+	result, err := csr.Reconcile(h.driver, t.Context(), "csr1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &certificatesv1.CertificateSigningRequest{}
+	if err := h.client.Get(t.Context(), client.ObjectKey{Name: "csr1"}, c); err != nil {
+		t.Fatal(err)
+	}
+	for _, condition := range c.Status.Conditions {
+		if condition.Type != certificatesv1.CertificateApproved {
+			t.Errorf("condition %+v", condition)
+		}
+		approved = true
+	}
+	return approved, result.RequeueAfter
+}
+
+// event returns the last event, or "".
+func (h *hub) event() (last string) {
+	for {
+		select {
+		case last = <-h.events.Events:
+		default:
+			return last
+		}
+	}
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(start)}
+}
+
+func accepted(name string, more ...metav1.Condition) *ocm.ManagedCluster {
+	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true},
+		Status: ocm.ManagedClusterStatus{Conditions: append(more, condition(ocm.ConditionHubAccepted, metav1.ConditionTrue, ocm.ReasonHubAccepted))}}
+}
+
+func record(cluster, authType string) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:" + cluster,
+		Annotations: map[string]string{"registration.open-cluster-management.io/auth-type": authType}}}
+}
+
+func from(c *certificatesv1.CertificateSigningRequest, user string, groups ...string) *certificatesv1.CertificateSigningRequest {
+	c = c.DeepCopy()
+	c.Spec.Username, c.Spec.Groups = user, groups
+	return c
+}
+
+func TestApprover(t *testing.T) {
+	request := asks(t, "cluster1", subject("cluster1", "agent1"), ecKey(t))
+	agent, joined := "system:open-cluster-management:cluster1:agent1", condition(ocm.ConditionJoined, metav1.ConditionTrue, "Joined")
+	denied := accepted("cluster1")
+	denied.Spec.HubAcceptsClient = false
+	unready := accepted("cluster1")
+	unready.Status.Conditions = nil
+	deleted := accepted("cluster1")
+	deleted.Finalizers, deleted.DeletionTimestamp = []string{ocm.Finalizer}, &metav1.Time{Time: start}
+	all := func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+	only := func(s authorizationv1.SubjectAccessReviewSpec) bool {
+		want := authorizationv1.ResourceAttributes{Verb: "renew", Group: "register.open-cluster-management.io", Resource: "managedclusters", Subresource: "clientcertificates", Name: "cluster1"}
+		return s.User == agent && slices.Equal(s.Groups, []string{"g"}) && *s.ResourceAttributes == want
+	}
+	csrRecord := record("cluster1", "csr")
+	for name, c := range map[string]struct {
+		request *certificatesv1.CertificateSigningRequest
+		objects []client.Object
+		allowed func(authorizationv1.SubjectAccessReviewSpec) bool
+		want    string // of the event; "" means approved
+		final   bool
+	}{
+		"first request of a bootstrap user":                             {from(request, bootstrapUser), []client.Object{accepted("cluster1"), csrRecord}, nil, "", false},
+		"first request of a bootstrap group":                            {from(request, "system:bootstrap:abcdef", bootstrapGroup), []client.Object{accepted("cluster1"), csrRecord}, nil, "", false},
+		"first request of an auto-approved user of an accepted cluster": {from(request, autoUser), []client.Object{accepted("cluster1"), csrRecord}, nil, "", false},
+		"a bootstrap user asks for a joined cluster":                    {from(request, bootstrapUser), []client.Object{accepted("cluster1", joined), csrRecord}, all, "has joined", false},
+		"an auto-approved user asks for a joined cluster":               {from(request, autoUser), []client.Object{accepted("cluster1", joined), csrRecord}, all, "has joined", false},
+		"another user": {from(request, "jane"), []client.Object{accepted("cluster1"), csrRecord}, all, "neither", false},
+		"a user whose name begins like a bootstrap user":                     {from(request, bootstrapUser+"2"), []client.Object{accepted("cluster1"), csrRecord}, all, "neither", false},
+		"another cluster's agent":                                            {from(request, "system:open-cluster-management:cluster10:agent1", "system:open-cluster-management:cluster10"), []client.Object{accepted("cluster1", joined), csrRecord}, all, "neither", false},
+		"another agent of the cluster":                                       {from(request, "system:open-cluster-management:cluster1:agent2"), []client.Object{accepted("cluster1", joined), csrRecord}, all, "neither", false},
+		"a bootstrap user before the cluster exists":                         {from(request, bootstrapUser), nil, nil, "no ManagedCluster", false},
+		"a bootstrap user before acceptance":                                 {from(request, bootstrapUser), []client.Object{&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}}, nil, "not accepted", false},
+		"a bootstrap user while another cluster is accepted":                 {from(request, bootstrapUser), []client.Object{accepted("cluster10"), record("cluster10", "csr")}, nil, "no ManagedCluster", false},
+		"a bootstrap user before the hub has granted":                        {from(request, bootstrapUser), []client.Object{unready, csrRecord}, nil, "not accepted", false},
+		"a bootstrap user after denial":                                      {from(request, bootstrapUser), []client.Object{denied, csrRecord}, nil, "not accepted", false},
+		"a bootstrap user while the cluster is deleted":                      {from(request, bootstrapUser), []client.Object{deleted, csrRecord}, nil, "not accepted", false},
+		"a bootstrap user of a cluster without a record":                     {from(request, bootstrapUser), []client.Object{accepted("cluster1")}, nil, "auth type", false},
+		"a bootstrap user of a cluster that was accepted for another driver": {from(request, bootstrapUser), []client.Object{accepted("cluster1"), record("cluster1", "aws-irsa")}, nil, "aws-irsa", false},
+		"renewal": {from(request, agent, "g"), []client.Object{accepted("cluster1", joined), csrRecord}, only, "", false},
+		"renewal before the agent has written that it joined":              {from(request, agent, "g"), []client.Object{accepted("cluster1"), csrRecord}, only, "", false},
+		"renewal that RBAC refuses":                                        {from(request, agent), []client.Object{accepted("cluster1", joined), csrRecord}, nil, "RBAC", false},
+		"renewal that RBAC refuses, of a user who is a bootstrap user too": {from(request, agent, bootstrapGroup), []client.Object{accepted("cluster1"), csrRecord}, nil, "RBAC", false},
+		"renewal after denial":                                             {from(request, agent, "g"), []client.Object{denied, csrRecord}, only, "not accepted", false},
+		"renewal with one organization too many":                           {from(asks(t, "cluster1", subject("cluster1", "agent1", "system:masters"), ecKey(t)), agent), []client.Object{accepted("cluster1", joined), csrRecord}, all, "system:masters", true},
+		"an agent of cluster1 asks for cluster10, which its label hides":   {from(asks(t, "cluster1", subject("cluster10", "agent1"), ecKey(t)), agent), []client.Object{accepted("cluster1", joined), csrRecord, accepted("cluster10"), record("cluster10", "csr")}, all, "no agent of cluster", true},
+		"an agent of cluster10 asks for cluster1":                          {from(asks(t, "cluster10", subject("cluster1", "agent1"), ecKey(t)), "system:open-cluster-management:cluster10:agent1"), []client.Object{accepted("cluster1"), csrRecord, accepted("cluster10", joined), record("cluster10", "csr")}, all, "no agent of cluster", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t, append(slices.Clone(c.objects), c.request)...)
+			h.allowed = c.allowed
+			approved, again := h.reconcile(t)
+			if approved != (c.want == "") {
+				t.Fatalf("approved %t: %s", approved, h.event())
+			}
+			if event := h.event(); !strings.Contains(event, c.want) {
+				t.Errorf("event %q lacks %q", event, c.want)
+			}
+			if wait := c.want != "" && !c.final; wait != (again == time.Second) {
+				t.Errorf("judged again after %s", again)
+			}
+		})
+	}
+}
+
+func TestRefusedRequestIsJudgedAgainAfterItsAge(t *testing.T) {
+	h := newHub(t, from(asks(t, "cluster1", subject("cluster1", "agent1"), ecKey(t)), bootstrapUser))
+	for age, want := range map[time.Duration]time.Duration{-time.Hour: time.Second, 0: time.Second, 7 * time.Second: 7 * time.Second, time.Hour: 5 * time.Minute} {
+		h.now = start.Add(age)
+		if _, again := h.reconcile(t); again != want {
+			t.Errorf("a request %s old is judged again after %s", age, again)
+		}
+	}
+	if err := errors.Join(h.client.Create(t.Context(), accepted("cluster1")), h.client.Create(t.Context(), record("cluster1", "csr"))); err != nil {
+		t.Fatal(err)
+	}
+	if approved, _ := h.reconcile(t); !approved {
+		t.Errorf("refused: %s", h.event())
+	}
+}
+
+func TestApproverLeavesOtherRequestsAlone(t *testing.T) {
+	request := from(asks(t, "cluster1", subject("cluster1", "agent1"), ecKey(t)), bootstrapUser)
+	for name, change := range map[string]func(*certificatesv1.CertificateSigningRequest){
+		"no label":       func(c *certificatesv1.CertificateSigningRequest) { c.Labels = nil },
+		"another signer": func(c *certificatesv1.CertificateSigningRequest) { c.Spec.SignerName = "example.com/signer" },
+		"denied": func(c *certificatesv1.CertificateSigningRequest) {
+			c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue}}
+		},
+		"failed": func(c *certificatesv1.CertificateSigningRequest) {
+			c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue}}
+		},
+		"issued": func(c *certificatesv1.CertificateSigningRequest) { c.Status.Certificate = []byte("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := request.DeepCopy()
+			change(c)
+			h := newHub(t, c, accepted("cluster1"), record("cluster1", "csr"))
+			if result, err := csr.Reconcile(h.driver, t.Context(), "csr1"); err != nil || result.RequeueAfter != 0 || h.event() != "" {
+				t.Errorf("%+v, %v", result, err)
+			}
+		})
+	}
+	if result, err := csr.Reconcile(newHub(t).driver, t.Context(), "csr1"); err != nil || result.RequeueAfter != 0 {
+		t.Errorf("without a request: %+v, %v", result, err)
+	}
+}
+
+// The hub reconciler accepts the cluster: it knows which driver the cluster belongs to.
+func TestAutoApprovalNeedsARequestOfAListedUser(t *testing.T) {
+	request := asks(t, "cluster1", subject("cluster1", "agent1"), ecKey(t))
+	neighbour := from(asks(t, "cluster10", subject("cluster10", "agent1"), ecKey(t)), autoUser)
+	issued := from(request, autoUser)
+	issued.Status.Certificate = []byte("x")
+	for name, c := range map[string]struct {
+		request    *certificatesv1.CertificateSigningRequest
+		conditions []metav1.Condition
+		want       bool
+	}{
+		"auto-approved user":          {from(request, autoUser), nil, true},
+		"bootstrap user":              {from(request, bootstrapUser), nil, false},
+		"denied cluster":              {from(request, autoUser), []metav1.Condition{condition(ocm.ConditionHubAccepted, metav1.ConditionFalse, ocm.ReasonHubDenied)}, false},
+		"joined cluster":              {from(request, autoUser), []metav1.Condition{condition(ocm.ConditionJoined, metav1.ConditionTrue, "Joined")}, false},
+		"request for another cluster": {neighbour, nil, false},
+		"decided request":             {issued, nil, false},
+		"malformed request":           {from(asks(t, "cluster1", subject("cluster1", "agent1", "system:masters"), ecKey(t)), autoUser), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}, Status: ocm.ManagedClusterStatus{Conditions: c.conditions}}
+			h := newHub(t, c.request, cluster)
+			if ok, err := h.driver.Approves(t.Context(), cluster, ""); err != nil || ok {
+				t.Errorf("approved before the request was seen: %t, %v", ok, err)
+			}
+			approved, _ := h.reconcile(t)
+			if approved {
+				t.Fatal("the request was approved before the cluster was accepted")
+			}
+			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+				t.Fatal(err)
+			}
+			if cluster.Spec.HubAcceptsClient || (len(cluster.Annotations) > 0) != c.want {
+				t.Errorf("cluster %+v", cluster)
+			}
+			metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, "registration.open-cluster-management.io/first-request", "csr1") // as an agent may do
+			if ok, err := h.driver.Approves(t.Context(), cluster, ""); err != nil || ok != c.want {
+				t.Errorf("approved: %t, %v", ok, err)
+			}
+		})
+	}
+}
+
+func TestNewHubRefusesGroupsOfEveryone(t *testing.T) {
+	for _, group := range []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:open-cluster-management:managed-clusters"} {
+		if _, err := csr.NewHub(csr.HubOptions{Client: fake.NewFakeClient(), BootstrapGroups: []string{group}}); err == nil || !strings.Contains(err.Error(), group) {
+			t.Errorf("%s: %v", group, err)
+		}
+	}
+	if _, err := csr.NewHub(csr.HubOptions{}); err == nil {
+		t.Error("no client")
+	}
+}

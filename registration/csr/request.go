@@ -1,0 +1,209 @@
+package csr
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const requestBlock = "CERTIFICATE REQUEST"
+
+// target describes the certificate that an agent needs. Registrations differ in nothing else.
+type target struct {
+	prefix  string // of the name of the CertificateSigningRequest
+	labels  map[string]string
+	signer  string
+	subject pkix.Name
+}
+
+func targetOf(in registration.Input) (target, error) {
+	if in.Addon != "" {
+		return target{}, fmt.Errorf("the csr driver does not register add-ons such as %q: use it for the cluster", in.Addon)
+	}
+	if err := errors.Join(registration.CheckClusterName(in.Cluster), registration.CheckAgentName(in.Agent)); err != nil {
+		return target{}, err
+	}
+	return target{
+		prefix:  in.Cluster + "-",
+		labels:  map[string]string{ocm.ClusterNameLabel: in.Cluster},
+		signer:  certificatesv1.KubeAPIServerClientSignerName,
+		subject: agentSubject(in.Cluster, in.Agent),
+	}, nil
+}
+
+// agentSubject returns the user and the groups of a cluster's agent.
+func agentSubject(cluster, agent string) pkix.Name {
+	return pkix.Name{CommonName: registration.AgentUser(cluster, agent),
+		Organization: []string{registration.ClusterGroup(cluster), registration.ManagedClustersGroup}}
+}
+
+// sameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.
+func sameSubject(parsed, want pkix.Name) bool {
+	return parsed.CommonName == want.CommonName && len(parsed.Names) == 1+len(want.Organization) &&
+		slices.Equal(slices.Sorted(slices.Values(parsed.Organization)), slices.Sorted(slices.Values(want.Organization)))
+}
+
+// name returns the name of the target's CertificateSigningRequest for a key. It is a hash of all that the request says, so an agent
+// that restarts finds the request that it made.
+func (t target) name(key crypto.PublicKey) (string, error) {
+	public, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", err
+	}
+	subject, err := asn1.Marshal(t.subject.ToRDNSequence())
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	for _, part := range [][]byte{public, subject, []byte(t.signer)} {
+		_ = binary.Write(hash, binary.BigEndian, uint64(len(part))) // a hash takes all writes
+		hash.Write(part)
+	}
+	return t.prefix + hex.EncodeToString(hash.Sum(nil)[:16]), nil
+}
+
+// request returns the CertificateSigningRequest for a key. Only RSA keys encipher, so an EC key does not ask for that usage.
+func (t target) request(name string, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: t.subject}, key)
+	if err != nil {
+		return nil, err
+	}
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: t.labels},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der}),
+			SignerName: t.signer,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}, nil
+}
+
+// Request is a request for the certificate of a cluster's agent. Cluster and Agent are DNS labels.
+type Request struct{ Cluster, Agent string }
+
+// User returns the user name that the certificate gives.
+func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agent) }
+
+// ParseRequest reads a CertificateSigningRequest, and refuses one that does not ask for exactly the certificate of one agent of
+// the cluster that its label names. It does not judge the requester, csr.Spec.Username: any user may write any request.
+func ParseRequest(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+		return Request{}, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
+	}
+	if err := checkUsages(csr.Spec.Usages); err != nil {
+		return Request{}, err
+	}
+	parsed, err := parsePEM(csr.Spec.Request)
+	if err != nil {
+		return Request{}, err
+	}
+	if err := checkKey(parsed.PublicKey); err != nil {
+		return Request{}, err
+	}
+	return parseSubject(csr.Labels[ocm.ClusterNameLabel], parsed.Subject)
+}
+
+// checkUsages requires client authentication and a digital signature. Agents of Open Cluster Management ask for key
+// encipherment with EC keys too; it has no effect.
+func checkUsages(usages []certificatesv1.KeyUsage) error {
+	rest := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })
+	slices.Sort(rest)
+	if want := []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature}; !slices.Equal(rest, want) {
+		return fmt.Errorf("the usages are %.200q: use %q, and %q if the key is RSA", usages, want, certificatesv1.UsageKeyEncipherment)
+	}
+	return nil
+}
+
+// parsePEM refuses all that a signer could copy to the certificate besides the subject, such as alternative names.
+func parsePEM(request []byte) (*x509.CertificateRequest, error) {
+	block, rest := pem.Decode(request)
+	if block == nil || block.Type != requestBlock || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, fmt.Errorf("the request is not one PEM block of type %q", requestBlock)
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parse the request: %w", err)
+	}
+	if err := parsed.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("the request is not signed by its own key: %w", err)
+	}
+	if len(parsed.Extensions) > 0 {
+		return nil, fmt.Errorf("the request has the extension %s: remove alternative names and other extensions", parsed.Extensions[0].Id)
+	}
+	return parsed, nil
+}
+
+func checkKey(key crypto.PublicKey) error {
+	switch key := key.(type) {
+	case *ecdsa.PublicKey:
+		if key.Params().BitSize >= 256 {
+			return nil
+		}
+	case *rsa.PublicKey:
+		if bits := key.N.BitLen(); bits >= 2048 {
+			return nil
+		}
+	}
+	return fmt.Errorf("the key of type %T is of a kind or size that is not allowed: use ECDSA P-256 or more, or RSA with 2048 bits or more", key)
+}
+
+// parseSubject compares whole names: cluster1 does not match the subject of cluster10.
+func parseSubject(cluster string, subject pkix.Name) (Request, error) {
+	if err := registration.CheckClusterName(cluster); err != nil {
+		return Request{}, fmt.Errorf("label %s: %w", ocm.ClusterNameLabel, err)
+	}
+	agent, ok := strings.CutPrefix(subject.CommonName, registration.AgentUser(cluster, ""))
+	if !ok {
+		return Request{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names", subject.CommonName, cluster, ocm.ClusterNameLabel)
+	}
+	if err := registration.CheckAgentName(agent); err != nil {
+		return Request{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
+	}
+	if want := agentSubject(cluster, agent); !sameSubject(subject, want) {
+		return Request{}, fmt.Errorf("the subject %.500q does not have exactly the common name %q and the organizations %q", subject, want.CommonName, want.Organization)
+	}
+	return Request{Cluster: cluster, Agent: agent}, nil
+}
+
+// Approve approves a request. The message says by which rule, or by which command of a person.
+func Approve(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
+	approved := csr.DeepCopy()
+	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "ClusterRegistration", Message: message})
+	if err := c.SubResource("approval").Update(ctx, approved); err != nil {
+		return fmt.Errorf("approve CertificateSigningRequest %q: %w", csr.Name, err)
+	}
+	return nil
+}
+
+// decision returns the condition that ends the wait for an approval or a signature, or nil.
+func decision(csr *certificatesv1.CertificateSigningRequest, types ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+	for i := range csr.Status.Conditions {
+		if slices.Contains(types, csr.Status.Conditions[i].Type) {
+			return &csr.Status.Conditions[i]
+		}
+	}
+	return nil
+}
