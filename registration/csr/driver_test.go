@@ -83,7 +83,7 @@ func (c *ca) sign(t testing.TB, subject pkix.Name, key any, now time.Time, lifet
 // world is an agent and its hub, with a clock each.
 type world struct {
 	t        testing.TB
-	hub      client.Client
+	hub      client.WithWatch
 	ca       *ca
 	options  csr.Options
 	now      time.Time     // by the hub
@@ -319,7 +319,7 @@ func TestRestartWhilePendingMakesNoSecondRequest(t *testing.T) {
 func TestLostAnswerMakesNoSecondRequest(t *testing.T) {
 	w := newWorld(t)
 	w.step()
-	lost := interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+	lost := interceptor.NewClient(w.hub, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 		_ = c.Create(ctx, obj, opts...)
 		return errors.New("connection reset")
 	}})
@@ -339,7 +339,7 @@ func TestRequestThatExistsMeanwhileIsTaken(t *testing.T) {
 	w.step()
 	missed := false
 	in := w.input()
-	in.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	in.Hub = interceptor.NewClient(w.hub, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 		if !missed {
 			missed = true
 			return apierrors.NewNotFound(certificatesv1.Resource("certificatesigningrequests"), key.Name)
@@ -645,7 +645,7 @@ func TestHubThatRefusesIsAnError(t *testing.T) {
 			w := newWorld(t)
 			w.step()
 			in := w.input()
-			in.Hub = interceptor.NewClient(w.hub.(client.WithWatch), funcs)
+			in.Hub = interceptor.NewClient(w.hub, funcs)
 			_, err := csr.New(csr.Options{}).Next(t.Context(), in)
 			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name+" CertificateSigningRequest \"cluster1-") {
 				t.Errorf("error %v", err)

@@ -8,6 +8,6 @@ import (
 )
 
 // Reconcile judges one request.
-func Reconcile(h *HubDriver, ctx context.Context, name string) (reconcile.Result, error) { //nolint:revive // h is its receiver
+func Reconcile(ctx context.Context, h *HubDriver, name string) (reconcile.Result, error) {
 	return h.reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 }

@@ -242,7 +242,7 @@ func newHub(t testing.TB, objects ...client.Object) *hub {
 // reconcile reports whether the request is approved now, and after which time it is judged again.
 func (h *hub) reconcile(t testing.TB) (approved bool, again time.Duration) {
 	t.Helper()
-	result, err := csr.Reconcile(h.driver, t.Context(), "csr1")
+	result, err := csr.Reconcile(t.Context(), h.driver, "csr1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,12 +388,12 @@ func TestApproverLeavesOtherRequestsAlone(t *testing.T) {
 			c := request.DeepCopy()
 			change(c)
 			h := newHub(t, c, accepted("cluster1"), record("cluster1", "csr"))
-			if result, err := csr.Reconcile(h.driver, t.Context(), "csr1"); err != nil || result.RequeueAfter != 0 || h.event() != "" {
+			if result, err := csr.Reconcile(t.Context(), h.driver, "csr1"); err != nil || result.RequeueAfter != 0 || h.event() != "" {
 				t.Errorf("%+v, %v", result, err)
 			}
 		})
 	}
-	if result, err := csr.Reconcile(newHub(t).driver, t.Context(), "csr1"); err != nil || result.RequeueAfter != 0 {
+	if result, err := csr.Reconcile(t.Context(), newHub(t).driver, "csr1"); err != nil || result.RequeueAfter != 0 {
 		t.Errorf("without a request: %+v, %v", result, err)
 	}
 }
