@@ -65,7 +65,7 @@ func (c *TokenCache) landInGroup(req Request, v verdict, wanted bool, now instan
 	case v.err == nil:
 		c.groups.Remove(req.Group)
 	case !v.shared:
-	case !known || g.only == req.Key || g.forgotten(now):
+	case !known || g.only == req.Key:
 		c.groups.Add(req.Group, &groupFailure{failure: failure{until: now}, only: req.Key})
 	case probed || !now.before(g.others): // exchanges that failed at the same time count once
 		c.groups.Add(req.Group, g.again(v, now))
