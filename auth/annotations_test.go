@@ -53,6 +53,30 @@ func TestCallersAnnotationsWin(t *testing.T) {
 	}
 }
 
+// An API passes its optional fields as they are.
+func TestCallersAnnotationsThatAreEmptyCountAsAbsent(t *testing.T) {
+	k8s, provider := newCluster(), &exchange{}
+	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
+	var seen []auth.AuthorizeRequest
+	opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "", "more": ""}),
+		auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
+			seen = append(seen, r)
+			return nil
+		}})}
+	if got := mustGet(t, provider, append(opts, auth.WithServiceAccount(key, k8s))...); got.identity != "one" {
+		t.Errorf("the identity is %q, want the ServiceAccount's", got.identity)
+	}
+	if len(seen) != 1 || seen[0].Identity != "one" || len(seen[0].Annotations) != 0 {
+		t.Errorf("the hook saw %+v", seen)
+	}
+	if got := mustGet(t, provider, opts...); got.subject != "controller" {
+		t.Errorf("without a ServiceAccount the token is that of %q", got.subject)
+	}
+	k8s.annotate(key, map[string]string{"identity": "malformed"})
+	_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithServiceAccount(key, k8s))...)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
+}
+
 func TestCallersAnnotationsWithATokenInHand(t *testing.T) {
 	subject := *testworld.ServiceAccount("tenant-a", "app", "identity", "one")
 	jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": []string{"exchange"}, "exp": time.Now().Add(time.Hour).Unix()})

@@ -186,11 +186,7 @@ func (c *call) overlayAnnotations() {
 	}
 	annotations := make(map[string]string, len(c.serviceAccount.Annotations)+len(c.opts.Annotations))
 	maps.Copy(annotations, c.serviceAccount.Annotations)
-	for key, value := range c.opts.Annotations {
-		if value != "" {
-			annotations[key] = value
-		}
-	}
+	maps.Copy(annotations, c.opts.Annotations)
 	c.stored = *c.serviceAccount
 	c.stored.Annotations = annotations
 	c.serviceAccount = &c.stored

@@ -120,6 +120,37 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 	}
 }
 
+// A request waits for a new credential when the old one is valid for less than WithMinimumLifetime.
+func TestClusterConfigHonoursMinimumLifetime(t *testing.T) {
+	for name, capacity := range map[string]int{"with a cache": 10, "without a cache": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+				tokens, err := cache.NewTokenCache(capacity)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tokens.Close()
+				config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+					auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c"), auth.WithMinimumLifetime(30*time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				client := clusterClient(t, config, server)
+				for _, after := range []time.Duration{0, 29 * time.Minute, 2 * time.Minute} {
+					time.Sleep(after)
+					if _, err := client.RoundTrip(request(t.Context(), t, config.Host)); err != nil { //nolint:bodyclose // it is empty
+						t.Fatal(err)
+					}
+				}
+				if b := server.bearers; b[1] != b[0] || b[2] == b[0] {
+					t.Errorf("the cluster received %q", b)
+				}
+			})
+		})
+	}
+}
+
 // Each request checks Policy and ServiceAccount, with and without a cache, although the credential is still valid.
 func TestClusterConfigChecksEveryRequest(t *testing.T) {
 	for name, capacity := range map[string]int{"with a cache": 10, "without a cache": 0} {

@@ -57,8 +57,8 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 }
 
 // AddVariation adds an input that shapes the credential, but hardly ever decides whether the exchange succeeds, such as the
-// pod that a session is for. When an exchange fails, all keys that differ only in variations back off together. An input that
-// a tenant can get wrong for one object alone is no variation.
+// pod that a session is for. When the exchanges of two keys fail that differ only in variations, all such keys back off together.
+// An input that a tenant can easily get wrong for one object alone is no variation.
 func (k *KeyBuilder) AddVariation(name string, values []string) {
 	if len(values) == 0 {
 		return

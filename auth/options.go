@@ -186,9 +186,11 @@ func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAc
 // those of the ServiceAccount, and Policy.Authorize sees them. A token is still requested for the ServiceAccount, so the
 // cloud has to trust that ServiceAccount for this identity. Without a ServiceAccount the call is refused.
 //
-// The map is cloned. An empty map sets nothing. Of several WithAnnotations the last one counts.
+// The map is cloned. An empty map sets nothing, and an empty value counts as absent: it neither sets nor removes an annotation,
+// so that optional fields of a spec can be passed as they are. Of several WithAnnotations the last one counts.
 func WithAnnotations(annotations map[string]string) Option {
 	annotations = maps.Clone(annotations)
+	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" })
 	return func(o *Options) { o.Annotations = annotations }
 }
 

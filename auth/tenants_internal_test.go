@@ -120,19 +120,23 @@ func TestTenantOfAnExchange(t *testing.T) {
 		sa   string
 		want string
 	}{
-		"own ServiceAccount":         {[]Option{owner}, "owner", "owner"},
-		"shared ServiceAccount":      {[]Option{owner}, "shared", "shared"},
-		"shared, own proxy":          {[]Option{owner, proxy}, "shared", "owner"},
-		"shared, own endpoint":       {[]Option{owner, WithSTSEndpoint("https://e")}, "shared", "owner"},
-		"controller":                 {[]Option{owner}, "", "owner"},
-		"controller, a region":       {[]Option{owner, WithSTSRegion("r1")}, "", "owner"},
-		"controller, for itself":     {nil, "", ""},
-		"the same, a region":         {[]Option{WithSTSRegion("r1")}, "", "region r1"},
-		"token in hand":              {[]Option{inHand}, "owner", "unverified token"},
-		"token in hand, owner":       {[]Option{inHand, owner}, "owner", "unverified token"},
-		"token in hand, own proxy":   {[]Option{inHand, owner, proxy}, "owner", "owner"},
-		"controller, own proxy":      {[]Option{owner, proxy}, "", "owner"},
-		"controller, proxy, unknown": {[]Option{proxy}, "", ""},
+		"own ServiceAccount":                {[]Option{owner}, "owner", "owner"},
+		"shared ServiceAccount":             {[]Option{owner}, "shared", "shared"},
+		"shared, own proxy":                 {[]Option{owner, proxy}, "shared", "owner"},
+		"shared, own endpoint":              {[]Option{owner, WithSTSEndpoint("https://e")}, "shared", "owner"},
+		"controller":                        {[]Option{owner}, "", "owner"},
+		"controller, a region":              {[]Option{owner, WithSTSRegion("r1")}, "", "owner"},
+		"controller, for itself":            {nil, "", ""},
+		"the same, a region":                {[]Option{WithSTSRegion("r1")}, "", "region r1"},
+		"token in hand":                     {[]Option{inHand}, "owner", "unverified token"},
+		"token in hand, owner":              {[]Option{inHand, owner}, "owner", "unverified token"},
+		"token in hand, own proxy":          {[]Option{inHand, owner, proxy}, "owner", "owner"},
+		"controller, own proxy":             {[]Option{owner, proxy}, "", "owner"},
+		"controller, proxy, unknown":        {[]Option{proxy}, "", ""},
+		"ServiceAccount of cluster one":     {[]Option{owner, WithClusterID("one")}, "owner", "one owner"},
+		"the same namespace of cluster two": {[]Option{owner, WithClusterID("two")}, "owner", "two owner"},
+		"controller, for cluster two":       {[]Option{owner, WithClusterID("two")}, "", "two owner"},
+		"token in hand, cluster two":        {[]Option{inHand, WithClusterID("two")}, "owner", "two unverified token"},
 	} {
 		c := &call{}
 		for _, opt := range tc.opts {

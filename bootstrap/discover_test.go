@@ -243,6 +243,31 @@ func TestDiscoverUnderAttack(t *testing.T) {
 	}
 }
 
+// A server that answers in another protocol fills neither the error nor the progress.
+func TestDiscoverBoundsWhatALongBannerSays(t *testing.T) {
+	authority := newCA(t)
+	for name, size := range map[string]int{"below the bound of headers": 32 << 10, "above the bound of headers": 2 << 20} {
+		t.Run(name, func(t *testing.T) {
+			server := authority.server(t, func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(conn, strings.Repeat("\x01", size)+"\r\n\r\n")
+				_ = conn.Close()
+			})
+			ctx, timeUp := context.WithCancel(t.Context())
+			var progress string
+			_, err := bootstrap.Discover(ctx, []string{server.URL}, parse(t, wellKnown), bootstrap.WithoutPins(),
+				bootstrap.WithProgress(func(s string) { progress = s; timeUp() }))
+			if !errors.Is(err, context.Canceled) || !strings.Contains(progress, "cannot be reached") || len(err.Error()) > 2000 || len(progress) > 2000 {
+				t.Errorf("the error has %d bytes, the progress %d: %.300q", len(err.Error()), len(progress), err)
+			}
+		})
+	}
+}
+
 // One address that works is enough, whatever the others do.
 func TestDiscoverAtSeveralAddresses(t *testing.T) {
 	authority := newCA(t)

@@ -52,9 +52,10 @@ type Request struct {
 	Refused Token
 	// Group names the keys whose exchanges fail for the same cause. The zero Key is no group.
 	//
-	// A failure of one key holds back every key of the group that has no valid token. They answer with a *BackoffError around
-	// that failure. When the back-off has passed, one key at a time tries again; keys that have not failed themselves come
-	// first. Keys that have a valid token keep it and renew it as without a group. A success of any key ends the failure.
+	// Failures of two keys hold back every key of the group that has no valid token. Repeated failures of a single key hold back
+	// only that key, because the cause may be its own. A key that is held back answers with a *BackoffError around the last
+	// failure. When the back-off has passed, one key at a time tries again; keys that have not failed themselves come first.
+	// Keys that have a valid token keep it and renew it as without a group. A success of any key ends the failure.
 	//
 	// Only errors of Mint count, and only those with a method SharedFailure() bool that returns true. A group must not span
 	// two tenants, nor anything that one caller can get wrong while another has it right.
@@ -241,7 +242,6 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 	}
 	f, flying := c.flights[req.Key]
 	if !flying || f.blocked && f.tenant != req.Tenant { // no caller waits for a slot of another tenant
-
 		if failed, ok := c.failures.Get(req.Key); ok && failed.holdsBack(now) {
 			if token != nil {
 				return token, nil, nil

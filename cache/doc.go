@@ -37,6 +37,6 @@
 // the same error. A refresh that fails keeps the token until its hard time, unless the error says that it is permanent
 // (a method Permanent() bool in its chain): then the token is dropped at once.
 //
-// Keys may form a group (Request.Group) whose exchanges fail for the same cause, such as the sessions of one role. A failure
-// then holds back every key of the group that has no valid token, and one key at a time tries again.
+// Keys may form a group (Request.Group) whose exchanges fail for the same cause, such as the sessions of one role. Once
+// two keys have failed, every key of the group that has no valid token is held back, and one key at a time tries again.
 package cache

@@ -3,6 +3,7 @@ package cache
 // groupFailure is the last failure of a group and the time of its next try.
 type groupFailure struct {
 	failure         // until holds back the keys that have failed themselves
+	only    Key     // the first key that failed; zero after a second key has failed
 	others  instant // holds back the other keys; halfway to until
 	prober  Key     // the key that tries for the group
 	probing instant // holds back the rest while the prober tries
@@ -10,11 +11,13 @@ type groupFailure struct {
 
 // heldByGroup returns the error for a key whose group holds it back, or nil. It is called with the lock held.
 //
+// A single failing key holds back no other key, since the cause may be its own, such as a session tag that is too long.
+//
 // Keys that have not failed themselves try first. Otherwise a few keys that always fail could take every try, and a key
 // that would succeed, and end the group's failure, might never get one.
 func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 	g, ok := c.groups.Get(req.Group)
-	if !ok || g.forgotten(now) {
+	if !ok || g.only != (Key{}) || g.forgotten(now) {
 		return nil
 	}
 	until := g.others
@@ -62,8 +65,8 @@ func (c *TokenCache) landInGroup(req Request, v verdict, wanted bool, now instan
 	case v.err == nil:
 		c.groups.Remove(req.Group)
 	case !v.shared:
-	case !known:
-		c.groups.Add(req.Group, (&groupFailure{}).again(v, now))
+	case !known || g.only == req.Key:
+		c.groups.Add(req.Group, &groupFailure{failure: failure{until: now}, only: req.Key})
 	case probed || !now.before(g.others): // exchanges that failed at the same time count once
 		c.groups.Add(req.Group, g.again(v, now))
 	}

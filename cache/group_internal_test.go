@@ -80,6 +80,14 @@ func (g *grouped) mustBeHeldBack(t *testing.T, want error) time.Duration {
 	return held.RetryAfter()
 }
 
+// failGroup has two keys of the group fail, so that it holds back its other keys.
+func failGroup(t *testing.T, c *TokenCache, group int, err error) {
+	t.Helper()
+	for n := range 2 {
+		newGrouped(c, 2000+n, group, err).mustFail(t, err)
+	}
+}
+
 // 200 keys with one broken role, each asked for every second, cost a few exchanges a minute.
 func TestGroupOfManyKeysFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -132,9 +140,9 @@ func TestGroupOfManyKeysFails(t *testing.T) {
 func TestGroupHoldsBackItsOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
-		broken, sibling := newGrouped(c, 1, 1, errBrokenRole), newGrouped(c, 2, 1, nil)
+		sibling := newGrouped(c, 2, 1, nil)
 		stranger, alone := newGrouped(c, 3, 2, nil), newGrouped(c, 4, 0, nil)
-		broken.mustFail(t, errBrokenRole)
+		failGroup(t, c, 1, errBrokenRole)
 		wait := sibling.mustBeHeldBack(t, errBrokenRole)
 		if wait <= 0 || wait > time.Second {
 			t.Errorf("held back for %s", wait)
@@ -143,8 +151,49 @@ func TestGroupHoldsBackItsOtherKeys(t *testing.T) {
 		alone.mustGet(t)
 		time.Sleep(wait)
 		sibling.mustGet(t)
-		if s := c.Stats(); len(s.Failing) != 1 || s.Failing[Failing{"test", "error"}] != 1 {
+		if s := c.Stats(); len(s.Failing) != 1 || s.Failing[Failing{"test", "error"}] != 2 {
 			t.Errorf("failing: %v", s.Failing)
+		}
+		c.Close()
+	})
+}
+
+// One wrong session tag of one object fails every time. The other objects get their credentials.
+func TestGroupIsNotHeldByOneKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t)
+		broken := newGrouped(c, 1, 1, errBrokenRole)
+		for n := range 10 {
+			for range 3 {
+				time.Sleep(maxBackoff * 11 / 10)
+				broken.mustFail(t, errBrokenRole)
+			}
+			newGrouped(c, 100+n, 1, nil).mustGet(t)
+		}
+		if broken.calls.Load() != 30 {
+			t.Errorf("the broken key tried %d times", broken.calls.Load())
+		}
+		c.Close()
+	})
+}
+
+// Keys that try at the same time after a single failure do not hold back each other.
+func TestGroupTriesTogetherAfterOneFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t)
+		newGrouped(c, 1, 1, errBrokenRole).mustFail(t, errBrokenRole)
+		start := time.Now()
+		var wg sync.WaitGroup
+		for n := range 5 {
+			wg.Go(func() {
+				if _, err := newGrouped(c, 2+n, 1, nil).get(t); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(start); took != 100*time.Millisecond {
+			t.Errorf("they took %s", took)
 		}
 		c.Close()
 	})
@@ -181,14 +230,14 @@ func TestGroupFailuresOfOneKey(t *testing.T) {
 func TestGroupLeavesValidTokensAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
-		good, broken := newGrouped(c, 1, 1, nil), newGrouped(c, 2, 1, errBrokenRole)
+		good := newGrouped(c, 1, 1, nil)
 		old := good.mustGet(t)
-		broken.mustFail(t, errBrokenRole)
+		failGroup(t, c, 1, errBrokenRole)
 		if good.mustGet(t) != old {
 			t.Error("the token was dropped")
 		}
 		time.Sleep(50 * time.Minute)
-		broken.mustFail(t, errBrokenRole)
+		failGroup(t, c, 1, errBrokenRole)
 		if good.mustGet(t) != old {
 			t.Error("the token was dropped when it was due for renewal")
 		}
@@ -205,10 +254,10 @@ func TestGroupLeavesValidTokensAlone(t *testing.T) {
 func TestGroupHoldsBackRefusedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
-		good, broken := newGrouped(c, 1, 1, nil), newGrouped(c, 2, 1, errBrokenRole)
+		good := newGrouped(c, 1, 1, nil)
 		old := good.mustGet(t)
 		time.Sleep(rejectAfter)
-		broken.mustFail(t, errBrokenRole)
+		failGroup(t, c, 1, errBrokenRole)
 		good.req.Refused = old
 		good.mustBeHeldBack(t, errBrokenRole)
 		good.req.Refused = nil
@@ -233,7 +282,7 @@ func TestGroupProbes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCache(t)
-				newGrouped(c, 1, 1, errBrokenRole).mustFail(t, errBrokenRole)
+				failGroup(t, c, 1, errBrokenRole)
 				time.Sleep(minBackoff)
 				prober, other := newGrouped(c, 2, 1, errBrokenRole), newGrouped(c, 3, 1, nil)
 				tc.then(prober)
@@ -301,7 +350,7 @@ func TestGroupHonoursRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		throttled := &sharedError{text: "slow down", wait: time.Minute}
-		newGrouped(c, 1, 1, throttled).mustFail(t, throttled)
+		failGroup(t, c, 1, throttled)
 		if wait := newGrouped(c, 2, 1, nil).mustBeHeldBack(t, throttled); wait != time.Minute {
 			t.Errorf("held back for %s", wait)
 		}
@@ -357,7 +406,7 @@ func TestGroupIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCache(t)
-				newGrouped(c, 1, 1, errBrokenRole).mustFail(t, errBrokenRole)
+				failGroup(t, c, 1, errBrokenRole)
 				forget(c)
 				c.mu.Lock()
 				n, remembered := c.groups.Len(), c.groups.Contains(key(1))

@@ -108,6 +108,22 @@ func TestChainOfSeveralRoles(t *testing.T) {
 	}
 }
 
+// A chain of ten roles passes the checks of its options, one of eleven does not.
+func TestChainOfTooManyRolesIsRefused(t *testing.T) {
+	w := newWorld(t)
+	var roles []auth.Option
+	for i := range 11 {
+		roles = append(roles, aws.WithAssumeRole(aws.AssumeRole{RoleARN: fmt.Sprintf("%s-%d", target, i)}))
+	}
+	_, err := w.get(t, "tenant-a", "app", roles...)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "more than 10 WithAssumeRole")
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+	_, err = w.get(t, "tenant-a", "app", roles[:10]...)
+	testworld.CheckError(t, err, auth.ErrDenied, target+"-0")
+}
+
 // Only the first role that the controller's user assumes may live for more than an hour.
 func TestChainOfSeveralRolesLivesAnHourAtMost(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), aws.WithSessionDuration(2*time.Hour),

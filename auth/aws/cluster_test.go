@@ -196,6 +196,24 @@ func TestOwnIdentityIsNotSentToAnyAddress(t *testing.T) {
 	}
 }
 
+// Policy.AllowCluster judges resource and address. With WithClusterName an object could obtain a bearer for another cluster.
+func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t).clusters()
+	w.setWebIdentity(t)
+	opts := []auth.Option{auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"), aws.WithClusterName("prod"),
+		auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.cloud.CA()))}
+	anyCluster := auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})
+	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, append(opts, auth.WithOwner(object("tenant-b")), anyCluster)...)
+	testworld.CheckError(t, err, auth.ErrDenied, "own identity", "WithClusterName", "name a ServiceAccount")
+	if n := len(w.cloud.Log()); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+	if _, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, opts...); err != nil {
+		t.Errorf("the controller for itself: %v", err)
+	}
+}
+
 func TestClustersThatAreRefused(t *testing.T) {
 	w := newWorld(t).clusters()
 	other := "arn:aws:eks:eu-central-1:999999999999:cluster/prod"

@@ -93,6 +93,25 @@ func TestRolesOfACompatibleServiceElsewhere(t *testing.T) {
 	}
 }
 
+// An object cannot have the controller's own web identity token sent to another service. The controller itself can.
+func TestOwnIdentityIsNotSentToACompatibleServiceForObjects(t *testing.T) {
+	clearEnvironment(t)
+	w := newService(t)
+	w.setWebIdentity(t)
+	get := func(more ...auth.Option) error {
+		opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithSTSEndpoint("https://" + minio), auth.WithHTTPClient(w.cloud.Client())}
+		_, err := auth.GetAccessToken(t.Context(), &aws.Provider{AllowedSTSHosts: []string{minio}}, append(opts, more...)...)
+		return err
+	}
+	testworld.CheckError(t, get(auth.WithOwner(object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`, "name a ServiceAccount")
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+	if err := get(); err != nil || !strings.HasPrefix(w.cloud.Log()[0].Host, "minio.example") {
+		t.Errorf("the controller for itself: %v, %+v", err, w.cloud.Log())
+	}
+}
+
 func TestRolesOfACompatibleServiceThatAreMalformed(t *testing.T) {
 	for _, arn := range []string{"", "app", "arn::iam:::role/app", "arn:mi nio:iam:::role/app", "arn:minio:sts:::role/app", "arn:minio:iam:::user/app",
 		"arn:minio:iam:::role/", "arn:minio:iam:::role/a\nb", "arn:minio:iam:a/b::role/app", "arn:minio:iam::a/b:role/app", "arn:minio:iam:::role/" + strings.Repeat("a", 65)} {

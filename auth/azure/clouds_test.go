@@ -194,6 +194,36 @@ func TestAuthoritiesThatAreRefused(t *testing.T) {
 	}
 }
 
+// An object cannot have the controller's own secret sent to the authority of another cloud. The controller itself can.
+func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	const secret = "abc8Q~the-secret-of-the-application"
+	w.cloud.Azure().SetClientSecret(tenantID, clientB, secret)
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientB)
+	t.Setenv("AZURE_CLIENT_SECRET", secret)
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
+	forObject := auth.WithOwner(object("tenant-b"))
+	for _, host := range []string{ownAuthority, "login.chinacloudapi.cn"} {
+		for _, option := range []auth.Option{auth.WithSTSEndpoint("https://" + host), azure.WithAuthorityHost("https://" + host)} {
+			_, err := w.controller(t, p, forObject, option)
+			testworld.CheckError(t, err, auth.ErrDenied, "own identity", host, "name a ServiceAccount")
+		}
+	}
+	if n := w.cloud.Calls("", ""); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+	if _, err := w.controller(t, p, forObject, auth.WithSTSEndpoint("https://login.microsoftonline.com")); err != nil {
+		t.Errorf("the controller's own authority: %v", err)
+	}
+	w.cloud.Azure().SetClientSecret(ownTenant, clientB, secret)
+	t.Setenv("AZURE_TENANT_ID", ownTenant)
+	if _, err := w.controller(t, p, auth.WithSTSEndpoint("https://"+ownAuthority)); err != nil {
+		t.Errorf("the controller for itself: %v", err)
+	}
+}
+
 // Clouds whose federated credentials have another audience.
 func TestAudienceOfTheProvider(t *testing.T) {
 	clearEnvironment(t)
