@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +28,7 @@ import (
 // demo plays a join between two control planes that it starts. Its steps are in story.go.
 type demo struct {
 	printer
+	assets       string
 	hub, managed *controlplane.Cluster
 	admin, local client.Client // of the administrators of hub and managed cluster
 	agent        *registration.Agent
@@ -37,29 +41,38 @@ type demo struct {
 	fail    context.CancelCauseFunc
 }
 
-// runDemo ends everything that it has started, also when ctx ends.
-func runDemo(ctx context.Context, out, log io.Writer) (err error) {
+// runDemo writes the errors that hub and agent logged only if the demo fails: to stop a leader logs errors too.
+func runDemo(ctx context.Context, out, log io.Writer) error {
 	assets, err := controlplane.Assets(ctx, log)
 	if err != nil {
 		return err
 	}
+	var logged bytes.Buffer
+	logTo(&logged, slog.LevelError)
+	err = play(ctx, assets, out)
+	if err != nil && ctx.Err() == nil {
+		_, _ = logged.WriteTo(log)
+	}
+	return err
+}
+
+// play stops everything that it has started, also when ctx ends.
+func play(ctx context.Context, assets string, out io.Writer) (err error) {
 	start := time.Now()
 	ctx, fail := context.WithCancelCause(ctx)
-	d := &demo{printer: printer{out: out}, fail: fail}
+	d := &demo{printer: printer{out: out}, assets: assets, fail: fail}
 	defer func() {
 		d.say("Stopping both control planes and removing their files.")
-		err = errors.Join(err, d.stop())
+		if err = errors.Join(err, d.stop()); err == nil {
+			d.say("Done in %s.", time.Since(start).Round(time.Second))
+		}
 	}()
-	d.say("A cluster joins a hub by certificate. Everything below is real: API servers, etcd, RBAC, certificates.")
-	if err := d.startControlPlanes(assets); err != nil {
-		return err
-	}
+	d.say("A cluster joins a hub by certificate. Everything below is real: API servers, etcd, RBAC and certificates.")
 	for _, step := range d.story() {
 		if err := step(ctx); err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 	}
-	d.say("Joined and removed in %s.", time.Since(start).Round(100*time.Millisecond))
 	return nil
 }
 
@@ -138,7 +151,7 @@ type printer struct {
 const columns = 80
 
 func (p *printer) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.out, "%s\n", wrap(fmt.Sprintf(format, args...), ""))
+	_, _ = fmt.Fprintf(p.out, "\n%s\n", wrap(fmt.Sprintf(format, args...), ""))
 }
 
 func (p *printer) step(format string, args ...any) {

@@ -41,7 +41,6 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		return err
 	}
 	if o.demo {
-		logTo(log, slog.LevelError)
 		return runDemo(ctx, out, log)
 	}
 	logTo(log, slog.LevelInfo)

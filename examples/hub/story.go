@@ -38,9 +38,17 @@ const (
 	certificateLifetime = time.Hour
 )
 
-func (d *demo) startControlPlanes(assets string) (err error) {
+func (d *demo) story() []func(context.Context) error {
+	return []func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startHub, d.setUpCluster, d.startAgent, d.appears, d.asks,
+		d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace, d.revoke}
+}
+
+func (d *demo) startControlPlanes(ctx context.Context) (err error) {
 	for _, c := range []**controlplane.Cluster{&d.hub, &d.managed} {
-		if *c, err = controlplane.Start(assets); err != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if *c, err = controlplane.Start(d.assets); err != nil {
 			return err
 		}
 		d.stops = append(d.stops, (*c).Stop)
@@ -59,14 +67,9 @@ func (d *demo) startControlPlanes(assets string) (err error) {
 	}
 	d.local = d.managed.Client()
 	d.step("Two control planes run. The hub also has kube-controller-manager, which signs certificates.")
-	d.detail("hub", "%s", d.hub.Config().Host)
-	d.detail("cluster", "%s", d.managed.Config().Host)
+	d.detail("hub", "%s", d.hub.IssuerURL())
+	d.detail("cluster", "%s", d.managed.IssuerURL())
 	return nil
-}
-
-func (d *demo) story() []func(context.Context) error {
-	return []func(context.Context) error{d.setUpHub, d.setUpCluster, d.startAgent, d.appears, d.asks, d.accept, d.approves,
-		d.stores, d.joins, d.ownNamespace, d.neighboursNamespace, d.revoke}
 }
 
 func (d *demo) setUpHub(ctx context.Context) error {
@@ -82,7 +85,10 @@ func (d *demo) setUpHub(ctx context.Context) error {
 	}
 	d.step("The manifests of the hub are applied: the kind ManagedCluster, RBAC, and the policies that guard acceptance.")
 	d.detail("objects", "%d", count)
+	return nil
+}
 
+func (d *demo) startHub(ctx context.Context) error {
 	const account = "registration-controller-sa"
 	config, err := configOf(ctx, d.hub, namespace, account)
 	if err != nil {
@@ -356,7 +362,18 @@ func (d *demo) revoke(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The administrator denies the cluster: hubAcceptsClient is false. The hub removes its RBAC. The certificate is still valid, but allows nothing.")
+	var denied *metav1.Condition
+	err = wait(ctx, "the hub reports no denial", func(ctx context.Context) (bool, error) {
+		found := &ocm.ManagedCluster{}
+		err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
+		denied = meta.FindStatusCondition(found.Status.Conditions, ocm.ConditionHubAccepted)
+		return denied != nil && denied.Status == metav1.ConditionFalse, err
+	})
+	if err != nil {
+		return err
+	}
+	d.step("The administrator denies the cluster: hubAcceptsClient is false. The hub removes its RBAC. The certificate has not expired, but allows nothing.")
+	d.detail("condition", "%s is %s: %s", denied.Type, denied.Status, denied.Reason)
 	d.detail("answer", "%s", refused)
 	return nil
 }

@@ -67,7 +67,7 @@ func (r runner) Run() int {
 // Start returns the cluster that the tests of this binary share. The binary's TestMain has to use Main.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	dir := assets(t)
+	dir := Assets(t)
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.cluster == nil && shared.err == nil {
@@ -82,7 +82,7 @@ func Start(t testing.TB) *Cluster {
 // StartNew returns a cluster of the test's own, with additional flags of its API server.
 func StartNew(t testing.TB, flags ...Flag) *Cluster {
 	t.Helper()
-	c, err := start(assets(t), flags...)
+	c, err := start(Assets(t), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +99,8 @@ func start(assets string, flags ...Flag) (*Cluster, error) {
 	return &Cluster{c}, err
 }
 
-// assets returns the folder of the programs.
-func assets(t testing.TB) string {
+// Assets returns the folder of the programs, or skips the test.
+func Assets(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {
