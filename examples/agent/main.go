@@ -25,7 +25,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	logTo(os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "agent:", err)
@@ -33,19 +34,23 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, out, log io.Writer) error {
+func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parseFlags(args, out)
 	if err != nil {
 		return err
 	}
-	logger := logr.FromSlogHandler(slog.NewTextHandler(log, nil))
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("%w: run the agent in a cluster, or set KUBECONFIG", err)
 	}
 	return runAgent(ctx, config, o)
+}
+
+// logTo sends the logs of controller-runtime and client-go to a writer, as text.
+func logTo(log io.Writer) {
+	logger := logr.FromSlogHandler(slog.NewTextHandler(log, nil))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
 }
 
 func parseFlags(args []string, out io.Writer) (o options, err error) {

@@ -26,7 +26,10 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
-func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
+func TestMain(m *testing.M) {
+	logTo(io.Discard)
+	os.Exit(kubetest.Main(m).Run())
+}
 
 func TestFlags(t *testing.T) {
 	o, err := parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "csr", "--namespace", "n", "--bootstrap-secret", "s",
@@ -57,7 +60,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", "/nonexistent")
-			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := run(t.Context(), test.args, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
@@ -80,10 +83,9 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 	t.Setenv("KUBECONFIG", kubeconfigOf(t, cluster, registration.DefaultAgentNamespace, "registration-agent"))
 	metrics, probes := freeAddress(t), freeAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	var log strings.Builder
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"--cluster-name", "cluster1", "--leader-elect", "--metrics-bind-address", metrics, "--health-probe-bind-address", probes}, io.Discard, &log)
+		ended <- run(ctx, []string{"--cluster-name", "cluster1", "--leader-elect", "--metrics-bind-address", metrics, "--health-probe-bind-address", probes}, io.Discard)
 	}()
 	lease := &coordinationv1.Lease{}
 	holder := func() string {
@@ -104,7 +106,7 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("%v\n%s", err, log.String())
+		t.Error(err)
 	}
 	if holder() != "" {
 		t.Error("the Lease is still held")

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -41,28 +41,19 @@ type demo struct {
 	fail    context.CancelCauseFunc
 }
 
-// runDemo writes the errors that hub and agent logged only if the demo fails: to stop a leader logs errors too.
-func runDemo(ctx context.Context, out, log io.Writer) error {
-	assets, err := controlplane.Assets(ctx, log)
+// runDemo stops everything that it has started, also when ctx ends.
+func runDemo(ctx context.Context, out io.Writer, level *slog.LevelVar) (err error) {
+	assets, err := controlplane.Assets(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	var logged bytes.Buffer
-	logTo(&logged, slog.LevelError)
-	err = play(ctx, assets, out)
-	if err != nil && ctx.Err() == nil {
-		_, _ = logged.WriteTo(log)
-	}
-	return err
-}
-
-// play stops everything that it has started, also when ctx ends.
-func play(ctx context.Context, assets string, out io.Writer) (err error) {
+	level.Set(slog.LevelError)
 	start := time.Now()
 	ctx, fail := context.WithCancelCause(ctx)
 	d := &demo{printer: printer{out: out}, assets: assets, fail: fail}
 	defer func() {
 		d.say("Stopping both control planes and removing their files.")
+		level.Set(slog.LevelError + 1) // a leader that stops logs an error
 		if err = errors.Join(err, d.stop()); err == nil {
 			d.say("Done in %s.", time.Since(start).Round(time.Second))
 		}

@@ -27,7 +27,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var level slog.LevelVar
+	logTo(os.Stderr, &level)
+	err := run(ctx, os.Args[1:], os.Stdout, &level)
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "hub:", err)
@@ -35,15 +37,14 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, out, log io.Writer) error {
+func run(ctx context.Context, args []string, out io.Writer, level *slog.LevelVar) error {
 	o, err := parseFlags(args, out)
 	if err != nil {
 		return err
 	}
 	if o.demo {
-		return runDemo(ctx, out, log)
+		return runDemo(ctx, out, level)
 	}
-	logTo(log, slog.LevelInfo)
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("%w: run the hub in a cluster, or set KUBECONFIG", err)
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 }
 
 // logTo sends the logs of controller-runtime and client-go to a writer, as text.
-func logTo(log io.Writer, level slog.Level) {
+func logTo(log io.Writer, level slog.Leveler) {
 	logger := logr.FromSlogHandler(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)

@@ -343,7 +343,7 @@ func (d *demo) neighboursNamespace(ctx context.Context) error {
 	}
 	_, err := d.lease(ctx, neighbour)
 	if !apierrors.IsForbidden(err) {
-		return fmt.Errorf("the agent of %q reads in the namespace of %q: %w", cluster, neighbour, err)
+		return errors.Join(fmt.Errorf("the agent of %q is not forbidden to read in the namespace of %q", cluster, neighbour), err)
 	}
 	d.step("The same in the namespace of its neighbour %q: forbidden.", neighbour)
 	d.detail("answer", "%s", err)
