@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -28,6 +27,7 @@ import (
 // demo plays a join between two control planes that it starts. Its steps are in story.go.
 type demo struct {
 	printer
+	options      options
 	assets       string
 	hub, managed *controlplane.Cluster
 	admin, local client.Client // of the administrators of hub and managed cluster
@@ -42,18 +42,17 @@ type demo struct {
 }
 
 // runDemo stops everything that it has started, also when ctx ends.
-func runDemo(ctx context.Context, out io.Writer, level *slog.LevelVar) (err error) {
+func runDemo(ctx context.Context, out io.Writer, o options) (err error) {
 	assets, err := controlplane.Assets(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	level.Set(slog.LevelError)
 	start := time.Now()
 	ctx, fail := context.WithCancelCause(ctx)
-	d := &demo{printer: printer{out: out}, assets: assets, fail: fail}
+	o.metricsAddress, o.probeAddress = "0", "0"
+	d := &demo{printer: printer{out: out}, options: o, assets: assets, fail: fail}
 	defer func() {
 		d.say("Stopping both control planes and removing their files.")
-		level.Set(slog.LevelError + 1) // a leader that stops logs an error
 		if err = errors.Join(err, d.stop()); err == nil {
 			d.say("Done in %s.", time.Since(start).Round(time.Second))
 		}

@@ -43,7 +43,8 @@ func run(ctx context.Context, args []string, out io.Writer, level *slog.LevelVar
 		return err
 	}
 	if o.demo {
-		return runDemo(ctx, out, level)
+		level.Set(slog.LevelError)
+		return runDemo(ctx, out, o)
 	}
 	config, err := ctrl.GetConfig()
 	if err != nil {

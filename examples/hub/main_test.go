@@ -99,7 +99,7 @@ func TestDemo(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	var out strings.Builder
-	if err := run(t.Context(), []string{"--demo"}, &out, new(slog.LevelVar)); err != nil {
+	if err := run(t.Context(), []string{"--demo", "--leader-elect"}, &out, new(slog.LevelVar)); err != nil {
 		t.Error(err)
 	}
 	checkEmpty(t, dir)

@@ -99,11 +99,7 @@ func (d *demo) startHub(ctx context.Context) error {
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "create"}}); err != nil {
 		return err
 	}
-	o, err := parseFlags([]string{"--leader-elect", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, d.out)
-	if err != nil {
-		return err
-	}
-	d.run(ctx, "hub controller", func(ctx context.Context) error { return runHub(ctx, config, o) })
+	d.run(ctx, "hub controller", func(ctx context.Context) error { return runHub(ctx, config, d.options) })
 	d.step("The hub controller starts with the rights of its own ServiceAccount.")
 	d.detail("account", "%s/%s", namespace, account)
 	return nil
