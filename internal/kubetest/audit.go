@@ -4,17 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 )
-
-// auditPolicy logs who asked for what, once it is answered, and never what was sent or answered: that holds tokens.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived, ResponseStarted, Panic]
-rules: [{level: Metadata}]
-`
 
 // Request is what somebody asked of the API server.
 type Request struct {
@@ -24,12 +16,10 @@ type Request struct {
 	Time                                         time.Time
 }
 
-func (c *Cluster) auditLog() string { return filepath.Join(c.dir, "audit.log") }
-
 // Audit returns what a user has asked of the API server so far. The API server writes the log before it answers.
 func (c *Cluster) Audit(t testing.TB, user string) []Request {
 	t.Helper()
-	file, err := os.Open(c.auditLog())
+	file, err := os.Open(c.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}

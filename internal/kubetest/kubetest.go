@@ -13,36 +13,28 @@
 package kubetest
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/workloadid/workloadid/internal/controlplane"
 )
 
-// Cluster is a running control plane. RBAC decides, anonymous requests are let in as far as RBAC allows, the issuer's
-// discovery document and keys are readable by everyone, and bootstrap tokens authenticate.
-type Cluster struct {
-	env    *envtest.Environment
-	config *rest.Config
-	client client.Client
-	issuer string
-	dir    string
-}
+// Cluster is a running control plane. Its methods that take a test fail it.
+type Cluster struct{ *controlplane.Cluster }
+
+// Flag is a flag of the API server, without the dashes.
+type Flag = controlplane.Flag
 
 // patience is how long anything may take on a machine that is busy.
 const patience = 2 * time.Minute
@@ -64,7 +56,7 @@ func (r runner) Run() int {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.cluster != nil {
-		if err := shared.cluster.stop(); err != nil {
+		if err := shared.cluster.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "kubetest:", err)
 		}
 		shared.cluster = nil
@@ -75,11 +67,11 @@ func (r runner) Run() int {
 // Start returns the cluster that the tests of this binary share. The binary's TestMain has to use Main.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	assets(t)
+	dir := Assets(t)
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.cluster == nil && shared.err == nil {
-		shared.cluster, shared.err = start()
+		shared.cluster, shared.err = start(dir)
 	}
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -87,27 +79,28 @@ func Start(t testing.TB) *Cluster {
 	return shared.cluster
 }
 
-// Flag is a flag of the API server, without the dashes.
-type Flag struct{ Name, Value string }
-
 // StartNew returns a cluster of the test's own, with additional flags of its API server.
 func StartNew(t testing.TB, flags ...Flag) *Cluster {
 	t.Helper()
-	assets(t)
-	c, err := start(flags...)
+	c, err := start(Assets(t), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.stop(); err != nil {
+		if err := c.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	return c
 }
 
-// assets returns the folder of the programs.
-func assets(t testing.TB) string {
+func start(assets string, flags ...Flag) (*Cluster, error) {
+	c, err := controlplane.Start(assets, flags...)
+	return &Cluster{c}, err
+}
+
+// Assets returns the folder of the programs, or skips the test.
+func Assets(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {
@@ -116,130 +109,11 @@ func assets(t testing.TB) string {
 	return dir
 }
 
-// start tries again if somebody else took the port meanwhile.
-func start(flags ...Flag) (*Cluster, error) {
-	var c *Cluster
-	var err error
-	for range 3 {
-		if c, err = tryStart(flags); err == nil {
-			return c, nil
-		}
-	}
-	return nil, err
-}
-
-func tryStart(flags []Flag) (*Cluster, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "kubetest-")
-	if err != nil {
-		return nil, err
-	}
-	c := &Cluster{env: &envtest.Environment{ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience},
-		issuer: "https://127.0.0.1:" + port, dir: dir}
-	if err := c.configure(port); err != nil {
-		return nil, err
-	}
-	for _, f := range flags {
-		c.env.ControlPlane.GetAPIServer().Configure().Set(f.Name, f.Value)
-	}
-	if c.config, err = c.env.Start(); err != nil {
-		_ = c.stop() // the first error counts
-		return nil, fmt.Errorf("start the control plane: %w", err)
-	}
-	c.config.QPS = -1 // tests are not throttled
-	if c.client, err = client.New(c.config, client.Options{}); err == nil {
-		err = c.waitReady()
-	}
-	if err == nil {
-		err = c.publishIssuer()
-	}
-	if err != nil {
-		_ = c.stop() // the first error counts
-		return nil, err
-	}
-	return c, nil
-}
-
-// configure sets what an issuer that others trust needs: its URL names the port.
-func (c *Cluster) configure(port string) error {
-	policy := filepath.Join(c.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		return err
-	}
-	server := c.env.ControlPlane.GetAPIServer()
-	// A folder of our own, because envtest would throw its own away whenever the API server stops.
-	server.CertDir = filepath.Join(c.dir, "pki")
-	if err := os.Mkdir(server.CertDir, 0o700); err != nil {
-		return err
-	}
-	server.Address, server.Port = "127.0.0.1", port
-	server.Configure().
-		Set("service-account-issuer", c.issuer).
-		Set("service-account-jwks-uri", c.issuer+"/openid/v1/jwks").
-		Set("enable-bootstrap-token-auth", "true").
-		Set("authorization-mode", "RBAC").
-		Set("audit-log-path", c.auditLog()).
-		Set("audit-policy-file", policy).
-		Set("audit-log-mode", "blocking").
-		// Otherwise it waits a minute for open watches when it is to end.
-		Set("shutdown-send-retry-after", "true")
-	return nil
-}
-
-// freePort picks one of those that no system gives to connections by itself: otherwise one that another test makes may take
-// the port before the server does, or while it restarts.
-func freePort() (string, error) {
-	const first, count = 20_000, 10_000
-	var err error
-	for range 100 {
-		port := strconv.Itoa(first + rand.IntN(count)) //nolint:gosec // no secret
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil { //nolint:noctx // does not wait
-			return port, l.Close()
-		}
-	}
-	return "", fmt.Errorf("find a free port: %w", err)
-}
-
-// publishIssuer lets everyone read the issuer's documents.
-func (c *Cluster) publishIssuer() error {
-	err := c.client.Create(context.Background(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubetest-issuer-discovery"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:service-account-issuer-discovery"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:unauthenticated"}},
-	})
-	if err != nil {
-		return err
-	}
-	return c.waitAllowed(authorizationv1.SubjectAccessReviewSpec{User: "system:anonymous", Groups: []string{"system:unauthenticated"},
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/openid/v1/jwks", Verb: "get"}})
-}
-
-func (c *Cluster) stop() error {
-	err := c.env.Stop()
-	if rmErr := os.RemoveAll(c.dir); err == nil {
-		err = rmErr
-	}
-	return err
-}
-
-// Config returns the configuration of a cluster administrator.
-func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
-
-// Client returns a cluster administrator's client.
-func (c *Cluster) Client() client.Client { return c.client }
-
-// IssuerURL returns the issuer of the cluster's ServiceAccount tokens.
-func (c *Cluster) IssuerURL() string { return c.issuer }
-
 // IssuerClient returns a client that trusts the API server's certificate and has no credentials, as a cloud would use it
 // to get the issuer's documents.
 func (c *Cluster) IssuerClient(t testing.TB) *http.Client {
 	t.Helper()
-	config := rest.AnonymousClientConfig(c.config)
+	config := rest.AnonymousClientConfig(c.Config())
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +125,7 @@ func (c *Cluster) IssuerClient(t testing.TB) *http.Client {
 func (c *Cluster) Namespace(t testing.TB) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	if err := c.client.Create(t.Context(), ns); err != nil {
+	if err := c.Client().Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
 	return ns.Name
@@ -261,7 +135,7 @@ func (c *Cluster) Namespace(t testing.TB) string {
 // server goes by the rules when it returns.
 func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
-	user, err := c.env.AddUser(envtest.User{Name: name}, nil)
+	config, _, err := c.Cluster.User(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,16 +153,45 @@ func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.Pol
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}})
 	}
 	for _, spec := range accesses(name, namespace, rules) {
-		if err := c.waitAllowed(spec); err != nil {
+		if err := c.WaitAllowed(spec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return user.Config()
+	return config
 }
 
 func (c *Cluster) create(t testing.TB, obj client.Object) {
 	t.Helper()
-	if err := c.client.Create(t.Context(), obj); err != nil {
+	if err := c.Client().Create(t.Context(), obj); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ControllerManager starts kube-controller-manager with exactly the named controllers, such as "csrsigning", and ends it with
+// the test. The API server trusts the client certificates that it signs.
+func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
+	t.Helper()
+	stop, err := c.Cluster.ControllerManager(controllers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if log := stop(); t.Failed() {
+			t.Log(log)
+		}
+	})
+}
+
+// Kubeconfig writes a file with a cluster administrator's credentials and returns its path.
+func (c *Cluster) Kubeconfig(t testing.TB) string {
+	t.Helper()
+	_, content, err := c.Cluster.User("kubetest-admin", "system:masters")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err == nil {
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -1,6 +1,9 @@
 package kubetest
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 // Restart ends the API server as a rolling update does, with SIGTERM, calls meanwhile (which may be nil) while nobody
 // listens, and starts it again: with the same data, address, keys, certificates and users. It returns when the API server is
@@ -9,8 +12,11 @@ import "testing"
 // Not for the cluster that tests share, unless no other test runs.
 func (c *Cluster) Restart(t testing.TB, meanwhile func()) {
 	t.Helper()
-	server := c.env.ControlPlane.GetAPIServer()
-	trusted := read(t, c.clientCA()) // envtest resets the file to its own authority
+	server := c.APIServer()
+	trusted, err := os.ReadFile(c.ClientCA()) // envtest resets the file to its own authority
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -20,8 +26,10 @@ func (c *Cluster) Restart(t testing.TB, meanwhile func()) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	write(t, c.clientCA(), trusted)
-	if err := c.waitReady(); err != nil {
+	if err := os.WriteFile(c.ClientCA(), trusted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitReady(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+)
+
+const name = "registration-agent"
+
+type options struct {
+	cluster, namespace, bootstrapSecret string
+	driver                              registration.Driver
+	leaderElect                         bool
+	metricsAddress, probeAddress        string
+}
+
+// drivers are those that --registration-auth knows. Add your own here.
+func drivers() []registration.Driver {
+	return []registration.Driver{csr.New(csr.Options{})}
+}
+
+// runAgent runs until ctx ends, then lets the running reconcile finish and gives up the Lease.
+func runAgent(ctx context.Context, config *rest.Config, o options) error {
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              name,
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true, // the program exits when Start returns
+		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:        o.probeAddress,
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return err
+	}
+	// Without a cache, which would need the right to list all Secrets.
+	local, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return err
+	}
+	version, err := versionOf(config)
+	if err != nil {
+		return err
+	}
+	agent, err := registration.NewAgent(registration.AgentOptions{Cluster: o.cluster, Driver: o.driver, Local: local,
+		Namespace: o.namespace, BootstrapSecret: o.bootstrapSecret, Version: version,
+		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
+	if err != nil {
+		return err
+	}
+	if err := agent.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// versionOf asks the cluster's API server for its version.
+func versionOf(config *rest.Config) (func(context.Context) (string, error), error) {
+	server, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) (string, error) {
+		info, err := server.ServerVersion() // ends after the discovery client's timeout of 32 s
+		if err != nil {
+			return "", err
+		}
+		return info.GitVersion, nil
+	}, nil
+}

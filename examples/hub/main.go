@@ -1,0 +1,95 @@
+// Command hub accepts managed clusters and grants them access to the hub that it runs on.
+//
+//	go run ./examples/hub --registration-auth csr
+//
+// With --demo it needs nothing set up: it starts two control planes and plays a whole join.
+//
+// Copy main.go and hub.go. The demo alone is in demo.go and story.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/workloadid/workloadid/registration"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	var level slog.LevelVar
+	logTo(os.Stderr, &level)
+	err := run(ctx, os.Args[1:], os.Stdout, &level)
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "hub:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer, level *slog.LevelVar) error {
+	o, err := parseFlags(args, out)
+	if err != nil {
+		return err
+	}
+	if o.demo {
+		level.Set(slog.LevelError)
+		return runDemo(ctx, out, o)
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("%w: run the hub in a cluster, or set KUBECONFIG", err)
+	}
+	return runHub(ctx, config, o)
+}
+
+// logTo sends the logs of controller-runtime and client-go to a writer, as text.
+func logTo(log io.Writer, level slog.Leveler) {
+	logger := logr.FromSlogHandler(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+}
+
+func parseFlags(args []string, out io.Writer) (o options, err error) {
+	var auth []string
+	fs := pflag.NewFlagSet("hub", pflag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR}, "auth type that clusters may use; may be repeated")
+	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none; empty refuses them")
+	fs.StringArrayVar(&o.bootstrapUsers, "bootstrap-user", []string{bootstrapUser}, "user who may ask for a cluster's first certificate; may be repeated")
+	fs.StringArrayVar(&o.bootstrapGroups, "bootstrap-group", []string{registration.BootstrapGroup}, "group of such users; may be repeated")
+	fs.StringArrayVar(&o.autoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
+	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
+	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
+	fs.BoolVar(&o.demo, "demo", false, "start two control planes, play a whole join and exit")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: see --help", fs.Arg(0))
+	}
+	for _, name := range auth {
+		a, err := registration.Pick(authTypes(), name)
+		if err != nil {
+			return o, fmt.Errorf("--registration-auth: %w", err)
+		}
+		o.auth = append(o.auth, a)
+	}
+	if o.defaultAuth != "" {
+		if _, err := registration.Pick(o.auth, o.defaultAuth); err != nil {
+			return o, fmt.Errorf("--default-registration-auth: %w", err)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/bootstrap/tokens"
+	"github.com/workloadid/workloadid/internal/controlplane"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	cluster, neighbour = "cluster1", "cluster2"
+	// tokenLifetime is how long the bootstrap credential is valid.
+	tokenLifetime = 15 * time.Minute
+	// certificateLifetime is what the agent asks for.
+	certificateLifetime = time.Hour
+)
+
+func (d *demo) story() []func(context.Context) error {
+	return []func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startHub, d.setUpCluster, d.startAgent, d.appears, d.asks,
+		d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace, d.revoke}
+}
+
+func (d *demo) startControlPlanes(ctx context.Context) (err error) {
+	for _, c := range []**controlplane.Cluster{&d.hub, &d.managed} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if *c, err = controlplane.Start(d.assets); err != nil {
+			return err
+		}
+		d.stops = append(d.stops, (*c).Stop)
+	}
+	stop, err := d.hub.ControllerManager("csrsigning")
+	if err != nil {
+		return err
+	}
+	d.stops = append([]func() error{func() error { stop(); return nil }}, d.stops...)
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	if d.admin, err = client.New(d.hub.Config(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	d.local = d.managed.Client()
+	d.step("Two control planes run. The hub also has kube-controller-manager, which signs certificates.")
+	d.detail("hub", "%s", d.hub.IssuerURL())
+	d.detail("cluster", "%s", d.managed.IssuerURL())
+	return nil
+}
+
+func (d *demo) setUpHub(ctx context.Context) error {
+	count, err := apply(ctx, d.admin, ocm.CRD, registration.HubManifest, registration.BootstrapManifest)
+	if err != nil {
+		return err
+	}
+	err = wait(ctx, "the hub does not serve ManagedClusters", func(ctx context.Context) (bool, error) {
+		return true, d.admin.List(ctx, &ocm.ManagedClusterList{})
+	})
+	if err != nil {
+		return err
+	}
+	d.step("The manifests of the hub are applied: the kind ManagedCluster, RBAC, and the policies that guard acceptance.")
+	d.detail("objects", "%d", count)
+	return nil
+}
+
+func (d *demo) startHub(ctx context.Context) error {
+	const account = "registration-controller-sa"
+	config, err := configOf(ctx, d.hub, namespace, account)
+	if err != nil {
+		return err
+	}
+	// The last right that the manifest gives, so the others are in force too.
+	if err := d.hub.WaitAllowed(authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + account,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "create"}}); err != nil {
+		return err
+	}
+	d.run(ctx, "hub controller", func(ctx context.Context) error { return runHub(ctx, config, d.options) })
+	d.step("The hub controller starts with the rights of its own ServiceAccount.")
+	d.detail("account", "%s/%s", namespace, account)
+	return nil
+}
+
+func (d *demo) setUpCluster(ctx context.Context) error {
+	created, err := tokens.Manager{Client: d.admin}.Create(ctx, bootstrap.TokenConfig{Usages: []string{bootstrap.UsageAuthentication},
+		Groups: []string{registration.BootstrapGroup}, Expires: time.Now().Add(tokenLifetime)})
+	if err != nil {
+		return err
+	}
+	d.token = created.Token
+	if _, err := apply(ctx, d.local, registration.AgentManifest); err != nil {
+		return err
+	}
+	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"hub": {Server: d.hub.Config().Host, CertificateAuthorityData: d.hub.Config().CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"bootstrap": {Token: d.token.Reveal()}},
+		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "hub", AuthInfo: "bootstrap"}},
+		CurrentContext: "hub",
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.local.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAgentNamespace, Name: registration.DefaultBootstrapSecret},
+		Data:       map[string][]byte{"kubeconfig": kubeconfig},
+	}); err != nil {
+		return err
+	}
+	d.step("The manifests of the agent are applied to the managed cluster, and a Secret with the bootstrap credential.")
+	d.detail("Secret", "%s", registration.DefaultBootstrapSecret)
+	d.detail("credential", "bootstrap token %q, valid for %.0f minutes", d.token.ID(), tokenLifetime.Minutes())
+	d.detail("group", "%s", registration.BootstrapGroup)
+	return nil
+}
+
+// startAgent does what examples/agent does.
+func (d *demo) startAgent(ctx context.Context) error {
+	config, err := configOf(ctx, d.managed, registration.DefaultAgentNamespace, "registration-agent")
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		return err
+	}
+	local, err := client.New(config, client.Options{})
+	if err != nil {
+		return err
+	}
+	d.agent, err = registration.NewAgent(registration.AgentOptions{Cluster: cluster, Local: local,
+		Driver: csr.New(csr.Options{Lifetime: certificateLifetime}), Recorder: mgr.GetEventRecorder("registration-agent")})
+	if err != nil {
+		return err
+	}
+	if err := d.agent.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	d.run(ctx, "agent", mgr.Start)
+	d.step("The agent starts on the managed cluster. On the hub it has nothing but the bootstrap credential.")
+	return nil
+}
+
+func (d *demo) appears(ctx context.Context) error {
+	found := &ocm.ManagedCluster{}
+	err := wait(ctx, "the agent creates no ManagedCluster", func(ctx context.Context) (bool, error) {
+		return true, d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
+	})
+	if err != nil {
+		return err
+	}
+	d.step("ManagedCluster %q appears on the hub. An administrator has to accept it.", cluster)
+	d.detail("accepted", "%t", found.Spec.HubAcceptsClient)
+	return nil
+}
+
+// request returns the only CertificateSigningRequest of the cluster.
+func (d *demo) request(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
+	var list certificatesv1.CertificateSigningRequestList
+	if err := d.admin.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster}); err != nil {
+		return nil, err
+	}
+	if len(list.Items) != 1 {
+		return nil, fmt.Errorf("%d CertificateSigningRequests", len(list.Items))
+	}
+	return &list.Items[0], nil
+}
+
+func (d *demo) asks(ctx context.Context) error {
+	var asked *certificatesv1.CertificateSigningRequest
+	err := wait(ctx, "the agent asks for no certificate", func(ctx context.Context) (_ bool, err error) {
+		asked, err = d.request(ctx)
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	request, err := csr.ParseRequest(asked)
+	if err != nil {
+		return err
+	}
+	d.step("The agent makes a key, keeps it, and asks for a certificate. The request waits.")
+	d.detail("request", "%s", asked.Name)
+	d.detail("asked by", "%s", asked.Spec.Username)
+	d.detail("asked for", "%s", request.User())
+	return nil
+}
+
+func (d *demo) setAccepted(ctx context.Context, accepted bool) error {
+	patch := fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%t}}`, accepted)
+	return d.admin.Patch(ctx, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}, client.RawPatch("application/merge-patch+json", patch))
+}
+
+func (d *demo) accept(ctx context.Context) error {
+	d.accepted = time.Now()
+	if err := d.setAccepted(ctx, true); err != nil {
+		return err
+	}
+	if err := d.awaitBindings(ctx, cluster); err != nil {
+		return err
+	}
+	d.step("An administrator accepts the cluster: hubAcceptsClient is true. The hub makes a namespace and RBAC for it.")
+	d.detail("namespace", "%s", cluster)
+	d.detail("ClusterRole", "%s", registration.ClusterRoleName(cluster))
+	return nil
+}
+
+// awaitBindings waits for the last thing that the hub grants.
+func (d *demo) awaitBindings(ctx context.Context, cluster string) error {
+	return wait(ctx, "the hub grants nothing", func(ctx context.Context) (bool, error) {
+		var bindings rbacv1.RoleBindingList
+		err := d.admin.List(ctx, &bindings, client.InNamespace(cluster))
+		return len(bindings.Items) == 2, err
+	})
+}
+
+func (d *demo) approves(ctx context.Context) error {
+	var signed *certificatesv1.CertificateSigningRequest
+	err := wait(ctx, "the request is not signed", func(ctx context.Context) (_ bool, err error) {
+		signed, err = d.request(ctx)
+		return err == nil && len(signed.Status.Certificate) > 0, err
+	})
+	if err != nil {
+		return err
+	}
+	d.step("The hub approves the request, and kube-controller-manager signs it.")
+	for _, c := range signed.Status.Conditions {
+		d.detail(string(c.Type), "%s", c.Message)
+	}
+	return nil
+}
+
+func (d *demo) stores(ctx context.Context) error {
+	secret := &corev1.Secret{}
+	err := wait(ctx, "the agent stores no certificate", func(ctx context.Context) (bool, error) {
+		err := d.local.Get(ctx, client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}, secret)
+		return len(secret.Data["tls.crt"]) > 0, err
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(d.accepted)
+	block, _ := pem.Decode(secret.Data["tls.crt"])
+	if block == nil {
+		return errors.New("the stored certificate is not PEM")
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	d.step("The agent stores its certificate, %s after acceptance, and uses it from now on.", took.Round(10*time.Millisecond))
+	d.detail("Secret", "%s", secret.Name)
+	d.detail("user (CN)", "%s", certificate.Subject.CommonName)
+	for _, group := range certificate.Subject.Organization {
+		d.detail("group (O)", "%s", group)
+	}
+	d.detail("expires", "%s, renewed at 80 %% of its lifetime", certificate.NotAfter.UTC().Format("2006-01-02 15:04:05 MST"))
+	return nil
+}
+
+func (d *demo) joins(ctx context.Context) error {
+	conditions := []string{ocm.ConditionHubAccepted, ocm.ConditionJoined, ocm.ConditionAvailable}
+	found := &ocm.ManagedCluster{}
+	err := wait(ctx, "the cluster does not become available", func(ctx context.Context) (bool, error) {
+		if err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found); err != nil {
+			return false, err
+		}
+		for _, c := range conditions {
+			if !meta.IsStatusConditionTrue(found.Status.Conditions, c) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	d.step("The cluster has joined, and its agent keeps a Lease alive. These conditions of the ManagedCluster are true:")
+	for _, c := range conditions {
+		d.detail("", "%s", c)
+	}
+	return nil
+}
+
+// lease reads the Lease in the namespace of a cluster as the agent of the first one.
+func (d *demo) lease(ctx context.Context, cluster string) (*coordinationv1.Lease, error) {
+	lease := &coordinationv1.Lease{}
+	return lease, d.own.Get(ctx, client.ObjectKey{Namespace: cluster, Name: ocm.LeaseName}, lease)
+}
+
+func (d *demo) ownNamespace(ctx context.Context) error {
+	config, err := d.agent.HubConfig(ctx)
+	if err != nil {
+		return err
+	}
+	if d.own, err = client.New(config, client.Options{}); err != nil {
+		return err
+	}
+	lease, err := d.lease(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	d.step("With its certificate the agent reads the Lease in its own namespace: allowed.")
+	d.detail("Lease", "%s/%s", lease.Namespace, lease.Name)
+	d.detail("renewed", "%s", lease.Spec.RenewTime.UTC().Format("2006-01-02 15:04:05 MST"))
+	return nil
+}
+
+func (d *demo) neighboursNamespace(ctx context.Context) error {
+	other := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: neighbour}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+	if err := d.admin.Create(ctx, other); err != nil {
+		return err
+	}
+	if err := d.awaitBindings(ctx, neighbour); err != nil {
+		return err
+	}
+	_, err := d.lease(ctx, neighbour)
+	if !apierrors.IsForbidden(err) {
+		return errors.Join(fmt.Errorf("the agent of %q is not forbidden to read in the namespace of %q", cluster, neighbour), err)
+	}
+	d.step("The same in the namespace of its neighbour %q: forbidden.", neighbour)
+	d.detail("answer", "%s", err)
+	return nil
+}
+
+func (d *demo) revoke(ctx context.Context) error {
+	if err := d.setAccepted(ctx, false); err != nil {
+		return err
+	}
+	var refused error
+	err := wait(ctx, "the hub revokes nothing", func(ctx context.Context) (bool, error) {
+		_, refused = d.lease(ctx, cluster)
+		return apierrors.IsForbidden(refused), nil
+	})
+	if err != nil {
+		return err
+	}
+	var denied *metav1.Condition
+	err = wait(ctx, "the hub reports no denial", func(ctx context.Context) (bool, error) {
+		found := &ocm.ManagedCluster{}
+		err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
+		denied = meta.FindStatusCondition(found.Status.Conditions, ocm.ConditionHubAccepted)
+		return denied != nil && denied.Status == metav1.ConditionFalse, err
+	})
+	if err != nil {
+		return err
+	}
+	d.step("The administrator denies the cluster: hubAcceptsClient is false. The hub removes its RBAC. The certificate has not expired, but allows nothing.")
+	d.detail("condition", "%s is %s: %s", denied.Type, denied.Status, denied.Reason)
+	d.detail("answer", "%s", refused)
+	return nil
+}
