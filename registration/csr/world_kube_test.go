@@ -319,7 +319,11 @@ current-context: hub
 
 func (m *member) options(config *rest.Config) registration.AgentOptions {
 	return registration.AgentOptions{Cluster: m.name, Driver: csr.New(m.driver), Local: newClient(m.t, config), Namespace: m.namespace,
-		Now: func() time.Time { return time.Now().Add(m.ahead) }, Recorder: m.said}
+		Now: func() time.Time { return time.Now().Add(m.ahead) }, Recorder: m.said,
+		NewHubClient: func(config *rest.Config) (client.Client, error) {
+			config.QPS = -1 // tests are not throttled
+			return client.New(config, client.Options{Scheme: scheme(m.t)})
+		}}
 }
 
 func (m *member) config() *rest.Config {
