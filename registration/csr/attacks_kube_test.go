@@ -19,19 +19,19 @@ func TestClusterAsksForAnotherCertificate(t *testing.T) {
 	k.setAccepted("cluster10", true)
 	eventually(t, "the hub accepts", func() bool { return k.reason("cluster10", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
 	const stranger = "neither the agent that the request names nor a bootstrap user"
-	t.Run("cluster1 for cluster10, which has not joined yet", func(*testing.T) {
+	k.step("cluster1 for cluster10, which has not joined yet", func(*testing.T) {
 		k.expectRefused(k.ask("cluster10", "agent1", one.own()).Name, stranger)
 	})
 	ten.until("cluster10 joins", ten.joined)
 	agentOf := func(m *member) string { return string(m.secret().Data["agent-name"]) }
 	for _, m := range []struct{ from, to *member }{{one, ten}, {ten, one}} {
-		t.Run(m.from.name+" for "+m.to.name, func(*testing.T) {
+		k.step(m.from.name+" for "+m.to.name, func(*testing.T) {
 			k.expectRefused(k.ask(m.to.name, agentOf(m.to), m.from.own()).Name, stranger)
 		})
-		t.Run(m.from.name+" for another agent of its own", func(*testing.T) {
+		k.step(m.from.name+" for another agent of its own", func(*testing.T) {
 			k.expectRefused(k.ask(m.from.name, "agent2", m.from.own()).Name, stranger)
 		})
-		t.Run(m.from.name+" for "+m.to.name+" under its own label", func(t *testing.T) {
+		k.step(m.from.name+" for "+m.to.name+" under its own label", func(t *testing.T) {
 			request := k.ask(m.to.name, agentOf(m.to), m.from.own())
 			copied := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 				Request: request.Spec.Request, SignerName: request.Spec.SignerName, Usages: request.Spec.Usages},
@@ -49,18 +49,18 @@ func TestBootstrapUserAsksForACertificate(t *testing.T) {
 	m := k.join("robbed")
 	m.accept()
 	bootstrap := newClient(t, withToken(k.hub.Config(), m.bootstrap))
-	t.Run("of a cluster that has joined", func(*testing.T) {
+	k.step("of a cluster that has joined", func(*testing.T) {
 		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has joined")
 	})
-	t.Run("of the agent that has joined", func(*testing.T) {
+	k.step("of the agent that has joined", func(*testing.T) {
 		k.expectRefused(k.ask("robbed", string(m.secret().Data["agent-name"]), bootstrap).Name, "has joined")
 	})
-	t.Run("of a cluster that was denied", func(*testing.T) {
+	k.step("of a cluster that was denied", func(*testing.T) {
 		k.setAccepted("robbed", false)
 		m.expectRevoked()
 		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has not accepted")
 	})
-	t.Run("of a cluster that was accepted again", func(*testing.T) {
+	k.step("of a cluster that was accepted again", func(*testing.T) {
 		k.setAccepted("robbed", true)
 		eventually(t, "the hub accepts", func() bool { return k.reason("robbed", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
 		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has joined")

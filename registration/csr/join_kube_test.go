@@ -36,7 +36,7 @@ func (m *member) bootstrapToken(id string) {
 
 func TestJoinOnTwoAPIServers(t *testing.T) {
 	k := newKube(t)
-	t.Run("by a bootstrap token, in a manager", func(t *testing.T) {
+	k.step("by a bootstrap token, in a manager", func(t *testing.T) {
 		m := k.join("join1")
 		m.bootstrapToken("join01")
 		m.run()
@@ -54,13 +54,13 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 		k.expectRequests("join1", 1)
 		m.checkIdentity(t)
 	})
-	t.Run("without a person, by a listed user", func(t *testing.T) {
+	k.step("without a person, by a listed user", func(t *testing.T) {
 		m := k.join("join2")
 		m.bootstrapToken("auto00")
 		m.until("the cluster joins", m.joined)
 		k.expectRequests("join2", 1)
 	})
-	t.Run("renewal", func(t *testing.T) {
+	k.step("renewal", func(t *testing.T) {
 		m := k.join("join3")
 		m.accept()
 		first := m.certificate()
@@ -135,7 +135,7 @@ func (m *member) approve() {
 
 func TestWhatInterruptsAFirstRequest(t *testing.T) {
 	k := newKube(t)
-	t.Run("restart", func(t *testing.T) {
+	k.step("restart", func(t *testing.T) {
 		m := k.join("first1")
 		m.pending()
 		name := m.open("first1").Name
@@ -147,7 +147,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 			t.Errorf("the request %q was replaced by %q", name, got)
 		}
 	})
-	t.Run("request deleted", func(t *testing.T) {
+	k.step("request deleted", func(t *testing.T) {
 		m := k.join("first2")
 		m.pending()
 		name := m.open("first2").Name
@@ -159,7 +159,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.accept()
 		k.expectRequests("first2", 1)
 	})
-	t.Run("request denied", func(t *testing.T) {
+	k.step("request denied", func(t *testing.T) {
 		m := k.join("first3")
 		m.pending()
 		m.deny()
@@ -175,7 +175,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.until("the cluster joins", m.joined)
 		k.expectRequests("first3", 1)
 	})
-	t.Run("clock 8 minutes ahead and a certificate of 10 minutes", func(t *testing.T) {
+	k.step("clock 8 minutes ahead and a certificate of 10 minutes", func(t *testing.T) {
 		m := k.join("first4")
 		m.ahead, m.driver.Lifetime = 8*time.Minute, 10*time.Minute
 		m.restart()
@@ -201,7 +201,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m.accept()
 		return m
 	}
-	t.Run("restart", func(t *testing.T) {
+	k.step("restart", func(t *testing.T) {
 		m := joined()
 		before := m.secret().ResourceVersion
 		m.restart()
@@ -211,7 +211,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		}
 		k.expectRequests(m.name, 1)
 	})
-	t.Run("certificate expired by the agent's clock alone", func(t *testing.T) {
+	k.step("certificate expired by the agent's clock alone", func(t *testing.T) {
 		m := joined()
 		old := m.certificate()
 		m.ahead = time.Until(m.expiry()) + time.Hour
@@ -219,7 +219,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m.passes()
 		k.expectRequests(m.name, 2)
 	})
-	t.Run("certificate expired", func(t *testing.T) {
+	k.step("certificate expired", func(t *testing.T) {
 		m := joined()
 		m.needsAPerson(t, func(data map[string][]byte) {
 			key := ecKey(t)
@@ -232,13 +232,13 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 			data["tls.crt"] = newCA(t).sign(t, subject(m.name, string(data["agent-name"])), key.Public(), time.Now().Add(-time.Hour), time.Minute)
 		})
 	})
-	t.Run("certificate edited", func(t *testing.T) {
+	k.step("certificate edited", func(t *testing.T) {
 		joined().needsAPerson(t, func(data map[string][]byte) { data["tls.crt"] = []byte("x") })
 	})
-	t.Run("Secret deleted", func(t *testing.T) {
+	k.step("Secret deleted", func(t *testing.T) {
 		joined().needsAPerson(t, nil)
 	})
-	t.Run("certificate refused for a moment", func(t *testing.T) {
+	k.step("certificate refused for a moment", func(t *testing.T) {
 		m := joined()
 		crt := m.certificate()
 		m.edit(func(data map[string][]byte) { data["tls.crt"] = []byte("x") })
@@ -253,7 +253,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 			t.Error("it still asks")
 		}
 	})
-	t.Run("kubeconfig edited", func(t *testing.T) {
+	k.step("kubeconfig edited", func(t *testing.T) {
 		m := joined()
 		good := string(m.secret().Data["kubeconfig"])
 		m.edit(func(data map[string][]byte) { data["kubeconfig"] = []byte("x") })
@@ -261,7 +261,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m.passes()
 		k.expectRequests(m.name, 1)
 	})
-	t.Run("hub's address changed", func(t *testing.T) {
+	k.step("hub's address changed", func(t *testing.T) {
 		m := joined()
 		crt, server := m.certificate(), "https://localhost:"+m.hub.IssuerURL()[len("https://127.0.0.1:"):]
 		m.writeBootstrap(server, m.hub.Config().CAData)
@@ -271,7 +271,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		})
 		m.stays(t, crt)
 	})
-	t.Run("hub's CA changed", func(t *testing.T) {
+	k.step("hub's CA changed", func(t *testing.T) {
 		m := joined()
 		crt := m.certificate()
 		m.writeBootstrap(m.hub.Config().Host, m.managed.Config().CAData)

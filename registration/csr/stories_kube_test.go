@@ -22,26 +22,26 @@ import (
 // A hub administrator finds out whether the hub can use csr, which is the default beside another auth type.
 func TestStory2HubUsesCSROrAnotherAuthType(t *testing.T) {
 	k := newKube(t)
-	t.Run("a hub that signs", func(t *testing.T) {
+	k.step("a hub that signs", func(t *testing.T) {
 		if err := csr.Probe(t.Context(), k.admin); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Run("a hub that does not sign", func(t *testing.T) {
+	k.step("a hub that does not sign", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := csr.Probe(ctx, k.local); !errors.Is(err, csr.ErrUnsupported) {
 			t.Errorf("error %v", err)
 		}
 	})
-	t.Run("csr is the default", func(t *testing.T) {
+	k.step("csr is the default", func(t *testing.T) {
 		m := k.join("story2")
 		m.accept()
 		if said := k.other.called(); len(said) > 0 {
 			t.Errorf("the other driver was called: %q", said)
 		}
 	})
-	t.Run("another auth type at the same time", func(t *testing.T) {
+	k.step("another auth type at the same time", func(t *testing.T) {
 		marked := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story2-other", Annotations: map[string]string{otherMark: "claim"}}}
 		if err := k.admin.Create(t.Context(), marked); err != nil {
 			t.Fatal(err)
@@ -105,13 +105,13 @@ func TestStory5ManagedClusterLeaves(t *testing.T) {
 	if got := k.reason("story5", ocm.ConditionHubAccepted); got != "False/HubClusterAdminDenied" {
 		t.Errorf("condition %q", got)
 	}
-	t.Run("it cannot come back by itself", func(t *testing.T) {
+	k.step("it cannot come back by itself", func(t *testing.T) {
 		accept := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hubAcceptsClient":true}}`))
 		if err := m.own().Patch(t.Context(), k.cluster("story5"), accept); !apierrors.IsForbidden(err) {
 			t.Errorf("error %v", err)
 		}
 	})
-	t.Run("a person deletes what is left", func(t *testing.T) {
+	k.step("a person deletes what is left", func(t *testing.T) {
 		if err := k.admin.Delete(t.Context(), k.cluster("story5")); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 	m := k.join("story7")
 	m.accept()
 	first := m.certificate()
-	t.Run("by denial", func(t *testing.T) {
+	k.step("by denial", func(t *testing.T) {
 		k.setAccepted("story7", false)
 		m.expectRevoked()
 		m.expectWaiting()
@@ -133,7 +133,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 			t.Errorf("condition %q", got)
 		}
 	})
-	t.Run("and gives it back", func(t *testing.T) {
+	k.step("and gives it back", func(t *testing.T) {
 		k.setAccepted("story7", true)
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
@@ -142,7 +142,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 			t.Error("the certificate was replaced")
 		}
 	})
-	t.Run("by deletion", func(t *testing.T) {
+	k.step("by deletion", func(t *testing.T) {
 		if err := k.admin.Delete(t.Context(), k.cluster("story7")); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 			t.Error("the agent has created the cluster again")
 		}
 	})
-	t.Run("a new start", func(t *testing.T) {
+	k.step("a new start", func(t *testing.T) {
 		if err := m.local.Delete(t.Context(), m.secret()); err != nil {
 			t.Fatal(err)
 		}
@@ -172,8 +172,8 @@ func TestStory8ClustersAreIsolated(t *testing.T) {
 	a, b := k.join("story8"), k.join("story80")
 	a.accept()
 	b.accept()
-	t.Run("story8", func(t *testing.T) { a.expectIsolated(t, "story80") })
-	t.Run("story80", func(t *testing.T) { b.expectIsolated(t, "story8") })
+	k.step("story8", func(t *testing.T) { a.expectIsolated(t, "story80") })
+	k.step("story80", func(t *testing.T) { b.expectIsolated(t, "story8") })
 }
 
 func (m *member) expectIsolated(t *testing.T, neighbour string) {

@@ -3,7 +3,6 @@ package csr_test
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,6 +44,7 @@ type kube struct {
 	admin, local client.Client // of administrators
 	other        *otherDriver
 	said         *recorder
+	stopHub      func()
 }
 
 func newKube(t *testing.T) *kube {
@@ -64,6 +64,17 @@ func newKube(t *testing.T) *kube {
 	k.hub.ControllerManager(t, "csrsigning")
 	k.runHub()
 	return k
+}
+
+// step is a sub-test. The helpers fail it rather than its parent.
+func (k *kube) step(name string, run func(t *testing.T)) {
+	k.t.Helper()
+	outer := k.t
+	outer.Run(name, func(t *testing.T) {
+		k.t = t
+		defer func() { k.t = outer }()
+		run(t)
+	})
 }
 
 func (k *kube) apply(c client.Client, manifest string) {
@@ -132,7 +143,7 @@ func (k *kube) runHub() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.runManager(mgr)
+	k.stopHub = k.runManager(mgr)
 }
 
 // otherDriver is the hub's half of an auth type that approves all clusters with its mark.
@@ -371,11 +382,11 @@ func (m *member) passes() {
 // until makes passes.
 func (m *member) until(what string, done func() bool) {
 	m.t.Helper()
-	m.t.Cleanup(func() {
-		if m.t.Failed() {
-			m.t.Logf("cluster %q: last pass: %v", m.name, m.failed)
+	defer func() {
+		if m.t.Failed() && m.failed != nil {
+			m.t.Logf("the last pass of cluster %q failed: %v", m.name, m.failed)
 		}
-	})
+	}()
 	eventually(m.t, what, func() bool { m.pass(); return done() })
 }
 
@@ -385,7 +396,7 @@ func (m *member) pending() {
 	m.until("the request waits", func() bool { return m.said.says("ClientCertificateNotApproved") && len(m.requests(m.name)) > 0 })
 }
 
-// joined reports whether the agent has reached the hub with its own certificate since it was last asked.
+// joined reports whether the agent has reached the hub with its own certificate.
 func (m *member) joined() bool {
 	return m.renewed(time.Time{}) && m.reason(m.name, ocm.ConditionJoined) == "True/ManagedClusterJoined" &&
 		m.reason(m.name, ocm.ConditionAvailable) == "True/ManagedClusterAvailable" &&
@@ -441,15 +452,17 @@ func (m *member) own() client.Client {
 	return newClient(m.t, config)
 }
 
-// input is that of a driver that asks by itself, without an agent.
+// ask makes a request as the driver does, without an agent.
 func (k *kube) ask(cluster, agent string, hub client.Client) *certificatesv1.CertificateSigningRequest {
 	k.t.Helper()
 	in := registration.Input{Now: time.Now(), Cluster: cluster, Agent: agent, Hub: hub}
 	before := k.requests(cluster)
-	first, err := csr.New(csr.Options{}).Next(k.t.Context(), in)
-	in.State = first.State
-	if _, again := csr.New(csr.Options{}).Next(k.t.Context(), in); errors.Join(err, again) != nil {
-		k.t.Fatal(err, again)
+	for range 2 { // draws a key, then makes the request
+		step, err := csr.New(csr.Options{}).Next(k.t.Context(), in)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		in.State = step.State
 	}
 	for _, r := range k.requests(cluster) {
 		if !slices.ContainsFunc(before, func(b certificatesv1.CertificateSigningRequest) bool { return b.Name == r.Name }) {
