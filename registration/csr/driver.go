@@ -100,7 +100,7 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 	if step.Credential == nil {
 		longest = maxFirstPoll
 	}
-	step.At = in.Now.Add(min(max(age/4, minPoll), longest))
+	step.At = in.Now.Add(min(max(age.Abs()/4, minPoll), longest)) // negative if the agent's clock is behind
 	if step.Credential == nil || age > slowApproval {
 		step.Condition = pending(csr)
 	}

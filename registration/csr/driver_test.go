@@ -458,10 +458,15 @@ func TestPendingKeyIsDroppedWhenTheCertificateWorksAgain(t *testing.T) {
 }
 
 func TestFirstRequestIsReadEvery5Seconds(t *testing.T) {
-	w := newWorld(t)
-	w.run(time.Hour, func() {})
-	if step := w.step(); !step.At.Equal(w.now.Add(5 * time.Second)) {
-		t.Errorf("again after %s", step.At.Sub(w.now))
+	for name, ahead := range map[string]time.Duration{"clock right": 0, "clock a day behind": -24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.ahead = ahead
+			w.run(time.Hour, func() {})
+			if after := w.step().At.Sub(w.now.Add(ahead)); after != 5*time.Second {
+				t.Errorf("again after %s", after)
+			}
+		})
 	}
 }
 

@@ -175,6 +175,16 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.until("the cluster joins", m.joined)
 		k.expectRequests("first3", 1)
 	})
+	k.step("hub's controller restarted", func(t *testing.T) {
+		m := k.join("first5")
+		m.pending()
+		k.stopHub()
+		k.setAccepted("first5", true)
+		m.passes()
+		k.runHub()
+		m.until("the cluster joins", m.joined)
+		k.expectRequests("first5", 1)
+	})
 	k.step("clock 8 minutes ahead and a certificate of 10 minutes", func(t *testing.T) {
 		m := k.join("first4")
 		m.ahead, m.driver.Lifetime = 8*time.Minute, 10*time.Minute
@@ -251,6 +261,37 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		k.expectRequests(m.name, 2)
 		if m.secret().Data["state.csr.key"] != nil {
 			t.Error("it still asks")
+		}
+	})
+	k.step("agent's name edited", func(t *testing.T) {
+		m := joined()
+		name := m.secret().Data["agent-name"]
+		m.edit(func(data map[string][]byte) { data["agent-name"] = []byte("another") })
+		rotated := func() string { return k.reason(m.name, ocm.ConditionCertificateRotated) }
+		m.until("a condition says that it takes a person", func() bool { return rotated() == "False/ClientCertificateNotApproved" })
+		since := time.Now()
+		m.ahead = time.Minute // the Lease is due
+		m.until("the Lease is renewed all the same", func() bool { return m.renewed(since) })
+		m.edit(func(data map[string][]byte) { data["agent-name"] = name })
+		m.until("the condition is gone", func() bool { return rotated() == "True/ClientCertificateUpdated" })
+		m.passes()
+		k.expectRequests(m.name, 2)
+	})
+	k.step("renewal denied", func(t *testing.T) {
+		m := joined()
+		crt := m.certificate()
+		k.stopHub()
+		m.ahead = time.Until(m.expiry()) - time.Minute
+		m.until("it asks", func() bool { return len(k.requests(m.name)) == 2 })
+		m.deny()
+		m.until("a condition says so", func() bool {
+			return k.reason(m.name, ocm.ConditionCertificateRotated) == "False/ClientCertificateDenied"
+		})
+		k.runHub()
+		m.restart()
+		m.passes()
+		if k.expectRequests(m.name, 2); m.certificate() != crt || k.reason(m.name, ocm.ConditionAvailable) != "True/ManagedClusterAvailable" {
+			t.Error("the cluster lost its access")
 		}
 	})
 	k.step("kubeconfig edited", func(t *testing.T) {

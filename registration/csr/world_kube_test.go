@@ -39,7 +39,7 @@ const bootstrapAccount = "system:serviceaccount:open-cluster-management:agent-re
 // kube is a hub and a managed API server, which all tests of the binary share, and what runs on the hub: a registration.Hub with the
 // rights of HubManifest, and the signer.
 type kube struct {
-	t            *testing.T
+	t, whole     *testing.T // the sub-test that runs, and the test
 	hub, managed *kubetest.Cluster
 	admin, local client.Client // of administrators
 	other        *otherDriver
@@ -49,7 +49,7 @@ type kube struct {
 
 func newKube(t *testing.T) *kube {
 	t.Helper()
-	k := &kube{t: t, hub: kubetest.Start(t), managed: kubetest.StartSecond(t), other: &otherDriver{}, said: &recorder{}}
+	k := &kube{t: t, whole: t, hub: kubetest.Start(t), managed: kubetest.StartSecond(t), other: &otherDriver{}, said: &recorder{}}
 	k.local = newClient(t, k.managed.Config())
 	k.admin = newClient(t, k.hub.Config())
 	k.apply(k.admin, ocm.CRD)
@@ -108,21 +108,21 @@ func withToken(config *rest.Config, token string) *rest.Config {
 }
 
 // runManager runs until the test ends or stop is called.
-func (k *kube) runManager(mgr ctrl.Manager) (stop func()) {
+func runManager(t *testing.T, mgr ctrl.Manager) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			k.t.Error(err)
+			t.Error(err)
 		}
 	})
-	k.t.Cleanup(stop)
+	t.Cleanup(stop)
 	return stop
 }
 
-// runHub runs the controller as a program does, with two drivers.
+// runHub runs the controller as a program does, with two drivers, until the whole test ends.
 func (k *kube) runHub() {
 	k.t.Helper()
 	config := withToken(k.hub.Config(), k.token(k.admin, "open-cluster-management-hub", "registration-controller-sa"))
@@ -143,7 +143,7 @@ func (k *kube) runHub() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.stopHub = k.runManager(mgr)
+	k.stopHub = runManager(k.whole, mgr)
 }
 
 // otherDriver is the hub's half of an auth type that approves all clusters with its mark.
@@ -360,7 +360,7 @@ func (m *member) run() (stop func()) {
 	if err := m.agent.SetupWithManager(mgr); err != nil {
 		m.t.Fatal(err)
 	}
-	return m.runManager(mgr)
+	return runManager(m.t, mgr)
 }
 
 func (m *member) pass() {
