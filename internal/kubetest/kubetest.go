@@ -39,44 +39,63 @@ type Flag = controlplane.Flag
 // patience is how long anything may take on a machine that is busy.
 const patience = 2 * time.Minute
 
-// shared is the cluster of the test binary.
-var shared struct {
+// sharedCluster is started by the first test that needs it.
+type sharedCluster struct {
 	sync.Mutex
 	cluster *Cluster
 	err     error
 }
 
-// Main wraps m, so that the shared cluster ends with the tests.
+// shared and second are the clusters of the test binary.
+var shared, second sharedCluster
+
+func (s *sharedCluster) get(t testing.TB) *Cluster {
+	t.Helper()
+	dir := Assets(t)
+	s.Lock()
+	defer s.Unlock()
+	if s.cluster == nil && s.err == nil {
+		s.cluster, s.err = start(dir)
+	}
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.cluster
+}
+
+func (s *sharedCluster) stop() {
+	s.Lock()
+	defer s.Unlock()
+	if s.cluster != nil {
+		if err := s.cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "kubetest:", err)
+		}
+		s.cluster = nil
+	}
+}
+
+// Main wraps m, so that the shared clusters end with the tests.
 func Main(m *testing.M) interface{ Run() int } { return runner{m} }
 
 type runner struct{ m *testing.M }
 
 func (r runner) Run() int {
 	code := r.m.Run()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.cluster != nil {
-		if err := shared.cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "kubetest:", err)
-		}
-		shared.cluster = nil
-	}
+	shared.stop()
+	second.stop()
 	return code
 }
 
 // Start returns the cluster that the tests of this binary share. The binary's TestMain has to use Main.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	dir := Assets(t)
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.cluster == nil && shared.err == nil {
-		shared.cluster, shared.err = start(dir)
-	}
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.cluster
+	return shared.get(t)
+}
+
+// StartSecond returns another cluster that the tests of this binary share, for tests of two clusters.
+func StartSecond(t testing.TB) *Cluster {
+	t.Helper()
+	return second.get(t)
 }
 
 // StartNew returns a cluster of the test's own, with additional flags of its API server.

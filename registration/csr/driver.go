@@ -19,6 +19,8 @@ import (
 const (
 	minPoll = time.Second
 	maxPoll = 30 * time.Second
+	// maxFirstPoll is maxPoll for a cluster without access, since a person may have just accepted it and waits.
+	maxFirstPoll = 5 * time.Second
 	// refusedPoll is how often a refused request is read again: a person may delete it, which asks anew with the same key.
 	refusedPoll = 10 * time.Minute
 	// slowApproval is after how long a renewal that waits is worth a condition. An approver takes seconds.
@@ -57,14 +59,16 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	if unusable == nil {
 		step.Credential = stored.credential()
 	}
-	if key := parseKey(in.State[keyState]); key != nil {
-		return d.pursue(ctx, in, target, key, step)
-	}
 	if unusable == nil {
 		if at := stored.renewAt(receiptOf(in.State), in.Now); in.Now.Before(at) {
+			// A pending key is left from a time when the hub refused the certificate. Its request may need a person.
+			delete(step.State, keyState)
 			step.At, step.Condition = at, stored.condition()
 			return step, nil
 		}
+	}
+	if key := parseKey(in.State[keyState]); key != nil {
+		return d.pursue(ctx, in, target, key, step)
 	}
 	if step.State[keyState], err = newKey(); err != nil {
 		return registration.Step{}, fmt.Errorf("draw a key: %w", err)
@@ -92,7 +96,11 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 			"CertificateSigningRequest %q is %s, reason %.100q: %.300q. Delete it on the hub to ask again.", csr.Name, no.Type, no.Reason, no.Message)), nil
 	}
 	age := in.Now.Sub(csr.CreationTimestamp.Time)
-	step.At = in.Now.Add(min(max(age/4, minPoll), maxPoll))
+	longest := maxPoll
+	if step.Credential == nil {
+		longest = maxFirstPoll
+	}
+	step.At = in.Now.Add(min(max(age.Abs()/4, minPoll), longest)) // negative if the agent's clock is behind
 	if step.Credential == nil || age > slowApproval {
 		step.Condition = pending(csr)
 	}

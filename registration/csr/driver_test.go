@@ -433,6 +433,43 @@ func TestRenewalThatWaitsLongIsACondition(t *testing.T) {
 	expect(t, w.step(), metav1.ConditionFalse, "ClientCertificateNotApproved")
 }
 
+// A hub that answers 401 for a moment makes the agent ask anew, with a bootstrap credential, for what only a person approves.
+func TestPendingKeyIsDroppedWhenTheCertificateWorksAgain(t *testing.T) {
+	w := newWorld(t)
+	w.sign = true
+	w.step()
+	w.step()
+	issued := w.step()
+	stored, condition := w.secret, *issued.Condition
+	w.sign, w.secret, w.now = false, nil, w.now.Add(time.Minute)
+	w.step()
+	expect(t, w.step(), metav1.ConditionFalse, "ClientCertificateNotApproved")
+	w.secret = stored
+	step := w.step()
+	if step.State["key"] != nil || !step.At.Equal(issued.At) || step.Condition == nil || *step.Condition != condition {
+		t.Errorf("step %+v instead of %+v", step, issued)
+	}
+	w.expectRequests(2)
+	t.Run("but a renewal goes on", func(t *testing.T) {
+		w.now = step.At
+		w.run(time.Hour, func() {})
+		w.expectRequests(3)
+	})
+}
+
+func TestFirstRequestIsReadEvery5Seconds(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"clock right": 0, "clock a day behind": -24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.ahead = ahead
+			w.run(time.Hour, func() {})
+			if after := w.step().At.Sub(w.now.Add(ahead)); after != 5*time.Second {
+				t.Errorf("again after %s", after)
+			}
+		})
+	}
+}
+
 func TestApprovedButNotSignedSaysSo(t *testing.T) {
 	w := newWorld(t)
 	w.step()

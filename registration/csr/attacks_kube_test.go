@@ -1,0 +1,111 @@
+package csr_test
+
+import (
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+func TestClusterAsksForAnotherCertificate(t *testing.T) {
+	k := newKube(t)
+	one, ten := k.join("cluster1"), k.join("cluster10")
+	one.accept()
+	ten.pending()
+	k.setAccepted("cluster10", true)
+	eventually(t, "the hub accepts", func() bool { return k.reason("cluster10", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+	const stranger = "neither the agent that the request names nor a bootstrap user"
+	k.step("cluster1 for cluster10, which has not joined yet", func(*testing.T) {
+		k.expectRefused(k.ask("cluster10", "agent1", one.own()).Name, stranger)
+	})
+	ten.until("cluster10 joins", ten.joined)
+	agentOf := func(m *member) string { return string(m.secret().Data["agent-name"]) }
+	for _, m := range []struct{ from, to *member }{{one, ten}, {ten, one}} {
+		k.step(m.from.name+" for "+m.to.name, func(*testing.T) {
+			k.expectRefused(k.ask(m.to.name, agentOf(m.to), m.from.own()).Name, stranger)
+		})
+		k.step(m.from.name+" for another agent of its own", func(*testing.T) {
+			k.expectRefused(k.ask(m.from.name, "agent2", m.from.own()).Name, stranger)
+		})
+		k.step(m.from.name+" for "+m.to.name+" under its own label", func(t *testing.T) {
+			request := k.ask(m.to.name, agentOf(m.to), m.from.own())
+			copied := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: request.Spec.Request, SignerName: request.Spec.SignerName, Usages: request.Spec.Usages},
+				ObjectMeta: metav1.ObjectMeta{Name: m.from.name + "-mislabeled", Labels: map[string]string{ocm.ClusterNameLabel: m.from.name}}}
+			if err := m.from.own().Create(t.Context(), copied); err != nil {
+				t.Fatal(err)
+			}
+			k.expectRefused(copied.Name, "is no agent of cluster")
+		})
+	}
+}
+
+func TestBootstrapUserAsksForACertificate(t *testing.T) {
+	k := newKube(t)
+	m := k.join("robbed")
+	m.accept()
+	bootstrap := newClient(t, withToken(k.hub.Config(), m.bootstrap))
+	k.step("of a cluster that has joined", func(*testing.T) {
+		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has joined")
+	})
+	k.step("of the agent that has joined", func(*testing.T) {
+		k.expectRefused(k.ask("robbed", string(m.secret().Data["agent-name"]), bootstrap).Name, "has joined")
+	})
+	k.step("of a cluster that was denied", func(*testing.T) {
+		k.setAccepted("robbed", false)
+		m.expectRevoked()
+		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has not accepted")
+	})
+	k.step("of a cluster that was accepted again", func(*testing.T) {
+		k.setAccepted("robbed", true)
+		eventually(t, "the hub accepts", func() bool { return k.reason("robbed", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has joined")
+	})
+}
+
+// The agent claims to be what another driver accepts without a person, leaves, and tries to come back.
+func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
+	k := newKube(t)
+	m := k.join("rewriter")
+	m.accept()
+	own := m.own()
+	patch := func(body string) error {
+		return own.Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rewriter"}}, client.RawPatch("application/merge-patch+json", []byte(body)))
+	}
+	if err := patch(`{"metadata":{"annotations":{"` + otherMark + `":"victim","registration.open-cluster-management.io/auth-type":"other"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the hub says that the claim has changed", func() bool { return k.reason("rewriter", ocm.ConditionHubAccepted) == "True/ClaimChanged" })
+	if err := patch(`{"metadata":{"finalizers":null}}`); !apierrors.IsForbidden(err) {
+		t.Errorf("the finalizer is removed: %v", err)
+	}
+	// It removes the traces of its acceptance from the conditions, which it may write, and leaves.
+	status := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"conditions":[]}}`))
+	if err := own.Status().Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rewriter"}}, status); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.agent.Unjoin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.expectRevoked()
+	if err := patch(`{"spec":{"hubAcceptsClient":true}}`); !apierrors.IsForbidden(err) {
+		t.Errorf("it accepts itself: %v", err)
+	}
+	eventually(t, "the hub has denied", func() bool { return k.reason("rewriter", ocm.ConditionHubAccepted) == "False/HubClusterAdminDenied" })
+	// The hub passes once more, and has done so when it has let another cluster in.
+	if err := k.admin.Patch(t.Context(), k.cluster("rewriter"), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"touched":"1"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	m2 := k.join("rewriter2")
+	m2.accept()
+	if k.cluster("rewriter").Spec.HubAcceptsClient || len(k.rbac("rewriter")) > 0 {
+		t.Error("the cluster was accepted again")
+	}
+	if said := k.other.called(); len(said) > 0 {
+		t.Errorf("the other driver was called: %q", said)
+	}
+}

@@ -1,0 +1,99 @@
+package csr_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// manifestRules returns the rules of a ClusterRole in HubManifest, each with one verb.
+func manifestRules(t *testing.T, name string) (rules []rbacv1.PolicyRule) {
+	t.Helper()
+	for document := range strings.SplitSeq(registration.HubManifest, "\n---\n") {
+		role := &rbacv1.ClusterRole{}
+		if err := yaml.Unmarshal([]byte(document), role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind != "ClusterRole" || role.Name != name {
+			continue
+		}
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs {
+				one := *rule.DeepCopy()
+				one.Verbs = []string{verb}
+				rules = append(rules, one)
+			}
+		}
+	}
+	return rules
+}
+
+func TestApproverNeedsEachRight(t *testing.T) {
+	k := newKube(t)
+	m := k.join("rights")
+	m.accept()
+	k.stopHub()
+	agent := string(m.secret().Data["agent-name"])
+	hub, own := manifestRules(t, "open-cluster-management:hub:registration"), manifestRules(t, "open-cluster-management:hub:csr")
+	if len(hub) == 0 || len(own) == 0 {
+		t.Fatal("the manifest lacks a role")
+	}
+	approve := func(t *testing.T, user string, rules []rbacv1.PolicyRule) error {
+		return approveAs(t, k.hub.User(t, user, "", append(slices.Clone(hub), rules...)...), k.ask("rights", agent, m.own()).Name)
+	}
+	k.step("all", func(t *testing.T) {
+		if err := approve(t, "approver", own); err != nil {
+			t.Error(err)
+		}
+	})
+	for i, rule := range own {
+		k.step(fmt.Sprintf("without %s %s", rule.Verbs[0], rule.Resources[0]), func(t *testing.T) {
+			if err := approve(t, fmt.Sprintf("approver-%d", i), slices.Delete(slices.Clone(own), i, i+1)); !apierrors.IsForbidden(err) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// approveAs does what the approver does in a manager, with its informers, for a renewal.
+func approveAs(t *testing.T, config *rest.Config, request string) error {
+	t.Helper()
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []client.ObjectList{&certificatesv1.CertificateSigningRequestList{}, &ocm.ManagedClusterList{}} {
+		if err := c.List(t.Context(), list); err != nil {
+			return err
+		}
+		w, err := c.Watch(t.Context(), list)
+		if err != nil {
+			return err
+		}
+		w.Stop()
+	}
+	driver, err := csr.NewHub(csr.HubOptions{Client: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := csr.Reconcile(t.Context(), driver, request); err != nil {
+		return err
+	}
+	approved := &certificatesv1.CertificateSigningRequest{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: request}, approved); err != nil || len(approved.Status.Conditions) == 0 {
+		t.Errorf("not approved: %v", err)
+	}
+	return nil
+}
