@@ -114,19 +114,13 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 }
 
 func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	role := &rbacv1.ClusterRole{}
-	if err := d.hub.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster.Name)}, role); client.IgnoreNotFound(err) != nil {
-		return answerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", cluster.Name))
-	}
-	drivers, err := hubDrivers(d.hub)
+	authType, err := d.show(ctx, cluster)
 	if err != nil {
 		return err
 	}
-	authType, claim, err := claimOf(drivers, cluster, role)
+	// A hub with bootstrap users approves all their requests once the cluster is accepted, so look before that.
+	request, err := d.request(ctx, cluster.Name, authType)
 	if err != nil {
-		return &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("cluster %q: %v", cluster.Name, err), Remedy: "correct the annotations of its ManagedCluster"}
-	}
-	if err := say(d.cmd, "cluster %q: auth type %q, claim %.300q", cluster.Name, authType, claim); err != nil {
 		return err
 	}
 	if err := d.set(ctx, cluster, true); err != nil {
@@ -135,18 +129,41 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	if err := say(d.cmd, "cluster %q accepted", cluster.Name); err != nil {
 		return err
 	}
-	approved := ""
+	approved := false
 	return await(ctx, d.cmd, func() (string, error) {
-		if authType == registration.AuthTypeCSR && approved == "" { // a second one would be that of another requester
-			if approved, err = d.approve(ctx, cluster.Name); err != nil {
+		if request == nil {
+			if request, err = d.request(ctx, cluster.Name, authType); err != nil {
 				return "", err
 			}
+		}
+		if request != nil && !approved { // a second one would be that of another requester
+			if err := d.approve(ctx, cluster.Name, request); err != nil {
+				return "", err
+			}
+			approved = true
 		}
 		if !d.wait {
 			return "", nil
 		}
 		return d.joined(ctx, cluster)
 	})
+}
+
+// show prints what is accepted, and returns the auth type.
+func (d *deciding) show(ctx context.Context, cluster *ocm.ManagedCluster) (string, error) {
+	role := &rbacv1.ClusterRole{}
+	if err := d.hub.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster.Name)}, role); client.IgnoreNotFound(err) != nil {
+		return "", answerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", cluster.Name))
+	}
+	drivers, err := hubDrivers(d.hub)
+	if err != nil {
+		return "", err
+	}
+	authType, claim, err := claimOf(drivers, cluster, role)
+	if err != nil {
+		return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("cluster %q: %v", cluster.Name, err), Remedy: "correct the annotations of its ManagedCluster"}
+	}
+	return authType, say(d.cmd, "cluster %q: auth type %q, claim %.300q", cluster.Name, authType, claim)
 }
 
 // claimOf returns what a cluster was accepted as, else what it says that it is.
@@ -167,27 +184,33 @@ func claimOf(drivers []registration.HubDriver, cluster *ocm.ManagedCluster, role
 	return authType, claim, nil
 }
 
-// approve approves the request of the cluster's agent, if there is exactly one, and returns its name.
-func (d *deciding) approve(ctx context.Context, cluster string) (approved string, err error) {
+// request returns the request of the cluster's agent, nil if there is none. Among several it cannot tell which is the agent's.
+func (d *deciding) request(ctx context.Context, cluster, authType string) (*certificatesv1.CertificateSigningRequest, error) {
+	if authType != registration.AuthTypeCSR {
+		return nil, nil
+	}
 	pending, err := csr.Pending(ctx, d.hub, cluster)
 	switch {
 	case err != nil:
-		return "", answerOf(err, fmt.Sprintf("look for the request of cluster %q", cluster))
+		return nil, answerOf(err, fmt.Sprintf("look for the request of cluster %q", cluster))
 	case len(pending) == 0:
-		return "", nil
+		return nil, nil
 	case len(pending) > 1:
-		return "", &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q is accepted, but none of its %d requests is approved: %s",
-			cluster, len(pending), requesters(pending)), Remedy: "refuse all but that of its agent with kubectl certificate deny, and run the command again"}
+		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has %d requests, and one may be that of an intruder: %s", cluster, len(pending), requesters(pending)),
+			Remedy: "refuse all but that of its agent with kubectl certificate deny, and run the command again"}
 	}
-	request := &pending[0]
-	err = csr.Approve(ctx, d.hub, request, "wid hub accept")
-	if apierrors.IsConflict(err) { // the hub approved it meanwhile
-		return "", nil
+	return &pending[0], nil
+}
+
+func (d *deciding) approve(ctx context.Context, cluster string, request *certificatesv1.CertificateSigningRequest) error {
+	err := csr.Approve(ctx, d.hub, request, "wid hub accept")
+	switch {
+	case apierrors.IsConflict(err): // the hub approved it meanwhile
+		return nil
+	case err != nil:
+		return answerOf(err, fmt.Sprintf("approve the request of cluster %q", cluster))
 	}
-	if err != nil {
-		return "", answerOf(err, fmt.Sprintf("approve the request of cluster %q", cluster))
-	}
-	return request.Name, say(d.cmd, "cluster %q: request %q of user %q approved", cluster, request.Name, request.Spec.Username)
+	return say(d.cmd, "cluster %q: request %q of user %q approved", cluster, request.Name, request.Spec.Username)
 }
 
 func requesters(pending []certificatesv1.CertificateSigningRequest) (all string) {

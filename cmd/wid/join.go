@@ -22,6 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -220,10 +221,16 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 	if err != nil {
 		return err
 	}
-	if err := hub.Get(ctx, client.ObjectKey{Name: j.cluster}, &ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
-		return answerOf(err, "try --hub-token at the hub "+info.Server)
+	err = hub.Get(ctx, client.ObjectKey{Name: j.cluster}, &ocm.ManagedCluster{})
+	operation := "try --hub-token at the hub " + info.Server
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(redact.Text(err.Error())),
+			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", registration.BootstrapRole)}
 	}
-	return nil
+	return answerOf(err, operation)
 }
 
 // manifests hold the credential.

@@ -44,9 +44,6 @@ func newUnjoin() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if _, err := agentSecret(ctx, local, name); err != nil {
-			return err
-		}
 		if err := withdraw(ctx, cmd, local, name, force); err != nil {
 			return err
 		}
@@ -56,6 +53,10 @@ func newUnjoin() *cobra.Command {
 
 // withdraw tells the hub. That the agent has no access there is a warning.
 func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, force bool) error {
+	secret, err := agentSecret(ctx, local, name)
+	if err != nil {
+		return err
+	}
 	driver, err := agentDriver(registration.AuthTypeCSR) // the credential in the Secret may be that of any driver
 	if err != nil {
 		return err
@@ -68,7 +69,10 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	if err != nil {
 		return err
 	}
-	err = agent.Unjoin(ctx)
+	err = registration.ErrNotJoined
+	if len(secret.Data[registration.SecretKeyKubeconfig]) > 0 {
+		err = agent.Unjoin(ctx)
+	}
 	if err == nil {
 		return say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
 	}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// hubWorld is a hub and a cluster that are real API servers. The programs of the Deployments run in this process.
+type hubWorld struct {
+	t              *testing.T
+	hub, managed   client.Client // of administrators
+	hubConfig      *rest.Config
+	managedConfig  *rest.Config
+	onHub, onOther string // flags
+}
+
+func newHubWorld(t *testing.T) *hubWorld {
+	hub, managed := kubetest.StartNew(t), kubetest.StartNew(t)
+	hub.ControllerManager(t, "csrsigning", "bootstrapsigner")
+	w := &hubWorld{t: t, hubConfig: hub.Config(), managedConfig: managed.Config(),
+		onHub: "--kubeconfig=" + hub.Kubeconfig(t), onOther: "--kubeconfig=" + managed.Kubeconfig(t)}
+	w.hub, w.managed = w.client(w.hubConfig), w.client(w.managedConfig)
+	return w
+}
+
+func (w *hubWorld) client(config *rest.Config) client.Client {
+	w.t.Helper()
+	c, err := newRegistrationClient(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// as returns the configuration of a ServiceAccount.
+func (w *hubWorld) as(c client.Client, config *rest.Config, namespace, name string) *rest.Config {
+	w.t.Helper()
+	request := &authenticationv1.TokenRequest{}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := c.SubResource("token").Create(w.t.Context(), account, request); err != nil {
+		w.t.Fatal(err)
+	}
+	config = rest.AnonymousClientConfig(config)
+	config.BearerToken = request.Status.Token
+	return config
+}
+
+// run runs a manager in place of a Deployment.
+func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) {
+	w.t.Helper()
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: w.hub.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err == nil {
+		err = setUp(mgr)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func (w *hubWorld) runHub() {
+	w.run(w.as(w.hub, w.hubConfig, hubNamespace, hubServiceAccount), func(mgr ctrl.Manager) error {
+		driver, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}) // without bootstrap users: a person approves
+		if err != nil {
+			return err
+		}
+		hub, err := registration.NewHub(registration.HubOptions{Client: mgr.GetClient(), Drivers: []registration.HubDriver{driver}, Default: driver.Name()})
+		if err != nil {
+			return err
+		}
+		return hub.SetupWithManager(mgr, 1)
+	})
+}
+
+func (w *hubWorld) runAgent() {
+	config := w.as(w.managed, w.managedConfig, registration.DefaultAgentNamespace, agentName)
+	w.run(config, func(mgr ctrl.Manager) error {
+		agent, err := registration.NewAgent(registration.AgentOptions{Cluster: "cluster1", Driver: csr.New(csr.Options{}), Local: w.client(config)})
+		if err != nil {
+			return err
+		}
+		return agent.SetupWithManager(mgr)
+	})
+}
+
+// fails runs a command that has to fail.
+func (w *hubWorld) fails(code int, want string, args ...string) {
+	w.t.Helper()
+	out, err := wid(w.t, "", args...)
+	if err == nil || exitCode(w.t.Context(), err) != code || !strings.Contains(err.Error(), want) {
+		w.t.Errorf("wid %s: got %v, want code %d and %s\n%s", strings.Join(args, " "), err, code, want, out)
+	}
+}
+
+func (w *hubWorld) status() (all []clusterStatus) {
+	w.t.Helper()
+	var list struct{ Items []clusterStatus }
+	if err := json.Unmarshal([]byte(must(w.t, "hub", "status", w.onHub, "-o", "json")), &list); err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func (w *hubWorld) until(what string, done func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !done(); <-tick.C {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("within a minute it never happened that %s", what)
+		}
+	}
+}
+
+// A cluster joins a hub and leaves it, by the commands alone.
+func TestHubCommands(t *testing.T) {
+	w := newHubWorld(t)
+	w.fails(exitMisconfigured, "wid hub init", "hub", "status", w.onHub)
+	const image = "--image=registry.example/x:v1"
+	initHub := func(more ...string) string {
+		return must(t, append([]string{"hub", "init", w.onHub, image, "--apply", "--hub-apiserver=" + w.hubConfig.Host}, more...)...)
+	}
+	if out := initHub(); !strings.Contains(out, "wid bootstrap publish") || strings.Contains(out, "certificates") {
+		t.Errorf("init says %s", out)
+	}
+	must(t, "bootstrap", "publish", w.onHub)
+	w.available(hubNamespace, hubDeployment)
+	out := initHub("--wait")
+	if strings.Contains(out, "wid bootstrap publish") {
+		t.Errorf("init says %s", out)
+	}
+	w.checkConflicts(initHub)
+	w.checkPodSecurity(w.hub, "hub", "init", image)
+	w.runHub()
+
+	_, line, _ := strings.Cut(out, "\n\nwid ")
+	line = strings.NewReplacer("CLUSTER_NAME", "cluster1", "AGENT_IMAGE", "registry.example/x:v1").Replace(strings.TrimSpace(line))
+	join := append(strings.Fields(line), w.onOther)
+	w.fails(exitMisconfigured, `no ManagedCluster "cluster1"`, "hub", "accept", w.onHub, "--clusters=cluster1")
+	if out := must(t, join...); !strings.Contains(out, "wid hub accept --clusters cluster1") || strings.Contains(out, strings.Fields(line)[2]) {
+		t.Errorf("join says %s", out)
+	}
+	w.checkPodSecurity(w.managed, append(without(join, "--apply"), "--reveal")...)
+	w.fails(exitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=3s")...)
+	w.checkFirstContact(join)
+	w.runAgent()
+	w.until("the agent asks for a certificate", func() bool {
+		all := w.status()
+		return len(all) == 1 && len(all[0].PendingRequests) == 1
+	})
+	if s := w.status()[0]; s.Name != "cluster1" || s.AuthType != "csr" || s.Accepted || s.Joined != "" {
+		t.Errorf("status is %+v", s)
+	}
+	w.checkIntruder()
+	if out := must(t, "hub", "accept", w.onHub, "--clusters=cluster1", "--wait"); !strings.Contains(out, `of user "system:bootstrap:`) || !strings.Contains(out, `cluster "cluster1" has joined`) {
+		t.Errorf("accept says %s", out)
+	}
+	must(t, append(join, "--wait")...)
+	w.until("the cluster is available", func() bool { s := w.status()[0]; return s.Accepted && s.Joined == "True" && s.Available == "True" })
+	table := must(t, "hub", "status", w.onHub)
+	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "cluster1 csr true True True ") || !strings.HasSuffix(fields, "s 0") {
+		t.Errorf("status is\n%s", table)
+	}
+
+	w.fails(exitMisconfigured, `registered as "cluster1", not as "cluster2"`, "unjoin", w.onOther, "--cluster-name=cluster2")
+	w.fails(exitMisconfigured, `registered as "cluster1", not as "cluster2"`, append(join, "--cluster-name=cluster2")...)
+	if out := must(t, "unjoin", w.onOther, "--cluster-name=cluster1"); !strings.Contains(out, "withdrawn") || !strings.Contains(out, "Secret") {
+		t.Errorf("unjoin says %s", out)
+	}
+	w.until("the hub takes away the access", func() bool { s := w.status()[0]; return !s.Accepted && s.Reason == ocm.ReasonHubDenied })
+	for _, object := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubKubeconfigSecret}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: registration.DefaultBootstrapSecret}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: agentName}},
+	} {
+		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: object.GetName()}, object); !apierrors.IsNotFound(err) {
+			t.Errorf("%T %s: %v", object, object.GetName(), err)
+		}
+	}
+	if out := must(t, "unjoin", w.onOther, "--cluster-name=cluster1", "--purge"); !strings.Contains(out, "wid hub deny --clusters cluster1") || !strings.Contains(out, `Namespace "open-cluster-management-agent" deleted`) {
+		t.Errorf("unjoin again says %s", out)
+	}
+	must(t, "hub", "accept", w.onHub, "--clusters=cluster1")
+	w.until("the hub lets it in", func() bool { return w.status()[0].Condition == "True" })
+	must(t, "hub", "deny", w.onHub, "--clusters=cluster1,cluster1")
+	w.until("the hub takes away the access", func() bool { return w.status()[0].Condition == "False" })
+}
+
+// available plays the kubelet.
+func (w *hubWorld) available(namespace, name string) {
+	w.t.Helper()
+	deployment := &appsv1.Deployment{}
+	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, deployment); err != nil {
+		w.t.Fatal(err)
+	}
+	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: deployment.Generation, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
+	if err := w.hub.Status().Update(w.t.Context(), deployment); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// checkConflicts lets another program change what init has applied.
+func (w *hubWorld) checkConflicts(initHub func(...string) string) {
+	w.t.Helper()
+	role := &rbacv1.ClusterRole{}
+	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: registration.BootstrapRole}, role); err != nil {
+		w.t.Fatal(err)
+	}
+	role.Rules = role.Rules[:1]
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	crd.SetName("managedclusters.cluster.open-cluster-management.io")
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))
+	if err := errors.Join(w.hub.Update(w.t.Context(), role), w.hub.Patch(w.t.Context(), crd, patch)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.fails(exitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/x:v1", "--apply")
+	if out := initHub("--force-conflicts"); !strings.Contains(out, "io\" left as it is") {
+		w.t.Errorf("init says %s", out)
+	}
+	if err := w.hub.Get(w.t.Context(), client.ObjectKeyFromObject(role), role); err != nil || len(role.Rules) != 2 {
+		w.t.Errorf("the role has %d rules, %v", len(role.Rules), err)
+	}
+}
+
+// checkPodSecurity creates the pods of a printed Deployment where the Restricted Pod Security Standard is enforced.
+func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
+	w.t.Helper()
+	objects, err := parseManifests(must(w.t, args...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var deployment appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[len(objects)-1].Object, &deployment); err != nil {
+		w.t.Fatal(err)
+	}
+	namespace := &corev1.Namespace{}
+	if err := c.Get(w.t.Context(), client.ObjectKey{Name: deployment.Namespace}, namespace); err != nil {
+		w.t.Fatal(err)
+	}
+	metav1.SetMetaDataLabel(&namespace.ObjectMeta, "pod-security.kubernetes.io/enforce", "restricted")
+	pod := &corev1.Pod{ObjectMeta: deployment.Spec.Template.ObjectMeta, Spec: deployment.Spec.Template.Spec}
+	pod.Namespace, pod.Name = deployment.Namespace, "pod"
+	if err := errors.Join(c.Update(w.t.Context(), namespace), c.Create(w.t.Context(), pod, client.DryRunAll)); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// checkFirstContact joins with other credentials.
+func (w *hubWorld) checkFirstContact(join []string) {
+	w.t.Helper()
+	ca := writeFile(w.t, "ca.crt", string(w.hubConfig.CAData))
+	with := func(token, how string) []string {
+		return []string{"join", "--cluster-name=cluster1", "--image=x", "--hub-apiserver=" + w.hubConfig.Host, "--hub-token=" + token, how}
+	}
+	for _, name := range []string{"agent-registration-bootstrap", "other"} {
+		for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management"}},
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management", Name: name}}} {
+			if err := w.hub.Create(w.t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	token := w.as(w.hub, w.hubConfig, "open-cluster-management", "agent-registration-bootstrap").BearerToken
+	if _, err := parseManifests(must(w.t, with(token, "--ca-file="+ca)...)); err != nil {
+		w.t.Error(err)
+	}
+	stranger := w.as(w.hub, w.hubConfig, "open-cluster-management", "other").BearerToken
+	w.fails(exitDenied, registration.BootstrapRole, with(stranger, "--ca-file="+ca)...)
+	w.fails(exitUnavailable, "renew the token", with(must(w.t, "bootstrap", "generate"), "--ca-file="+ca)...)
+	w.fails(exitDenied, "pins", with(join[2], "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
+}
+
+// checkIntruder makes a second request for the cluster's certificate.
+func (w *hubWorld) checkIntruder() {
+	w.t.Helper()
+	in := registration.Input{Now: time.Now(), Cluster: "cluster1", Agent: "intruder", Hub: w.hub}
+	for range 2 {
+		step, err := csr.New(csr.Options{}).Next(w.t.Context(), in)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		in.State = step.State
+	}
+	w.fails(exitDenied, `of user "admin"`, "hub", "accept", w.onHub, "--clusters=cluster1", "--wait")
+	if w.status()[0].Accepted {
+		w.t.Error("accepted")
+	}
+	all, err := csr.Pending(w.t.Context(), w.hub, "cluster1")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range all {
+		if strings.HasPrefix(all[i].Spec.Username, "system:bootstrap:") {
+			continue
+		}
+		all[i].Status.Conditions = append(all[i].Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "Intruder"})
+		if err := w.hub.SubResource("approval").Update(w.t.Context(), &all[i]); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func without(args []string, arg string) (rest []string) {
+	for _, a := range args {
+		if a != arg {
+			rest = append(rest, a)
+		}
+	}
+	return rest
+}
