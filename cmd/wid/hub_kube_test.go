@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -29,6 +31,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
+// hubHeading is the section of docs/wid.md whose commands TestHubCommands runs, word for word.
+const hubHeading = "Clusters of a hub"
+
 // hubWorld is a hub and a cluster that are real API servers. The programs of the Deployments run in this process.
 type hubWorld struct {
 	t              *testing.T
@@ -36,13 +41,30 @@ type hubWorld struct {
 	hubConfig      *rest.Config
 	managedConfig  *rest.Config
 	onHub, onOther string // flags
+	hubKubeconfig  string
+	documented     []string // commands of docs/wid.md that have not run yet
 }
 
 func newHubWorld(t *testing.T) *hubWorld {
 	hub, managed := kubetest.StartNew(t), kubetest.StartNew(t)
 	hub.ControllerManager(t, "csrsigning", "bootstrapsigner")
-	w := &hubWorld{t: t, hubConfig: hub.Config(), managedConfig: managed.Config(),
-		onHub: "--kubeconfig=" + hub.Kubeconfig(t), onOther: "--kubeconfig=" + managed.Kubeconfig(t)}
+	w := &hubWorld{t: t, hubConfig: hub.Config(), managedConfig: managed.Config(), onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
+	w.documented = strings.Split(strings.TrimSpace(strings.ReplaceAll(blocks(t)[hubHeading], "\\\n", "")), "\n")
+	both := clientcmdapi.NewConfig()
+	for name, c := range map[string]*kubetest.Cluster{"hub": hub, "managed-0": managed} {
+		config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		current := config.Contexts[config.CurrentContext]
+		both.Clusters[name], both.AuthInfos[name] = config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
+		both.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	content, err := clientcmd.Write(*both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", writeFile(t, "kubeconfig", string(content)))
 	w.hub, w.managed = w.client(w.hubConfig), w.client(w.managedConfig)
 	return w
 }
@@ -106,12 +128,23 @@ func (w *hubWorld) runHub() {
 func (w *hubWorld) runAgent() {
 	config := w.as(w.managed, w.managedConfig, registration.DefaultAgentNamespace, agentName)
 	w.run(config, func(mgr ctrl.Manager) error {
-		agent, err := registration.NewAgent(registration.AgentOptions{Cluster: "cluster1", Driver: csr.New(csr.Options{}), Local: w.client(config)})
+		agent, err := registration.NewAgent(registration.AgentOptions{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
 			return err
 		}
 		return agent.SetupWithManager(mgr)
 	})
+}
+
+// document runs the next command of the documentation, and returns its arguments too.
+func (w *hubWorld) document(begins string, variables ...string) (args []string, out string) {
+	w.t.Helper()
+	if len(w.documented) == 0 || !strings.HasPrefix(w.documented[0], "wid "+begins) {
+		w.t.Fatalf("wid %s is not the first of %q", begins, w.documented)
+	}
+	args = strings.Fields(strings.NewReplacer(variables...).Replace(w.documented[0]))[1:]
+	w.documented = w.documented[1:]
+	return args, must(w.t, args...)
 }
 
 // fails runs a command that has to fail.
@@ -147,16 +180,16 @@ func (w *hubWorld) until(what string, done func() bool) {
 func TestHubCommands(t *testing.T) {
 	w := newHubWorld(t)
 	w.fails(exitMisconfigured, "wid hub init", "hub", "status", w.onHub)
-	const image = "--image=registry.example/x:v1"
+	const image = "--image=registry.example/hub:v1" // that of the documentation
 	initHub := func(more ...string) string {
 		return must(t, append([]string{"hub", "init", w.onHub, image, "--apply", "--hub-apiserver=" + w.hubConfig.Host}, more...)...)
 	}
 	if out := initHub(); !strings.Contains(out, "wid bootstrap publish") || strings.Contains(out, "certificates") {
 		t.Errorf("init says %s", out)
 	}
-	must(t, "bootstrap", "publish", w.onHub)
+	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
 	w.available(hubNamespace, hubDeployment)
-	out := initHub("--wait")
+	_, out := w.document("hub init")
 	if strings.Contains(out, "wid bootstrap publish") {
 		t.Errorf("init says %s", out)
 	}
@@ -165,37 +198,39 @@ func TestHubCommands(t *testing.T) {
 	w.runHub()
 
 	_, line, _ := strings.Cut(out, "\n\nwid ")
-	line = strings.NewReplacer("CLUSTER_NAME", "cluster1", "AGENT_IMAGE", "registry.example/x:v1").Replace(strings.TrimSpace(line))
-	join := append(strings.Fields(line), w.onOther)
-	w.fails(exitMisconfigured, `no ManagedCluster "cluster1"`, "hub", "accept", w.onHub, "--clusters=cluster1")
-	if out := must(t, join...); !strings.Contains(out, "wid hub accept --clusters cluster1") || strings.Contains(out, strings.Fields(line)[2]) {
+	line = strings.NewReplacer("CLUSTER_NAME", "managed-0", "AGENT_IMAGE", "registry.example/x:v1").Replace(strings.TrimSpace(line))
+	printed := strings.Fields(line) // join --hub-token … --hub-apiserver … --ca-cert-hash …
+	w.fails(exitMisconfigured, `no ManagedCluster "managed-0"`, "hub", "accept", w.onHub, "--clusters=managed-0")
+	must(t, append(printed, w.onOther)...)
+	join, out := w.document("join", `"$TOKEN"`, printed[2], `"$HUB"`, printed[4], `"$PIN"`, printed[6])
+	if !strings.Contains(out, "wid hub accept --clusters managed-0") || strings.Contains(out, printed[2]) {
 		t.Errorf("join says %s", out)
 	}
 	w.checkPodSecurity(w.managed, append(without(join, "--apply"), "--reveal")...)
 	w.fails(exitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=3s")...)
-	w.checkFirstContact(join)
+	w.checkFirstContact(printed[2])
 	w.runAgent()
 	w.until("the agent asks for a certificate", func() bool {
 		all := w.status()
 		return len(all) == 1 && len(all[0].PendingRequests) == 1
 	})
-	if s := w.status()[0]; s.Name != "cluster1" || s.AuthType != "csr" || s.Accepted || s.Joined != "" {
+	if s := w.status()[0]; s.Name != "managed-0" || s.AuthType != "csr" || s.Accepted || s.Joined != "" {
 		t.Errorf("status is %+v", s)
 	}
 	w.checkIntruder()
-	if out := must(t, "hub", "accept", w.onHub, "--clusters=cluster1", "--wait"); !strings.Contains(out, `of user "system:bootstrap:`) || !strings.Contains(out, `cluster "cluster1" has joined`) {
+	if _, out := w.document("hub accept"); !strings.Contains(out, `of user "system:bootstrap:`) || !strings.Contains(out, `cluster "managed-0" has joined`) {
 		t.Errorf("accept says %s", out)
 	}
 	must(t, append(join, "--wait")...)
 	w.until("the cluster is available", func() bool { s := w.status()[0]; return s.Accepted && s.Joined == "True" && s.Available == "True" })
-	table := must(t, "hub", "status", w.onHub)
-	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "cluster1 csr true True True ") || !strings.HasSuffix(fields, "s 0") {
+	_, table := w.document("hub status")
+	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "managed-0 csr true True True ") || !strings.HasSuffix(fields, "s 0") {
 		t.Errorf("status is\n%s", table)
 	}
 
-	w.fails(exitMisconfigured, `registered as "cluster1", not as "cluster2"`, "unjoin", w.onOther, "--cluster-name=cluster2")
-	w.fails(exitMisconfigured, `registered as "cluster1", not as "cluster2"`, append(join, "--cluster-name=cluster2")...)
-	if out := must(t, "unjoin", w.onOther, "--cluster-name=cluster1"); !strings.Contains(out, "withdrawn") || !strings.Contains(out, "Secret") {
+	w.fails(exitMisconfigured, `registered as "managed-0", not as "managed-1"`, "unjoin", w.onOther, "--cluster-name=managed-1")
+	w.fails(exitMisconfigured, `registered as "managed-0", not as "managed-1"`, append(join, "--cluster-name=managed-1")...)
+	if _, out := w.document("unjoin"); !strings.Contains(out, "withdrawn") || !strings.Contains(out, "Secret") {
 		t.Errorf("unjoin says %s", out)
 	}
 	w.until("the hub takes away the access", func() bool { s := w.status()[0]; return !s.Accepted && s.Reason == ocm.ReasonHubDenied })
@@ -208,13 +243,16 @@ func TestHubCommands(t *testing.T) {
 			t.Errorf("%T %s: %v", object, object.GetName(), err)
 		}
 	}
-	if out := must(t, "unjoin", w.onOther, "--cluster-name=cluster1", "--purge"); !strings.Contains(out, "wid hub deny --clusters cluster1") || !strings.Contains(out, `Namespace "open-cluster-management-agent" deleted`) {
+	if out := must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge"); !strings.Contains(out, "wid hub deny --clusters managed-0") || !strings.Contains(out, `Namespace "open-cluster-management-agent" deleted`) {
 		t.Errorf("unjoin again says %s", out)
 	}
-	must(t, "hub", "accept", w.onHub, "--clusters=cluster1")
+	must(t, "hub", "accept", w.onHub, "--clusters=managed-0")
 	w.until("the hub lets it in", func() bool { return w.status()[0].Condition == "True" })
-	must(t, "hub", "deny", w.onHub, "--clusters=cluster1,cluster1")
+	must(t, "hub", "deny", w.onHub, "--clusters=managed-0,managed-0")
 	w.until("the hub takes away the access", func() bool { return w.status()[0].Condition == "False" })
+	if len(w.documented) > 0 {
+		t.Errorf("not tried: %q", w.documented)
+	}
 }
 
 // available plays the kubelet.
@@ -246,7 +284,7 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 	if err := errors.Join(w.hub.Update(w.t.Context(), role), w.hub.Patch(w.t.Context(), crd, patch)); err != nil {
 		w.t.Fatal(err)
 	}
-	w.fails(exitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/x:v1", "--apply")
+	w.fails(exitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/hub:v1", "--apply")
 	if out := initHub("--force-conflicts"); !strings.Contains(out, "io\" left as it is") {
 		w.t.Errorf("init says %s", out)
 	}
@@ -279,11 +317,11 @@ func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
 }
 
 // checkFirstContact joins with other credentials.
-func (w *hubWorld) checkFirstContact(join []string) {
+func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 	w.t.Helper()
 	ca := writeFile(w.t, "ca.crt", string(w.hubConfig.CAData))
 	with := func(token, how string) []string {
-		return []string{"join", "--cluster-name=cluster1", "--image=x", "--hub-apiserver=" + w.hubConfig.Host, "--hub-token=" + token, how}
+		return []string{"join", "--cluster-name=managed-0", "--image=x", "--hub-apiserver=" + w.hubConfig.Host, "--hub-token=" + token, how}
 	}
 	for _, name := range []string{"agent-registration-bootstrap", "other"} {
 		for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management"}},
@@ -300,13 +338,13 @@ func (w *hubWorld) checkFirstContact(join []string) {
 	stranger := w.as(w.hub, w.hubConfig, "open-cluster-management", "other").BearerToken
 	w.fails(exitDenied, registration.BootstrapRole, with(stranger, "--ca-file="+ca)...)
 	w.fails(exitUnavailable, "renew the token", with(must(w.t, "bootstrap", "generate"), "--ca-file="+ca)...)
-	w.fails(exitDenied, "pins", with(join[2], "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
+	w.fails(exitDenied, "pins", with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
 }
 
 // checkIntruder makes a second request for the cluster's certificate.
 func (w *hubWorld) checkIntruder() {
 	w.t.Helper()
-	in := registration.Input{Now: time.Now(), Cluster: "cluster1", Agent: "intruder", Hub: w.hub}
+	in := registration.Input{Now: time.Now(), Cluster: "managed-0", Agent: "intruder", Hub: w.hub}
 	for range 2 {
 		step, err := csr.New(csr.Options{}).Next(w.t.Context(), in)
 		if err != nil {
@@ -314,11 +352,11 @@ func (w *hubWorld) checkIntruder() {
 		}
 		in.State = step.State
 	}
-	w.fails(exitDenied, `of user "admin"`, "hub", "accept", w.onHub, "--clusters=cluster1", "--wait")
+	w.fails(exitDenied, `of user "admin"`, "hub", "accept", w.onHub, "--clusters=managed-0", "--wait")
 	if w.status()[0].Accepted {
 		w.t.Error("accepted")
 	}
-	all, err := csr.Pending(w.t.Context(), w.hub, "cluster1")
+	all, err := csr.Pending(w.t.Context(), w.hub, "managed-0")
 	if err != nil {
 		w.t.Fatal(err)
 	}
