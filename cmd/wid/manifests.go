@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,57 +41,33 @@ func (i *installing) check() error {
 	return nil
 }
 
-// deploymentManifest meets the Restricted Pod Security Standard.
+// deploymentManifest meets the Restricted Pod Security Standard. The programs of examples answer probes at this port.
 const deploymentManifest = `apiVersion: apps/v1
 kind: Deployment
+metadata: {namespace: %[1]s, name: %[2]s}
 spec:
   replicas: 1
+  selector: {matchLabels: {app: %[2]s}}
   template:
+    metadata: {labels: {app: %[2]s}}
     spec:
+      serviceAccountName: %[3]s
       securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: registration
+        image: %[4]s
+        args: %[5]s
+        readinessProbe: {httpGet: {path: /readyz, port: 8081}}
+        livenessProbe: {httpGet: {path: /healthz, port: 8081}, initialDelaySeconds: 10}
         resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {memory: 512Mi}}
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
 
-// deployment returns the Deployment of a program that runs as a ServiceAccount.
+// deployment returns the Deployment of a program that runs as a ServiceAccount. JSON in YAML needs no other quotes.
 func (i *installing) deployment(namespace, name, serviceAccount string, args ...string) (string, error) {
-	object, err := parseManifest(deploymentManifest)
-	if err != nil {
-		return "", err
-	}
-	object.SetNamespace(namespace)
-	object.SetName(name)
-	labels := map[string]any{"app": name}
-	for _, field := range []struct {
-		value any
-		path  string
-	}{
-		{labels, "spec.selector.matchLabels"}, {labels, "spec.template.metadata.labels"},
-		{serviceAccount, "spec.template.spec.serviceAccountName"},
-	} {
-		if err := unstructured.SetNestedField(object.Object, field.value, strings.Split(field.path, ".")...); err != nil {
-			return "", err
-		}
-	}
-	containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
-	if err != nil {
-		return "", err
-	}
-	container, ok := containers[0].(map[string]any)
-	if !ok {
-		return "", errors.New("the manifest of the Deployment has no container")
-	}
-	container["image"] = i.image
-	if err := unstructured.SetNestedStringSlice(container, args, "args"); err != nil {
-		return "", err
-	}
-	if err := unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers"); err != nil {
-		return "", err
-	}
-	content, err := yaml.Marshal(object.Object)
-	return string(content), err
+	image, err := json.Marshal(i.image)
+	list, listErr := json.Marshal(args)
+	return fmt.Sprintf(deploymentManifest, namespace, name, serviceAccount, image, list), errors.Join(err, listErr)
 }
 
 func parseManifest(document string) (*unstructured.Unstructured, error) {
@@ -174,20 +152,14 @@ func nameOf(object client.Object) string {
 	return fmt.Sprintf("%s %q", object.GetObjectKind().GroupVersionKind().Kind, name)
 }
 
-// awaitDeployment waits until a replica runs.
+// awaitDeployment waits until a replica of the last generation runs.
 func awaitDeployment(ctx context.Context, cmd *cobra.Command, c client.Client, namespace, name string) error {
 	return await(ctx, cmd, func() (string, error) {
-		deployment := &unstructured.Unstructured{}
-		deployment.SetAPIVersion("apps/v1")
-		deployment.SetKind("Deployment")
-		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, deployment); err != nil {
+		d := &appsv1.Deployment{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err != nil {
 			return "", answerOf(err, fmt.Sprintf("read Deployment %q", namespace+"/"+name))
 		}
-		number := func(field string) int64 {
-			n, _, _ := unstructured.NestedInt64(deployment.Object, "status", field) // absent is 0
-			return n
-		}
-		if number("observedGeneration") >= deployment.GetGeneration() && number("availableReplicas") > 0 && number("updatedReplicas") > 0 {
+		if d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas > 0 && d.Status.AvailableReplicas > 0 {
 			return "", nil
 		}
 		return fmt.Sprintf("for Deployment %q to be available: kubectl -n %s describe pods shows why it is not", namespace+"/"+name, namespace), nil
