@@ -201,6 +201,8 @@ func TestHubCommands(t *testing.T) {
 	line = strings.NewReplacer("CLUSTER_NAME", "managed-0", "AGENT_IMAGE", "registry.example/x:v1").Replace(strings.TrimSpace(line))
 	printed := strings.Fields(line) // join --hub-token … --hub-apiserver … --ca-cert-hash …
 	w.fails(exitMisconfigured, `no ManagedCluster "managed-0"`, "hub", "accept", w.onHub, "--clusters=managed-0")
+	w.fails(exitUnavailable, "gave up waiting for the agent", "hub", "accept", w.onHub, "--clusters=managed-0", "--wait", "--timeout=1s")
+	w.checkUnreachableHub()
 	must(t, append(printed, w.onOther)...)
 	join, out := w.document("join", `"$TOKEN"`, printed[2], `"$HUB"`, printed[4], `"$PIN"`, printed[6])
 	if !strings.Contains(out, "wid hub accept --clusters managed-0") || strings.Contains(out, printed[2]) {
@@ -227,6 +229,8 @@ func TestHubCommands(t *testing.T) {
 	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "managed-0 csr true True True ") || !strings.HasSuffix(fields, "s 0") {
 		t.Errorf("status is\n%s", table)
 	}
+
+	w.checkLostCertificate()
 
 	w.fails(exitMisconfigured, `registered as "managed-0", not as "managed-1"`, "unjoin", w.onOther, "--cluster-name=managed-1")
 	w.fails(exitMisconfigured, `registered as "managed-0", not as "managed-1"`, append(join, "--cluster-name=managed-1")...)
@@ -339,6 +343,44 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 	w.fails(exitDenied, registration.BootstrapRole, with(stranger, "--ca-file="+ca)...)
 	w.fails(exitUnavailable, "renew the token", with(must(w.t, "bootstrap", "generate"), "--ca-file="+ca)...)
 	w.fails(exitDenied, "pins", with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
+}
+
+// checkUnreachableHub leaves a hub that is gone.
+func (w *hubWorld) checkUnreachableHub() {
+	w.t.Helper()
+	meta := metav1.ObjectMeta{Name: registration.DefaultAgentNamespace}
+	if err := w.managed.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: meta}); err != nil {
+		w.t.Fatal(err)
+	}
+	meta.Namespace = meta.Name
+	for _, meta.Name = range []string{registration.DefaultBootstrapSecret, ocm.HubKubeconfigSecret} {
+		kubeconfig := kubeconfigOf(w.t, "https://127.0.0.1:1", nil, nil, nil, "hunter2")
+		if err := w.managed.Create(w.t.Context(), &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"kubeconfig": kubeconfig}}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.fails(exitUnavailable, "--force", "unjoin", w.onOther, "--cluster-name=managed-0")
+	if out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--force"); !strings.Contains(out, "wid hub deny --clusters managed-0") ||
+		strings.Count(out, "deleted") != 2 || strings.Contains(out, "hunter2") {
+		w.t.Errorf("unjoin says %s", out)
+	}
+}
+
+// checkLostCertificate deletes the agent's Secret: a person has to approve its request again.
+func (w *hubWorld) checkLostCertificate() {
+	w.t.Helper()
+	lost := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}}
+	if err := w.managed.Delete(w.t.Context(), lost); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("the agent asks for another certificate", func() bool { return len(w.status()[0].PendingRequests) == 1 })
+	if out := must(w.t, "hub", "accept", w.onHub, "--clusters=managed-0"); !strings.Contains(out, "approved") {
+		w.t.Errorf("accept says %s", out)
+	}
+	w.until("the agent has a certificate", func() bool {
+		err := w.managed.Get(w.t.Context(), client.ObjectKeyFromObject(lost), lost)
+		return err == nil && len(lost.Data["tls.crt"]) > 0
+	})
 }
 
 // checkIntruder makes a second request for the cluster's certificate.
