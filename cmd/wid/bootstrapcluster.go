@@ -13,10 +13,10 @@ import (
 )
 
 // cluster is where the commands that need one find it.
-type cluster struct{ kubeconfig string }
+type cluster struct{ kubeconfig, context string }
 
 func (c *cluster) config() (*rest.Config, error) {
-	config, err := kubeFile{path: c.kubeconfig}.config()
+	config, err := kubeFile{c.kubeconfig, c.context}.config()
 	if err != nil {
 		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "pass --kubeconfig, or set KUBECONFIG",
 			Message: "cannot read the kubeconfig: " + kubeconfigMistake(err)}

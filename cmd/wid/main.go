@@ -8,6 +8,7 @@
 //	wid credential-process                             for the AWS SDKs
 //	wid kubelet-credential-provider                    for the kubelet
 //	wid bootstrap create|list|delete|generate|extend|join-command|discover|publish
+//	wid hub init|accept|deny|status, join, unjoin      clusters of a hub
 //	wid version, completion, man
 package main
 
@@ -52,7 +53,7 @@ func (a *app) newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newBootstrap())
+	root.AddCommand(newBootstrap(), newHub(), newJoin(), newUnjoin())
 	a.addCredentialCommands(root)
 	return root
 }

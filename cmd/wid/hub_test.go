@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// saToken returns what looks like the token of a ServiceAccount.
+func saToken(expires time.Time) string {
+	part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+	return part(`{"alg":"RS256"}`) + "." + part(`{"sub":"system:serviceaccount:a:b","exp":`+strconv.FormatInt(expires.Unix(), 10)+`}`) + "." + part("signature")
+}
+
+func writeFile(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Mistakes are found before any request, apart from those that need one. No message holds a token, and nothing is printed that could be
+// taken for manifests.
+func TestHubMistakes(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	token := must(t, "bootstrap", "generate")
+	account, expired := saToken(time.Now().Add(time.Hour)), saToken(time.Now().Add(-time.Hour))
+	nobody := "--kubeconfig=" + writeFile(t, "nobody.yaml", kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, "x"))
+	notCA := writeFile(t, "not-ca.crt", "hello")
+	pin := "--ca-cert-hash=sha256:" + strings.Repeat("ab", 32)
+	const image = "--image=registry.example/x:v1"
+	joining := func(more ...string) []string {
+		return append([]string{"join", "--cluster-name=cluster1", "--hub-apiserver=https://127.0.0.1:1", image}, more...)
+	}
+	for name, tc := range map[string]struct {
+		args  []string
+		stdin string
+		code  int
+		want  string
+	}{
+		"hub, unknown command":      {args: []string{"hub", "acept"}, code: exitUsage, want: `unknown command "acept"`},
+		"init without image":        {args: []string{"hub", "init"}, code: exitUsage, want: "--image"},
+		"init, unknown auth type":   {args: []string{"hub", "init", image, "--registration-auth=csr,ldap"}, code: exitUsage, want: `--registration-auth: unknown auth type "ldap": use one of csr`},
+		"init, no auth type":        {args: []string{"hub", "init", image, "--registration-auth="}, code: exitUsage, want: "not nothing"},
+		"init, waiting for nothing": {args: []string{"hub", "init", image, "--wait"}, code: exitUsage, want: "--apply"},
+		"init, token without end":   {args: []string{"hub", "init", image, "--token-ttl=0"}, code: exitUsage, want: "--token-ttl"},
+		"init, no time":             {args: []string{"hub", "init", image, "--timeout=0"}, code: exitUsage, want: "--timeout"},
+		"init, no kubeconfig":       {args: []string{"hub", "init", image, "--apply"}, code: exitMisconfigured, want: "pass --kubeconfig"},
+		"init, unknown context":     {args: []string{"hub", "init", image, "--apply", nobody, "--context=prod"}, code: exitMisconfigured, want: `"prod"`},
+		"init, http address":        {args: []string{"hub", "init", image, "--apply", nobody, "--hub-apiserver=http://hub.example"}, code: exitUsage, want: `--hub-apiserver: the server has to be https://`},
+		"init, hub unreachable":     {args: []string{"hub", "init", image, "--apply", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
+		"accept nothing":            {args: []string{"hub", "accept"}, code: exitUsage, want: "--clusters"},
+		"accept, argument":          {args: []string{"hub", "accept", "cluster1"}, code: exitUsage, want: `"cluster1"`},
+		"accept, bad name":          {args: []string{"hub", "accept", "--clusters=cluster1,a.b"}, code: exitUsage, want: `"a.b" is not a DNS label`},
+		"accept, reserved name":     {args: []string{"hub", "accept", "--clusters=kube-system"}, code: exitUsage, want: `"kube-system" is reserved`},
+		"accept, hub unreachable":   {args: []string{"hub", "accept", "--clusters=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
+		"deny nothing":              {args: []string{"hub", "deny"}, code: exitUsage, want: "--clusters"},
+		"deny, hub unreachable":     {args: []string{"hub", "deny", "--clusters=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
+		"status, output":            {args: []string{"hub", "status", "-o", "xml"}, code: exitUsage, want: `"xml"`},
+		"status, bad name":          {args: []string{"hub", "status", "--clusters=A"}, code: exitUsage, want: `"A" is not a DNS label`},
+		"status, hub unreachable":   {args: []string{"hub", "status", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
+		"join without a name":       {args: []string{"join"}, code: exitUsage, want: "--cluster-name"},
+		"join, bad name":            {args: joining("--cluster-name=A_B"), code: exitUsage, want: `--cluster-name: the cluster name "A_B" is not a DNS label`},
+		"join, reserved name":       {args: joining("--cluster-name=managed-clusters"), code: exitUsage, want: "is reserved"},
+		"join, unknown auth type":   {args: joining("--registration-auth=aws"), code: exitUsage, want: `unknown auth type "aws": use one of csr`},
+		"join without a hub":        {args: joining("--hub-apiserver="), code: exitUsage, want: "--hub-apiserver"},
+		"join without a token":      {args: joining(), code: exitUsage, want: "--hub-token"},
+		"join, http hub":            {args: joining("--hub-token="+token, pin, "--hub-apiserver=http://hub.example"), code: exitUsage, want: `not "http://hub.example"`},
+		"join, neither pin nor CA":  {args: joining("--hub-token=" + token), code: exitUsage, want: "--ca-cert-hash"},
+		"join, pin and CA":          {args: joining("--hub-token="+token, pin, "--ca-file=x"), code: exitUsage, want: "exclude each other"},
+		"join, account without CA":  {args: joining("--hub-token="+account, pin), code: exitUsage, want: "--ca-file"},
+		"join, expired token":       {args: joining("--hub-token="+expired, "--ca-file="+notCA), code: exitUsage, want: "expired at"},
+		"join, no token":            {args: joining("--hub-token=hunter2", pin), code: exitUsage, want: "neither a bootstrap token"},
+		"join, no token from stdin": {args: joining("--hub-token=-", pin), stdin: "hunter2\n", code: exitUsage, want: "neither a bootstrap token"},
+		"join, empty stdin":         {args: joining("--hub-token=-", pin), code: exitUsage, want: "neither a bootstrap token"},
+		"join, malformed pin":       {args: joining("--hub-token="+token, "--ca-cert-hash=sha256:12"), code: exitUsage, want: "--ca-cert-hash"},
+		"join, no such CA file":     {args: joining("--hub-token="+account, "--ca-file=/nonexistent"), code: exitUsage, want: "/nonexistent"},
+		"join, CA without a CA":     {args: joining("--hub-token="+account, "--ca-file="+notCA), code: exitUsage, want: "--ca-file"},
+		"join without image":        {args: joining("--hub-token="+token, pin, "--image="), code: exitUsage, want: "--image"},
+		"join, waiting for nothing": {args: joining("--hub-token="+token, pin, "--wait"), code: exitUsage, want: "--apply"},
+		"join, hub unreachable":     {args: joining("--hub-token="+token, pin, "--timeout=200ms"), code: exitUnavailable, want: "127.0.0.1:1"},
+		"unjoin without a name":     {args: []string{"unjoin"}, code: exitUsage, want: "--cluster-name"},
+		"unjoin, bad name":          {args: []string{"unjoin", "--cluster-name=a.b"}, code: exitUsage, want: "is not a DNS label"},
+		"unjoin, no kubeconfig":     {args: []string{"unjoin", "--cluster-name=cluster1"}, code: exitMisconfigured, want: "pass --kubeconfig"},
+		"unjoin, unreachable":       {args: []string{"unjoin", "--cluster-name=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := wid(t, tc.stdin, tc.args...)
+			if err == nil || exitCode(t.Context(), err) != tc.code || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("got %v, want code %d and %s", err, tc.code, tc.want)
+			}
+			all := out + err.Error()
+			for _, secret := range []string{token[7:], account, expired, "hunter2", "eyJ"} {
+				if strings.Contains(all, secret) {
+					t.Errorf("a token shows: %s", all)
+				}
+			}
+			if strings.Contains(out, "apiVersion") {
+				t.Errorf("printed %s", out)
+			}
+		})
+	}
+}
+
+// Without --apply the manifests are printed, and no cluster is contacted.
+func TestHubInitPrints(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	const image = `registry.example/hub@sha256:0 "x": y`
+	objects, err := parseManifests(must(t, "hub", "init", "--image="+image))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, o := range objects {
+		kinds[o.GetKind()]++
+	}
+	last := objects[len(objects)-1]
+	var deployment appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(last.Object, &deployment, true); err != nil {
+		t.Fatal(err)
+	}
+	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != hubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
+		t.Errorf("the Deployment is %v", last.Object)
+	}
+	if kinds["CustomResourceDefinition"] != 1 || kinds["ValidatingAdmissionPolicy"] != 2 || kinds["Secret"] != 0 {
+		t.Errorf("printed %v", kinds)
+	}
+	want := strings.Count(ocm.CRD+separator+registration.HubManifest+separator+registration.BootstrapManifest, "\nkind: ")
+	if got := len(objects) - 1; got != want {
+		t.Errorf("%d objects, want %d", got, want)
+	}
+}
+
+// Manifests with a credential go to a terminal only if that is asked for.
+func TestJoinPrintsNoSecretToATerminal(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this system has no pseudo-terminals:", err)
+	}
+	defer terminal.Close() //nolint:errcheck // nothing was written
+	root := newRoot()
+	root.SetArgs([]string{"join", "--cluster-name=cluster1", "--hub-apiserver=https://127.0.0.1:1", "--image=x", "--hub-token=x", "--ca-file=x"})
+	root.SetOut(terminal)
+	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--reveal") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A hub that signs no client certificates, such as Amazon EKS, is told apart from one that cannot be asked.
+func TestHubInitProbes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := certificatesv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for want, answer := range map[string]func(*certificatesv1.CertificateSigningRequest) error{
+		`warning: clusters cannot register with auth type csr: the hub does not sign client certificates: the request is Failed, reason "SignerValidationFailure"`: func(csr *certificatesv1.CertificateSigningRequest) error {
+			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+				Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure"})
+			return nil
+		},
+		"warning: it is not known whether the hub signs client certificates: approve CertificateSigningRequest": func(*certificatesv1.CertificateSigningRequest) error {
+			return apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), "x", nil)
+		},
+	} {
+		c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
+			SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, _ ...client.SubResourceUpdateOption) error {
+				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
+				if !ok {
+					return errors.New("not a request")
+				}
+				if err := answer(csr); err != nil {
+					return err
+				}
+				return c.Status().Update(ctx, csr)
+			}}).Build()
+		var out bytes.Buffer
+		cmd := newHubInit()
+		cmd.SetErr(&out)
+		(&hubInit{}).probe(t.Context(), cmd, c)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %s, want %s", out.String(), want)
+		}
+	}
+}

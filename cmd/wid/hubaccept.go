@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// deciding are the flags of accept and deny.
+type deciding struct {
+	side
+	clusters []string
+	wait     bool
+
+	cmd *cobra.Command
+	hub client.Client
+}
+
+func newHubAccept() *cobra.Command {
+	d := &deciding{}
+	cmd := &cobra.Command{
+		Use:   "accept",
+		Short: "Let clusters join the hub, and approve the requests of their agents for a certificate",
+		Long: "Let clusters join the hub. For each cluster it shows what the cluster says that it is, accepts exactly that, and\n" +
+			"approves the pending request of its agent, which has to ask for the certificate of this cluster and nothing else. If\n" +
+			"there are several requests, it approves none. Run it again for an agent that has lost its certificate.",
+		Example: "  wid hub accept --clusters managed-0,managed-1 --wait",
+	}
+	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
+	cmd.Flags().BoolVar(&d.wait, "wait", false, "wait until the clusters have joined, also for those that have not asked yet")
+	return d.command(cmd, "the hub", d.each(d.accept))
+}
+
+func newHubDeny() *cobra.Command {
+	d := &deciding{}
+	cmd := &cobra.Command{
+		Use:     "deny",
+		Short:   "Take away the access of clusters to the hub, or keep them from it",
+		Example: "  wid hub deny --clusters managed-0",
+	}
+	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
+	return d.command(cmd, "the hub", d.each(func(ctx context.Context, cluster *ocm.ManagedCluster) error {
+		if err := d.set(ctx, cluster, false); err != nil {
+			return err
+		}
+		return say(cmd, "cluster %q denied: the hub takes away its access", cluster.Name)
+	}))
+}
+
+// each reads all clusters before it changes the first one, so that a wrong name changes nothing.
+func (d *deciding) each(decide func(context.Context, *ocm.ManagedCluster) error) func(context.Context, *cobra.Command) error {
+	return func(ctx context.Context, cmd *cobra.Command) (err error) {
+		if err := checkClusters(d.clusters); err != nil {
+			return err
+		}
+		d.cmd = cmd
+		if d.hub, _, err = d.connect(); err != nil {
+			return err
+		}
+		var all []*ocm.ManagedCluster
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(d.clusters))) {
+			cluster, err := d.read(ctx, name)
+			if err != nil {
+				return err
+			}
+			all = append(all, cluster)
+		}
+		for _, cluster := range all {
+			if err := decide(ctx, cluster); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (d *deciding) read(ctx context.Context, name string) (*ocm.ManagedCluster, error) {
+	cluster := &ocm.ManagedCluster{}
+	return cluster, await(ctx, d.cmd, func() (string, error) {
+		err := d.hub.Get(ctx, client.ObjectKey{Name: name}, cluster)
+		if !apierrors.IsNotFound(err) {
+			return "", answerOf(err, fmt.Sprintf("read ManagedCluster %q", name))
+		}
+		if d.wait {
+			return fmt.Sprintf("for the agent of cluster %q to reach the hub: it does after wid join", name), nil
+		}
+		return "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Message: fmt.Sprintf("there is no ManagedCluster %q on the hub", name),
+			Remedy: "run wid join on that cluster, correct the name, or pass --wait to accept"}
+	})
+}
+
+// set fails if the cluster has changed since it was read: what is accepted is what was shown.
+func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepted bool) error {
+	if cluster.Spec.HubAcceptsClient == accepted {
+		return nil
+	}
+	base := cluster.DeepCopy()
+	cluster.Spec.HubAcceptsClient = accepted
+	err := d.hub.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	return answerOf(err, fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted))
+}
+
+func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	authType, err := d.show(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	// A hub with bootstrap users approves all their requests once the cluster is accepted, so look before that.
+	request, err := d.request(ctx, cluster.Name, authType)
+	if err != nil {
+		return err
+	}
+	if err := d.set(ctx, cluster, true); err != nil {
+		return err
+	}
+	if err := say(d.cmd, "cluster %q accepted", cluster.Name); err != nil {
+		return err
+	}
+	approved := false
+	return await(ctx, d.cmd, func() (string, error) {
+		if request == nil {
+			if request, err = d.request(ctx, cluster.Name, authType); err != nil {
+				return "", err
+			}
+		}
+		if request != nil && !approved { // a second one would be that of another requester
+			if err := d.approve(ctx, cluster.Name, request); err != nil {
+				return "", err
+			}
+			approved = true
+		}
+		if !d.wait {
+			return "", nil
+		}
+		return d.joined(ctx, cluster)
+	})
+}
+
+// show prints what is accepted, and returns the auth type.
+func (d *deciding) show(ctx context.Context, cluster *ocm.ManagedCluster) (string, error) {
+	role := &rbacv1.ClusterRole{}
+	if err := d.hub.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster.Name)}, role); client.IgnoreNotFound(err) != nil {
+		return "", answerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", cluster.Name))
+	}
+	drivers, err := hubDrivers(d.hub)
+	if err != nil {
+		return "", err
+	}
+	authType, claim, err := claimOf(drivers, cluster, role)
+	if err != nil {
+		return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("cluster %q: %v", cluster.Name, err), Remedy: "correct the annotations of its ManagedCluster"}
+	}
+	return authType, say(d.cmd, "cluster %q: auth type %q, claim %.300q", cluster.Name, authType, claim)
+}
+
+// claimOf returns what a cluster was accepted as, else what it says that it is.
+func claimOf(drivers []registration.HubDriver, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
+	if authType, ok := role.Annotations[registration.AuthTypeAnnotation]; ok {
+		return authType, role.Annotations[registration.ClaimAnnotation], nil
+	}
+	authType = registration.AuthTypeCSR
+	for _, driver := range drivers {
+		said, ok, err := driver.Claim(cluster)
+		if err != nil {
+			return "", "", err
+		}
+		if ok {
+			authType, claim = driver.Name(), said
+		}
+	}
+	return authType, claim, nil
+}
+
+// request returns the request of the cluster's agent, nil if there is none. Among several it cannot tell which is the agent's.
+func (d *deciding) request(ctx context.Context, cluster, authType string) (*certificatesv1.CertificateSigningRequest, error) {
+	if authType != registration.AuthTypeCSR {
+		return nil, nil
+	}
+	pending, err := csr.Pending(ctx, d.hub, cluster)
+	switch {
+	case err != nil:
+		return nil, answerOf(err, fmt.Sprintf("look for the request of cluster %q", cluster))
+	case len(pending) == 0:
+		return nil, nil
+	case len(pending) > 1:
+		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has %d requests, and one may be that of an intruder: %s", cluster, len(pending), requesters(pending)),
+			Remedy: "refuse all but that of its agent with kubectl certificate deny, and run the command again"}
+	}
+	return &pending[0], nil
+}
+
+func (d *deciding) approve(ctx context.Context, cluster string, request *certificatesv1.CertificateSigningRequest) error {
+	err := csr.Approve(ctx, d.hub, request, "wid hub accept")
+	switch {
+	case apierrors.IsConflict(err): // the hub approved it meanwhile
+		return nil
+	case err != nil:
+		return answerOf(err, fmt.Sprintf("approve the request of cluster %q", cluster))
+	}
+	return say(d.cmd, "cluster %q: request %q of user %q approved", cluster, request.Name, request.Spec.Username)
+}
+
+func requesters(pending []certificatesv1.CertificateSigningRequest) (all string) {
+	const most = 5
+	for i, r := range pending[:min(len(pending), most)] {
+		if i > 0 {
+			all += ", "
+		}
+		all += fmt.Sprintf("%q of user %.100q", r.Name, r.Spec.Username)
+	}
+	return all
+}
+
+// joined says what is missing until the cluster has joined. A refusal of the hub ends the wait.
+func (d *deciding) joined(ctx context.Context, cluster *ocm.ManagedCluster) (waitingFor string, err error) {
+	if err := d.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
+		return "", answerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
+	}
+	accepted := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	switch {
+	case !cluster.Spec.HubAcceptsClient:
+		return "", &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q was denied meanwhile", cluster.Name), Remedy: "find out by whom, or whether it has left by wid unjoin"}
+	case accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied:
+		return "", &auth.Error{Reason: auth.ErrMisconfigured, Code: oneLine(accepted.Reason),
+			Message: fmt.Sprintf("the hub cannot let cluster %q in: %s", cluster.Name, oneLine(accepted.Message)), Remedy: "mend that: the hub tries again by itself"}
+	case accepted == nil || accepted.Status != metav1.ConditionTrue:
+		return fmt.Sprintf("for the hub program to let cluster %q in: it runs in Deployment %q", cluster.Name, hubNamespace+"/"+hubDeployment), nil
+	case !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined):
+		return fmt.Sprintf("for the agent of cluster %q to join", cluster.Name), nil
+	}
+	return "", say(d.cmd, "cluster %q has joined", cluster.Name)
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// clusterStatus is a cluster in the output of status. Conditions are True, False, Unknown, or "" where there is none.
+type clusterStatus struct {
+	Name     string `json:"name"`
+	AuthType string `json:"authType"`
+	Claim    string `json:"claim,omitempty"`
+	// Accepted is what the administrator wants, Condition what the hub has done about it.
+	Accepted        bool        `json:"accepted"`
+	Condition       string      `json:"condition,omitempty"`
+	Reason          string      `json:"reason,omitempty"`
+	Joined          string      `json:"joined,omitempty"`
+	Available       string      `json:"available,omitempty"`
+	Created         metav1.Time `json:"created"`
+	PendingRequests []string    `json:"pendingRequests,omitempty"`
+}
+
+func newHubStatus() *cobra.Command {
+	s := &side{}
+	var output string
+	var clusters []string
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "List the clusters of the hub, and what each one waits for",
+		Example: "  wid hub status\n  wid hub status --clusters managed-0 -o json",
+	}
+	cmd.Flags().StringSliceVar(&clusters, "clusters", nil, "names of the clusters; all otherwise")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	return s.command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
+		if !slices.Contains([]string{"table", "json", "yaml"}, output) {
+			return usagef("--output is table, json or yaml, not %.100q", output)
+		}
+		if len(clusters) > 0 {
+			if err := checkClusters(clusters); err != nil {
+				return err
+			}
+		}
+		hub, _, err := s.connect()
+		if err != nil {
+			return err
+		}
+		all, err := statusOf(ctx, hub)
+		if err != nil {
+			return answerOf(err, "list the clusters")
+		}
+		if len(clusters) > 0 {
+			all = slices.DeleteFunc(all, func(c clusterStatus) bool { return !slices.Contains(clusters, c.Name) })
+		}
+		return writeStatus(cmd.OutOrStdout(), all, output)
+	})
+}
+
+func statusOf(ctx context.Context, hub client.Client) ([]clusterStatus, error) {
+	var clusters ocm.ManagedClusterList
+	if err := hub.List(ctx, &clusters); err != nil {
+		return nil, err
+	}
+	var list rbacv1.ClusterRoleList
+	if err := hub.List(ctx, &list, client.HasLabels{ocm.ClusterNameLabel}); err != nil {
+		return nil, err
+	}
+	roles := map[string]*rbacv1.ClusterRole{}
+	for i := range list.Items {
+		roles[list.Items[i].Name] = &list.Items[i]
+	}
+	pending, err := csr.Pending(ctx, hub, "")
+	if err != nil {
+		return nil, err
+	}
+	requests := map[string][]string{}
+	for _, r := range pending {
+		requests[r.Labels[ocm.ClusterNameLabel]] = append(requests[r.Labels[ocm.ClusterNameLabel]], r.Name)
+	}
+	drivers, err := hubDrivers(hub)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]clusterStatus, 0, len(clusters.Items))
+	for i := range clusters.Items {
+		c := &clusters.Items[i]
+		role := roles[registration.ClusterRoleName(c.Name)]
+		if role == nil {
+			role = &rbacv1.ClusterRole{}
+		}
+		row := clusterStatus{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: requests[c.Name]}
+		if row.AuthType, row.Claim, err = claimOf(drivers, c, role); err != nil {
+			row.AuthType = "invalid"
+		}
+		row.Condition, row.Reason = conditionOf(c, ocm.ConditionHubAccepted)
+		row.Joined, _ = conditionOf(c, ocm.ConditionJoined)
+		row.Available, _ = conditionOf(c, ocm.ConditionAvailable)
+		all = append(all, row)
+	}
+	slices.SortFunc(all, func(a, b clusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func conditionOf(cluster *ocm.ManagedCluster, kind string) (status, reason string) {
+	if c := meta.FindStatusCondition(cluster.Status.Conditions, kind); c != nil {
+		return string(c.Status), oneLine(c.Reason)
+	}
+	return "", ""
+}
+
+func writeStatus(out io.Writer, all []clusterStatus, output string) error {
+	if output == "table" {
+		return writeStatusTable(out, all)
+	}
+	content, err := json.MarshalIndent(map[string]any{"items": all}, "", "  ")
+	if err == nil && output == "yaml" {
+		content, err = yaml.JSONToYAML(content)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", strings.TrimSpace(string(content)))
+	return err
+}
+
+func writeStatusTable(out io.Writer, all []clusterStatus) error {
+	const width = 2
+	w := tabwriter.NewWriter(out, 0, 0, width, ' ', 0)
+	_, _ = fmt.Fprintln(w, "NAME\tAUTH TYPE\tACCEPTED\tJOINED\tAVAILABLE\tAGE\tPENDING REQUESTS") // Flush tells
+	for _, c := range all {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Name, c.AuthType, c.accepted(), orDash(c.Joined), orDash(c.Available),
+			duration.HumanDuration(time.Since(c.Created.Time)), len(c.PendingRequests))
+	}
+	return w.Flush()
+}
+
+// accepted says why the hub has not done what the administrator wants.
+func (c *clusterStatus) accepted() string {
+	switch {
+	case c.Accepted == (c.Condition == string(metav1.ConditionTrue)):
+		return fmt.Sprint(c.Accepted)
+	case c.Condition == string(metav1.ConditionFalse):
+		return fmt.Sprintf("%t (%s)", c.Accepted, c.Reason)
+	}
+	return fmt.Sprintf("%t (the hub has not acted yet)", c.Accepted)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

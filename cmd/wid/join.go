@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// agentName is the name of the agent's Deployment, and of its ServiceAccount in registration.AgentManifest.
+const agentName = "registration-agent"
+
+type join struct {
+	side
+	installing
+	cluster, authType     string
+	server, token, caFile string
+	pins                  []string
+	reveal                bool
+}
+
+func newJoin() *cobra.Command {
+	j := &join{}
+	cmd := &cobra.Command{
+		Use:   "join",
+		Short: "Join a cluster to a hub: print or apply its agent, with the credential for the first contact",
+		Long: "Join a cluster to a hub. It tries the credential at the hub, then prints the manifests of the agent, or applies them\n" +
+			"with --apply to the cluster of the kubeconfig. The manifests hold the credential: they are printed to a file or a pipe,\n" +
+			"and to a terminal with --reveal only. Afterwards the hub accepts the cluster with wid hub accept.\n\n" +
+			"--hub-token is a bootstrap token, by which the hub's CA is found if --ca-cert-hash pins it, or the token of a\n" +
+			"ServiceAccount of the hub together with --ca-file.",
+		Example: "  wid join --hub-token - --hub-apiserver https://hub.example:6443 --ca-cert-hash sha256:… \\\n" +
+			"    --cluster-name managed-0 --image registry.example/agent:v1 --apply --wait <token",
+	}
+	j.bind(cmd, "agent", "the hub has accepted the cluster and the agent has a credential of its own")
+	f := cmd.Flags()
+	f.StringVar(&j.cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
+	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with")
+	f.StringVar(&j.server, "hub-apiserver", "", "https URL of the hub's API server")
+	f.StringVar(&j.token, "hub-token", "", "credential for the first contact, - for standard input")
+	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
+	f.StringVar(&j.caFile, "ca-file", "", "PEM file with the hub's CA, instead of --ca-cert-hash")
+	f.BoolVar(&j.reveal, "reveal", false, "print the manifests to a terminal too, with the credential")
+	return j.command(cmd, "the cluster that joins", j.run)
+}
+
+func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
+	if err := j.checkFlags(cmd); err != nil {
+		return err
+	}
+	info, token, err := j.hub(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	manifests, err := j.manifests(info, token)
+	if err != nil {
+		return err
+	}
+	if !j.apply {
+		_, err := fmt.Fprint(cmd.OutOrStdout(), manifests)
+		return err
+	}
+	local, _, err := j.connect()
+	if err != nil {
+		return err
+	}
+	if _, err := j.joined(ctx, local, info.Server); err != nil {
+		return err
+	}
+	if err := j.applyAll(ctx, cmd, local, manifests); err != nil {
+		return err
+	}
+	if !j.wait {
+		return say(cmd, "\nNow let the cluster in on the hub: wid hub accept --clusters %s", j.cluster)
+	}
+	return await(ctx, cmd, func() (string, error) {
+		joined, err := j.joined(ctx, local, info.Server)
+		if err != nil || joined {
+			return "", err
+		}
+		return fmt.Sprintf("for the hub to let cluster %q in: wid hub accept --clusters %s there, and kubectl -n %s get events here", j.cluster, j.cluster, registration.DefaultAgentNamespace), nil
+	})
+}
+
+// checkFlags finds mistakes before any request.
+func (j *join) checkFlags(cmd *cobra.Command) error {
+	if j.cluster == "" {
+		return usagef("name the cluster with --cluster-name")
+	}
+	if err := registration.CheckClusterName(j.cluster); err != nil {
+		return usagef("--cluster-name: %v", err)
+	}
+	if _, err := agentDriver(j.authType); err != nil {
+		return err
+	}
+	switch {
+	case j.server == "":
+		return usagef("name the hub's API server with --hub-apiserver, as https://hub.example:6443")
+	case j.token == "":
+		return usagef("pass a bootstrap token, or the token of a ServiceAccount of the hub, with --hub-token; - reads it from standard input")
+	case len(j.pins) > 0 && j.caFile != "":
+		return usagef("--ca-cert-hash and --ca-file exclude each other")
+	case len(j.pins) == 0 && j.caFile == "":
+		return usagef("pin the hub's CA with --ca-cert-hash, if --hub-token is a bootstrap token, or pass the CA with --ca-file")
+	}
+	if _, err := (&bootstrap.ClusterInfo{Server: j.server}).Encode(); err != nil {
+		return usagef("--hub-apiserver: %v", err)
+	}
+	if err := j.check(); err != nil {
+		return err
+	}
+	out, ok := cmd.OutOrStdout().(*os.File)
+	if ok && !j.apply && !j.reveal && term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor fits
+		return usagef("the manifests hold the credential of --hub-token: print them to a file or a pipe, or pass --apply or --reveal")
+	}
+	return nil
+}
+
+// hub returns the hub and the credential for the first contact, which it has tried.
+func (j *join) hub(ctx context.Context, cmd *cobra.Command) (*bootstrap.ClusterInfo, string, error) {
+	token, err := j.readToken(ctx, cmd)
+	if err != nil {
+		return nil, "", err
+	}
+	bootstrapToken, notBootstrap := bootstrap.ParseToken(token)
+	claims, notJWT := jwt.Parse(token)
+	switch {
+	case notBootstrap != nil && notJWT != nil:
+		return nil, "", usagef("--hub-token is neither a bootstrap token, <id>.<secret>, nor the token of a ServiceAccount")
+	case notBootstrap != nil && j.caFile == "":
+		return nil, "", usagef("--hub-token is the token of a ServiceAccount, which finds no CA: pass the hub's CA with --ca-file instead of --ca-cert-hash")
+	case notJWT == nil && !claims.Expiry.IsZero() && !claims.Expiry.After(time.Now()):
+		return nil, "", usagef("the token of --hub-token expired at %s: create another one on the hub", claims.Expiry.UTC().Format(time.RFC3339))
+	}
+	info := &bootstrap.ClusterInfo{Server: strings.TrimRight(j.server, "/")}
+	if j.caFile != "" {
+		info.CAData, err = j.readCA(info)
+	} else {
+		info.CAData, err = j.discover(ctx, cmd, bootstrapToken)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return info, token, j.try(ctx, info, token)
+}
+
+func (j *join) readToken(ctx context.Context, cmd *cobra.Command) (string, error) {
+	if j.token != "-" {
+		return j.token, nil
+	}
+	in, err := inputOf(cmd)
+	if err != nil {
+		return "", err
+	}
+	content, err := plugin.Read(ctx, in)
+	return strings.TrimSpace(string(content)), err
+}
+
+func (j *join) readCA(info *bootstrap.ClusterInfo) ([]byte, error) {
+	content, err := readBounded(j.caFile)
+	if err != nil {
+		return nil, usagef("--ca-file: %v", err)
+	}
+	info.CAData = content
+	certificates, err := info.Certificates()
+	if err == nil && len(certificates) == 0 {
+		err = errors.New("there is no certificate in it")
+	}
+	if err != nil {
+		return nil, usagef("--ca-file %q: %v", j.caFile, err)
+	}
+	return content, nil
+}
+
+// discover returns the CA that the hub proves by token and pins.
+func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap.Token) ([]byte, error) {
+	pins, err := bootstrap.ParsePins(j.pins...)
+	if err != nil {
+		return nil, usagef("--ca-cert-hash: %v", err)
+	}
+	info, err := bootstrap.Discover(ctx, []string{j.server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.timeout),
+		bootstrap.WithProgress(func(s string) { cmd.PrintErrln("wid: waiting:", s) }))
+	if err == nil {
+		return info.CAData, nil
+	}
+	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "find the hub's CA", Err: err, Message: oneLine(err.Error()), Remedy: "wid doctor bootstrap tells the causes apart"}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Reason = auth.ErrUnavailable
+	case errors.Is(err, bootstrap.ErrPins) || errors.Is(err, bootstrap.ErrSignature):
+		e.Reason = auth.ErrDenied
+	}
+	return nil, e
+}
+
+// try reads the ManagedCluster, as the agent will.
+func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token string) error {
+	config := &rest.Config{Host: info.Server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: info.CAData}}
+	boundAnswers(config)
+	hub, err := newRegistrationClient(config)
+	if err != nil {
+		return err
+	}
+	err = hub.Get(ctx, client.ObjectKey{Name: j.cluster}, &ocm.ManagedCluster{})
+	operation := "try --hub-token at the hub " + info.Server
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(redact.Text(err.Error())),
+			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", registration.BootstrapRole)}
+	}
+	return answerOf(err, operation)
+}
+
+// manifests hold the credential.
+func (j *join) manifests(info *bootstrap.ClusterInfo, token string) (string, error) {
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["hub"] = &clientcmdapi.Cluster{Server: info.Server, CertificateAuthorityData: info.CAData}
+	kubeconfig.AuthInfos["bootstrap"] = &clientcmdapi.AuthInfo{Token: token}
+	kubeconfig.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "bootstrap"}
+	kubeconfig.CurrentContext = "hub"
+	content, err := clientcmd.Write(*kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	secret, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"namespace": registration.DefaultAgentNamespace, "name": registration.DefaultBootstrapSecret},
+		"data":     map[string]any{registration.SecretKeyKubeconfig: content}})
+	if err != nil {
+		return "", err
+	}
+	deployment, err := j.deployment(registration.DefaultAgentNamespace, agentName, agentName, "--cluster-name="+j.cluster, "--registration-auth="+j.authType)
+	return joinManifests(registration.AgentManifest, string(secret), deployment), err
+}
+
+// joined reports whether the agent has a credential of its own for this hub.
+func (j *join) joined(ctx context.Context, local client.Client, server string) (bool, error) {
+	secret, err := agentSecret(ctx, local, j.cluster)
+	if err != nil {
+		return false, err
+	}
+	kubeconfig, err := clientcmd.Load(secret.Data[registration.SecretKeyKubeconfig])
+	if err != nil {
+		return false, nil //nolint:nilerr // the agent replaces what cannot be used
+	}
+	for _, cluster := range kubeconfig.Clusters {
+		if cluster.Server == server {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// agentSecret reads the agent's Secret, empty if there is none. It refuses that of another cluster name.
+func agentSecret(ctx context.Context, local client.Client, cluster string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}
+	if err := local.Get(ctx, key, secret); err != nil {
+		return secret, answerOf(client.IgnoreNotFound(err), fmt.Sprintf("read Secret %q", key))
+	}
+	if name := string(secret.Data[registration.SecretKeyClusterName]); name != "" && name != cluster {
+		return secret, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("this cluster is registered as %.100q, not as %q", name, cluster),
+			Remedy: fmt.Sprintf("use that name with --cluster-name, or another cluster with --context; wid unjoin --cluster-name %.100q ends that registration", name)}
+	}
+	return secret, nil
+}

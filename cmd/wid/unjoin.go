@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+func newUnjoin() *cobra.Command {
+	s := &side{}
+	var name string
+	var purge, force bool
+	cmd := &cobra.Command{
+		Use:   "unjoin",
+		Short: "Take a cluster out of its hub, and remove its agent",
+		Long: "Take a cluster out of its hub. With the agent's own credential it withdraws the cluster's acceptance, whereupon the\n" +
+			"hub takes away all its access. Then it removes the agent and its two Secrets from the cluster. If the hub cannot be\n" +
+			"told, nothing is removed without --force.",
+		Example: "  wid unjoin --cluster-name managed-0 --context managed-0",
+	}
+	f := cmd.Flags()
+	f.StringVar(&name, "cluster-name", "", "name of the cluster on the hub")
+	f.BoolVar(&purge, "purge", false, "remove the agent's RBAC too, and its namespace with all that is in it")
+	f.BoolVar(&force, "force", false, "remove the agent even if the hub cannot be told")
+	return s.command(cmd, "the cluster that leaves", func(ctx context.Context, cmd *cobra.Command) error {
+		if name == "" {
+			return usagef("name the cluster with --cluster-name")
+		}
+		if err := registration.CheckClusterName(name); err != nil {
+			return usagef("--cluster-name: %v", err)
+		}
+		local, _, err := s.connect()
+		if err != nil {
+			return err
+		}
+		if err := withdraw(ctx, cmd, local, name, force); err != nil {
+			return err
+		}
+		return removeAgent(ctx, cmd, local, purge)
+	})
+}
+
+// withdraw tells the hub. That the agent has no access there is a warning.
+func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, force bool) error {
+	secret, err := agentSecret(ctx, local, name)
+	if err != nil {
+		return err
+	}
+	driver, err := agentDriver(registration.AuthTypeCSR) // the credential in the Secret may be that of any driver
+	if err != nil {
+		return err
+	}
+	agent, err := registration.NewAgent(registration.AgentOptions{Cluster: name, Driver: driver, Local: local,
+		NewHubClient: func(config *rest.Config) (client.Client, error) {
+			boundAnswers(config)
+			return newRegistrationClient(config)
+		}})
+	if err != nil {
+		return err
+	}
+	err = registration.ErrNotJoined
+	if len(secret.Data[registration.SecretKeyKubeconfig]) > 0 {
+		err = agent.Unjoin(ctx)
+	}
+	if err == nil {
+		return say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
+	}
+	if errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force {
+		cmd.PrintErrf("wid: warning: the hub was not told; to make sure, run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
+		return nil
+	}
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(redact.Text(err.Error())),
+		Remedy: "mend that, or pass --force to remove the agent without telling the hub"}
+}
+
+// removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret.
+func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, purge bool) error {
+	var objects []*unstructured.Unstructured
+	if purge {
+		all, err := parseManifests(joinManifests(registration.AgentManifest))
+		if err != nil {
+			return err
+		}
+		objects = all
+	}
+	for _, o := range []struct{ version, kind, name string }{
+		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", registration.DefaultBootstrapSecret}, {"apps/v1", "Deployment", agentName},
+	} {
+		object := &unstructured.Unstructured{}
+		object.SetAPIVersion(o.version)
+		object.SetKind(o.kind)
+		object.SetNamespace(registration.DefaultAgentNamespace)
+		object.SetName(o.name)
+		objects = append(objects, object)
+	}
+	return removeAll(ctx, cmd, local, objects)
+}

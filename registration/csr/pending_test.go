@@ -1,0 +1,62 @@
+package csr_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/workloadid/workloadid/registration/csr"
+)
+
+// A person who approves all that Pending returns gives no cluster the certificate of another one.
+func TestPending(t *testing.T) {
+	key := ecKey(t)
+	b := fake.NewClientBuilder().WithScheme(scheme(t))
+	add := func(name string, request *certificatesv1.CertificateSigningRequest, change func(*certificatesv1.CertificateSigningRequest)) {
+		request.Name, request.Spec.Username = name, bootstrapUser
+		if change != nil {
+			change(request)
+		}
+		b = b.WithObjects(request)
+	}
+	madeBy := func(groups ...string) func(*certificatesv1.CertificateSigningRequest) {
+		return func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Groups = groups }
+	}
+	good := func() *certificatesv1.CertificateSigningRequest {
+		return asks(t, "cluster1", subject("cluster1", "agent1"), key)
+	}
+	add("newer", good(), func(r *certificatesv1.CertificateSigningRequest) {
+		r.CreationTimestamp = metav1.NewTime(start.Add(time.Hour))
+	})
+	add("good", good(), nil)
+	add("own-renewal", good(), madeBy("system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters"))
+	add("cluster10", asks(t, "cluster10", subject("cluster10", "agent1"), key), nil)
+	add("cluster10-by-cluster1", asks(t, "cluster10", subject("cluster10", "agent1"), key), madeBy("system:open-cluster-management:cluster1"))
+	add("by-cluster10", good(), madeBy("system:open-cluster-management:cluster10", "system:open-cluster-management:managed-clusters"))
+	add("by-iam-of-cluster10", good(), madeBy("open-cluster-management:cluster10"))
+	add("subject-of-cluster10", asks(t, "cluster1", subject("cluster10", "agent1"), key), nil)
+	add("one-group-too-many", asks(t, "cluster1", subject("cluster1", "agent1", "system:masters"), key), nil)
+	add("signed", good(), func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") })
+	add("denied", good(), func(r *certificatesv1.CertificateSigningRequest) {
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: "True"}}
+	})
+	c := b.Build()
+	for cluster, want := range map[string][]string{"cluster1": {"good", "own-renewal", "newer"}, "cluster10": {"cluster10"},
+		"": {"cluster10", "good", "own-renewal", "newer"}, "cluster2": nil} {
+		t.Run("cluster "+cluster, func(t *testing.T) {
+			pending, err := csr.Pending(t.Context(), c, cluster)
+			var got []string
+			for _, r := range pending {
+				got = append(got, r.Name)
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("got %s, %v, want %s", strings.Join(got, " "), err, strings.Join(want, " "))
+			}
+		})
+	}
+}
