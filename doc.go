@@ -8,7 +8,8 @@
 //	to keep credentials until shortly before they expire         github.com/workloadid/workloadid/cache
 //	… and to see that in Prometheus                              github.com/workloadid/workloadid/cache/metrics
 //	to test my controller without a cloud                        github.com/workloadid/workloadid/auth/authtest
-//	to join a cluster that I know nothing of but a token         github.com/workloadid/workloadid/bootstrap
+//	to join a cluster given only a bootstrap token               github.com/workloadid/workloadid/bootstrap
+//	to join managed clusters to a hub                            github.com/workloadid/workloadid/registration
 //	to write a provider of my own                                auth.Provider, authtest.RunConformance
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.
