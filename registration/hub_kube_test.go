@@ -79,8 +79,12 @@ func (k *hubKube) installCRD(t *testing.T) {
 		t.Fatal(err)
 	}
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	version, ok := versions[0].(map[string]any)
+	if !ok {
+		t.Fatalf("the version is a %T", versions[0])
+	}
 	for _, part := range []string{"spec", "status"} {
-		err := unstructured.SetNestedField(versions[0].(map[string]any), true, "schema", "openAPIV3Schema", "properties", part, "x-kubernetes-preserve-unknown-fields")
+		err := unstructured.SetNestedField(version, true, "schema", "openAPIV3Schema", "properties", part, "x-kubernetes-preserve-unknown-fields")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func TestHubLeavesNewClusterToAnAdministrator(t *testing.T) {
 	}
 	h.wantAccepted("cluster1", "")
 	h.wantRevoked("cluster1")
-	t.Run("and grants it when it is accepted", func(t *testing.T) {
+	t.Run("and grants it when it is accepted", func(*testing.T) {
 		h.edit("cluster1", accept)
 		h.mustPass("cluster1")
 		h.wantGranted("cluster1", "one", "")
@@ -116,11 +116,13 @@ func TestHubGrantsAcceptedCluster(t *testing.T) {
 }
 
 func partsOf(o client.Object) (*rbacv1.RoleRef, *[]rbacv1.Subject) {
-	if b, ok := o.(*rbacv1.ClusterRoleBinding); ok {
+	switch b := o.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return &b.RoleRef, &b.Subjects
+	case *rbacv1.RoleBinding:
 		return &b.RoleRef, &b.Subjects
 	}
-	b := o.(*rbacv1.RoleBinding)
-	return &b.RoleRef, &b.Subjects
+	panic("not a binding")
 }
 
 func TestHubUsesTheDefaultForAClusterWithoutMarks(t *testing.T) {
@@ -262,7 +264,7 @@ func TestHubRevokesDeniedCluster(t *testing.T) {
 	if !h.exists(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}) {
 		t.Error("the namespace is gone")
 	}
-	t.Run("and grants the new claim if it is accepted again", func(t *testing.T) {
+	t.Run("and grants the new claim if it is accepted again", func(*testing.T) {
 		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); marked(driverMark, "id-2")(c) })
 		h.mustPass("cluster1")
 		h.wantGranted("cluster1", "one", "id-2")

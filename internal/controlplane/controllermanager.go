@@ -90,7 +90,7 @@ func (c *Cluster) trustClients(path string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.ClientCA(), append(trusted, added...), 0o600)
+	return os.WriteFile(c.ClientCA(), append(trusted, added...), 0o600) //nolint:gosec // a path of our own
 }
 
 // signingCA writes ca.crt and ca.key.

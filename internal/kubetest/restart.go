@@ -26,7 +26,7 @@ func (c *Cluster) Restart(t testing.TB, meanwhile func()) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(c.ClientCA(), trusted, 0o600); err != nil {
+	if err := os.WriteFile(c.ClientCA(), trusted, 0o600); err != nil { //nolint:gosec // a path of our own
 		t.Fatal(err)
 	}
 	if err := c.WaitReady(); err != nil {

@@ -450,7 +450,7 @@ func TestPendingKeyIsDroppedWhenTheCertificateWorksAgain(t *testing.T) {
 		t.Errorf("step %+v instead of %+v", step, issued)
 	}
 	w.expectRequests(2)
-	t.Run("but a renewal goes on", func(t *testing.T) {
+	t.Run("but a renewal goes on", func(*testing.T) {
 		w.now = step.At
 		w.run(time.Hour, func() {})
 		w.expectRequests(3)
