@@ -54,7 +54,7 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 		k.expectRequests("join1", 1)
 		m.checkIdentity(t)
 	})
-	k.step("without a person, by a listed user", func(t *testing.T) {
+	k.step("without a person, by a listed user", func(*testing.T) {
 		m := k.join("join2")
 		m.bootstrapToken("auto00")
 		m.until("the cluster joins", m.joined)
@@ -175,7 +175,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.until("the cluster joins", m.joined)
 		k.expectRequests("first3", 1)
 	})
-	k.step("hub's controller restarted", func(t *testing.T) {
+	k.step("hub's controller restarted", func(*testing.T) {
 		m := k.join("first5")
 		m.pending()
 		k.stopHub()
@@ -221,7 +221,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		}
 		k.expectRequests(m.name, 1)
 	})
-	k.step("certificate expired by the agent's clock alone", func(t *testing.T) {
+	k.step("certificate expired by the agent's clock alone", func(*testing.T) {
 		m := joined()
 		old := m.certificate()
 		m.ahead = time.Until(m.expiry()) + time.Hour
