@@ -30,7 +30,7 @@ const (
 // clusters adds an EKS cluster to the world. The cloud's own authority serves as the cluster's.
 func (w *world) clusters() *world {
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(clusterARN, roleARN, authtest.EKSAccessEntry{})
+	w.cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), authtest.EKSAccessEntry{})
 	return w
 }
 
@@ -152,7 +152,7 @@ func TestClusterIsMintedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		arn := "arn:aws:eks:eu-central-1:" + account + ":cluster/" + name
-		w.cloud.AWS().SetEKSAccessEntry(arn, roleARN, authtest.EKSAccessEntry{})
+		w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), authtest.EKSAccessEntry{})
 		if _, err := w.cloud.AWS().VerifyEKSToken(arn, c.BearerToken()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
