@@ -169,12 +169,15 @@ func (a *AWS) RemoveOIDCProvider(account, issuer string) {
 	delete(a.providers, account+" "+issuer)
 }
 
-// AddUser creates a user with an access key.
+// AddUser creates a user with an access key, or another access key of that user.
 func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string) {
 	k := &accessKey{id: "AKIA" + randomName(16), secret: randomSecret(30), account: account, userID: "AIDA" + randomName(17)}
 	k.ARN = "arn:aws:iam::" + account + ":user/" + name
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if id, ok := a.principalID(k.ARN, time.Time{}); ok {
+		k.userID = id
+	}
 	a.keys[k.id] = k
 	return k.id, k.secret
 }

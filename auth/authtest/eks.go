@@ -46,7 +46,7 @@ func isEKSHost(host string) bool {
 	return ok
 }
 
-// eksRequest is a request to EKS: what its path says, its body, and whose it is.
+// eksRequest is a request to EKS: what its path says, its body, and its caller.
 type eksRequest struct {
 	action, cluster, principal string
 	body                       []byte
@@ -119,13 +119,25 @@ func (a *AWS) answerEKS(r *http.Request, host string, q eksRequest) (any, *awsEr
 	partition, _ := awsname.PartitionOf(endpoint.Region)
 	q.caller, q.partition, q.region = caller, partition.Name, endpoint.Region
 	q.clusterARN = fmt.Sprintf("arn:%s:eks:%s:%s:cluster/%s", q.partition, q.region, caller.account, q.cluster)
-	for action, resource := range q.permissions() {
-		if !a.authorized(caller, action, resource) {
-			return nil, refuse(http.StatusForbidden, "AccessDeniedException",
-				"User: %s is not authorized to perform: %s on resource: %s", caller.ARN, action, resource)
-		}
+	if err := a.authorizeEKS(q); err != nil {
+		return nil, err
 	}
 	return answer(q)
+}
+
+// authorizeEKS checks the permissions of the action. Creating an access entry with tags needs eks:TagResource, too.
+func (a *AWS) authorizeEKS(q eksRequest) *awsError {
+	resource, actions := q.resource(), []string{"eks:" + q.action}
+	if in, err := q.input(); err == nil && len(in.Tags) > 0 {
+		actions = append(actions, "eks:TagResource")
+	}
+	for _, action := range actions {
+		if !a.authorized(q.caller, action, resource) {
+			return refuse(http.StatusForbidden, "AccessDeniedException",
+				"User: %s is not authorized to perform: %s on resource: %s", q.caller.ARN, action, resource)
+		}
+	}
+	return nil
 }
 
 func noSuchCluster(name string) *awsError {

@@ -67,7 +67,7 @@ func (a *AWS) RemoveEKSAccessEntry(clusterARN, roleARN string) {
 	delete(a.entries[clusterARN], roleARN)
 }
 
-// EKSAccessEntries returns the access entries of a cluster by the ARN of their principals. It is no call.
+// EKSAccessEntries returns the access entries of a cluster by the ARN of their principals. It is not counted as a call.
 func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,26 +100,19 @@ func (q eksRequest) principalARN() string {
 	if q.action != "CreateAccessEntry" {
 		return q.principal
 	}
-	in, _ := q.input() // whoever needs the input reports what is wrong with it
+	in, _ := q.input() // createAccessEntry reports what is wrong with it
 	return in.PrincipalARN
 }
 
-// permissions are what a request needs, on which resources. An entry that is to be tagged needs one more.
-func (q eksRequest) permissions() map[string]string {
-	if q.principal != "" {
-		kind, account, name := "role", "*", q.principal
-		if parts := strings.SplitN(q.principal, ":", 6); len(parts) == 6 {
-			account = parts[4]
-			kind, name, _ = strings.Cut(parts[5], "/")
-		}
-		return map[string]string{"eks:" + q.action: fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/%s/%s/%s/*", q.partition, q.region,
-			q.caller.account, q.cluster, kind, account, name)}
+// resource is what permissions are about: an access entry, or the cluster. The ID at an entry's end is *, since there may be no
+// such entry.
+func (q eksRequest) resource() string {
+	parts := strings.SplitN(q.principal, ":", 6)
+	if len(parts) < 6 {
+		return q.clusterARN
 	}
-	needed := map[string]string{"eks:" + q.action: q.clusterARN}
-	if in, err := q.input(); err == nil && len(in.Tags) > 0 {
-		needed["eks:TagResource"] = q.clusterARN
-	}
-	return needed
+	kind, name, _ := strings.Cut(parts[5], "/")
+	return fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/%s/%s/%s/*", q.partition, q.region, q.caller.account, q.cluster, kind, parts[4], name)
 }
 
 func invalidInput(format string, args ...any) *awsError {
@@ -167,7 +160,6 @@ func (in createInput) check() *awsError {
 	return nil
 }
 
-// createAccessEntry does not know requests again by their client token, and has no quota.
 func (a *AWS) createAccessEntry(q eksRequest) (any, *awsError) {
 	in, err := q.input()
 	if err != nil {

@@ -20,9 +20,9 @@ type EKSUser struct {
 	UID      string
 }
 
-// SetEKSAuthMap has a cluster map roles by its ConfigMap aws-auth as well, unless its AuthenticationMode is API. read returns the
-// key mapRoles of the ConfigMap, a list in YAML, each time that a token is verified. A cluster that SetEKSCluster does not
-// know, such as one that is not EKS, can have one too. Nil removes it.
+// SetEKSAuthMap lets a cluster map roles by its ConfigMap aws-auth, unless its AuthenticationMode is API. VerifyEKSToken calls
+// read for each token that no access entry maps. read returns the key mapRoles of the ConfigMap, a list in YAML. The cluster
+// may be unknown to SetEKSCluster, such as one that is not EKS. Nil removes the map.
 func (a *AWS) SetEKSAuthMap(clusterARN string, read func() (mapRoles string, err error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -33,8 +33,8 @@ var errNotMapped = errors.New("identity is not mapped")
 
 // VerifyEKSToken does what the webhook in an EKS cluster does with a bearer token: it looks at the signed request in it by
 // the rules of aws-iam-authenticator, sends it to STS with the cluster's name, and maps the identity to a user: by the access
-// entry of exactly that role, or by SetEKSAuthMap. That call to STS does not count. Access policies are not imitated, and of
-// aws-auth the keys mapUsers and mapAccounts and the templates for nodes are not.
+// entry of exactly that role, or by SetEKSAuthMap. Calls does not count this. Access policies are not imitated, nor are the
+// keys mapUsers and mapAccounts of aws-auth and its templates for nodes.
 func (a *AWS) VerifyEKSToken(clusterARN, token string) (EKSUser, error) {
 	parts := strings.SplitN(clusterARN, ":", 6)
 	if len(parts) != 6 {

@@ -32,7 +32,7 @@ func iamRegion(host string) string {
 
 func isIAMHost(host string) bool { return iamRegion(host) != "" }
 
-// serveIAM is the query API of IAM. Of its actions it has those on roles, their tags and inline policies that iamActions
+// serveIAM is the query API of IAM. Of its actions it has those on roles, their tags and inline policies that iamCall.actions
 // lists, and GetOpenIDConnectProvider and ListOpenIDConnectProviders, which say what AddOIDCProvider has set. All are about
 // the caller's account. Thumbprints, permission boundaries, managed policies, pages and when a role was last used are not
 // imitated.
@@ -70,10 +70,11 @@ type iamCall struct {
 
 func (c *iamCall) actions() map[string]func() ([]node, *awsError) {
 	return map[string]func() ([]node, *awsError){
-		"CreateRole": c.createRole, "GetRole": c.getRole, "DeleteRole": c.deleteRole, "UpdateAssumeRolePolicy": c.updateAssumeRolePolicy,
-		"TagRole": c.tagRole, "UntagRole": c.untagRole, "ListRoleTags": c.listRoleTags,
-		"PutRolePolicy": c.putRolePolicy, "GetRolePolicy": c.getRolePolicy, "DeleteRolePolicy": c.deleteRolePolicy,
-		"ListRolePolicies":         c.listRolePolicies,
+		"CreateRole": c.createRole, "GetRole": c.on(c.getRole), "DeleteRole": c.on(c.deleteRole),
+		"UpdateAssumeRolePolicy": c.on(c.updateAssumeRolePolicy),
+		"TagRole":                c.on(c.tagRole), "UntagRole": c.on(c.untagRole), "ListRoleTags": c.on(c.listRoleTags),
+		"PutRolePolicy": c.on(c.putRolePolicy), "GetRolePolicy": c.on(c.getRolePolicy),
+		"DeleteRolePolicy": c.on(c.deleteRolePolicy), "ListRolePolicies": c.on(c.listRolePolicies),
 		"GetOpenIDConnectProvider": c.getOIDCProvider, "ListOpenIDConnectProviders": c.listOIDCProviders,
 	}
 }
@@ -101,7 +102,7 @@ func (s *stsCall) handleIAM(action string) ([]node, *awsError) {
 	return answer()
 }
 
-// authorize wants the permission to tag, too, of who creates a role with tags.
+// authorize checks the permissions of the action. Creating a role with tags needs iam:TagRole, too.
 func (c *iamCall) authorize(action string) *awsError {
 	resource, shown := "*", "*"
 	switch {

@@ -51,21 +51,15 @@ func limitExceeded(format string, args ...any) *awsError {
 	return refuse(http.StatusConflict, "LimitExceeded", format, args...)
 }
 
-// existing returns the role of the request.
-func (c *iamCall) existing() (*role, *awsError) {
-	if r := c.named(); r != nil {
-		return r, nil
+// on makes an action of what is to be done with the role of the request.
+func (c *iamCall) on(do func(*role) ([]node, *awsError)) func() ([]node, *awsError) {
+	return func() ([]node, *awsError) {
+		r := c.named()
+		if r == nil {
+			return nil, noSuchEntity("The role with name %s cannot be found.", c.form.Get("RoleName"))
+		}
+		return do(r)
 	}
-	return nil, noSuchEntity("The role with name %s cannot be found.", c.form.Get("RoleName"))
-}
-
-// on runs an action that answers nothing on the role of the request.
-func (c *iamCall) on(do func(*role) *awsError) ([]node, *awsError) {
-	r, err := c.existing()
-	if err != nil {
-		return nil, err
-	}
-	return nil, do(r)
 }
 
 func (c *iamCall) createRole() ([]node, *awsError) {
@@ -136,15 +130,11 @@ func (c *iamCall) setTrust(r *role, document string) *awsError {
 	return nil
 }
 
-func (c *iamCall) updateAssumeRolePolicy() ([]node, *awsError) {
-	return c.on(func(r *role) *awsError { return c.setTrust(r, c.form.Get("PolicyDocument")) })
+func (c *iamCall) updateAssumeRolePolicy(r *role) ([]node, *awsError) {
+	return nil, c.setTrust(r, c.form.Get("PolicyDocument"))
 }
 
-func (c *iamCall) getRole() ([]node, *awsError) {
-	r, err := c.existing()
-	if err != nil {
-		return nil, err
-	}
+func (c *iamCall) getRole(r *role) ([]node, *awsError) {
 	return []node{c.describe(r)}, nil
 }
 
@@ -164,14 +154,12 @@ func (c *iamCall) describe(r *role) node {
 }
 
 // deleteRole wants the inline policies gone, but not the tags.
-func (c *iamCall) deleteRole() ([]node, *awsError) {
-	return c.on(func(r *role) *awsError {
-		if len(r.policies) > 0 {
-			return refuse(http.StatusConflict, "DeleteConflict", "Cannot delete entity, must delete policies first.")
-		}
-		delete(c.aws.roles, r.arn)
-		return nil
-	})
+func (c *iamCall) deleteRole(r *role) ([]node, *awsError) {
+	if len(r.policies) > 0 {
+		return nil, refuse(http.StatusConflict, "DeleteConflict", "Cannot delete entity, must delete policies first.")
+	}
+	delete(c.aws.roles, r.arn)
+	return nil, nil
 }
 
 // addTags replaces tags whose keys differ only in case.
@@ -195,24 +183,18 @@ func (c *iamCall) addTags(r *role) *awsError {
 	return nil
 }
 
-func (c *iamCall) tagRole() ([]node, *awsError) { return c.on(c.addTags) }
+func (c *iamCall) tagRole(r *role) ([]node, *awsError) { return nil, c.addTags(r) }
 
-func (c *iamCall) untagRole() ([]node, *awsError) {
-	return c.on(func(r *role) *awsError {
-		r.tags = maps.Clone(r.tags)
-		for n := 1; c.form.Has(fmt.Sprintf("TagKeys.member.%d", n)); n++ {
-			key := c.form.Get(fmt.Sprintf("TagKeys.member.%d", n))
-			maps.DeleteFunc(r.tags, func(old, _ string) bool { return strings.EqualFold(old, key) })
-		}
-		return nil
-	})
+func (c *iamCall) untagRole(r *role) ([]node, *awsError) {
+	r.tags = maps.Clone(r.tags)
+	for n := 1; c.form.Has(fmt.Sprintf("TagKeys.member.%d", n)); n++ {
+		key := c.form.Get(fmt.Sprintf("TagKeys.member.%d", n))
+		maps.DeleteFunc(r.tags, func(old, _ string) bool { return strings.EqualFold(old, key) })
+	}
+	return nil, nil
 }
 
-func (c *iamCall) listRoleTags() ([]node, *awsError) {
-	r, err := c.existing()
-	if err != nil {
-		return nil, err
-	}
+func (c *iamCall) listRoleTags(r *role) ([]node, *awsError) {
 	return []node{element("IsTruncated", "false"), tagList(r)}, nil
 }
 
@@ -224,37 +206,31 @@ func tagList(r *role) node {
 	return element("Tags", "", members...)
 }
 
-func (c *iamCall) putRolePolicy() ([]node, *awsError) {
-	return c.on(func(r *role) *awsError {
-		if err := c.checkLength("PolicyName", `[\w+=,.@-]+`, 1, 128); err != nil {
-			return err
-		}
-		name, document := c.form.Get("PolicyName"), c.form.Get("PolicyDocument")
-		parsed, err := parsePolicy(document, checkIdentity)
-		if err != nil {
-			return err
-		}
-		size := sizeOf(document) - sizeOf(r.policies[name].document)
-		for _, p := range r.policies {
-			size += sizeOf(p.document)
-		}
-		if size > maxInlinePolicies {
-			return limitExceeded("Maximum policy size of %d bytes exceeded for role %s", maxInlinePolicies, r.name())
-		}
-		r.policies[name] = inlinePolicy{document, parsed}
-		return nil
-	})
+func (c *iamCall) putRolePolicy(r *role) ([]node, *awsError) {
+	if err := c.checkLength("PolicyName", `[\w+=,.@-]+`, 1, 128); err != nil {
+		return nil, err
+	}
+	name, document := c.form.Get("PolicyName"), c.form.Get("PolicyDocument")
+	parsed, err := parsePolicy(document, checkIdentity)
+	if err != nil {
+		return nil, err
+	}
+	size := sizeOf(document) - sizeOf(r.policies[name].document)
+	for _, p := range r.policies {
+		size += sizeOf(p.document)
+	}
+	if size > maxInlinePolicies {
+		return nil, limitExceeded("Maximum policy size of %d bytes exceeded for role %s", maxInlinePolicies, r.name())
+	}
+	r.policies[name] = inlinePolicy{document, parsed}
+	return nil, nil
 }
 
 func noSuchPolicy(name string) *awsError {
 	return noSuchEntity("The role policy with name %s cannot be found.", name)
 }
 
-func (c *iamCall) getRolePolicy() ([]node, *awsError) {
-	r, err := c.existing()
-	if err != nil {
-		return nil, err
-	}
+func (c *iamCall) getRolePolicy(r *role) ([]node, *awsError) {
 	name := c.form.Get("PolicyName")
 	p, ok := r.policies[name]
 	if !ok {
@@ -263,11 +239,7 @@ func (c *iamCall) getRolePolicy() ([]node, *awsError) {
 	return []node{element("RoleName", r.name()), element("PolicyName", name), element("PolicyDocument", percentEncode(p.document))}, nil
 }
 
-func (c *iamCall) listRolePolicies() ([]node, *awsError) {
-	r, err := c.existing()
-	if err != nil {
-		return nil, err
-	}
+func (c *iamCall) listRolePolicies(r *role) ([]node, *awsError) {
 	members := []node{}
 	for _, name := range slices.Sorted(maps.Keys(r.policies)) {
 		members = append(members, element("member", name))
@@ -275,13 +247,11 @@ func (c *iamCall) listRolePolicies() ([]node, *awsError) {
 	return []node{element("IsTruncated", "false"), element("PolicyNames", "", members...)}, nil
 }
 
-func (c *iamCall) deleteRolePolicy() ([]node, *awsError) {
-	return c.on(func(r *role) *awsError {
-		name := c.form.Get("PolicyName")
-		if _, ok := r.policies[name]; !ok {
-			return noSuchPolicy(name)
-		}
-		delete(r.policies, name)
-		return nil
-	})
+func (c *iamCall) deleteRolePolicy(r *role) ([]node, *awsError) {
+	name := c.form.Get("PolicyName")
+	if _, ok := r.policies[name]; !ok {
+		return nil, noSuchPolicy(name)
+	}
+	delete(r.policies, name)
+	return nil, nil
 }

@@ -3,7 +3,6 @@ package authtest
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,7 +11,7 @@ import (
 )
 
 // policy is a trust policy or an identity policy of IAM. NotAction, NotResource, NotPrincipal, policy variables, and other
-// condition operators than those in conditionOperators are not imitated: a policy with them is malformed.
+// condition operators than those of conditionOperator are not imitated: a policy with them is malformed.
 type policy struct {
 	Version, ID string
 	Statement   statements
@@ -33,10 +32,17 @@ type (
 	operator   func(a, b string) bool
 )
 
-func conditionOperators() map[string]operator {
-	equals := func(a, b string) bool { return a == b }
-	return map[string]operator{"StringEquals": equals, "StringEqualsIgnoreCase": strings.EqualFold, "StringLike": like,
-		"ArnEquals": like, "ArnLike": like, "Bool": strings.EqualFold}
+// conditionOperator returns nil for an operator that is not imitated.
+func conditionOperator(name string) operator {
+	switch name {
+	case "StringEquals":
+		return func(a, b string) bool { return a == b }
+	case "StringEqualsIgnoreCase", "Bool":
+		return strings.EqualFold
+	case "StringLike", "ArnEquals", "ArnLike":
+		return like
+	}
+	return nil
 }
 
 func strict(data []byte, into any) error {
@@ -74,7 +80,7 @@ func malformed(format string, args ...any) *awsError {
 }
 
 // parsePolicy reads a document as IAM does when it stores it.
-func parsePolicy(document string, check func(statement) error) (policy, *awsError) {
+func parsePolicy(document string, check func(statement) (problem string)) (policy, *awsError) {
 	var p policy
 	switch err := strict([]byte(document), &p); {
 	case !json.Valid([]byte(document)):
@@ -83,49 +89,49 @@ func parsePolicy(document string, check func(statement) error) (policy, *awsErro
 		return p, malformed("Syntax errors in policy.")
 	}
 	for _, s := range p.Statement {
-		if err := errors.Join(s.check(), check(s)); err != nil {
-			return p, malformed("%s", strings.SplitN(err.Error(), "\n", 2)[0])
+		if problem := firstOf(s.problem(), check(s)); problem != "" {
+			return p, malformed("%s", problem)
 		}
 	}
 	return p, nil
 }
 
-func (s statement) check() error {
+func (s statement) problem() string {
 	switch {
 	case s.Effect != "Allow" && s.Effect != "Deny":
-		return fmt.Errorf("Invalid effect: %s", s.Effect) //nolint:staticcheck // IAM's own words
+		return "Invalid effect: " + s.Effect
 	case len(s.Action) == 0:
-		return errors.New("Policy statement must contain actions.") //nolint:staticcheck // the same
+		return "Policy statement must contain actions."
 	}
 	for name := range s.Condition {
-		if conditionOperators()[name] == nil {
-			return fmt.Errorf("authtest does not imitate the condition operator %q", name)
+		if conditionOperator(name) == nil {
+			return fmt.Sprintf("authtest does not imitate the condition operator %q", name)
 		}
 	}
-	return nil
+	return ""
 }
 
 // checkTrust and checkIdentity are the rules that differ between the two kinds of policy. The texts are IAM's.
-func checkTrust(s statement) error {
+func checkTrust(s statement) (problem string) {
 	switch {
 	case len(s.Principal) == 0:
-		return errors.New("Missing required field Principal") //nolint:staticcheck // the same
+		return "Missing required field Principal"
 	case s.Resource != nil:
-		return errors.New("Has prohibited field Resource") //nolint:staticcheck // the same
+		return "Has prohibited field Resource"
 	case slices.ContainsFunc(s.Action, func(a string) bool { return !strings.HasPrefix(strings.ToLower(a), "sts:") }):
-		return errors.New("AssumeRole policy may only specify STS AssumeRole actions.") //nolint:staticcheck // the same
+		return "AssumeRole policy may only specify STS AssumeRole actions."
 	}
-	return nil
+	return ""
 }
 
-func checkIdentity(s statement) error {
+func checkIdentity(s statement) (problem string) {
 	switch {
 	case s.Principal != nil:
-		return errors.New("Policy document should not specify a principal.") //nolint:staticcheck // the same
+		return "Policy document should not specify a principal."
 	case len(s.Resource) == 0:
-		return errors.New("Policy statement must contain resources.") //nolint:staticcheck // the same
+		return "Policy statement must contain resources."
 	}
-	return nil
+	return ""
 }
 
 // sizeOf counts as the quotas do, without blanks.
@@ -198,7 +204,7 @@ func (s statement) matches(a access) bool {
 	}
 	for name, keys := range s.Condition {
 		for key, wanted := range keys {
-			if !anyPair(conditionOperators()[name], wanted, a.context[strings.ToLower(key)]) {
+			if !anyPair(conditionOperator(name), wanted, a.context[strings.ToLower(key)]) {
 				return false
 			}
 		}

@@ -63,7 +63,7 @@ func (a *AWS) RemoveRole(arn string) {
 	delete(a.roles, arn)
 }
 
-// Roles returns the ARNs of all roles, sorted. It is no call.
+// Roles returns the ARNs of all roles, sorted. It is not counted as a call.
 func (a *AWS) Roles() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,16 +77,16 @@ func (a *AWS) SetRoleQuota(roles int) {
 	a.roleQuota = roles
 }
 
-// SetConsistencyDelay delays when roles that are created from now on through the API of IAM exist for everything but that API:
-// for access entries of EKS, for AssumeRole, and as principals in trust policies. Both parts have to pass: a time on the
-// cloud's clock, and a number of calls that each role makes fail.
+// SetConsistencyDelay hides roles that are created later through the API of IAM for a while. Meanwhile EKS refuses access
+// entries for them, STS refuses to assume them, and trust policies cannot name them; IAM itself shows them at once. A role
+// becomes visible when the delay on the cloud's clock has passed and, after that, the given number of calls has failed.
 func (a *AWS) SetConsistencyDelay(delay time.Duration, calls int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delay, a.delayedCalls = delay, calls
 }
 
-// visible uses up one of the calls that fail. It needs the lock.
+// visible reports whether services other than IAM know the role. It uses up one of the calls that fail. It needs the lock.
 func (r *role) visible(now time.Time) bool {
 	if now.Before(r.visibleFrom) {
 		return false
@@ -130,7 +130,7 @@ func (a *AWS) bind(p policy, now time.Time) (bound map[string]string, err *awsEr
 	return bound, nil
 }
 
-// isStandingPrincipal reports whether a principal is valid without a role or user: everyone, an account, a session.
+// isStandingPrincipal reports whether a principal is neither a role nor a user: the wildcard, an account, or a session.
 func isStandingPrincipal(p string) bool {
 	parts := strings.SplitN(p, ":", 6)
 	return p == "*" || len(p) == 12 && !strings.Contains(p, ":") ||
