@@ -31,9 +31,9 @@
 // limits that they set on lifetimes. Its client is controller-runtime's fake client with that one's limits: no
 // admission, no RBAC (see Issuer.Refuse), no garbage collection.
 //
-// STS: the actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; session policies; certificates and thumbprints of issuers; regions that are disabled, and the differences between regions;
-// services other than AWS beyond what AWS.AddSTSHost says. A role that does not exist is refused like one that does not trust
-// the caller.
+// STS: the actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; session policies; certificates
+// and thumbprints of issuers; regions that are disabled, and the differences between regions; services other than AWS
+// beyond what AWS.AddSTSHost says. A role that does not exist is refused like one that does not trust the caller.
 //
 // Policies of IAM: AssumeRole, AssumeRoleWithWebIdentity, IAM and EKS evaluate trust policies and the inline policies of
 // the caller's role. A policy is refused as malformed if it has NotAction, NotResource, NotPrincipal, or a condition
@@ -43,7 +43,7 @@
 // go by AWS.Deny alone.
 //
 // IAM has roles with their tags and inline policies, and the OIDC providers of AWS.AddOIDCProvider. Its answers have no
-// pages. Its only quotas are the number of roles and of tags, and the size of policies. Its only delay is that of new roles
+// pages. Its only quotas are the number of roles and of tags. Its only delay is that of new roles
 // (AWS.SetConsistencyDelay): other changes take effect at once.
 //
 // EKS has DescribeCluster, access entries, and AWS.VerifyEKSToken. It neither lists access entries nor limits their number;

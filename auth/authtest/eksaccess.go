@@ -81,7 +81,7 @@ func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 // createInput is the body of CreateAccessEntry, of which UpdateAccessEntry has the groups and the user name.
 type createInput struct {
 	PrincipalARN string            `json:"principalArn"`
-	Groups       *[]string         `json:"kubernetesGroups"`
+	Groups       []string          `json:"kubernetesGroups"`
 	Username     string            `json:"username"`
 	Type         string            `json:"type"`
 	Tags         map[string]string `json:"tags"`
@@ -144,20 +144,14 @@ func (a *AWS) accessEntry(q eksRequest) (*accessEntry, *awsError) {
 	return entry, nil
 }
 
-func (in createInput) check() *awsError {
-	if in.Groups != nil {
-		for _, g := range *in.Groups {
-			if strings.HasPrefix(g, "system:") {
-				return invalidInput("The kubernetes group name %s is invalid, it cannot start with system:", g)
-			}
+// groups returns nil if the request leaves them as they are.
+func (in createInput) groups() ([]string, *awsError) {
+	for _, g := range in.Groups {
+		if strings.HasPrefix(g, "system:") {
+			return nil, invalidInput("The kubernetes group name %s is invalid, it cannot start with system:", g)
 		}
 	}
-	for _, reserved := range []string{"system:", "eks:", "aws:", "amazon:", "iam:"} {
-		if strings.HasPrefix(in.Username, reserved) {
-			return invalidInput("The username %s is invalid, it cannot start with %s", in.Username, reserved)
-		}
-	}
-	return nil
+	return in.Groups, nil
 }
 
 func (a *AWS) createAccessEntry(q eksRequest) (any, *awsError) {
@@ -171,7 +165,8 @@ func (a *AWS) createAccessEntry(q eksRequest) (any, *awsError) {
 	if err := a.accessCluster(q); err != nil {
 		return nil, err
 	}
-	if err := in.check(); err != nil {
+	groups, err := in.groups()
+	if err != nil {
 		return nil, err
 	}
 	if a.entries[q.clusterARN][in.PrincipalARN] != nil {
@@ -182,11 +177,8 @@ func (a *AWS) createAccessEntry(q eksRequest) (any, *awsError) {
 	if !ok {
 		return nil, invalidInput("The specified principalArn is invalid: invalid principal.")
 	}
-	entry := &accessEntry{EKSAccessEntry: EKSAccessEntry{Type: in.Type, Username: in.Username, Tags: in.Tags},
+	entry := &accessEntry{EKSAccessEntry: EKSAccessEntry{Type: in.Type, Username: in.Username, Groups: groups, Tags: in.Tags},
 		principalID: id, created: now, modified: now}
-	if in.Groups != nil {
-		entry.Groups = *in.Groups
-	}
 	a.putEntry(q.clusterARN, in.PrincipalARN, entry)
 	q.principal = in.PrincipalARN
 	return entry.answer(q), nil
@@ -205,11 +197,12 @@ func (a *AWS) updateAccessEntry(q eksRequest) (any, *awsError) {
 	if err != nil {
 		return nil, err
 	}
-	if err := in.check(); err != nil {
+	groups, err := in.groups()
+	if err != nil {
 		return nil, err
 	}
-	if in.Groups != nil {
-		entry.Groups = *in.Groups
+	if groups != nil {
+		entry.Groups = groups
 	}
 	entry.Username, entry.modified = firstOf(in.Username, entry.Username), now
 	return entry.answer(q), nil

@@ -201,7 +201,7 @@ func TestRoleLifecycle(t *testing.T) {
 func TestRolesThatAreRefused(t *testing.T) {
 	w := newHubWorld(t)
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
-	client, missing, large := w.iam(w.hubAdmin), aws.String("missing"), strings.Repeat("x", 10240)
+	client, missing := w.iam(w.hubAdmin), aws.String("missing")
 	create := func(change func(*iam.CreateRoleInput)) error {
 		in := &iam.CreateRoleInput{RoleName: aws.String("new"), AssumeRolePolicyDocument: aws.String(anyone)}
 		change(in)
@@ -215,24 +215,19 @@ func TestRolesThatAreRefused(t *testing.T) {
 		code    string
 		message string
 	}{
-		"exists":        {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String("Ocm-Hub-1") }), 409, "EntityAlreadyExists", "Role with name Ocm-Hub-1 already exists."},
-		"name too long": {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String(large[:65]) }), 400, "ValidationError", "'roleName'"},
-		"name":          {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String("a/b") }), 400, "ValidationError", "'roleName'"},
-		"path":          {create(func(in *iam.CreateRoleInput) { in.Path = aws.String("x") }), 400, "ValidationError", "'path'"},
-		"session":       {create(func(in *iam.CreateRoleInput) { in.MaxSessionDuration = aws.Int32(60) }), 400, "ValidationError", "'maxSessionDuration'"},
-		"tags twice":    {create(func(in *iam.CreateRoleInput) { in.Tags = tags("a", "1", "A", "2") }), 400, "InvalidInput", "Duplicate tag keys"},
-		"long trust": {create(func(in *iam.CreateRoleInput) {
-			in.AssumeRolePolicyDocument = aws.String(trustOf("*", large[:2000], "x"))
-		}), 409, "LimitExceeded", "ACLSizePerRole: 2048"},
+		"exists":          {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String("Ocm-Hub-1") }), 409, "EntityAlreadyExists", "Role with name Ocm-Hub-1 already exists."},
+		"name too long":   {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String(strings.Repeat("x", 65)) }), 400, "ValidationError", "'roleName'"},
+		"name":            {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String("a/b") }), 400, "ValidationError", "'roleName'"},
+		"path":            {create(func(in *iam.CreateRoleInput) { in.Path = aws.String("x") }), 400, "ValidationError", "'path'"},
+		"session":         {create(func(in *iam.CreateRoleInput) { in.MaxSessionDuration = aws.Int32(60) }), 400, "ValidationError", "'maxSessionDuration'"},
+		"tags twice":      {create(func(in *iam.CreateRoleInput) { in.Tags = tags("a", "1", "A", "2") }), 400, "InvalidInput", "Duplicate tag keys"},
 		"get":             {ask(client.GetRole(t.Context(), &iam.GetRoleInput{RoleName: missing})), 404, "NoSuchEntity", "The role with name missing cannot be found."},
 		"delete":          {ask(client.DeleteRole(t.Context(), &iam.DeleteRoleInput{RoleName: missing})), 404, "NoSuchEntity", "missing"},
 		"tag":             {ask(client.TagRole(t.Context(), &iam.TagRoleInput{RoleName: missing, Tags: tags("a", "b")})), 404, "NoSuchEntity", "missing"},
 		"another account": {ask(w.iam(w.admin).GetRole(t.Context(), &iam.GetRoleInput{RoleName: aws.String("ocm-hub-1")})), 404, "NoSuchEntity", "ocm-hub-1"},
 		"get policy":      {ask(client.GetRolePolicy(t.Context(), &iam.GetRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: missing})), 404, "NoSuchEntity", "The role policy with name missing cannot be found."},
 		"delete policy":   {ask(client.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: missing})), 404, "NoSuchEntity", "role policy"},
-		"large policy": {ask(client.PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: missing,
-			PolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"a:b","Resource":"` + large + `"}}`)})), 409, "LimitExceeded", "Maximum policy size"},
-		"unknown action": {ask(client.ListRoles(t.Context(), &iam.ListRolesInput{})), 400, "InvalidAction", "ListRoles"},
+		"unknown action":  {ask(client.ListRoles(t.Context(), &iam.ListRolesInput{})), 400, "InvalidAction", "ListRoles"},
 	} {
 		t.Run(name, func(t *testing.T) { wantCode(t, tc.err, tc.status, tc.code, tc.message) })
 	}
@@ -481,7 +476,6 @@ func TestAccessEntries(t *testing.T) {
 		"exists":         {create("hub", hubRole, ""), 409, "ResourceInUseException", "already in use on this cluster"},
 		"no role":        {create("hub", hubRole+"0", ""), 400, "InvalidParameterException", "invalid principal"},
 		"reserved group": {create("hub", hubRole, "", "system:masters"), 400, "InvalidParameterException", "The kubernetes group name system:masters is invalid, it cannot start with system:"},
-		"reserved user":  {create("hub", hubRole, "system:admin"), 400, "InvalidParameterException", "cannot start with system:"},
 		"no cluster":     {create("nope", hubRole, ""), 404, "ResourceNotFoundException", "No cluster found for name: nope."},
 		"no entries":     {create("old", hubRole, ""), 400, "InvalidRequestException", "authentication mode"},
 		"another account": {func() error {

@@ -10,11 +10,6 @@ import (
 	"time"
 )
 
-const (
-	maxTrustPolicy    = 2048
-	maxInlinePolicies = 10240
-)
-
 // roleARN is that of the role of the request, of a new one if there is none yet.
 func (c *iamCall) roleARN() string {
 	if r := c.named(); r != nil {
@@ -119,9 +114,6 @@ func (c *iamCall) setTrust(r *role, document string) *awsError {
 	if err != nil {
 		return err
 	}
-	if sizeOf(document) > maxTrustPolicy {
-		return limitExceeded("Cannot exceed quota for ACLSizePerRole: %d", maxTrustPolicy)
-	}
 	bound, err := c.aws.bind(parsed, c.now)
 	if err != nil {
 		return err
@@ -214,13 +206,6 @@ func (c *iamCall) putRolePolicy(r *role) ([]node, *awsError) {
 	parsed, err := parsePolicy(document, checkIdentity)
 	if err != nil {
 		return nil, err
-	}
-	size := sizeOf(document) - sizeOf(r.policies[name].document)
-	for _, p := range r.policies {
-		size += sizeOf(p.document)
-	}
-	if size > maxInlinePolicies {
-		return nil, limitExceeded("Maximum policy size of %d bytes exceeded for role %s", maxInlinePolicies, r.name())
 	}
 	r.policies[name] = inlinePolicy{document, parsed}
 	return nil, nil

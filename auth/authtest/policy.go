@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // policy is a trust policy or an identity policy of IAM. NotAction, NotResource, NotPrincipal, policy variables, and other
@@ -132,17 +131,6 @@ func checkIdentity(s statement) (problem string) {
 		return "Policy statement must contain resources."
 	}
 	return ""
-}
-
-// sizeOf counts as the quotas do, without blanks.
-func sizeOf(document string) int {
-	n := 0
-	for _, r := range document {
-		if !unicode.IsSpace(r) {
-			n++
-		}
-	}
-	return n
 }
 
 // access is what a principal asks for.
