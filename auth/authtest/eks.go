@@ -81,9 +81,10 @@ func readEKSRequest(r *http.Request) (q eksRequest) {
 // serveEKS is the API of EKS. Of its actions it has DescribeCluster, with the members that clients need to connect, those on
 // access entries but listing them, and ListAssociatedAccessPolicies.
 func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
-	q := readEKSRequest(r)
-	body, complete := readBody(w, r)
-	q.body = body
+	q, complete := readEKSRequest(r), true
+	if r.Method == http.MethodPost {
+		q.body, complete = readBody(w, r)
+	}
 	call := Call{Service: "eks", Action: firstOf(q.action, r.Method+" "+r.URL.Path), Host: host,
 		Parameters: map[string]string{"name": q.cluster, "principalArn": q.principalARN()}}
 	fault, proceed := a.cloud.begin(w, r, call, func(f Fault) { a.failEKS(w, r, nil, &awsError{f.Status, f.Code, f.Message}) })
