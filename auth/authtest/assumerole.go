@@ -9,15 +9,31 @@ import (
 	"strings"
 )
 
-// refuses returns the action that the trust policy does not allow the caller, "" if it allows all.
-func (t Trust) refuses(caller accessKey, wanted Identity, externalID string) (action string) {
-	switch {
-	case !t.admitsPrincipal(caller), t.ExternalID != "" && t.ExternalID != externalID:
-		return "sts:AssumeRole"
-	case len(wanted.Tags) > 0 && !t.TagSession:
-		return "sts:TagSession"
-	case wanted.SourceIdentity != "" && !t.SetSourceIdentity:
-		return "sts:SetSourceIdentity"
+// refuses returns the action that the caller may not do with the role, "" if it may do all that the session needs. Both the
+// trust policy and the caller's own policies have to allow each; within an account it is enough if the trust policy names
+// the caller itself.
+func (s *stsCall) refuses(caller accessKey, target role, wanted Identity) (action string) {
+	asked := access{resource: target.arn, kind: "AWS", context: s.aws.contextOf(caller)}
+	partition, account := strings.SplitN(caller.ARN, ":", 3)[1], strings.SplitN(target.arn, ":", 6)[4]
+	asked.names = []string{caller.principalID(), caller.ARN, firstOf(caller.RoleARN, caller.ARN)}
+	asked.groups = []string{"*", caller.account, "arn:" + partition + ":iam::" + caller.account + ":root"}
+	asked.context["sts:rolesessionname"] = []string{s.form.Get("RoleSessionName")}
+	if s.form.Has("ExternalId") {
+		asked.context["sts:externalid"] = []string{s.form.Get("ExternalId")}
+	}
+	actions := []string{"sts:AssumeRole"}
+	if len(wanted.Tags) > 0 {
+		actions = append(actions, "sts:TagSession")
+	}
+	if wanted.SourceIdentity != "" {
+		actions = append(actions, "sts:SetSourceIdentity")
+	}
+	for _, asked.action = range actions {
+		trust, own := target.trust.decide(asked), s.aws.identityDecision(caller, asked)
+		named := trust == allowedByName && caller.account == account && own != denied
+		if !named && (trust == silent || trust == denied || own != allowed) {
+			return asked.action
+		}
 	}
 	return ""
 }

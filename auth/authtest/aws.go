@@ -17,22 +17,28 @@ import (
 // AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, STS, IAM, ECR with its registries,
 // EKS, CodeCommit and KMS.
 //
-// Permissions are not imitated: whoever has credentials may do everything, in every account, but for what Deny refuses.
+// Permissions are those of Deny. IAM, EKS and AssumeRole also evaluate the inline policies of the caller's role, once it has
+// any; a role that was created through the API of IAM may do nothing without. Users may do everything.
 type AWS struct {
 	cloud *Cloud
 
 	mu         sync.Mutex
 	stsHosts   map[string]bool              // of services other than AWS
 	providers  map[string]*oidcProvider     // by account and issuer
-	roles      map[string]*Trust            // by ARN
+	roles      map[string]*role             // by ARN
 	keys       map[string]*accessKey        // by access key ID
 	denied     map[string]map[string]bool   // by the ARN of a role or user, and action
 	passwords  map[string]*registryPassword // by password
 	registry   http.Handler
-	clusters   map[string]EKSCluster     // by ARN
-	entries    map[string]EKSAccessEntry // by the ARNs of cluster and role
+	clusters   map[string]EKSCluster              // by ARN
+	entries    map[string]map[string]*accessEntry // by the ARNs of cluster and role
+	authMaps   map[string]func() (string, error)  // by the ARN of the cluster
 	git        http.Handler
 	masterKeys map[string][]byte // by ARN
+
+	roleQuota    int
+	delay        time.Duration
+	delayedCalls int
 }
 
 // Trust says who may assume a role, as its trust policy does.
@@ -81,9 +87,9 @@ type accessKey struct {
 }
 
 func newAWS(c *Cloud) *AWS {
-	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*Trust{}, keys: map[string]*accessKey{},
-		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]EKSAccessEntry{},
-		masterKeys: map[string][]byte{}}
+	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{}, keys: map[string]*accessKey{},
+		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]map[string]*accessEntry{},
+		authMaps: map[string]func() (string, error){}, masterKeys: map[string][]byte{}, roleQuota: 1000}
 }
 
 func (a *AWS) services() []service {
@@ -163,26 +169,15 @@ func (a *AWS) RemoveOIDCProvider(account, issuer string) {
 	delete(a.providers, account+" "+issuer)
 }
 
-// SetRole creates a role, arn:<partition>:iam::<account>:role/<name>, or replaces its trust policy.
-func (a *AWS) SetRole(arn string, trust Trust) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.roles[arn] = &trust
-}
-
-// RemoveRole removes a role. Credentials that were handed out stay valid, as they do in AWS.
-func (a *AWS) RemoveRole(arn string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.roles, arn)
-}
-
-// AddUser creates a user with an access key.
+// AddUser creates a user with an access key, or another access key of that user.
 func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string) {
 	k := &accessKey{id: "AKIA" + randomName(16), secret: randomSecret(30), account: account, userID: "AIDA" + randomName(17)}
 	k.ARN = "arn:aws:iam::" + account + ":user/" + name
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if id, ok := a.principalID(k.ARN, time.Time{}); ok {
+		k.userID = id
+	}
 	a.keys[k.id] = k
 	return k.id, k.secret
 }
@@ -199,15 +194,14 @@ func (a *AWS) Identity(accessKeyID string) (Identity, bool) {
 }
 
 // newSession makes temporary credentials for the role that the identity names.
-func (a *AWS) newSession(id Identity, lifetime time.Duration) *accessKey {
+func (a *AWS) newSession(id Identity, of role, lifetime time.Duration) *accessKey {
 	parts := strings.SplitN(id.RoleARN, ":", 6)
-	name := parts[5][strings.LastIndexByte(parts[5], '/')+1:]
 	k := &accessKey{
 		id: "ASIA" + randomName(16), secret: randomSecret(30), sessionToken: randomSecret(180),
-		account: parts[4], userID: "AROA" + randomName(17) + ":" + id.SessionName,
+		account: parts[4], userID: of.id + ":" + id.SessionName,
 	}
 	k.Identity = id
-	k.ARN = fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/%s", parts[1], parts[4], name, id.SessionName)
+	k.ARN = fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/%s", parts[1], parts[4], of.name(), id.SessionName)
 	k.Expiration = a.cloud.time().Add(lifetime).UTC().Truncate(time.Second)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,14 +209,16 @@ func (a *AWS) newSession(id Identity, lifetime time.Duration) *accessKey {
 	return k
 }
 
-func (a *AWS) role(arn string) (Trust, bool) {
+// assumable returns a role that STS knows by now.
+func (a *AWS) assumable(arn string) (role, bool) {
+	now := a.cloud.time()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t, ok := a.roles[arn]
-	if !ok {
-		return Trust{}, false
+	r := a.roles[arn]
+	if r == nil || !r.visible(now) {
+		return role{}, false
 	}
-	return *t, true
+	return *r, true
 }
 
 func (a *AWS) provider(account, issuer string) *oidcProvider {
@@ -248,15 +244,6 @@ func (t Trust) maxSession() time.Duration {
 	return t.MaxSession
 }
 
-// admits evaluates the conditions on a token's subject and audience.
-func (t Trust) admits(subject string, audiences []string) bool {
-	if len(t.Audiences) > 0 && !slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(t.Audiences, a) }) {
-		return false
-	}
-	return slices.Contains(t.Subjects, subject) ||
-		slices.ContainsFunc(t.SubjectPatterns, func(p string) bool { return like(p, subject) })
-}
-
 // like is StringLike: * stands for any text, ? for one character.
 func like(pattern, s string) bool {
 	if pattern == "" {
@@ -269,14 +256,6 @@ func like(pattern, s string) bool {
 		return s != "" && like(pattern[1:], s[1:])
 	}
 	return s != "" && s[0] == pattern[0] && like(pattern[1:], s[1:])
-}
-
-func (t Trust) admitsPrincipal(k accessKey) bool {
-	partition := strings.SplitN(k.ARN, ":", 3)[1]
-	root := "arn:" + partition + ":iam::" + k.account + ":root"
-	return slices.ContainsFunc(t.Principals, func(p string) bool {
-		return p == k.ARN || p == root || k.RoleARN != "" && p == k.RoleARN
-	})
 }
 
 func randomName(n int) string {

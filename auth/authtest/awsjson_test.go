@@ -205,6 +205,7 @@ func TestEKSTokens(t *testing.T) {
 	same := func(*sts.Options) {}
 	good := presign(same, "prod")
 	token := func(url string) string { return "k8s-aws-v1." + base64.RawURLEncoding.EncodeToString([]byte(url)) }
+	w.cloud.AWS().SetEKSAccessEntry(arn, roleARN, authtest.EKSAccessEntry{})
 	if id, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
 		t.Errorf("got %+v, %v", id, err)
 	}

@@ -31,16 +31,25 @@
 // limits that they set on lifetimes. Its client is controller-runtime's fake client with that one's limits: no
 // admission, no RBAC (see Issuer.Refuse), no garbage collection.
 //
-// STS: the actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; what session policies
-// and tags allow; trust conditions other than on subject, audience, principal and external ID; the IAM policies of users
-// and roles (see AWS.Deny, and Trust for sts:TagSession and sts:SetSourceIdentity);
-// certificates and thumbprints of issuers; regions that are disabled, and the differences between regions; eventual
-// consistency; quotas (see Fault); services other than AWS beyond what AWS.AddSTSHost says. A role that does not exist is
-// refused like one that does not trust the caller.
+// STS: the actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; session policies; certificates
+// and thumbprints of issuers; regions that are disabled, and the differences between regions; services other than AWS
+// beyond what AWS.AddSTSHost says. A role that does not exist is refused like one that does not trust the caller.
+//
+// Policies of IAM: AssumeRole, AssumeRoleWithWebIdentity, IAM and EKS evaluate trust policies and the inline policies of
+// the caller's role. A policy is refused as malformed if it has NotAction, NotResource, NotPrincipal, or a condition
+// operator that negates or that compares numbers, dates or addresses. Policy variables are compared literally. Managed
+// policies, permission boundaries, and policies of users, sessions and organizations are not imitated. Condition keys are
+// the tags, account and ARN of the principal, and external ID, session name, subject and audience. ECR, KMS and CodeCommit
+// go by AWS.Deny alone.
+//
+// IAM has roles with their tags and inline policies, and the OIDC providers of AWS.AddOIDCProvider. Its answers have no
+// pages. Its only quotas are the number of roles and of tags. Its only delay is that of new roles
+// (AWS.SetConsistencyDelay): other changes take effect at once.
+//
+// EKS has DescribeCluster, access entries, and AWS.VerifyEKSToken. It neither lists access entries nor limits their number;
+// it does not know a request again by its client token; and access policies grant nothing.
 //
 // The other services of AWS: ECR has GetAuthorizationToken and registries that ask for the password and serve what
-// AWS.SetRegistry gives them; EKS has DescribeCluster, AWS.VerifyEKSToken, and access entries that can be read but do not
-// count for that; IAM has GetRole and the OIDC providers, with what AWS.SetRole and AWS.AddOIDCProvider say; CodeCommit
-// checks signatures and serves what AWS.SetGitServer gives it; KMS has Encrypt, Decrypt and GenerateDataKey with symmetric
-// keys.
+// AWS.SetRegistry gives them; CodeCommit checks signatures and serves what AWS.SetGitServer gives it; KMS has Encrypt,
+// Decrypt and GenerateDataKey with symmetric keys.
 package authtest

@@ -46,34 +46,56 @@ func isEKSHost(host string) bool {
 	return ok
 }
 
-// serveEKS is the API of EKS. Of its actions it has DescribeCluster, with the members that clients need to connect,
-// DescribeAccessEntry and ListAssociatedAccessPolicies.
+// eksRequest is a request to EKS: what its path says, its body, and its caller.
+type eksRequest struct {
+	action, cluster, principal string
+	body                       []byte
+
+	caller            accessKey
+	partition, region string
+	clusterARN        string
+}
+
+// readEKSRequest leaves the action empty if EKS has none for the method and path.
+func readEKSRequest(r *http.Request) (q eksRequest) {
+	const cluster, principal = 2, 4
+	parts := strings.Split(r.URL.EscapedPath(), "/")
+	if len(parts) > cluster && parts[cluster] != "" {
+		q.cluster, parts[cluster] = parts[cluster], "*"
+	}
+	if len(parts) > principal && parts[principal] != "" {
+		q.principal, _ = url.PathUnescape(parts[principal]) // there is no entry for what cannot be read
+		parts[principal] = "*"
+	}
+	q.action = map[string]string{
+		"GET /clusters/*":                                  "DescribeCluster",
+		"POST /clusters/*/access-entries":                  "CreateAccessEntry",
+		"GET /clusters/*/access-entries/*":                 "DescribeAccessEntry",
+		"POST /clusters/*/access-entries/*":                "UpdateAccessEntry",
+		"DELETE /clusters/*/access-entries/*":              "DeleteAccessEntry",
+		"GET /clusters/*/access-entries/*/access-policies": "ListAssociatedAccessPolicies",
+	}[r.Method+" "+strings.Join(parts, "/")]
+	return q
+}
+
+// serveEKS is the API of EKS. Of its actions it has DescribeCluster, with the members that clients need to connect, those on
+// access entries but listing them, and ListAssociatedAccessPolicies.
 func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
-	action := r.Method + " " + r.URL.Path
-	name, ok := strings.CutPrefix(r.URL.Path, "/clusters/")
-	known := ok && r.Method == http.MethodGet && name != "" && !strings.Contains(name, "/")
-	if known {
-		action = "DescribeCluster"
+	q, complete := readEKSRequest(r), true
+	if r.Method == http.MethodPost {
+		q.body, complete = readBody(w, r)
 	}
-	access, isAccess := readAccessRequest(r)
-	if isAccess {
-		action, name = access.action, access.cluster
-	}
-	call := Call{Service: "eks", Action: action, Host: host, Parameters: map[string]string{"name": name}}
+	call := Call{Service: "eks", Action: firstOf(q.action, r.Method+" "+r.URL.Path), Host: host,
+		Parameters: map[string]string{"name": q.cluster, "principalArn": q.principalARN()}}
 	fault, proceed := a.cloud.begin(w, r, call, func(f Fault) { a.failEKS(w, r, nil, &awsError{f.Status, f.Code, f.Message}) })
 	if !proceed {
 		return
 	}
-	var out any
-	var err *awsError
-	switch {
-	case known:
-		out, err = a.describeCluster(r, host, name)
-	case isAccess:
-		out, err = a.answerAccess(r, host, access)
-	default:
-		err = refuse(http.StatusNotFound, "UnknownOperationException", "")
+	if !complete {
+		a.failEKS(w, r, fault, refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException", "Request size exceeded"))
+		return
 	}
+	out, err := a.answerEKS(r, host, q)
 	if err != nil {
 		a.failEKS(w, r, fault, err)
 		return
@@ -82,25 +104,55 @@ func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	sendJSON(a.cloud, w, r, fault, http.StatusOK, "application/json", out)
 }
 
-func (a *AWS) describeCluster(r *http.Request, host, name string) (any, *awsError) {
+func (a *AWS) answerEKS(r *http.Request, host string, q eksRequest) (any, *awsError) {
+	actions := map[string]func(eksRequest) (any, *awsError){"DescribeCluster": a.describeCluster,
+		"CreateAccessEntry": a.createAccessEntry, "DescribeAccessEntry": a.describeAccessEntry, "UpdateAccessEntry": a.updateAccessEntry,
+		"DeleteAccessEntry": a.deleteAccessEntry, "ListAssociatedAccessPolicies": a.listAccessPolicies}
+	answer := actions[q.action]
+	if answer == nil {
+		return nil, refuse(http.StatusNotFound, "UnknownOperationException", "")
+	}
 	endpoint, _ := eksEndpoint(host)
-	caller, err := a.authenticate(signedRequest{r, nil, "eks", endpoint.Region})
+	caller, err := a.authenticate(signedRequest{r, q.body, "eks", endpoint.Region})
 	if err != nil {
 		return nil, modelled(err, http.StatusForbidden)
 	}
 	partition, _ := awsname.PartitionOf(endpoint.Region)
-	arn := fmt.Sprintf("arn:%s:eks:%s:%s:cluster/%s", partition.Name, endpoint.Region, caller.account, name)
-	if a.isDenied(caller.Identity, "eks:DescribeCluster") {
-		return nil, refuse(http.StatusForbidden, "AccessDeniedException",
-			"User: %s is not authorized to perform: eks:DescribeCluster on resource: %s", caller.ARN, arn)
+	q.caller, q.partition, q.region = caller, partition.Name, endpoint.Region
+	q.clusterARN = fmt.Sprintf("arn:%s:eks:%s:%s:cluster/%s", q.partition, q.region, caller.account, q.cluster)
+	if err := a.authorizeEKS(q); err != nil {
+		return nil, err
 	}
+	return answer(q)
+}
+
+// authorizeEKS checks the permissions of the action. Creating an access entry with tags needs eks:TagResource, too.
+func (a *AWS) authorizeEKS(q eksRequest) *awsError {
+	resource, actions := q.resource(), []string{"eks:" + q.action}
+	if in, err := q.input(); err == nil && len(in.Tags) > 0 {
+		actions = append(actions, "eks:TagResource")
+	}
+	for _, action := range actions {
+		if !a.authorized(q.caller, action, resource) {
+			return refuse(http.StatusForbidden, "AccessDeniedException",
+				"User: %s is not authorized to perform: %s on resource: %s", q.caller.ARN, action, resource)
+		}
+	}
+	return nil
+}
+
+func noSuchCluster(name string) *awsError {
+	return refuse(http.StatusNotFound, "ResourceNotFoundException", "No cluster found for name: %s.", name)
+}
+
+func (a *AWS) describeCluster(q eksRequest) (any, *awsError) {
 	a.mu.Lock()
-	c, ok := a.clusters[arn]
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	c, ok := a.clusters[q.clusterARN]
 	if !ok {
-		return nil, refuse(http.StatusNotFound, "ResourceNotFoundException", "No cluster found for name: %s.", name)
+		return nil, noSuchCluster(q.cluster)
 	}
-	return map[string]any{"cluster": c.describe(name)}, nil
+	return map[string]any{"cluster": c.describe(q.cluster)}, nil
 }
 
 // describe leaves out what there is none of, as EKS does while it creates a cluster.
@@ -134,28 +186,6 @@ const (
 	maxEKSExpires  = 900
 	eksTokenLife   = 15 * time.Minute
 )
-
-// VerifyEKSToken does what the webhook in an EKS cluster does with a bearer token: it looks at the signed request in it by
-// the rules of aws-iam-authenticator, sends it to STS with the cluster's name, and says whose it is. What that identity may
-// do in the cluster (access entries) is not imitated.
-func (a *AWS) VerifyEKSToken(clusterARN, token string) (Identity, error) {
-	parts := strings.SplitN(clusterARN, ":", 6)
-	if len(parts) != 6 {
-		return Identity{}, fmt.Errorf("authtest: %q is not the ARN of a cluster", clusterARN)
-	}
-	u, err := readEKSToken(token, parts[1], a.cloud.time())
-	if err != nil {
-		return Identity{}, fmt.Errorf("input token was not properly formatted: %w", err)
-	}
-	r := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{
-		"X-K8s-Aws-Id": {strings.TrimPrefix(parts[5], "cluster/")}, "Accept": {"application/json"}}}
-	caller, refused := a.authenticate(signedRequest{r, nil, "sts", awsname.STSRegion(u.Host)})
-	if refused != nil {
-		return Identity{}, fmt.Errorf("sts getCallerIdentity failed: error from AWS (expected 200, got %d): %w",
-			refused.status, refused)
-	}
-	return caller.Identity, nil
-}
 
 func readEKSToken(token, partition string, now time.Time) (*url.URL, error) {
 	if len(token) > maxEKSToken {

@@ -1,12 +1,15 @@
 package authtest
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
+	"time"
 
-	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/google/uuid"
 )
 
 // EKSAccessEntry is an access entry of an EKS cluster: what a role is in it.
@@ -19,87 +22,252 @@ type EKSAccessEntry struct {
 	Groups []string
 	// Policies are the names of access policies, such as AmazonEKSViewPolicy, for the whole cluster.
 	Policies []string
+	// Tags are those of the entry.
+	Tags map[string]string
 }
 
-// SetEKSAccessEntry lets a role into a cluster, or changes what it is there. It is for those who ask EKS; VerifyEKSToken
-// does not look at it.
+// accessEntry belongs to the principal that had the ARN when the entry was made. An empty ID stands for any.
+type accessEntry struct {
+	EKSAccessEntry
+	principalID, arn  string
+	created, modified time.Time
+}
+
+// SetEKSAccessEntry lets a role into a cluster, or changes what it is there. As in AWS, the entry belongs to the role that
+// exists now, and not to a later one of that name; if there is none yet, it belongs to any.
 func (a *AWS) SetEKSAccessEntry(clusterARN, roleARN string, entry EKSAccessEntry) {
+	now := a.cloud.time()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.entries[clusterARN+" "+roleARN] = entry
+	id := ""
+	if r := a.roles[roleARN]; r != nil {
+		id = r.id
+	}
+	a.putEntry(clusterARN, roleARN, &accessEntry{EKSAccessEntry: entry, principalID: id, created: now, modified: now})
+}
+
+// putEntry needs the lock.
+func (a *AWS) putEntry(clusterARN, principalARN string, entry *accessEntry) {
+	c, p := strings.SplitN(clusterARN, ":", 6), strings.SplitN(principalARN, ":", 6)
+	if len(c) == 6 && len(p) == 6 {
+		kind, name, _ := strings.Cut(p[5], "/")
+		entry.arn = fmt.Sprintf("%s:access-entry/%s/%s/%s/%s/%s", strings.Join(c[:5], ":"), strings.TrimPrefix(c[5], "cluster/"),
+			kind, p[4], name, uuid.NewString())
+	}
+	if a.entries[clusterARN] == nil {
+		a.entries[clusterARN] = map[string]*accessEntry{}
+	}
+	a.entries[clusterARN][principalARN] = entry
 }
 
 // RemoveEKSAccessEntry undoes SetEKSAccessEntry.
 func (a *AWS) RemoveEKSAccessEntry(clusterARN, roleARN string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.entries, clusterARN+" "+roleARN)
+	delete(a.entries[clusterARN], roleARN)
 }
 
-// accessRequest is GET /clusters/<cluster>/access-entries/<ARN>, with /access-policies behind it or not.
-type accessRequest struct{ action, cluster, principal string }
-
-func readAccessRequest(r *http.Request) (accessRequest, bool) {
-	const plain, policies = 5, 6
-	parts := strings.Split(r.URL.EscapedPath(), "/")
-	if r.Method != http.MethodGet || len(parts) < plain || parts[1] != "clusters" || parts[3] != "access-entries" {
-		return accessRequest{}, false
-	}
-	principal, err := url.PathUnescape(parts[4])
-	a := accessRequest{"DescribeAccessEntry", parts[2], principal}
-	if len(parts) == policies && parts[5] == "access-policies" {
-		a.action = "ListAssociatedAccessPolicies"
-	} else if len(parts) != plain {
-		return a, false
-	}
-	return a, err == nil
-}
-
-// answerAccess has no pages, and no entries that EKS makes itself.
-func (a *AWS) answerAccess(r *http.Request, host string, asked accessRequest) (any, *awsError) {
-	endpoint, _ := eksEndpoint(host)
-	caller, err := a.authenticate(signedRequest{r, nil, "eks", endpoint.Region})
-	if err != nil {
-		return nil, modelled(err, http.StatusForbidden)
-	}
-	partition, _ := awsname.PartitionOf(endpoint.Region)
-	arn := fmt.Sprintf("arn:%s:eks:%s:%s:cluster/%s", partition.Name, endpoint.Region, caller.account, asked.cluster)
-	if a.isDenied(caller.Identity, "eks:"+asked.action) {
-		return nil, refuse(http.StatusForbidden, "AccessDeniedException",
-			"User: %s is not authorized to perform: eks:%s on resource: %s", caller.ARN, asked.action, arn)
-	}
+// EKSAccessEntries returns the access entries of a cluster by the ARN of their principals. It is not counted as a call.
+func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	a.mu.Lock()
-	cluster, known := a.clusters[arn]
-	entry, exists := a.entries[arn+" "+asked.principal]
-	a.mu.Unlock()
-	switch {
+	defer a.mu.Unlock()
+	all := map[string]EKSAccessEntry{}
+	for arn, entry := range a.entries[clusterARN] {
+		all[arn] = entry.EKSAccessEntry
+	}
+	return all
+}
+
+// createInput is the body of CreateAccessEntry, of which UpdateAccessEntry has the groups and the user name.
+type createInput struct {
+	PrincipalARN string            `json:"principalArn"`
+	Groups       []string          `json:"kubernetesGroups"`
+	Username     string            `json:"username"`
+	Type         string            `json:"type"`
+	Tags         map[string]string `json:"tags"`
+}
+
+func (q eksRequest) input() (createInput, *awsError) {
+	var in createInput
+	if err := json.Unmarshal(q.body, &in); err != nil {
+		return in, refuse(http.StatusBadRequest, "SerializationException", "")
+	}
+	return in, nil
+}
+
+// principalARN is in the body when an entry is created.
+func (q eksRequest) principalARN() string {
+	if q.action != "CreateAccessEntry" {
+		return q.principal
+	}
+	in, _ := q.input() // createAccessEntry reports what is wrong with it
+	return in.PrincipalARN
+}
+
+// resource is what permissions are about: an access entry, or the cluster. The ID at an entry's end is *, since there may be no
+// such entry.
+func (q eksRequest) resource() string {
+	parts := strings.SplitN(q.principal, ":", 6)
+	if len(parts) < 6 {
+		return q.clusterARN
+	}
+	kind, name, _ := strings.Cut(parts[5], "/")
+	return fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/%s/%s/%s/*", q.partition, q.region, q.caller.account, q.cluster, kind, parts[4], name)
+}
+
+func invalidInput(format string, args ...any) *awsError {
+	return refuse(http.StatusBadRequest, "InvalidParameterException", format, args...)
+}
+
+// accessCluster checks that the cluster has access entries. It needs the lock.
+func (a *AWS) accessCluster(q eksRequest) *awsError {
+	switch cluster, known := a.clusters[q.clusterARN]; {
 	case !known:
-		return nil, refuse(http.StatusNotFound, "ResourceNotFoundException", "No cluster found for name: %s.", asked.cluster)
+		return noSuchCluster(q.cluster)
 	case cluster.AuthenticationMode == "CONFIG_MAP":
-		return nil, refuse(http.StatusBadRequest, "InvalidRequestException",
+		return refuse(http.StatusBadRequest, "InvalidRequestException",
 			"The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation.")
-	case !exists:
+	}
+	return nil
+}
+
+// accessEntry returns the entry that the path names. It needs the lock.
+func (a *AWS) accessEntry(q eksRequest) (*accessEntry, *awsError) {
+	if err := a.accessCluster(q); err != nil {
+		return nil, err
+	}
+	entry := a.entries[q.clusterARN][q.principal]
+	if entry == nil {
 		return nil, refuse(http.StatusNotFound, "ResourceNotFoundException",
 			"The specified principalArn could not be found. You can view your available principals with 'list-access-entries'.")
-	case asked.action == "DescribeAccessEntry":
-		return map[string]any{"accessEntry": entry.describe(asked)}, nil
+	}
+	return entry, nil
+}
+
+// groups returns nil if the request leaves them as they are.
+func (in createInput) groups() ([]string, *awsError) {
+	for _, g := range in.Groups {
+		if strings.HasPrefix(g, "system:") {
+			return nil, invalidInput("The kubernetes group name %s is invalid, it cannot start with system:", g)
+		}
+	}
+	return in.Groups, nil
+}
+
+func (a *AWS) createAccessEntry(q eksRequest) (any, *awsError) {
+	in, err := q.input()
+	if err != nil {
+		return nil, err
+	}
+	now := a.cloud.time()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.accessCluster(q); err != nil {
+		return nil, err
+	}
+	groups, err := in.groups()
+	if err != nil {
+		return nil, err
+	}
+	if a.entries[q.clusterARN][in.PrincipalARN] != nil {
+		return nil, refuse(http.StatusConflict, "ResourceInUseException",
+			"The specified access entry resource is already in use on this cluster.")
+	}
+	id, ok := a.principalID(in.PrincipalARN, now)
+	if !ok {
+		return nil, invalidInput("The specified principalArn is invalid: invalid principal.")
+	}
+	entry := &accessEntry{EKSAccessEntry: EKSAccessEntry{Type: in.Type, Username: in.Username, Groups: groups, Tags: in.Tags},
+		principalID: id, created: now, modified: now}
+	a.putEntry(q.clusterARN, in.PrincipalARN, entry)
+	q.principal = in.PrincipalARN
+	return entry.answer(q), nil
+}
+
+// updateAccessEntry changes only what the request names. The entry stays with the principal that it was made for.
+func (a *AWS) updateAccessEntry(q eksRequest) (any, *awsError) {
+	in, err := q.input()
+	if err != nil {
+		return nil, err
+	}
+	now := a.cloud.time()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	entry, err := a.accessEntry(q)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := in.groups()
+	if err != nil {
+		return nil, err
+	}
+	if groups != nil {
+		entry.Groups = groups
+	}
+	entry.Username, entry.modified = firstOf(in.Username, entry.Username), now
+	return entry.answer(q), nil
+}
+
+func (a *AWS) describeAccessEntry(q eksRequest) (any, *awsError) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	entry, err := a.accessEntry(q)
+	if err != nil {
+		return nil, err
+	}
+	return entry.answer(q), nil
+}
+
+func (a *AWS) deleteAccessEntry(q eksRequest) (any, *awsError) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, err := a.accessEntry(q); err != nil {
+		return nil, err
+	}
+	delete(a.entries[q.clusterARN], q.principal)
+	return map[string]any{}, nil
+}
+
+// listAccessPolicies has no pages, and no entries that EKS makes itself.
+func (a *AWS) listAccessPolicies(q eksRequest) (any, *awsError) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	entry, err := a.accessEntry(q)
+	if err != nil {
+		return nil, err
 	}
 	policies := []any{}
 	for _, p := range entry.Policies {
-		policies = append(policies, map[string]any{"policyArn": "arn:" + partition.Name + ":eks::aws:cluster-access-policy/" + p,
+		policies = append(policies, map[string]any{"policyArn": "arn:" + q.partition + ":eks::aws:cluster-access-policy/" + p,
 			"accessScope": map[string]any{"type": "cluster", "namespaces": []string{}}})
 	}
-	return map[string]any{"clusterName": asked.cluster, "principalArn": asked.principal,
-		"associatedAccessPolicies": policies}, nil
+	return map[string]any{"clusterName": q.cluster, "principalArn": q.principal, "associatedAccessPolicies": policies}, nil
 }
 
-func (e EKSAccessEntry) describe(asked accessRequest) map[string]any {
-	parts := strings.SplitN(asked.principal, ":", 6)
-	name := asked.principal[strings.LastIndexByte(asked.principal, '/')+1:]
-	user := e.Username
-	if user == "" {
-		user = fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/{{SessionName}}", parts[1], parts[4], name)
+func (e *accessEntry) answer(q eksRequest) any {
+	tags := map[string]string{}
+	maps.Copy(tags, e.Tags)
+	return map[string]any{"accessEntry": map[string]any{"clusterName": q.cluster, "principalArn": q.principal, "accessEntryArn": e.arn,
+		"type": firstOf(e.Type, "STANDARD"), "username": e.username(q.principal), "kubernetesGroups": append([]string{}, e.Groups...),
+		"tags": tags, "createdAt": e.created.Unix(), "modifiedAt": e.modified.Unix()}}
+}
+
+// username is a template, which EKS makes from the role's name if there is none.
+func (e *accessEntry) username(principalARN string) string {
+	parts := strings.SplitN(principalARN, ":", 6)
+	if e.Username != "" || len(parts) < 6 || !strings.HasPrefix(parts[5], "role/") {
+		return firstOf(e.Username, principalARN)
 	}
-	return map[string]any{"clusterName": asked.cluster, "principalArn": asked.principal, "type": firstOf(e.Type, "STANDARD"),
-		"username": user, "kubernetesGroups": append([]string{}, e.Groups...)}
+	name := principalARN[strings.LastIndexByte(principalARN, '/')+1:]
+	return fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/{{SessionName}}", parts[1], parts[4], name)
+}
+
+// entryOf returns the access entry of a principal and its ARN. It needs the lock.
+func (a *AWS) entryOf(clusterARN string, k accessKey) (entry *accessEntry, arn string) {
+	arn = firstOf(k.RoleARN, k.ARN)
+	entry = a.entries[clusterARN][arn]
+	if entry == nil || !slices.Contains([]string{"", k.principalID()}, entry.principalID) {
+		return nil, ""
+	}
+	return entry, arn
 }

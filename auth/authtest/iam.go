@@ -2,11 +2,11 @@ package authtest
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/workloadid/workloadid/internal/awsname"
 )
@@ -32,9 +32,10 @@ func iamRegion(host string) string {
 
 func isIAMHost(host string) bool { return iamRegion(host) != "" }
 
-// serveIAM is the query API of IAM. Of its actions it has GetRole, GetOpenIDConnectProvider and ListOpenIDConnectProviders;
-// they say what SetRole and AddOIDCProvider have set, of the caller's account. Thumbprints, tags, permission boundaries,
-// dates and IDs are not imitated, and whatever is not denied (Deny) is allowed.
+// serveIAM is the query API of IAM. Of its actions it has those on roles, their tags and inline policies that iamCall.actions
+// lists, and GetOpenIDConnectProvider and ListOpenIDConnectProviders, which say what AddOIDCProvider has set. All are about
+// the caller's account. Thumbprints, permission boundaries, managed policies, pages and when a role was last used are not
+// imitated.
 func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	s := &stsCall{aws: a, w: w, r: r, host: host, namespace: iamNamespace}
 	err := s.read()
@@ -44,7 +45,7 @@ func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	if !ok {
 		return
 	}
-	var result node
+	var result []node
 	if err == nil {
 		result, err = s.handleIAM(action)
 	}
@@ -52,54 +53,79 @@ func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 		s.fail(fault, err)
 		return
 	}
-	s.send(fault, http.StatusOK, element(action+"Response", "",
-		result, element("ResponseMetadata", "", element("RequestId", s.requestID()))))
+	answer := []node{element("ResponseMetadata", "", element("RequestId", s.requestID()))}
+	if len(result) > 0 {
+		answer = append([]node{element(action+"Result", "", result...)}, answer...)
+	}
+	s.send(fault, http.StatusOK, element(action+"Response", "", answer...))
 }
 
-func (s *stsCall) handleIAM(action string) (node, *awsError) {
+// iamCall is an authorized request to IAM. Its methods answer while they hold the lock.
+type iamCall struct {
+	*stsCall
+	caller    accessKey
+	partition string
+	now       time.Time
+}
+
+func (c *iamCall) actions() map[string]func() ([]node, *awsError) {
+	return map[string]func() ([]node, *awsError){
+		"CreateRole": c.createRole, "GetRole": c.on(c.getRole), "DeleteRole": c.on(c.deleteRole),
+		"UpdateAssumeRolePolicy": c.on(c.updateAssumeRolePolicy),
+		"TagRole":                c.on(c.tagRole), "UntagRole": c.on(c.untagRole), "ListRoleTags": c.on(c.listRoleTags),
+		"PutRolePolicy": c.on(c.putRolePolicy), "GetRolePolicy": c.on(c.getRolePolicy),
+		"DeleteRolePolicy": c.on(c.deleteRolePolicy), "ListRolePolicies": c.on(c.listRolePolicies),
+		"GetOpenIDConnectProvider": c.getOIDCProvider, "ListOpenIDConnectProviders": c.listOIDCProviders,
+	}
+}
+
+func (s *stsCall) handleIAM(action string) ([]node, *awsError) {
 	if v := s.form.Get("Version"); v != iamVersion {
-		return node{}, refuse(http.StatusBadRequest, "NoSuchVersion", "The requested version ( %s ) is not valid.", v)
+		return nil, refuse(http.StatusBadRequest, "NoSuchVersion", "The requested version ( %s ) is not valid.", v)
 	}
 	caller, err := s.aws.authenticate(signedRequest{s.r, s.body, "iam", iamRegion(s.host)})
 	if err != nil {
-		return node{}, err
+		return nil, err
 	}
 	partition, _ := awsname.PartitionOf(iamRegion(s.host))
-	resource, answer := "*", s.listOIDCProviders
-	switch action {
-	case "GetRole":
-		resource, answer = "role "+s.form.Get("RoleName"), s.getRole
-	case "GetOpenIDConnectProvider":
-		resource, answer = s.form.Get("OpenIDConnectProviderArn"), s.getOIDCProvider
-	case "ListOpenIDConnectProviders":
-	default:
-		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s", action,
+	c := &iamCall{s, caller, partition.Name, s.aws.cloud.time()}
+	answer := c.actions()[action]
+	if answer == nil {
+		return nil, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s", action,
 			iamVersion)
 	}
-	if s.aws.isDenied(caller.Identity, "iam:"+action) {
-		return node{}, refuse(http.StatusForbidden, "AccessDenied",
-			"User: %s is not authorized to perform: iam:%s on resource: %s because no identity-based policy allows the iam:%s action",
-			caller.ARN, action, resource, action)
+	if err := c.authorize(action); err != nil {
+		return nil, err
 	}
-	return answer(partition.Name, caller.account)
-}
-
-func (s *stsCall) getRole(partition, account string) (node, *awsError) {
-	name := s.form.Get("RoleName")
 	s.aws.mu.Lock()
 	defer s.aws.mu.Unlock()
-	for arn, trust := range s.aws.roles {
-		resource, ok := strings.CutPrefix(arn, "arn:"+partition+":iam::"+account+":role/")
-		if !ok || resource[strings.LastIndexByte(resource, '/')+1:] != name {
-			continue
-		}
-		path := "/" + resource[:len(resource)-len(name)]
-		return element("GetRoleResult", "", element("Role", "", element("Path", path), element("RoleName", name),
-			element("Arn", arn),
-			element("AssumeRolePolicyDocument", percentEncode(string(trust.document(arn)))),
-			element("MaxSessionDuration", fmt.Sprint(int(trust.maxSession().Seconds()))))), nil
+	return answer()
+}
+
+// authorize checks the permissions of the action. Creating a role with tags needs iam:TagRole, too.
+func (c *iamCall) authorize(action string) *awsError {
+	resource, shown := "*", "*"
+	switch {
+	case c.form.Has("RoleName"):
+		c.aws.mu.Lock()
+		resource, shown = c.roleARN(), "role "+c.form.Get("RoleName")
+		c.aws.mu.Unlock()
+	case c.form.Has("OpenIDConnectProviderArn"):
+		resource = c.form.Get("OpenIDConnectProviderArn")
+		shown = resource
 	}
-	return node{}, refuse(http.StatusNotFound, "NoSuchEntity", "The role with name %s cannot be found.", name)
+	actions := []string{action}
+	if action == "CreateRole" && c.form.Has("Tags.member.1.Key") {
+		actions = append(actions, "TagRole")
+	}
+	for _, action := range actions {
+		if !c.aws.authorized(c.caller, "iam:"+action, resource) {
+			return refuse(http.StatusForbidden, "AccessDenied",
+				"User: %s is not authorized to perform: iam:%s on resource: %s because no identity-based policy allows the iam:%s action",
+				c.caller.ARN, action, shown, action)
+		}
+	}
+	return nil
 }
 
 // percentEncode is the encoding of RFC 3986, in which IAM hands out policies.
@@ -130,7 +156,14 @@ func (t *Trust) document(arn string) []byte {
 		web("StringLike", t.SubjectPatterns)
 	}
 	if len(t.Principals) > 0 {
-		s := map[string]any{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": map[string]any{"AWS": t.Principals}}
+		actions := []string{"sts:AssumeRole"}
+		if t.TagSession {
+			actions = append(actions, "sts:TagSession")
+		}
+		if t.SetSourceIdentity {
+			actions = append(actions, "sts:SetSourceIdentity")
+		}
+		s := map[string]any{"Effect": "Allow", "Action": actions, "Principal": map[string]any{"AWS": t.Principals}}
 		if t.ExternalID != "" {
 			s["Condition"] = condition{"StringEquals": {"sts:ExternalId": {t.ExternalID}}}
 		}
@@ -140,32 +173,28 @@ func (t *Trust) document(arn string) []byte {
 	return encoded
 }
 
-func (s *stsCall) getOIDCProvider(partition, account string) (node, *awsError) {
-	arn := s.form.Get("OpenIDConnectProviderArn")
-	name, ok := strings.CutPrefix(arn, "arn:"+partition+":iam::"+account+":oidc-provider/")
-	s.aws.mu.Lock()
-	defer s.aws.mu.Unlock()
-	provider := s.aws.providers[account+" https://"+name]
+func (c *iamCall) getOIDCProvider() ([]node, *awsError) {
+	arn := c.form.Get("OpenIDConnectProviderArn")
+	name, ok := strings.CutPrefix(arn, "arn:"+c.partition+":iam::"+c.caller.account+":oidc-provider/")
+	provider := c.aws.providers[c.caller.account+" https://"+name]
 	if !ok || provider == nil {
-		return node{}, refuse(http.StatusNotFound, "NoSuchEntity", "OpenIDConnect Provider not found for arn %s", arn)
+		return nil, refuse(http.StatusNotFound, "NoSuchEntity", "OpenIDConnect Provider not found for arn %s", arn)
 	}
 	ids := []node{}
 	for _, id := range provider.clientIDs {
 		ids = append(ids, element("member", id))
 	}
-	return element("GetOpenIDConnectProviderResult", "", element("Url", name), element("ClientIDList", "", ids...)), nil
+	return []node{element("Url", name), element("ClientIDList", "", ids...)}, nil
 }
 
-func (s *stsCall) listOIDCProviders(partition, account string) (node, *awsError) {
-	s.aws.mu.Lock()
-	defer s.aws.mu.Unlock()
+func (c *iamCall) listOIDCProviders() ([]node, *awsError) {
 	members := []node{}
-	for _, p := range s.aws.providers {
-		if s.aws.providers[account+" "+p.issuer] == p {
+	for _, p := range c.aws.providers {
+		if c.aws.providers[c.caller.account+" "+p.issuer] == p {
 			members = append(members, element("member", "", element("Arn",
-				"arn:"+partition+":iam::"+account+":oidc-provider/"+strings.TrimPrefix(p.issuer, "https://"))))
+				"arn:"+c.partition+":iam::"+c.caller.account+":oidc-provider/"+strings.TrimPrefix(p.issuer, "https://"))))
 		}
 	}
 	slices.SortFunc(members, func(a, b node) int { return strings.Compare(a.children[0].text, b.children[0].text) })
-	return element("ListOpenIDConnectProvidersResult", "", element("OpenIDConnectProviderList", "", members...)), nil
+	return []node{element("OpenIDConnectProviderList", "", members...)}, nil
 }

@@ -137,11 +137,11 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 		return node{}, err
 	}
 	denied := refuse(http.StatusForbidden, "AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity")
-	trust, ok := s.aws.role(arn)
-	if !ok || trust.Issuer != claims.Issuer || !trust.admits(claims.Subject, claims.Audience) {
+	target, ok := s.aws.assumable(arn)
+	if asked := webIdentity(arn, claims); !ok || target.trust.decide(asked) != allowedByName {
 		return node{}, denied
 	}
-	lifetime, err := s.lifetime(trust)
+	lifetime, err := s.lifetime(target.maxSession)
 	if err != nil {
 		return node{}, err
 	}
@@ -149,7 +149,7 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 	if other && !s.form.Has("DurationSeconds") {
 		lifetime = claims.Expiry.Time().Sub(s.aws.cloud.time())
 	}
-	k := s.aws.newSession(Identity{RoleARN: arn, SessionName: s.form.Get("RoleSessionName"), Subject: claims.Subject}, lifetime)
+	k := s.aws.newSession(Identity{RoleARN: arn, SessionName: s.form.Get("RoleSessionName"), Subject: claims.Subject}, target, lifetime)
 	if other {
 		return element("AssumeRoleWithWebIdentityResult", "",
 			element("AssumedRoleUser", "", element("Arn", ""), element("AssumeRoleId", "")),
@@ -162,6 +162,15 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 		element("Provider", fmt.Sprintf("arn:aws:iam::%s:oidc-provider/%s", account, strings.TrimPrefix(claims.Issuer, "https://"))),
 		credentials(k),
 		element("SubjectFromWebIdentityToken", claims.Subject)), nil
+}
+
+// webIdentity is what a token's owner asks for: its provider is in the account of the role.
+func webIdentity(roleARN string, claims tokenClaims) access {
+	host := strings.TrimPrefix(claims.Issuer, "https://")
+	parts, key := strings.SplitN(roleARN, ":", 6), strings.ToLower(host)
+	return access{action: "sts:AssumeRoleWithWebIdentity", resource: roleARN, kind: "Federated",
+		names:   []string{"arn:" + parts[1] + ":iam::" + parts[4] + ":oidc-provider/" + host},
+		context: map[string][]string{key + ":sub": {claims.Subject}, key + ":aud": claims.Audience}}
 }
 
 // verifyToken answers as STS does to each thing that can be wrong with a token.
@@ -211,22 +220,25 @@ func (s *stsCall) assumeRole() (node, *awsError) {
 		return node{}, err
 	}
 	arn := s.form.Get("RoleArn")
-	trust, ok := s.aws.role(arn)
-	if action := trust.refuses(caller, identity, s.form.Get("ExternalId")); !ok || action != "" {
-		return node{}, notAuthorized(caller, firstOf(action, "sts:AssumeRole"), arn)
+	target, ok := s.aws.assumable(arn)
+	if !ok {
+		return node{}, notAuthorized(caller, "sts:AssumeRole", arn)
+	}
+	if action := s.refuses(caller, target, identity); action != "" {
+		return node{}, notAuthorized(caller, action, arn)
 	}
 	if !identity.inherit(caller.Identity) {
 		return node{}, notAuthorized(caller, "sts:SetSourceIdentity", arn)
 	}
 	if caller.RoleARN != "" {
-		trust.MaxSession = time.Hour // role chaining
+		target.maxSession = time.Hour // role chaining
 	}
-	lifetime, err := s.lifetime(trust)
+	lifetime, err := s.lifetime(target.maxSession)
 	if err != nil {
 		return node{}, err
 	}
 	identity.RoleARN, identity.SessionName = arn, s.form.Get("RoleSessionName")
-	k := s.aws.newSession(identity, lifetime)
+	k := s.aws.newSession(identity, target, lifetime)
 	result := []node{assumedRoleUser(k), credentials(k)}
 	if k.SourceIdentity != "" {
 		result = append(result, element("SourceIdentity", k.SourceIdentity))
@@ -248,14 +260,14 @@ func (s *stsCall) getCallerIdentity() (node, *awsError) {
 		element("Account", caller.account)), nil
 }
 
-func (s *stsCall) lifetime(trust Trust) (time.Duration, *awsError) {
+func (s *stsCall) lifetime(longest time.Duration) (time.Duration, *awsError) {
 	text := s.form.Get("DurationSeconds")
 	if text == "" {
 		return time.Hour, nil
 	}
 	seconds, _ := strconv.Atoi(text) // validate has checked it
 	lifetime := time.Duration(seconds) * time.Second
-	if lifetime > trust.maxSession() {
+	if lifetime > longest {
 		return 0, refuse(http.StatusBadRequest, "ValidationError",
 			"The requested DurationSeconds exceeds the MaxSessionDuration set for this role.")
 	}

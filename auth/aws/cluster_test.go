@@ -30,6 +30,7 @@ const (
 // clusters adds an EKS cluster to the world. The cloud's own authority serves as the cluster's.
 func (w *world) clusters() *world {
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), authtest.EKSAccessEntry{})
 	return w
 }
 
@@ -150,7 +151,9 @@ func TestClusterIsMintedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.cloud.AWS().VerifyEKSToken("arn:aws:eks:eu-central-1:"+account+":cluster/"+name, c.BearerToken()); err != nil {
+		arn := "arn:aws:eks:eu-central-1:" + account + ":cluster/" + name
+		w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), authtest.EKSAccessEntry{})
+		if _, err := w.cloud.AWS().VerifyEKSToken(arn, c.BearerToken()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -89,6 +89,7 @@ func (w *kubeWorld) eks(t *testing.T) {
 		}
 	}
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prod.Config().Host, CA: prod.Config().CAData})
+	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
 }
 
 // blocks returns the fenced blocks of the documentation by the heading that they are under.

@@ -173,6 +173,7 @@ func TestKubeconfigForEKS(t *testing.T) {
 	w := newKubeWorld(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: arn, Endpoint: "https://ABCDEF.gr7.eu-central-1.eks.amazonaws.com", CA: w.cluster.Config().CAData})
+	w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), authtest.EKSAccessEntry{})
 	out := w.mustWid(t, "", append([]string{"kubeconfig", "--provider=aws", "--cluster=" + arn}, w.app()...)...)
 	config, err := clientcmd.Load([]byte(out))
 	if err != nil {
@@ -220,6 +221,7 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {
 		t.Fatalf("%v, %+v", err, r)
 	}
+	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
 	id, err := w.cloud.AWS().VerifyEKSToken(prodARN, answer.Status.Token)
 	if err != nil || id.RoleARN != role("tenant-a") || id.SessionName != "hub="+w.namespace+".app" {
 		t.Errorf("the bearer is of %+v, %v", id, err)
