@@ -28,5 +28,5 @@
 // # Calls
 //
 // If nothing has drifted, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each; the registration.Hub
-// asks for it once an hour, and after a restart. A first grant makes six calls, a revocation five.
+// asks for it once an hour, and after a restart. A first grant makes five calls, and so does a revocation.
 package awsirsa
