@@ -35,48 +35,41 @@ func (g *grant) entryTags() map[string]string {
 	return tags
 }
 
+// bind replaces an entry of a role that was deleted: EKS binds it to the ID of the role, not to its name.
 func (a accessEntries) bind(ctx context.Context, g *grant) error {
-	var entry *ekstypes.AccessEntry
-	err := persist(ctx, func() (err error) {
-		entry, err = a.getOrCreate(ctx, g)
+	entry, err := a.find(ctx, g)
+	if err != nil {
 		return err
-	}, codeEntryExists)
-	switch {
-	case errors.Is(err, errForeign):
-		return err
-	case err != nil:
-		return g.explain("access entry", err)
-	case entry == nil || slices.Equal(entry.KubernetesGroups, g.entryGroups()) && aws.ToString(entry.Username) == g.entryUser():
-		return nil
 	}
-	in := &eks.UpdateAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN, KubernetesGroups: g.entryGroups(), Username: aws.String(g.entryUser())}
-	if err := persist(ctx, func() error { _, err := a.eks.UpdateAccessEntry(ctx, in); return err }); err != nil {
-		return g.explain("repair of the access entry", err)
+	if entry != nil && !contains(entry.Tags, g.owner()) {
+		return g.foreign("access entry", entry.Tags)
+	}
+	if entry != nil && entry.Tags[TagRoleID] != g.roleID {
+		if err := a.remove(ctx, g); err != nil {
+			return err
+		}
+		entry = nil
+	}
+	switch {
+	case entry == nil:
+		_, err = a.eks.CreateAccessEntry(ctx, &eks.CreateAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN, Type: aws.String("STANDARD"),
+			KubernetesGroups: g.entryGroups(), Username: aws.String(g.entryUser()), Tags: g.entryTags()})
+	case !slices.Equal(entry.KubernetesGroups, g.entryGroups()) || aws.ToString(entry.Username) != g.entryUser():
+		_, err = a.eks.UpdateAccessEntry(ctx, &eks.UpdateAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN,
+			KubernetesGroups: g.entryGroups(), Username: aws.String(g.entryUser())})
+	}
+	if err != nil {
+		return g.explain("access entry", err)
 	}
 	return nil
 }
 
-// getOrCreate returns the entry that exists, or nil if it has made it. An entry of a role that was deleted is replaced: EKS binds it to the
-// ID of the role, not to its name.
-func (a accessEntries) getOrCreate(ctx context.Context, g *grant) (*ekstypes.AccessEntry, error) {
+func (a accessEntries) unbind(ctx context.Context, g *grant) error {
 	entry, err := a.find(ctx, g)
-	if err != nil {
-		return nil, err
+	if err != nil || entry == nil || !contains(entry.Tags, g.owner()) {
+		return err
 	}
-	if entry != nil {
-		if !contains(entry.Tags, g.owner()) {
-			return nil, g.foreign("access entry", entry.Tags)
-		}
-		if entry.Tags[TagRoleID] == g.roleID {
-			return entry, nil
-		}
-		if err := a.remove(ctx, g); err != nil {
-			return nil, err
-		}
-	}
-	_, err = a.eks.CreateAccessEntry(ctx, &eks.CreateAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN, Type: aws.String("STANDARD"),
-		KubernetesGroups: g.entryGroups(), Username: aws.String(g.entryUser()), Tags: g.entryTags()})
-	return nil, err
+	return a.remove(ctx, g)
 }
 
 // find returns nil if there is no entry.
@@ -86,28 +79,14 @@ func (a accessEntries) find(ctx context.Context, g *grant) (*ekstypes.AccessEntr
 	case hasCode(err, codeNoEntry):
 		return nil, nil
 	case err != nil || out.AccessEntry == nil:
-		return nil, errors.Join(err, missing(err))
+		return nil, g.explain("lookup of the access entry", errors.Join(err, missing(err)))
 	}
 	return out.AccessEntry, nil
 }
 
 func (a accessEntries) remove(ctx context.Context, g *grant) error {
 	_, err := a.eks.DeleteAccessEntry(ctx, &eks.DeleteAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN})
-	if hasCode(err, codeNoEntry) {
-		return nil
-	}
-	return err
-}
-
-func (a accessEntries) unbind(ctx context.Context, g *grant) error {
-	err := persist(ctx, func() error {
-		entry, err := a.find(ctx, g)
-		if err != nil || entry == nil || !contains(entry.Tags, g.owner()) {
-			return err
-		}
-		return a.remove(ctx, g)
-	})
-	if err != nil {
+	if err != nil && !hasCode(err, codeNoEntry) {
 		return g.explain("removal of the access entry", err)
 	}
 	return nil

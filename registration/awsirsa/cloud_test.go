@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
@@ -36,6 +37,7 @@ type cloud struct {
 	entries map[string]*entry
 	made    int
 
+	delay      time.Duration    // of each call
 	dieAfter   int              // call after which every answer is lost; 0: none
 	failures   map[string]error // by action, once each
 	readLag    int              // reads for which a new role does not show
@@ -67,8 +69,15 @@ func apiError(code, message string) error {
 	return &smithy.GenericAPIError{Code: code, Message: message}
 }
 
-// call counts, and fails on demand. done has to be called with the result, for a crash after the call.
+// call takes its time, then counts, and fails on demand. It leaves the cloud locked.
 func (c *cloud) call(ctx context.Context, action string) error {
+	if c.delay > 0 {
+		select {
+		case <-time.After(c.delay):
+		case <-ctx.Done():
+		}
+	}
+	c.mu.Lock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -152,7 +161,6 @@ func (r *role) output(name string) *iamtypes.Role {
 }
 
 func (c *cloud) GetRole(ctx context.Context, in *iam.GetRoleInput, _ ...func(*iam.Options)) (*iam.GetRoleOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "GetRole"); err != nil {
 		return nil, err
@@ -177,7 +185,6 @@ func (c *cloud) newRole(name string, tags map[string]string, trust string) *role
 }
 
 func (c *cloud) CreateRole(ctx context.Context, in *iam.CreateRoleInput, _ ...func(*iam.Options)) (*iam.CreateRoleOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "CreateRole"); err != nil {
 		return nil, err
@@ -199,7 +206,6 @@ func (c *cloud) CreateRole(ctx context.Context, in *iam.CreateRoleInput, _ ...fu
 }
 
 func (c *cloud) UpdateAssumeRolePolicy(ctx context.Context, in *iam.UpdateAssumeRolePolicyInput, _ ...func(*iam.Options)) (*iam.UpdateAssumeRolePolicyOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "UpdateAssumeRolePolicy"); err != nil {
 		return nil, err
@@ -212,7 +218,6 @@ func (c *cloud) UpdateAssumeRolePolicy(ctx context.Context, in *iam.UpdateAssume
 }
 
 func (c *cloud) TagRole(ctx context.Context, in *iam.TagRoleInput, _ ...func(*iam.Options)) (*iam.TagRoleOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "TagRole"); err != nil {
 		return nil, err
@@ -225,7 +230,6 @@ func (c *cloud) TagRole(ctx context.Context, in *iam.TagRoleInput, _ ...func(*ia
 }
 
 func (c *cloud) DeleteRole(ctx context.Context, in *iam.DeleteRoleInput, _ ...func(*iam.Options)) (*iam.DeleteRoleOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DeleteRole"); err != nil {
 		return nil, err
@@ -241,7 +245,6 @@ func (c *cloud) DeleteRole(ctx context.Context, in *iam.DeleteRoleInput, _ ...fu
 }
 
 func (c *cloud) GetRolePolicy(ctx context.Context, in *iam.GetRolePolicyInput, _ ...func(*iam.Options)) (*iam.GetRolePolicyOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "GetRolePolicy"); err != nil {
 		return nil, err
@@ -258,7 +261,6 @@ func (c *cloud) GetRolePolicy(ctx context.Context, in *iam.GetRolePolicyInput, _
 }
 
 func (c *cloud) PutRolePolicy(ctx context.Context, in *iam.PutRolePolicyInput, _ ...func(*iam.Options)) (*iam.PutRolePolicyOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "PutRolePolicy"); err != nil {
 		return nil, err
@@ -271,7 +273,6 @@ func (c *cloud) PutRolePolicy(ctx context.Context, in *iam.PutRolePolicyInput, _
 }
 
 func (c *cloud) DeleteRolePolicy(ctx context.Context, in *iam.DeleteRolePolicyInput, _ ...func(*iam.Options)) (*iam.DeleteRolePolicyOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DeleteRolePolicy"); err != nil {
 		return nil, err
@@ -298,7 +299,6 @@ func (c *cloud) entryOf(cluster, principal *string) (*entry, error) {
 }
 
 func (c *cloud) DescribeAccessEntry(ctx context.Context, in *eks.DescribeAccessEntryInput, _ ...func(*eks.Options)) (*eks.DescribeAccessEntryOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DescribeAccessEntry"); err != nil {
 		return nil, err
@@ -321,7 +321,6 @@ func checkEntry(groups []string, user *string) error {
 }
 
 func (c *cloud) CreateAccessEntry(ctx context.Context, in *eks.CreateAccessEntryInput, _ ...func(*eks.Options)) (*eks.CreateAccessEntryOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "CreateAccessEntry"); err != nil {
 		return nil, err
@@ -343,7 +342,6 @@ func (c *cloud) CreateAccessEntry(ctx context.Context, in *eks.CreateAccessEntry
 }
 
 func (c *cloud) UpdateAccessEntry(ctx context.Context, in *eks.UpdateAccessEntryInput, _ ...func(*eks.Options)) (*eks.UpdateAccessEntryOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "UpdateAccessEntry"); err != nil {
 		return nil, err
@@ -356,7 +354,6 @@ func (c *cloud) UpdateAccessEntry(ctx context.Context, in *eks.UpdateAccessEntry
 }
 
 func (c *cloud) DeleteAccessEntry(ctx context.Context, in *eks.DeleteAccessEntryInput, _ ...func(*eks.Options)) (*eks.DeleteAccessEntryOutput, error) {
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DeleteAccessEntry"); err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,8 +50,8 @@ type HubOptions struct {
 	// Names picks the auth type. Claims are accepted under both names.
 	Names registration.Names
 	// AutoApprove are patterns of the ARNs of clusters that need no person to accept them. Empty: a person accepts each cluster. A
-	// pattern is compared with the whole ARN, field by field. In it "*" stands for any characters of one field, and "?" for one;
-	// everything else for itself.
+	// pattern is compared with the whole ARN. In it "*" stands for any characters but ":" and "/", and "?" for one of them;
+	// everything else stands for itself.
 	//
 	// A cluster claims its ARN without proof. The proof comes when it assumes a role, so a false claim gives nobody but the
 	// cluster of that ARN access, yet it keeps that cluster from joining under its own name until the false one is denied.
@@ -64,11 +66,10 @@ type HubOptions struct {
 
 // HubDriver is the hub's half. It is safe for concurrent use.
 type HubDriver struct {
-	options  HubOptions
-	hub      ClusterARN
-	patterns []pattern
-	binder   binder
-	gauge    prometheus.Gauge
+	options HubOptions
+	hub     ClusterARN
+	binder  binder
+	gauge   prometheus.Gauge
 
 	mu    sync.Mutex
 	roles map[string]bool // that this process has seen to be ours
@@ -114,6 +115,7 @@ func NewHub(options HubOptions) (*HubDriver, error) {
 	if options.IAM == nil {
 		return nil, errors.New("awsirsa: HubOptions.IAM is missing: use iam.NewFromConfig")
 	}
+	options.AutoApprove = slices.Clone(options.AutoApprove)
 	h := &HubDriver{options: options, hub: hub, roles: map[string]bool{}}
 	switch options.Binding {
 	case AccessEntries:
@@ -130,11 +132,9 @@ func NewHub(options HubOptions) (*HubDriver, error) {
 		return nil, fmt.Errorf("awsirsa: unknown binding %q: use %q, or leave it out for access entries", options.Binding, AWSAuth)
 	}
 	for _, text := range options.AutoApprove {
-		p, err := parsePattern(text)
-		if err != nil {
+		if err := checkPattern(text); err != nil {
 			return nil, fmt.Errorf("awsirsa: HubOptions.AutoApprove: %w", err)
 		}
-		h.patterns = append(h.patterns, p)
 	}
 	return h, h.register(options.Registerer)
 }
@@ -199,12 +199,10 @@ func (h *HubDriver) Approves(_ context.Context, _ *ocm.ManagedCluster, claim str
 	if err != nil {
 		return false, err
 	}
-	for _, p := range h.patterns {
-		if p.matches(managed.String()) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(h.options.AutoApprove, func(pattern string) bool {
+		ok, err := path.Match(pattern, managed.String())
+		return ok && err == nil
+	}), nil
 }
 
 func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
@@ -225,15 +223,17 @@ func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Dura
 	if err != nil {
 		return 0, err
 	}
-	created, err := h.ensureRole(ctx, g)
-	if err != nil {
-		return 0, err
-	}
-	h.count(g, created)
-	if err := h.ensureAccess(ctx, g, created); err != nil {
-		return 0, err
-	}
-	return 0, h.binder.bind(ctx, g)
+	return 0, persist(ctx, func() error {
+		created, err := h.ensureRole(ctx, g)
+		if err != nil {
+			return err
+		}
+		h.count(g, created)
+		if err := h.ensureAccess(ctx, g, created); err != nil {
+			return err
+		}
+		return h.binder.bind(ctx, g)
+	})
 }
 
 // Revoke implements registration.HubDriver. The binding goes first, so that what is left cannot be used.
@@ -242,14 +242,16 @@ func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
 	if err != nil {
 		return err
 	}
-	if err := h.binder.unbind(ctx, g); err != nil {
-		return err
+	err = persist(ctx, func() error {
+		if err := h.binder.unbind(ctx, g); err != nil {
+			return err
+		}
+		return h.deleteRole(ctx, g)
+	})
+	if err == nil {
+		h.forget(g)
 	}
-	if err := h.deleteRole(ctx, g); err != nil {
-		return err
-	}
-	h.forget(g)
-	return nil
+	return err
 }
 
 // count adds a role to those that were seen, and says when few are left.
@@ -277,52 +279,13 @@ func (h *HubDriver) forget(g *grant) {
 	h.gauge.Set(float64(len(h.roles)))
 }
 
-// pattern is one of AutoApprove, by field.
-type pattern []string
-
-// parsePattern refuses what can match no ARN, such as a regular expression.
-func parsePattern(text string) (pattern, error) {
-	const fields = 6
-	p := pattern(strings.SplitN(text, ":", fields))
+// checkPattern refuses what can match no ARN, such as a regular expression. With as many colons as an ARN, no star stands for one.
+func checkPattern(text string) error {
 	switch {
-	case len(p) != fields:
-		return nil, fmt.Errorf("the pattern %q is not one of ARNs: write it like arn:aws:eks:eu-*:123456789012:cluster/prod-*", text)
+	case strings.Count(text, ":") != strings.Count(ClusterARN{}.String(), ":"):
+		return fmt.Errorf("the pattern %q is not one of ARNs: write it like arn:aws:eks:eu-*:123456789012:cluster/prod-*", text)
 	case strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/-_*?") != "":
-		return nil, fmt.Errorf("the pattern %q can match no ARN: in patterns only * and ? are special, they are not regular expressions", text)
+		return fmt.Errorf("the pattern %q can match no ARN: in patterns only * and ? are special, they are not regular expressions", text)
 	}
-	return p, nil
-}
-
-func (p pattern) matches(arn string) bool {
-	fields := strings.SplitN(arn, ":", len(p))
-	if len(fields) != len(p) {
-		return false
-	}
-	for i, f := range fields {
-		if !glob(p[i], f) {
-			return false
-		}
-	}
-	return true
-}
-
-// glob compares the whole of s. After a mismatch the last star takes one character more.
-func glob(pattern, s string) bool {
-	p, star, retry := 0, -1, 0
-	for i := 0; i < len(s); {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, retry = p, i
-			p++
-		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
-			p++
-			i++
-		case star >= 0:
-			retry++
-			p, i = star+1, retry
-		default:
-			return false
-		}
-	}
-	return strings.Trim(pattern[p:], "*") == ""
+	return nil
 }

@@ -52,14 +52,15 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
 }
 
-// passes reports whether an error goes away by itself, within seconds.
+// passes reports whether an error goes away by itself, within seconds: AWS throttles, another one changes the same, or does not see
+// yet what the hub has just made or deleted.
 func passes(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return false
 	}
 	_, throttled := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
-	return throttled || hasCode(err, codeRoleChanges, codeConcurrent, codeNoRoleYet, codeServerFails)
+	return throttled || hasCode(err, codeNoRole, codeRoleExists, codeRoleChanges, codeRoleInUse, codeConcurrent, codeNoRoleYet, codeEntryExists, codeServerFails)
 }
 
 const (
@@ -71,16 +72,13 @@ const (
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
 )
 
-// persist makes a call again while its error passes, or has one of the codes, up to about 20 s. IAM shows a new role to itself and to EKS
-// only after some time.
-func persist(ctx context.Context, call func() error, codes ...string) error {
+// persist repeats a pass while its error passes, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Passes are
+// idempotent.
+func persist(ctx context.Context, pass func() error) error {
 	delay := minDelay
 	for attempt := 1; ; attempt++ {
-		err := call()
-		if err == nil || attempt == maxAttempts || !passes(err) && !hasCode(err, codes...) {
-			return err
-		}
-		if !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
+		err := pass()
+		if err == nil || attempt == maxAttempts || !passes(err) || !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
 			return err
 		}
 		delay = min(2*delay, maxDelay)
@@ -188,53 +186,48 @@ func (g *grant) ownRole(role *iamtypes.Role) error {
 // ensureRole makes the role, or repairs trust policy and tags. Ownership comes with the role, in one call, so no crash leaves a role
 // that is nobody's.
 func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err error) {
-	var role *iamtypes.Role
-	err = persist(ctx, func() error {
-		role, created, err = h.getOrCreateRole(ctx, g)
-		return err
-	}, codeRoleExists)
+	role, err := h.getRole(ctx, g)
 	if err != nil {
-		return false, g.explain("creation", err)
+		return false, err
 	}
-	g.roleID = aws.ToString(role.RoleId)
-	if created {
+	trust := TrustPolicy(g.hub, g.managed)
+	if role == nil {
+		out, err := h.options.IAM.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
+			AssumeRolePolicyDocument: aws.String(trust.JSON())})
+		if err != nil || out.Role == nil {
+			return false, g.explain("creation", errors.Join(err, missing(err)))
+		}
+		g.roleID = aws.ToString(out.Role.RoleId)
 		return true, nil
 	}
 	if err := g.ownRole(role); err != nil {
 		return false, err
 	}
-	trust := TrustPolicy(g.hub, g.managed)
+	g.roleID = aws.ToString(role.RoleId)
 	if !trust.equals(aws.ToString(role.AssumeRolePolicyDocument)) {
-		in := &iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(trust.JSON())}
-		err := persist(ctx, func() error { _, err := h.options.IAM.UpdateAssumeRolePolicy(ctx, in); return err })
+		_, err := h.options.IAM.UpdateAssumeRolePolicy(ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(trust.JSON())})
 		if err != nil {
 			return false, g.explain("repair of the trust policy", err)
 		}
 	}
 	if !contains(tagsOf(role), Tags(g.hub, g.managed)) {
-		in := &iam.TagRoleInput{RoleName: &g.roleName, Tags: g.roleTags()}
-		if err := persist(ctx, func() error { _, err := h.options.IAM.TagRole(ctx, in); return err }); err != nil {
+		if _, err := h.options.IAM.TagRole(ctx, &iam.TagRoleInput{RoleName: &g.roleName, Tags: g.roleTags()}); err != nil {
 			return false, g.explain("repair of the tags", err)
 		}
 	}
 	return false, nil
 }
 
-// getOrCreateRole fails with EntityAlreadyExists if the role was made in between, or does not show yet.
-func (h *HubDriver) getOrCreateRole(ctx context.Context, g *grant) (role *iamtypes.Role, created bool, err error) {
+// getRole returns nil if there is no role.
+func (h *HubDriver) getRole(ctx context.Context, g *grant) (*iamtypes.Role, error) {
 	out, err := h.options.IAM.GetRole(ctx, &iam.GetRoleInput{RoleName: &g.roleName})
-	if err == nil && out.Role != nil {
-		return out.Role, false, nil
+	switch {
+	case hasCode(err, codeNoRole):
+		return nil, nil
+	case err != nil || out.Role == nil:
+		return nil, g.explain("lookup", errors.Join(err, missing(err)))
 	}
-	if !hasCode(err, codeNoRole) {
-		return nil, false, errors.Join(err, missing(err))
-	}
-	made, err := h.options.IAM.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
-		AssumeRolePolicyDocument: aws.String(TrustPolicy(g.hub, g.managed).JSON())})
-	if err != nil || made.Role == nil {
-		return nil, false, errors.Join(err, missing(err))
-	}
-	return made.Role, true, nil
+	return out.Role, nil
 }
 
 // missing is for an answer that holds nothing.
@@ -245,75 +238,44 @@ func missing(err error) error {
 	return errors.New("the answer of AWS is empty: check that no proxy answers for it")
 }
 
-// policyName is that of the role's only inline policy.
-func (g *grant) policyName() *string { return &g.roleName }
-
-// ensureAccess gives the role its access policy.
+// ensureAccess gives the role its access policy, the only inline policy, under the name of the role.
 func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) error {
 	access := AccessPolicy(g.hub)
 	if !created {
-		var out *iam.GetRolePolicyOutput
-		err := persist(ctx, func() (err error) {
-			out, err = h.options.IAM.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &g.roleName, PolicyName: g.policyName()})
-			return err
-		})
+		out, err := h.options.IAM.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName})
 		switch {
 		case err == nil && access.equals(aws.ToString(out.PolicyDocument)):
 			return nil
 		case err != nil && !hasCode(err, codeNoRole):
-			return g.explain("look at the access policy", err)
+			return g.explain("lookup of the access policy", err)
 		}
 	}
-	in := &iam.PutRolePolicyInput{RoleName: &g.roleName, PolicyName: g.policyName(), PolicyDocument: aws.String(access.JSON())}
-	if err := persist(ctx, func() error { _, err := h.options.IAM.PutRolePolicy(ctx, in); return err }, codeNoRole); err != nil {
+	_, err := h.options.IAM.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName, PolicyDocument: aws.String(access.JSON())})
+	if err != nil {
 		return g.explain("access policy", err)
 	}
 	return nil
 }
 
-// deleteRole deletes the role if it is ours.
+// deleteRole deletes the role if it is ours. It looks more than once for a role that is not there: one that was made just before a crash may
+// not show yet, and would be left behind.
 func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
-	role, err := h.findRole(ctx, g)
-	if err != nil {
-		return g.explain("look", err)
+	role, err := h.getRole(ctx, g)
+	for look := 1; role == nil && err == nil && look < revocationLooks; look++ {
+		if !pause(ctx, revocationDelay) {
+			return ctx.Err()
+		}
+		role, err = h.getRole(ctx, g)
 	}
-	if role == nil || g.ownRole(role) != nil {
-		return nil
-	}
-	err = persist(ctx, func() error {
-		_, err := h.options.IAM.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &g.roleName, PolicyName: g.policyName()})
+	if err != nil || role == nil || g.ownRole(role) != nil {
 		return err
-	})
+	}
+	_, err = h.options.IAM.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName})
 	if err == nil || hasCode(err, codeNoRole) {
-		err = persist(ctx, func() error {
-			_, err := h.options.IAM.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: &g.roleName})
-			return err
-		}, codeRoleInUse) // IAM may still see the policy
+		_, err = h.options.IAM.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: &g.roleName})
 	}
 	if err != nil && !hasCode(err, codeNoRole) {
 		return g.explain("deletion", err)
 	}
 	return nil
-}
-
-// findRole returns nil if there is none. It looks more than once: a role that was made just before a crash may not show yet, and would be
-// left behind.
-func (h *HubDriver) findRole(ctx context.Context, g *grant) (*iamtypes.Role, error) {
-	for look := 1; ; look++ {
-		var out *iam.GetRoleOutput
-		err := persist(ctx, func() (err error) {
-			out, err = h.options.IAM.GetRole(ctx, &iam.GetRoleInput{RoleName: &g.roleName})
-			return err
-		})
-		switch {
-		case err == nil && out.Role != nil:
-			return out.Role, nil
-		case !hasCode(err, codeNoRole):
-			return nil, errors.Join(err, missing(err))
-		case look == revocationLooks:
-			return nil, nil
-		case !pause(ctx, revocationDelay):
-			return nil, ctx.Err()
-		}
-	}
 }
