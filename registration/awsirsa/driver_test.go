@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -228,6 +229,14 @@ func TestInProcessClientsUseTheHubRole(t *testing.T) {
 	_, err = kube.ServerVersion()
 	if !apierrors.IsUnauthorized(err) || len(*roles) > 0 {
 		t.Fatalf("without a role: %v, seen by the hub as %q", err, *roles)
+	}
+	// The agent's own client looks for the kinds of the hub first.
+	own, err := client.New(config, client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := own.Get(t.Context(), client.ObjectKey{Name: "shop1"}, &ocm.ManagedCluster{}); !apierrors.IsUnauthorized(err) {
+		t.Errorf("the agent's client gets %v", err)
 	}
 	condition := next(t, d, input(metav1.ConditionTrue)).Condition
 	if condition.Status != metav1.ConditionFalse || condition.Reason != "RoleRefused" || !strings.Contains(condition.Message, hubRole) {
