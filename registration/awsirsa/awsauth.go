@@ -32,8 +32,8 @@ type awsAuth struct{ client client.Client }
 // mapping is an entry of mapRoles. It keeps fields that it does not know.
 type mapping map[string]any
 
-// mapping returns the entry of a cluster. Its user name marks it as ours: entries have no tags. It has no access by itself, and no
-// other auth type gives a user such a name.
+// mapping returns the entry of a cluster. Entries have no tags, so the user name marks it. RBAC names only the
+// group, and no other auth type issues such a user name.
 func (g *grant) mapping() mapping {
 	return mapping{"rolearn": g.roleARN, "username": "open-cluster-management:" + g.cluster + ":{{SessionName}}", "groups": []any{registration.ClusterGroup(g.cluster)}}
 }

@@ -28,5 +28,5 @@
 // # Calls
 //
 // If nothing has drifted, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each; the registration.Hub
-// asks for it once an hour, and after a restart. A first grant makes five calls, and so does a revocation.
+// calls it once an hour and after a restart. A first grant and a revocation make five calls each.
 package awsirsa

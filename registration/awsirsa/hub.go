@@ -25,7 +25,7 @@ import (
 type Binding string
 
 const (
-	// AccessEntries are those of Amazon EKS, the default.
+	// AccessEntries are entries in the EKS API, the default.
 	AccessEntries Binding = ""
 	// AWSAuth is the ConfigMap kube-system/aws-auth, which aws-iam-authenticator reads too.
 	AWSAuth Binding = "aws-auth"
@@ -53,8 +53,8 @@ type HubOptions struct {
 	// pattern is compared with the whole ARN. In it "*" stands for any characters but ":" and "/", and "?" for one of them;
 	// everything else stands for itself.
 	//
-	// A cluster claims its ARN without proof. The proof comes when it assumes a role, so a false claim gives nobody but the
-	// cluster of that ARN access, yet it keeps that cluster from joining under its own name until the false one is denied.
+	// A cluster claims its ARN without proof; the proof comes when its agent assumes a role. A false claim gives access only to the
+	// agent of that ARN. It also blocks that ARN for other clusters until an administrator denies the false one.
 	AutoApprove []string
 	// MaxRoles is how many roles this hub may have in IAM. Zero means DefaultMaxRoles. From 80 % on an Event of the cluster says so.
 	MaxRoles int
@@ -79,9 +79,9 @@ var _ registration.HubDriver = (*HubDriver)(nil)
 
 // binder maps a role to the groups of a cluster.
 type binder interface {
-	// bind maps the role, and repairs what differs. It refuses what it finds of somebody else's.
+	// bind maps the role and repairs drift. It refuses a mapping without the marks of this hub and cluster.
 	bind(ctx context.Context, g *grant) error
-	// unbind takes away what bind has made, and nothing else. It does not rely on the role.
+	// unbind removes a mapping with these marks. It works without the role.
 	unbind(ctx context.Context, g *grant) error
 }
 
@@ -156,15 +156,14 @@ func (h *HubDriver) register(r prometheus.Registerer) error {
 // Name returns the auth type, "aws-irsa" or "awsirsa".
 func (h *HubDriver) Name() string { return h.options.Names.AuthTypeAWS() }
 
-// Annotations in which a ManagedCluster claims its ARN: the proposal's, then those of Open Cluster Management.
+// Annotations in which a ManagedCluster claims its ARN: one of the proposal, two of Open Cluster Management.
 const (
 	ARNAnnotation       = "eks-managed-cluster-arn"
 	OCMARNAnnotation    = "agent.open-cluster-management.io/managed-cluster-arn"
 	OCMSuffixAnnotation = "agent.open-cluster-management.io/managed-cluster-iam-role-suffix"
 )
 
-// Claim returns the ARN that the cluster's annotations say. The role's suffix, where there is one, has to be that of the ARN: it is
-// never used.
+// Claim returns the ARN in the cluster's annotations. It refuses a suffix that differs from the ARN's; the suffix has no other use.
 func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	proposed, ok1 := cluster.Annotations[ARNAnnotation]
 	released, ok2 := cluster.Annotations[OCMARNAnnotation]
@@ -187,7 +186,7 @@ func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 		return "", false, err
 	}
 	if id := ID(h.hub, managed); ok3 && suffix != id {
-		return "", false, fmt.Errorf("the annotation %q is %.100q, but that of the cluster %q on this hub is %q: correct it, and check the hub's ARN on the managed cluster",
+		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
 			OCMSuffixAnnotation, suffix, managed.String(), id)
 	}
 	return managed.String(), true, nil

@@ -335,7 +335,7 @@ func TestSecondClusterOfOneARNIsRefused(t *testing.T) {
 		mustGrant(t, c, "shop1", managedARN)
 		c.reset()
 		_, err := newHub(t, c).Grant(t.Context(), "shop2", managedARN)
-		if err == nil || !strings.Contains(err.Error(), `that of cluster "shop1" already`) || c.writes > 0 {
+		if err == nil || !strings.Contains(err.Error(), `belongs to cluster "shop1" already`) || c.writes > 0 {
 			t.Errorf("got %v after %q", err, c.calls)
 		}
 		mustRevoke(t, c, "shop2", managedARN)

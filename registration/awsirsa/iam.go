@@ -52,8 +52,8 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
 }
 
-// passes reports whether an error goes away by itself, within seconds: AWS throttles, another one changes the same, or does not see
-// yet what the hub has just made or deleted.
+// passes reports whether an error is transient: throttling, a concurrent change, or a service that does not see yet what the hub has just
+// made or deleted.
 func passes(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
@@ -72,7 +72,7 @@ const (
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
 )
 
-// persist repeats a pass while its error passes, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Passes are
+// persist repeats a pass while its error is transient, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Passes are
 // idempotent.
 func persist(ctx context.Context, pass func() error) error {
 	delay := minDelay
@@ -136,14 +136,14 @@ func text(err error) string {
 var errForeign = errors.New("it is not of this hub and this cluster")
 
 func (g *grant) foreign(what string, tags map[string]string) error {
-	if hub, cluster := tags[TagOwnerHub], tags[TagOwnerCluster]; hub == g.hub.String() && cluster != "" {
-		return fmt.Errorf("%w: the ARN %q is that of cluster %q already (%s %q). Two clusters cannot share one: deny that cluster first, or join with the right ARN",
+	if hub, cluster := tags[TagOwnerHub], tags[TagOwnerCluster]; hub == g.hub.String() && cluster != "" && cluster != g.cluster {
+		return fmt.Errorf("%w: the ARN %q belongs to cluster %q already (%s %q). Two clusters cannot share one: deny that cluster first, or join with the right ARN",
 			errForeign, g.managed.String(), cluster, what, g.roleARN)
-	} else if hub != "" {
+	} else if hub != "" && hub != g.hub.String() {
 		return fmt.Errorf("%w: the %s %q belongs to the hub %q, whose name and account are the same: use a hub with another name",
 			errForeign, what, g.roleARN, hub)
 	}
-	return fmt.Errorf("%w: the %s %q lacks the tags %s=%s and %s=%s: remove it if nothing needs it, then the hub makes its own",
+	return fmt.Errorf("%w: the %s %q has a path, or lacks the tags %s=%s and %s=%s: remove it if nothing needs it, then the hub makes its own",
 		errForeign, what, g.roleARN, TagOwnerHub, g.hub.String(), TagOwnerCluster, g.cluster)
 }
 
@@ -175,7 +175,7 @@ func (g *grant) roleTags() []iamtypes.Tag {
 	return tags
 }
 
-// ownRole returns an error unless the role is that of the grant.
+// ownRole refuses a role without the marks of this hub and cluster.
 func (g *grant) ownRole(role *iamtypes.Role) error {
 	if aws.ToString(role.Arn) != g.roleARN || !contains(tagsOf(role), g.owner()) {
 		return g.foreign("role", tagsOf(role))
@@ -184,7 +184,7 @@ func (g *grant) ownRole(role *iamtypes.Role) error {
 }
 
 // ensureRole makes the role, or repairs trust policy and tags. Ownership comes with the role, in one call, so no crash leaves a role
-// that is nobody's.
+// without an owner.
 func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err error) {
 	role, err := h.getRole(ctx, g)
 	if err != nil {

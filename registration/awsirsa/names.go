@@ -22,7 +22,7 @@ func ParseClusterARN(s string) (ClusterARN, error) {
 	return arn, nil
 }
 
-// Keys of tags. Those of a pair of clusters are conditions of the hub role's trust policy.
+// Keys of tags. The first four describe a pair of clusters; the hub role's trust policy demands them.
 const (
 	TagHubAccount     = "hub_cluster_account_id"
 	TagHubName        = "hub_cluster_name"

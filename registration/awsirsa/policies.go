@@ -87,7 +87,7 @@ func allow(s Statement) Policy {
 
 const policyVersion = "2012-10-17"
 
-// TrustPolicy returns that of the hub role: the managed cluster's role may assume it if it carries the tags of the pair.
+// TrustPolicy returns the trust policy of the hub role: the managed cluster's role may assume it if it carries the tags of the pair.
 func TrustPolicy(hub, managed ClusterARN) Policy {
 	tags := map[string]OneOrMany{}
 	for key, value := range Tags(hub, managed) {
@@ -97,7 +97,7 @@ func TrustPolicy(hub, managed ClusterARN) Policy {
 		Condition: map[string]map[string]OneOrMany{"StringEquals": tags}})
 }
 
-// AccessPolicy returns that of the hub role.
+// AccessPolicy returns the access policy of the hub role.
 func AccessPolicy(hub ClusterARN) Policy {
 	return allow(Statement{Action: OneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: OneOrMany{hub.String()}})
 }

@@ -16,7 +16,7 @@ type Hub struct {
 	OnEKS bool
 	// TokenWebhook says that its API server has an authentication webhook for tokens of AWS, such as aws-iam-authenticator.
 	TokenWebhook bool
-	// Binding is that of the driver.
+	// Binding is HubOptions.Binding.
 	Binding Binding
 }
 
