@@ -60,6 +60,10 @@ func TestImportGraph(t *testing.T) {
 	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
 		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor")
 	}
+	for _, pkg := range []string{"/registration", "/registration/csr"} {
+		refuse(t, module+pkg, "what calls AWS lives in registration/awsirsa, and hubs import that where they need it", all...)
+	}
+	refuse(t, module+"/registration/awsirsa", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/doctor", "tests use the fakes, programs do not", module+"/auth/authtest")
 	for _, example := range []string{"/examples/hub", "/examples/agent"} {

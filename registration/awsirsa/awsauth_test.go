@@ -1,0 +1,187 @@
+package awsirsa_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+func scheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const nodes = "- groups:\n  - system:nodes\n  rolearn: arn:aws:iam::111111111111:role/nodes\n  username: system:node:{{EC2PrivateDNSName}}\n  extra: kept\n"
+
+// configMap is kube-system/aws-auth, of which it counts the writes.
+func configMap(t testing.TB, mapRoles string, writes *int) client.Client {
+	t.Helper()
+	return fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"},
+		Data: map[string]string{"mapRoles": mapRoles, "mapUsers": "[]"}}).
+		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			*writes++
+			return c.Update(ctx, o, opts...)
+		}}).Build()
+}
+
+func withAWSAuth(c client.Client) func(*awsirsa.HubOptions) {
+	return func(o *awsirsa.HubOptions) { o.Binding, o.Client, o.EKS = awsirsa.AWSAuth, c, nil }
+}
+
+func mappings(t testing.TB, c client.Client) (all []map[string]any) {
+	t.Helper()
+	var cm corev1.ConfigMap
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "aws-auth"}, &cm); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data["mapRoles"]), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestAWSAuthKeepsTheEntriesOfOthers(t *testing.T) {
+	var writes int
+	c, kube := newCloud(), configMap(t, nodes, &writes)
+	h := newHub(t, c, withAWSAuth(kube))
+	for range 2 {
+		if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := mappings(t, kube)
+	if len(all) != 2 || all[0]["extra"] != "kept" || all[1]["rolearn"] != awsirsa.HubRoleARN(pair(t)) || fmt.Sprint(all[1]["groups"]) != "[system:open-cluster-management:shop1]" {
+		t.Errorf("entries %v", all)
+	}
+	if writes != 1 {
+		t.Errorf("%d writes", writes)
+	}
+	if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil {
+		t.Fatal(err)
+	}
+	if all := mappings(t, kube); len(all) != 1 || all[0]["extra"] != "kept" || len(c.roles) > 0 {
+		t.Errorf("left behind: %v, %v", all, c.roles)
+	}
+}
+
+func TestAWSAuthDriftIsRepaired(t *testing.T) {
+	user := "open-cluster-management:shop1:{{SessionName}}"
+	arn := awsirsa.HubRoleARN(pair(t))
+	entry := func(groups string) string {
+		return "- rolearn: " + arn + "\n  username: \"" + user + "\"\n  groups: [" + groups + "]\n"
+	}
+	for name, mapRoles := range map[string]string{
+		"groups":         entry("system:masters"),
+		"entry twice":    entry(`"system:open-cluster-management:shop1"`) + entry(`"system:masters"`),
+		"further field":  entry(`"system:open-cluster-management:shop1"`) + "  more: true\n",
+		"no groups":      entry(""),
+		"nothing at all": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var writes int
+			kube := configMap(t, mapRoles, &writes)
+			if _, err := newHub(t, newCloud(), withAWSAuth(kube)).Grant(t.Context(), "shop1", managedARN); err != nil {
+				t.Fatal(err)
+			}
+			all := mappings(t, kube)
+			if len(all) != 1 || fmt.Sprint(all[0]["groups"]) != "[system:open-cluster-management:shop1]" || len(all[0]) != 3 || writes != 1 {
+				t.Errorf("entries %v after %d writes", all, writes)
+			}
+		})
+	}
+}
+
+func TestAWSAuthTouchesNothingThatIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		arn := awsirsa.HubRoleARN(pair(t))
+		for name, mapRoles := range map[string]string{
+			"another's entry for the role": "- rolearn: " + arn + "\n  username: admin\n  groups: [system:masters]\n",
+			"not a list":                   "rolearn: a\n",
+			"no YAML":                      "\t:",
+		} {
+			var writes int
+			kube := configMap(t, mapRoles, &writes)
+			h := newHub(t, newCloud(), withAWSAuth(kube))
+			if _, err := h.Grant(t.Context(), "shop1", managedARN); err == nil {
+				t.Errorf("%s: granted", name)
+			}
+			_ = h.Revoke(t.Context(), "shop1", managedARN)
+			if writes > 0 {
+				t.Errorf("%s: %d writes", name, writes)
+			}
+		}
+	})
+}
+
+func TestAWSAuthIsCreatedWhereThereIsNone(t *testing.T) {
+	kube := fake.NewClientBuilder().WithScheme(scheme(t)).Build()
+	if _, err := newHub(t, newCloud(), withAWSAuth(kube)).Grant(t.Context(), "shop1", managedARN); err != nil {
+		t.Fatal(err)
+	}
+	if all := mappings(t, kube); len(all) != 1 {
+		t.Errorf("entries %v", all)
+	}
+}
+
+func TestAWSAuthLosesNoConcurrentEdit(t *testing.T) {
+	var writes int
+	var mu sync.Mutex
+	kube := configMap(t, nodes, &writes)
+	kube = interceptor.NewClient(kube.(client.WithWatch), interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return c.Update(ctx, o, opts...)
+	}})
+	h := newHub(t, newCloud(), withAWSAuth(kube))
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			if _, err := h.Grant(t.Context(), fmt.Sprint("shop", i), fmt.Sprint(managedARN, i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := mappings(t, kube); len(got) != 17 {
+		t.Errorf("%d entries, want 17", len(got))
+	}
+}
+
+func TestHubOptionsAreChecked(t *testing.T) {
+	for name, change := range map[string]func(*awsirsa.HubOptions){
+		"no hub":           func(o *awsirsa.HubOptions) { o.Hub = "" },
+		"no IAM":           func(o *awsirsa.HubOptions) { o.IAM = nil },
+		"no EKS":           func(o *awsirsa.HubOptions) { o.EKS = nil },
+		"no client":        func(o *awsirsa.HubOptions) { o.Binding = awsirsa.AWSAuth },
+		"unknown binding":  func(o *awsirsa.HubOptions) { o.Binding = "other" },
+		"negative maximum": func(o *awsirsa.HubOptions) { o.MaxRoles = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := awsirsa.HubOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud()}
+			change(&options)
+			if _, err := awsirsa.NewHub(options); err == nil || !strings.HasPrefix(err.Error(), "awsirsa: ") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

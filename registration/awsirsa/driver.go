@@ -1,0 +1,211 @@
+package awsirsa
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Plugin is the program that the stored kubeconfig runs, for clients other than the agent's own.
+type Plugin string
+
+const (
+	// PluginAWS is the command line of AWS, the default.
+	PluginAWS Plugin = ""
+	// PluginWID is the command line of this module. It calls eks:DescribeCluster, so the hub has to be on EKS.
+	PluginWID Plugin = "wid"
+)
+
+// Options configures a Driver.
+type Options struct {
+	// Hub and Managed are the ARNs of the two clusters. Required.
+	Hub, Managed string
+	// Names picks the auth type and the annotations.
+	Names registration.Names
+	// Plugin is the program in the stored kubeconfig. The agent never runs it.
+	Plugin Plugin
+	// Provider gets the agent's own credentials, of the role that ManagedRoleName names. Nil: one with its defaults.
+	Provider *aws.Provider
+	// AuthOptions are further options of auth.GetClusterConfig, such as a cache or a proxy.
+	AuthOptions []auth.Option
+}
+
+// ConditionReady says whether the agent has what it needs to use its role on the hub.
+const ConditionReady = "ClusterIAMRoleReady"
+
+// Driver is the agent's half. It is safe for concurrent use.
+type Driver struct {
+	options      Options
+	hub, managed ClusterARN
+	// refused is why AWS refused the hub's role last, nil if it did not.
+	refused atomic.Pointer[string]
+}
+
+var (
+	_ registration.Driver         = (*Driver)(nil)
+	_ registration.Annotator      = (*Driver)(nil)
+	_ registration.RESTConfigurer = (*Driver)(nil)
+)
+
+// New returns the agent's half of the driver.
+func New(options Options) (*Driver, error) {
+	hub, err := ParseClusterARN(options.Hub)
+	if err != nil {
+		return nil, fmt.Errorf("awsirsa: Options.Hub: %w", err)
+	}
+	managed, err := ParseClusterARN(options.Managed)
+	if err != nil {
+		return nil, fmt.Errorf("awsirsa: Options.Managed: %w", err)
+	}
+	if err := checkPair(hub, managed); err != nil {
+		return nil, fmt.Errorf("awsirsa: %w", err)
+	}
+	if options.Plugin != PluginAWS && options.Plugin != PluginWID {
+		return nil, fmt.Errorf("awsirsa: unknown plugin %q: use %q, or leave it out for the command line of AWS", options.Plugin, PluginWID)
+	}
+	if options.Provider == nil {
+		options.Provider = &aws.Provider{}
+	}
+	return &Driver{options: options, hub: hub, managed: managed}, nil
+}
+
+// Name returns the auth type, "aws-irsa" or "awsirsa".
+func (d *Driver) Name() string { return d.options.Names.AuthTypeAWS() }
+
+// Annotations returns what the ManagedCluster claims.
+func (d *Driver) Annotations() map[string]string {
+	if d.options.Names == registration.OCMNames {
+		return map[string]string{OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: ID(d.hub, d.managed)}
+	}
+	return map[string]string{ARNAnnotation: d.managed.String()}
+}
+
+// Next implements registration.Driver. It makes no call: the kubeconfig holds no secret, and follows from the two ARNs. It is stored once
+// the hub has accepted the cluster.
+func (d *Driver) Next(_ context.Context, in registration.Input) (registration.Step, error) {
+	if in.Addon != "" {
+		return registration.Step{}, fmt.Errorf("add-ons cannot use the auth type %q: register add-on %q by csr or token", d.Name(), in.Addon)
+	}
+	step := registration.Step{State: maps.Clone(in.State)}
+	if !meta.IsStatusConditionTrue(in.Conditions, ocm.ConditionHubAccepted) {
+		step.Condition = ready(metav1.ConditionFalse, "WaitingForAcceptance", d.waiting(in))
+		return step, nil
+	}
+	step.Credential = &registration.Credential{User: &clientcmdapi.AuthInfo{Exec: d.exec()}}
+	step.Condition = ready(metav1.ConditionTrue, "KubeconfigWritten", fmt.Sprintf("The agent uses the role %q on the hub %q.", HubRoleARN(d.hub, d.managed), d.hub))
+	if why := d.refused.Load(); why != nil {
+		step.Condition = ready(metav1.ConditionFalse, "RoleRefused", *why)
+	}
+	return step, nil
+}
+
+// waiting says what the hub says.
+func (d *Driver) waiting(in registration.Input) string {
+	message := fmt.Sprintf("Cluster %q waits for the hub %q to accept %q: run wid hub accept --clusters %s there.", in.Cluster, d.hub, d.managed, in.Cluster)
+	if c := meta.FindStatusCondition(in.Conditions, ocm.ConditionHubAccepted); c != nil {
+		message += fmt.Sprintf(" The hub says %.100q: %.500q", c.Reason, c.Message)
+	}
+	return message
+}
+
+func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
+	return &metav1.Condition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
+}
+
+// exec is how other clients get a token.
+func (d *Driver) exec() *clientcmdapi.ExecConfig {
+	role := HubRoleARN(d.hub, d.managed)
+	if d.options.Plugin == PluginWID {
+		return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "wid", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			Args: []string{"exec-credential", "--provider", aws.ProviderName, "--cluster", d.hub.String(), "--assume-role", role}}
+	}
+	return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1beta1", Command: "aws", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", role}}
+}
+
+// RESTConfig implements registration.RESTConfigurer. Of what is stored it uses only the hub's address and CA, which the agent has
+// checked. Each request gets a token that is valid then; nothing is asked of AWS before the first one.
+func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.Config, error) {
+	kubeconfig, err := clientcmd.Load(stored[registration.SecretKeyKubeconfig])
+	if err != nil {
+		return nil, errors.New("the stored kubeconfig cannot be parsed: delete the Secret, and the agent writes it again")
+	}
+	current := kubeconfig.Contexts[kubeconfig.CurrentContext]
+	if current == nil || kubeconfig.Clusters[current.Cluster] == nil {
+		return nil, errors.New("the stored kubeconfig names no cluster: delete the Secret, and the agent writes it again")
+	}
+	hub := kubeconfig.Clusters[current.Cluster]
+	config := &rest.Config{Host: hub.Server, TLSClientConfig: rest.TLSClientConfig{CAData: hub.CertificateAuthorityData}}
+	opts := append(d.options.AuthOptions[:len(d.options.AuthOptions):len(d.options.AuthOptions)],
+		auth.WithClusterResource(d.hub.String()), auth.WithClusterAddress(hub.Server), auth.WithCAData(string(hub.CertificateAuthorityData)),
+		aws.WithAssumeRole(aws.AssumeRole{RoleARN: HubRoleARN(d.hub, d.managed)}))
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &hubTransport{driver: d, opts: opts, next: next}
+	})
+	return config, nil
+}
+
+// hubTransport gets its credentials at the first request.
+type hubTransport struct {
+	driver *Driver
+	opts   []auth.Option
+	next   http.RoundTripper
+	inner  atomic.Pointer[http.RoundTripper]
+}
+
+// RoundTrip implements http.RoundTripper. If AWS refuses the role the error counts as the hub's 401: the agent then goes back to its
+// bootstrap credential, with which it sees whether it is still accepted.
+func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.send(r)
+	if err == nil {
+		t.driver.refused.Store(nil)
+	}
+	if !errors.Is(err, auth.ErrDenied) {
+		return response, err
+	}
+	why := fmt.Sprintf("AWS refuses the role %q. It exists once the hub has accepted the cluster; the agent needs to run as %q, with the tags of this pair. %s",
+		HubRoleARN(t.driver.hub, t.driver.managed), ManagedRoleARN(t.driver.hub, t.driver.managed), strings.TrimSpace(err.Error()))
+	t.driver.refused.Store(&why)
+	return nil, fmt.Errorf("%w: %w", apierrors.NewUnauthorized(why), err)
+}
+
+func (t *hubTransport) send(r *http.Request) (*http.Response, error) {
+	inner := t.inner.Load()
+	if inner == nil {
+		config, err := auth.GetClusterConfig(r.Context(), t.driver.options.Provider, t.opts...)
+		if err != nil {
+			closeBody(r)
+			return nil, err
+		}
+		made := config.WrapTransport(t.next)
+		inner = &made
+		t.inner.CompareAndSwap(nil, inner)
+	}
+	return (*inner).RoundTrip(r)
+}
+
+// closeBody is the duty of a RoundTripper that does not send the request.
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
+// WrappedRoundTripper is what client-go looks for to find the transport underneath.
+func (t *hubTransport) WrappedRoundTripper() http.RoundTripper { return t.next }

@@ -1,0 +1,23 @@
+package awsirsa_test
+
+import (
+	"fmt"
+
+	"github.com/workloadid/workloadid/registration/awsirsa"
+)
+
+// The administrator of the managed cluster's account makes this role before the cluster joins.
+func ExampleAgentRole() {
+	hub, _ := awsirsa.ParseClusterARN("arn:aws:eks:eu-central-1:111111111111:cluster/hub")
+	managed, _ := awsirsa.ParseClusterARN("arn:aws:eks:eu-west-1:222222222222:cluster/shop")
+	role, err := awsirsa.AgentRole(hub, managed, "https://oidc.eks.eu-west-1.amazonaws.com/id/ABC", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(role.ARN)
+	fmt.Println(role.Access.JSON())
+	// Output:
+	// arn:aws:iam::222222222222:role/ocm-managed-cluster-5e6856386691a476d9c610f8f3e37a3a
+	// {"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"sts:AssumeRole","Resource":"arn:aws:iam::111111111111:role/ocm-hub-5e6856386691a476d9c610f8f3e37a3a"}]}
+}

@@ -1,0 +1,290 @@
+package awsirsa
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Binding is how the hub's API server learns which groups a role has.
+type Binding string
+
+const (
+	// AccessEntries are entries in the EKS API, the default.
+	AccessEntries Binding = ""
+	// AWSAuth is the ConfigMap kube-system/aws-auth, which aws-iam-authenticator reads too.
+	AWSAuth Binding = "aws-auth"
+)
+
+// DefaultMaxRoles is the number of roles that IAM allows an account by default.
+const DefaultMaxRoles = 1000
+
+// HubOptions configures the hub's half.
+type HubOptions struct {
+	// Hub is the ARN of the hub. On a hub that is not EKS it only names it: the account in which roles are made, and the cluster ID that
+	// tokens are signed for. Required.
+	Hub string
+	// IAM is called in the hub's account. Required.
+	IAM IAM
+	// EKS is called in the hub's region. Required for AccessEntries.
+	EKS EKS
+	// Client reads and writes the ConfigMap aws-auth. Use one that reads it without a cache. Required for AWSAuth.
+	Client client.Client
+	// Binding is AccessEntries or AWSAuth.
+	Binding Binding
+	// Names picks the auth type. Claims are accepted under both names.
+	Names registration.Names
+	// AutoApprove are patterns of the ARNs of clusters that need no person to accept them. Empty: a person accepts each cluster. A
+	// pattern is compared with the whole ARN. In it "*" stands for any characters but ":" and "/", and "?" for one of them;
+	// everything else stands for itself.
+	//
+	// A cluster claims its ARN without proof; the proof comes when its agent assumes a role. A false claim gives access only to the
+	// agent of that ARN. It also blocks that ARN for other clusters until an administrator denies the false one.
+	AutoApprove []string
+	// MaxRoles is how many roles this hub may have in IAM. Zero means DefaultMaxRoles. From 80 % on an Event of the cluster says so.
+	MaxRoles int
+	// Events records that MaxRoles comes near. Nil: nothing is recorded.
+	Events events.EventRecorder
+	// Registerer takes the metrics. Nil: none.
+	Registerer prometheus.Registerer
+}
+
+// HubDriver is the hub's half. It is safe for concurrent use.
+type HubDriver struct {
+	options HubOptions
+	hub     ClusterARN
+	binder  binder
+	gauge   prometheus.Gauge
+
+	mu    sync.Mutex
+	roles map[string]bool // that this process has seen to be ours
+}
+
+var _ registration.HubDriver = (*HubDriver)(nil)
+
+// binder maps a role to the groups of a cluster.
+type binder interface {
+	// bind maps the role and repairs drift. It refuses a mapping without the marks of this hub and cluster.
+	bind(ctx context.Context, g *grant) error
+	// unbind removes a mapping with these marks. It works without the role.
+	unbind(ctx context.Context, g *grant) error
+}
+
+// grant is what one cluster gets.
+type grant struct {
+	cluster      string
+	hub, managed ClusterARN
+	roleName     string
+	roleARN      string
+	roleID       string // once the role was read
+}
+
+// owner are the tags without which nothing is touched.
+func (g *grant) owner() map[string]string {
+	return map[string]string{TagOwnerHub: g.hub.String(), TagOwnerCluster: g.cluster}
+}
+
+// NewHub returns the hub's half of the driver.
+func NewHub(options HubOptions) (*HubDriver, error) {
+	hub, err := ParseClusterARN(options.Hub)
+	if err != nil {
+		return nil, fmt.Errorf("awsirsa: HubOptions.Hub: %w", err)
+	}
+	if _, err := IdentityCreatorRoleName(hub); err != nil {
+		return nil, fmt.Errorf("awsirsa: %w", err)
+	}
+	if options.MaxRoles < 0 {
+		return nil, fmt.Errorf("awsirsa: HubOptions.MaxRoles is %d: it cannot be negative", options.MaxRoles)
+	}
+	options.MaxRoles = cmp.Or(options.MaxRoles, DefaultMaxRoles)
+	if options.IAM == nil {
+		return nil, errors.New("awsirsa: HubOptions.IAM is missing: use iam.NewFromConfig")
+	}
+	options.AutoApprove = slices.Clone(options.AutoApprove)
+	h := &HubDriver{options: options, hub: hub, roles: map[string]bool{}}
+	switch options.Binding {
+	case AccessEntries:
+		h.binder = accessEntries{options.EKS}
+		if options.EKS == nil {
+			return nil, errors.New("awsirsa: HubOptions.EKS is missing: use eks.NewFromConfig, or the binding aws-auth")
+		}
+	case AWSAuth:
+		h.binder = awsAuth{options.Client}
+		if options.Client == nil {
+			return nil, errors.New("awsirsa: HubOptions.Client is missing: the binding aws-auth needs a client of the hub")
+		}
+	default:
+		return nil, fmt.Errorf("awsirsa: unknown binding %q: use %q, or leave it out for access entries", options.Binding, AWSAuth)
+	}
+	for _, text := range options.AutoApprove {
+		if err := checkPattern(text); err != nil {
+			return nil, fmt.Errorf("awsirsa: HubOptions.AutoApprove: %w", err)
+		}
+	}
+	return h, h.register(options.Registerer)
+}
+
+// register shows the metrics
+//
+//	registration_awsirsa_roles      roles in IAM of clusters that this process has granted
+//	registration_awsirsa_max_roles  how many this hub may have
+func (h *HubDriver) register(r prometheus.Registerer) error {
+	h.gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_awsirsa_roles", Help: "Roles in AWS IAM of the clusters of this hub."})
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_awsirsa_max_roles", Help: "Roles in AWS IAM that this hub may have."})
+	limit.Set(float64(h.options.MaxRoles))
+	if r == nil {
+		return nil
+	}
+	return errors.Join(r.Register(h.gauge), r.Register(limit))
+}
+
+// Name returns the auth type, "aws-irsa" or "awsirsa".
+func (h *HubDriver) Name() string { return h.options.Names.AuthTypeAWS() }
+
+// Annotations in which a ManagedCluster claims its ARN: one of the proposal, two of Open Cluster Management.
+const (
+	ARNAnnotation       = "eks-managed-cluster-arn"
+	OCMARNAnnotation    = "agent.open-cluster-management.io/managed-cluster-arn"
+	OCMSuffixAnnotation = "agent.open-cluster-management.io/managed-cluster-iam-role-suffix"
+)
+
+// Claim returns the ARN in the cluster's annotations. It refuses a suffix that differs from the ARN's; the suffix has no other use.
+func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
+	proposed, ok1 := cluster.Annotations[ARNAnnotation]
+	released, ok2 := cluster.Annotations[OCMARNAnnotation]
+	suffix, ok3 := cluster.Annotations[OCMSuffixAnnotation]
+	switch {
+	case !ok1 && !ok2 && !ok3:
+		return "", false, nil
+	case !ok1 && !ok2:
+		return "", false, fmt.Errorf("the annotation %q stands without %q: add the ARN of the cluster", OCMSuffixAnnotation, OCMARNAnnotation)
+	case ok1 && ok2 && proposed != released:
+		return "", false, fmt.Errorf("the annotations %q and %q say two ARNs, %.300q and %.300q: remove one of them", ARNAnnotation, OCMARNAnnotation, proposed, released)
+	case !ok1:
+		proposed = released
+	}
+	managed, err := ParseClusterARN(proposed)
+	if err != nil {
+		return "", false, err
+	}
+	if err := checkPair(h.hub, managed); err != nil {
+		return "", false, err
+	}
+	if id := ID(h.hub, managed); ok3 && suffix != id {
+		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
+			OCMSuffixAnnotation, suffix, managed.String(), id)
+	}
+	return managed.String(), true, nil
+}
+
+// Approves reports whether one of the patterns matches the claimed ARN.
+func (h *HubDriver) Approves(_ context.Context, _ *ocm.ManagedCluster, claim string) (bool, error) {
+	managed, err := ParseClusterARN(claim)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(h.options.AutoApprove, func(pattern string) bool {
+		ok, err := path.Match(pattern, managed.String())
+		return ok && err == nil
+	}), nil
+}
+
+func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
+	managed, err := ParseClusterARN(claim)
+	if err == nil {
+		err = checkPair(h.hub, managed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: HubRoleName(h.hub, managed), roleARN: HubRoleARN(h.hub, managed)}, nil
+}
+
+// Grant implements registration.HubDriver. If nothing has drifted it makes two calls of IAM, and one of EKS with access entries. It
+// leaves it to the hub when to look again.
+func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Duration, error) {
+	g, err := h.newGrant(cluster, claim)
+	if err != nil {
+		return 0, err
+	}
+	return 0, persist(ctx, func() error {
+		created, err := h.ensureRole(ctx, g)
+		if err != nil {
+			return err
+		}
+		h.count(g, created)
+		if err := h.ensureAccess(ctx, g, created); err != nil {
+			return err
+		}
+		return h.binder.bind(ctx, g)
+	})
+}
+
+// Revoke implements registration.HubDriver. The binding goes first, so that what is left cannot be used.
+func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
+	g, err := h.newGrant(cluster, claim)
+	if err != nil {
+		return err
+	}
+	err = persist(ctx, func() error {
+		if err := h.binder.unbind(ctx, g); err != nil {
+			return err
+		}
+		return h.deleteRole(ctx, g)
+	})
+	if err == nil {
+		h.forget(g)
+	}
+	return err
+}
+
+// count adds a role to those that were seen, and says when few are left.
+func (h *HubDriver) count(g *grant, created bool) {
+	h.mu.Lock()
+	known := h.roles[g.cluster]
+	h.roles[g.cluster] = true
+	n := len(h.roles)
+	h.gauge.Set(float64(n))
+	h.mu.Unlock()
+	const share, whole = 4, 5
+	near := (h.options.MaxRoles*share + whole - 1) / whole
+	if known || n < near || !created && n != near || h.options.Events == nil {
+		return
+	}
+	object := &ocm.ManagedCluster{TypeMeta: metav1.TypeMeta{APIVersion: ocm.GroupVersion.String(), Kind: "ManagedCluster"}, ObjectMeta: metav1.ObjectMeta{Name: g.cluster}}
+	h.options.Events.Eventf(object, nil, corev1.EventTypeWarning, "RolesRunningOut", "Register",
+		"this hub has %d of at most %d roles in account %s: have the quota of IAM raised, and the hub's limit with it, or remove clusters", n, h.options.MaxRoles, g.hub.Account)
+}
+
+func (h *HubDriver) forget(g *grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.roles, g.cluster)
+	h.gauge.Set(float64(len(h.roles)))
+}
+
+// checkPattern refuses what can match no ARN, such as a regular expression. With as many colons as an ARN, no star stands for one.
+func checkPattern(text string) error {
+	switch {
+	case strings.Count(text, ":") != strings.Count(ClusterARN{}.String(), ":"):
+		return fmt.Errorf("the pattern %q is not one of ARNs: write it like arn:aws:eks:eu-*:123456789012:cluster/prod-*", text)
+	case strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/-_*?") != "":
+		return fmt.Errorf("the pattern %q can match no ARN: in patterns only * and ? are special, they are not regular expressions", text)
+	}
+	return nil
+}

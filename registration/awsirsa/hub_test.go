@@ -1,0 +1,572 @@
+package awsirsa_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+func newHub(t testing.TB, c *cloud, change ...func(*awsirsa.HubOptions)) *awsirsa.HubDriver {
+	t.Helper()
+	options := awsirsa.HubOptions{Hub: hubARN, IAM: c, EKS: c}
+	for _, f := range change {
+		f(&options)
+	}
+	h, err := awsirsa.NewHub(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// shopRole is the name of the hub role of the managed cluster in these tests.
+func shopRole(t testing.TB) string { return awsirsa.HubRoleName(pair(t)) }
+
+func mustGrant(t testing.TB, c *cloud, cluster, claim string) {
+	t.Helper()
+	if _, err := newHub(t, c).Grant(t.Context(), cluster, claim); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustRevoke(t testing.TB, c *cloud, cluster, claim string) {
+	t.Helper()
+	if err := newHub(t, c).Revoke(t.Context(), cluster, claim); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkGranted compares everything with what a grant makes.
+func checkGranted(t testing.TB, c *cloud) {
+	t.Helper()
+	hub, managed := pair(t)
+	name := shopRole(t)
+	r := c.roles[name]
+	if r == nil {
+		t.Fatalf("there is no role %q", name)
+	}
+	if r.trust != awsirsa.TrustPolicy(hub, managed).JSON() || len(r.policies) != 1 || r.policies[name] != awsirsa.AccessPolicy(hub).JSON() {
+		t.Errorf("trust policy %s, access policies %q", r.trust, r.policies)
+	}
+	for key, want := range map[string]string{"hub_cluster_account_id": "111111111111", "hub_cluster_name": "hub", "managed_cluster_account_id": "222222222222",
+		"managed_cluster_name": "shop", awsirsa.TagOwnerHub: hubARN, awsirsa.TagOwnerCluster: "shop1"} {
+		if r.tags[key] != want {
+			t.Errorf("tag %q is %q, want %q", key, r.tags[key], want)
+		}
+	}
+	if got := c.groups(name); !slices.Equal(got, []string{"open-cluster-management:shop1"}) {
+		t.Errorf("the role has the groups %q", got)
+	}
+	if e := c.entries[r.arn]; e == nil || e.user != "arn:aws:sts::111111111111:assumed-role/"+name+"/{{SessionName}}" || e.kind != "STANDARD" {
+		t.Errorf("access entry %+v", e)
+	}
+}
+
+func checkNothingLeft(t testing.TB, c *cloud) {
+	t.Helper()
+	if len(c.roles)+len(c.entries) > 0 {
+		t.Errorf("left behind: roles %v, entries %v", c.roles, c.entries)
+	}
+}
+
+func TestGrantThenRevoke(t *testing.T) {
+	c := newCloud()
+	mustGrant(t, c, "shop1", managedARN)
+	checkGranted(t, c)
+	if want := []string{"GetRole", "CreateRole", "PutRolePolicy", "DescribeAccessEntry", "CreateAccessEntry"}; !slices.Equal(c.calls, want) {
+		t.Errorf("a grant calls %q", c.calls)
+	}
+	c.reset()
+	mustRevoke(t, c, "shop1", managedARN)
+	checkNothingLeft(t, c)
+	if want := []string{"DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy", "DeleteRole"}; !slices.Equal(c.calls, want) {
+		t.Errorf("a revocation calls %q", c.calls)
+	}
+}
+
+func TestRestartMakesThreeCallsForEachCluster(t *testing.T) {
+	c := newCloud()
+	mustGrant(t, c, "shop1", managedARN)
+	c.reset()
+	again, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN)
+	if want := []string{"GetRole", "GetRolePolicy", "DescribeAccessEntry"}; err != nil || !slices.Equal(c.calls, want) {
+		t.Errorf("calls %q, %v", c.calls, err)
+	}
+	if again != 0 {
+		t.Errorf("looks again after %s instead of when the hub resyncs", again)
+	}
+}
+
+func TestGrantRepairsDrift(t *testing.T) {
+	name := shopRole(t)
+	for _, d := range []struct {
+		name   string
+		writes []string
+		drift  func(c *cloud, r *role, e *entry)
+	}{
+		{"trust policy", []string{"UpdateAssumeRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
+			r.trust = strings.Replace(r.trust, "222222222222", "999999999999", 1)
+		}},
+		{"trust policy with a further statement", []string{"UpdateAssumeRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
+			r.trust = strings.Replace(r.trust, `"Statement":[`, `"Statement":[{"Effect":"Allow","Principal":{"AWS":"*"},"Action":"sts:AssumeRole"},`, 1)
+		}},
+		{"trust policy with NotPrincipal", []string{"UpdateAssumeRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
+			r.trust = strings.Replace(r.trust, `"Effect":"Allow"`, `"Effect":"Allow","NotPrincipal":{"AWS":"*"}`, 1)
+		}},
+		{"managed role re-created, principal shown by its old ID", []string{"UpdateAssumeRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
+			r.trust = strings.Replace(r.trust, "arn:aws:iam::222222222222:role/", "AROAOLD", 1)
+		}},
+		{"tag changed", []string{"TagRole"}, func(_ *cloud, r *role, _ *entry) { r.tags["hub_cluster_name"] = "other" }},
+		{"tag removed", []string{"TagRole"}, func(_ *cloud, r *role, _ *entry) { delete(r.tags, "managed_cluster_name") }},
+		{"access policy", []string{"PutRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
+			r.policies[name] = strings.Replace(r.policies[name], "eks:ListClusters", "*", 1)
+		}},
+		{"access policy removed", []string{"PutRolePolicy"}, func(_ *cloud, r *role, _ *entry) { delete(r.policies, name) }},
+		{"groups", []string{"UpdateAccessEntry"}, func(_ *cloud, _ *role, e *entry) { e.groups = append(e.groups, "open-cluster-management:other") }},
+		{"user name", []string{"UpdateAccessEntry"}, func(_ *cloud, _ *role, e *entry) { e.user = "admin" }},
+		{"entry removed", []string{"CreateAccessEntry"}, func(c *cloud, r *role, _ *entry) { delete(c.entries, r.arn) }},
+		{"role re-created with its tags", []string{"DeleteAccessEntry", "CreateAccessEntry"}, func(c *cloud, r *role, _ *entry) {
+			c.newRole(name, r.tags, r.trust).policies = r.policies
+		}},
+		{"role removed", []string{"CreateRole", "PutRolePolicy", "DeleteAccessEntry", "CreateAccessEntry"}, func(c *cloud, _ *role, _ *entry) { delete(c.roles, name) }},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			c := newCloud()
+			mustGrant(t, c, "shop1", managedARN)
+			r := c.roles[name]
+			d.drift(c, r, c.entries[r.arn])
+			c.reset()
+			mustGrant(t, c, "shop1", managedARN)
+			checkGranted(t, c)
+			reads := func(call string) bool { return strings.HasPrefix(call, "Get") || strings.HasPrefix(call, "Describe") }
+			if got := slices.DeleteFunc(slices.Clone(c.calls), reads); !slices.Equal(got, d.writes) {
+				t.Errorf("repaired with %q, want %q", got, d.writes)
+			}
+			c.reset()
+			mustGrant(t, c, "shop1", managedARN)
+			if c.writes > 0 {
+				t.Errorf("the next look writes: %q", c.calls)
+			}
+		})
+	}
+}
+
+// Whatever step of a grant is the last one of a process, the next one completes the grant, and a revocation instead leaves nothing.
+func TestGrantSurvivesACrashAfterEachCall(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		for _, revoke := range []bool{false, true} {
+			t.Run(fmt.Sprintf("after call %d, then revoked %t", n, revoke), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCloud()
+					c.dieAfter = n
+					if _, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) {
+						t.Fatalf("got %v", err)
+					}
+					c.reset()
+					if revoke {
+						mustRevoke(t, c, "shop1", managedARN)
+						checkNothingLeft(t, c)
+						return
+					}
+					mustGrant(t, c, "shop1", managedARN)
+					checkGranted(t, c)
+					if c.made != 1 {
+						t.Errorf("%d roles were made", c.made)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestRepairSurvivesACrashAfterEachCall(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		t.Run(fmt.Sprintf("after call %d", n), func(t *testing.T) {
+			c := newCloud()
+			mustGrant(t, c, "shop1", managedARN)
+			delete(c.roles, shopRole(t)) // six calls: both re-created
+			c.reset()
+			c.dieAfter = n
+			_, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN)
+			if (err == nil) != (n == 7) {
+				t.Fatalf("got %v", err)
+			}
+			c.reset()
+			mustGrant(t, c, "shop1", managedARN)
+			checkGranted(t, c)
+		})
+	}
+}
+
+func TestRevokeSurvivesACrashAfterEachCall(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		t.Run(fmt.Sprintf("after call %d", n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCloud()
+				mustGrant(t, c, "shop1", managedARN)
+				c.reset()
+				c.dieAfter = n
+				if err := newHub(t, c).Revoke(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) {
+					t.Fatalf("got %v", err)
+				}
+				if n >= 2 && c.groups(shopRole(t)) != nil {
+					t.Error("the role still has groups: the entry goes first")
+				}
+				c.reset()
+				mustRevoke(t, c, "shop1", managedARN)
+				checkNothingLeft(t, c)
+			})
+		})
+	}
+}
+
+func TestRevokeSeesARoleThatDoesNotShowYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud()
+		c.dieAfter, c.readLag = 2, 2 // dies as soon as the role is made
+		if _, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); err == nil {
+			t.Fatal("the hub did not die")
+		}
+		c.reset()
+		mustRevoke(t, c, "shop1", managedARN)
+		checkNothingLeft(t, c)
+	})
+}
+
+func TestGrantWaitsUntilARoleShows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud()
+		c.dieAfter, c.readLag = 2, 3
+		_, _ = newHub(t, c).Grant(t.Context(), "shop1", managedARN)
+		c.reset()
+		c.eksLag = 4
+		mustGrant(t, c, "shop1", managedARN)
+		checkGranted(t, c)
+	})
+}
+
+func TestErrorsThatPassAreRetried(t *testing.T) {
+	for _, action := range []string{"GetRole", "CreateRole", "PutRolePolicy", "DescribeAccessEntry", "CreateAccessEntry"} {
+		for _, code := range []string{"Throttling", "ThrottlingException", "InvalidParameterException", "EntityTemporarilyUnmodifiable", "ConcurrentModification"} {
+			t.Run(action+" "+code, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCloud()
+					c.failures[action] = apiError(code, "try again")
+					mustGrant(t, c, "shop1", managedARN)
+					checkGranted(t, c)
+				})
+			})
+		}
+	}
+	for _, action := range []string{"DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy", "DeleteRole"} {
+		t.Run(action, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCloud()
+				mustGrant(t, c, "shop1", managedARN)
+				c.failures[action] = apiError("Throttling", "Rate exceeded")
+				mustRevoke(t, c, "shop1", managedARN)
+				checkNothingLeft(t, c)
+			})
+		})
+	}
+}
+
+func TestRetriesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud()
+		c.eksLag = 1000
+		_, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN)
+		if err == nil || len(c.calls) > 45 {
+			t.Errorf("%d calls, %v", len(c.calls), err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud()
+		c.eksLag = 1000
+		ctx, cancel := context.WithTimeout(t.Context(), 1)
+		defer cancel()
+		if _, err := newHub(t, c).Grant(ctx, "shop1", managedARN); err == nil {
+			t.Error("a context that has ended grants")
+		}
+	})
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for _, e := range []struct {
+		name, says string
+		set        func(*cloud)
+	}{
+		{"agent's role does not exist", "arn:aws:iam::222222222222:role/ocm-managed-cluster-", func(c *cloud) { c.noAgent = true }},
+		{"quota", "quota", func(c *cloud) {
+			c.failures["CreateRole"] = apiError("LimitExceeded", "Cannot exceed quota for RolesPerAccount: 1000")
+		}},
+		{"no permission", "permissions that wid hub policies prints", func(c *cloud) { c.failures["CreateRole"] = apiError("AccessDenied", "no") }},
+		{"no access entries", "API_AND_CONFIG_MAP", func(c *cloud) { c.configMode = true }},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			c := newCloud()
+			e.set(c)
+			_, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN)
+			if err == nil || !strings.Contains(err.Error(), e.says) || !strings.Contains(err.Error(), `"shop1"`) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestSecondClusterOfOneARNIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud()
+		mustGrant(t, c, "shop1", managedARN)
+		c.reset()
+		_, err := newHub(t, c).Grant(t.Context(), "shop2", managedARN)
+		if err == nil || !strings.Contains(err.Error(), `belongs to cluster "shop1" already`) || c.writes > 0 {
+			t.Errorf("got %v after %q", err, c.calls)
+		}
+		mustRevoke(t, c, "shop2", managedARN)
+		checkGranted(t, c)
+		if c.writes > 0 {
+			t.Errorf("the second cluster's departure writes: %q", c.calls)
+		}
+	})
+}
+
+// The hash leaves out the region, so the role of another cluster can have the name of this one's.
+func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud()
+		mustGrant(t, c, "shop1", managedARN)
+		elsewhere := strings.Replace(managedARN, "eu-west-1", "us-east-1", 1)
+		if _, err := newHub(t, c).Grant(t.Context(), "shop2", elsewhere); err == nil {
+			t.Error("granted")
+		}
+		other := newHub(t, c, func(o *awsirsa.HubOptions) { o.Hub = strings.Replace(hubARN, "eu-central-1", "us-east-1", 1) })
+		if _, err := other.Grant(t.Context(), "shop1", managedARN); err == nil || !strings.Contains(err.Error(), "belongs to the hub") {
+			t.Errorf("another hub's role: %v", err)
+		}
+		if err := other.Revoke(t.Context(), "shop1", managedARN); err != nil {
+			t.Error(err)
+		}
+		checkGranted(t, c)
+	})
+}
+
+func TestWhatIsNotOursIsNotTouched(t *testing.T) {
+	hub, managed := pair(t)
+	name := awsirsa.HubRoleName(hub, managed)
+	ours := map[string]string{awsirsa.TagOwnerHub: hubARN, awsirsa.TagOwnerCluster: "shop1"}
+	for _, f := range []struct {
+		name string
+		set  func(*cloud)
+	}{
+		{"role without tags", func(c *cloud) { c.newRole(name, map[string]string{}, "{}") }},
+		{"role with the tags of the pair alone", func(c *cloud) { c.newRole(name, awsirsa.Tags(hub, managed), "{}") }},
+		{"role of another cluster whose name begins the same", func(c *cloud) {
+			c.newRole(name, map[string]string{awsirsa.TagOwnerHub: hubARN, awsirsa.TagOwnerCluster: "shop10"}, "{}")
+		}},
+		{"role with a path", func(c *cloud) { c.newRole(name, ours, "{}").arn = "arn:aws:iam::111111111111:role/x/" + name }},
+		{"access entry without tags", func(c *cloud) {
+			c.entries[awsirsa.HubRoleARN(hub, managed)] = &entry{groups: []string{"admins"}}
+		}},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCloud()
+				f.set(c)
+				before := fmt.Sprint(c.entries, c.roles[name])
+				_, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN)
+				if err == nil || !strings.Contains(err.Error(), "not of this hub") {
+					t.Errorf("got %v", err)
+				}
+				mustRevoke(t, c, "shop1", managedARN)
+				if after := fmt.Sprint(c.entries, c.roles[name]); after != before {
+					t.Errorf("changed from %s to %s", before, after)
+				}
+				if slices.Contains(c.calls, "DeleteAccessEntry") {
+					t.Errorf("deletes: %q", c.calls)
+				}
+			})
+		})
+	}
+}
+
+func claimed(annotations map[string]string) *ocm.ManagedCluster {
+	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop1", Annotations: annotations}}
+}
+
+func TestClaim(t *testing.T) {
+	hub, managed := pair(t)
+	id := awsirsa.ID(hub, managed)
+	for _, c := range []struct {
+		name        string
+		annotations map[string]string
+		ok, refused bool
+	}{
+		{name: "no marks", annotations: map[string]string{"a": "b"}},
+		{name: "proposal", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN}, ok: true},
+		{name: "Open Cluster Management", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: id}, ok: true},
+		{name: "both", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN}, ok: true},
+		{name: "both, of two clusters", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"}, refused: true},
+		{name: "suffix of another cluster", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, hub)}, refused: true},
+		{name: "suffix alone", annotations: map[string]string{awsirsa.OCMSuffixAnnotation: id}, refused: true},
+		{name: "partition of another hub", annotations: map[string]string{awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"}, refused: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			checkClaim(t, c.annotations, c.ok, c.refused)
+		})
+	}
+	for name, arn := range malformed {
+		t.Run(name, func(t *testing.T) {
+			checkClaim(t, map[string]string{awsirsa.ARNAnnotation: arn}, false, true)
+			checkClaim(t, map[string]string{awsirsa.OCMARNAnnotation: arn}, false, true)
+			h := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.AutoApprove = []string{"*:*:*:*:*:*/*"} })
+			if ok, err := h.Approves(t.Context(), claimed(nil), arn); ok || err == nil {
+				t.Errorf("approved: %t, %v", ok, err)
+			}
+			if _, err := h.Grant(t.Context(), "shop1", arn); err == nil {
+				t.Error("granted")
+			}
+		})
+	}
+}
+
+func checkClaim(t *testing.T, annotations map[string]string, ok, refused bool) {
+	t.Helper()
+	claim, got, err := newHub(t, newCloud()).Claim(claimed(annotations))
+	if got != ok || (err != nil) != refused || ok && claim != managedARN {
+		t.Errorf("claim %q, %t, %v", claim, got, err)
+	}
+}
+
+func TestApprovesByWholeARN(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		patterns []string
+		approved bool
+	}{
+		{"no pattern", nil, false},
+		{"the ARN", []string{managedARN}, true},
+		{"one of two", []string{hubARN, managedARN}, true},
+		{"the beginning", []string{strings.TrimSuffix(managedARN, "p")}, false},
+		{"a longer one", []string{managedARN + "s"}, false},
+		{"any cluster of an account", []string{"arn:aws:eks:*:222222222222:cluster/*"}, true},
+		{"any cluster of another account", []string{"arn:aws:eks:*:333333333333:cluster/*"}, false},
+		{"one character", []string{"arn:aws:eks:eu-west-?:222222222222:cluster/sho?"}, true},
+		{"one character more", []string{"arn:aws:eks:eu-west-1:222222222222:cluster/shop?"}, false},
+		{"stars on both sides", []string{"arn:aws:eks:*-west-*:222222222222:cluster/*ho*"}, true},
+		{"star that stands for nothing", []string{"arn:aws:eks:eu-west-1:222222222222:cluster/shop*"}, true},
+		{"star in place of the account and more", []string{"arn:aws:eks:*:cluster/shop:*"}, false},
+		{"letters of another case", []string{strings.ToUpper(managedARN)}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.AutoApprove = c.patterns })
+			if got, err := h.Approves(t.Context(), claimed(nil), managedARN); got != c.approved || err != nil {
+				t.Errorf("approves: %t, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestPatternsAreNoRegularExpressions(t *testing.T) {
+	for name, pattern := range map[string]string{
+		"alternative":    "arn:aws:eks:eu-west-1:333333333333:cluster/a|" + managedARN,
+		"dot":            "arn:aws:eks:eu.west.1:222222222222:cluster/shop",
+		"dot and star":   "arn:aws:eks:.*:222222222222:cluster/shop",
+		"anchors":        "^" + managedARN + "$",
+		"class":          "arn:aws:eks:eu-west-[0-9]:222222222222:cluster/shop",
+		"star alone":     "*",
+		"star of fields": "arn:aws:eks:*",
+		"empty":          "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud(), AutoApprove: []string{pattern}})
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", pattern)) {
+				t.Errorf("%q is accepted: %v", pattern, err)
+			}
+		})
+	}
+}
+
+func TestEventAndMetricFrom80PercentOn(t *testing.T) {
+	c, recorder, metrics := newCloud(), events.NewFakeRecorder(10), prometheus.NewPedanticRegistry()
+	h := newHub(t, c, func(o *awsirsa.HubOptions) { o.MaxRoles, o.Events, o.Registerer = 5, recorder, metrics })
+	for i := 1; i <= 5; i++ {
+		for range 2 {
+			if _, err := h.Grant(t.Context(), fmt.Sprint("shop", i), fmt.Sprint(managedARN, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := len(recorder.Events), max(0, i-3); got != want {
+			t.Errorf("%d Events with %d of 5 roles, want %d", got, i, want)
+		}
+	}
+	if event := <-recorder.Events; !strings.Contains(event, "4 of at most 5 roles in account 111111111111") {
+		t.Errorf("Event %q", event)
+	}
+	if err := h.Revoke(t.Context(), "shop1", managedARN+"1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(`# HELP registration_awsirsa_max_roles Roles in AWS IAM that this hub may have.
+# TYPE registration_awsirsa_max_roles gauge
+registration_awsirsa_max_roles 5
+# HELP registration_awsirsa_roles Roles in AWS IAM of the clusters of this hub.
+# TYPE registration_awsirsa_roles gauge
+registration_awsirsa_roles 4
+`)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNamesPickTheAuthType(t *testing.T) {
+	released := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.Names = registration.OCMNames })
+	if got := newHub(t, newCloud()).Name() + " " + released.Name(); got != "aws-irsa awsirsa" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// The figures of a hub of 2,000 clusters: with 8 workers and 50 ms for each call of AWS.
+func TestGrantOfManyClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 8
+		c := newCloud()
+		c.delay = 50 * time.Millisecond
+		grantAll := func(n int) time.Duration {
+			h, begin := newHub(t, c, func(o *awsirsa.HubOptions) { o.MaxRoles = 5000 }), time.Now()
+			var all sync.WaitGroup
+			for w := range workers {
+				all.Go(func() {
+					for i := w; i < n; i += workers {
+						if _, err := h.Grant(t.Context(), fmt.Sprint("shop", i), fmt.Sprint(managedARN, i)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			return time.Since(begin)
+		}
+		if took := grantAll(200); took > 200/workers*5*c.delay {
+			t.Errorf("200 clusters took %s: workers wait for each other", took)
+		}
+		grantAll(2000)
+		c.reset()
+		if took := grantAll(2000); len(c.calls) != 6000 || c.writes > 0 || took > 2000/workers*3*c.delay {
+			t.Errorf("a restart made %d calls, %d of them writes, in %s", len(c.calls), c.writes, took)
+		}
+	})
+}

@@ -1,0 +1,281 @@
+package awsirsa
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// IAM are the calls of *iam.Client that the hub makes.
+type IAM interface {
+	GetRole(context.Context, *iam.GetRoleInput, ...func(*iam.Options)) (*iam.GetRoleOutput, error)
+	CreateRole(context.Context, *iam.CreateRoleInput, ...func(*iam.Options)) (*iam.CreateRoleOutput, error)
+	UpdateAssumeRolePolicy(context.Context, *iam.UpdateAssumeRolePolicyInput, ...func(*iam.Options)) (*iam.UpdateAssumeRolePolicyOutput, error)
+	TagRole(context.Context, *iam.TagRoleInput, ...func(*iam.Options)) (*iam.TagRoleOutput, error)
+	DeleteRole(context.Context, *iam.DeleteRoleInput, ...func(*iam.Options)) (*iam.DeleteRoleOutput, error)
+	GetRolePolicy(context.Context, *iam.GetRolePolicyInput, ...func(*iam.Options)) (*iam.GetRolePolicyOutput, error)
+	PutRolePolicy(context.Context, *iam.PutRolePolicyInput, ...func(*iam.Options)) (*iam.PutRolePolicyOutput, error)
+	DeleteRolePolicy(context.Context, *iam.DeleteRolePolicyInput, ...func(*iam.Options)) (*iam.DeleteRolePolicyOutput, error)
+}
+
+// Codes of errors. The SDK has types for most; the codes serve answers of both services alike.
+const (
+	codeNoRole      = "NoSuchEntity"
+	codeRoleExists  = "EntityAlreadyExists"
+	codeRoleChanges = "EntityTemporarilyUnmodifiable"
+	codeConcurrent  = "ConcurrentModification"
+	codeNoPrincipal = "MalformedPolicyDocument"
+	codeRoleInUse   = "DeleteConflict"
+	codeQuota       = "LimitExceeded"
+	codeNoEntry     = "ResourceNotFoundException"
+	codeEntryExists = "ResourceInUseException"
+	codeNoRoleYet   = "InvalidParameterException"
+	codeWrongMode   = "InvalidRequestException"
+	codeServerFails = "ServerException"
+)
+
+func hasCode(err error, codes ...string) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
+}
+
+// passes reports whether an error is transient: throttling, a concurrent change, or a service that does not see yet what the hub has just
+// made or deleted.
+func passes(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	_, throttled := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
+	return throttled || hasCode(err, codeNoRole, codeRoleExists, codeRoleChanges, codeRoleInUse, codeConcurrent, codeNoRoleYet, codeEntryExists, codeServerFails)
+}
+
+const (
+	maxAttempts     = 9
+	minDelay        = 250 * time.Millisecond
+	maxDelay        = 5 * time.Second
+	revocationLooks = 3
+	revocationDelay = time.Second
+	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
+)
+
+// persist repeats a pass while its error is transient, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Passes are
+// idempotent.
+func persist(ctx context.Context, pass func() error) error {
+	delay := minDelay
+	for attempt := 1; ; attempt++ {
+		err := pass()
+		if err == nil || attempt == maxAttempts || !passes(err) || !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
+			return err
+		}
+		delay = min(2*delay, maxDelay)
+	}
+}
+
+// pause reports whether the time passed before the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// explain says in which account, and what to do.
+func (g *grant) explain(what string, err error) error {
+	remedy := "the hub tries again"
+	switch {
+	case hasCode(err, codeNoPrincipal):
+		remedy = fmt.Sprintf("create the role %q of the managed cluster first, as wid hub policies prints it", ManagedRoleARN(g.hub, g.managed))
+	case hasCode(err, codeQuota):
+		remedy = fmt.Sprintf("have the quota of roles of account %s raised, or remove clusters", g.hub.Account)
+	case hasCode(err, "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"):
+		remedy = "give the hub's role the permissions that wid hub policies prints"
+	case hasCode(err, codeRoleInUse):
+		remedy = "detach from the role what the hub did not attach"
+	case hasCode(err, codeWrongMode):
+		remedy = fmt.Sprintf("set the authentication mode of the hub %q to API_AND_CONFIG_MAP, or use the binding aws-auth", g.hub.String())
+	}
+	return &failure{fmt.Sprintf("%s of role %q for cluster %q: %s; %s", what, g.roleARN, g.cluster, text(err), remedy), err}
+}
+
+// failure is an error of AWS without request ID, which would make each condition differ from the one before.
+type failure struct {
+	message string
+	err     error
+}
+
+func (f *failure) Error() string { return f.message }
+func (f *failure) Unwrap() error { return f.err }
+
+func text(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		return redact.Text(api.ErrorCode() + ": " + api.ErrorMessage())
+	}
+	return transport.Message(err)
+}
+
+// errForeign says that something exists that this hub has not made for this cluster.
+var errForeign = errors.New("it is not of this hub and this cluster")
+
+func (g *grant) foreign(what string, tags map[string]string) error {
+	if hub, cluster := tags[TagOwnerHub], tags[TagOwnerCluster]; hub == g.hub.String() && cluster != "" && cluster != g.cluster {
+		return fmt.Errorf("%w: the ARN %q belongs to cluster %q already (%s %q). Two clusters cannot share one: deny that cluster first, or join with the right ARN",
+			errForeign, g.managed.String(), cluster, what, g.roleARN)
+	} else if hub != "" && hub != g.hub.String() {
+		return fmt.Errorf("%w: the %s %q belongs to the hub %q, whose name and account are the same: use a hub with another name",
+			errForeign, what, g.roleARN, hub)
+	}
+	return fmt.Errorf("%w: the %s %q has a path, or lacks the tags %s=%s and %s=%s: remove it if nothing needs it, then the hub makes its own",
+		errForeign, what, g.roleARN, TagOwnerHub, g.hub.String(), TagOwnerCluster, g.cluster)
+}
+
+// contains reports whether all of want are among the tags.
+func contains(tags, want map[string]string) bool {
+	for key, value := range want {
+		if got, ok := tags[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+func tagsOf(role *iamtypes.Role) map[string]string {
+	tags := map[string]string{}
+	for _, t := range role.Tags {
+		tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
+	}
+	return tags
+}
+
+func (g *grant) roleTags() []iamtypes.Tag {
+	all := g.owner()
+	maps.Copy(all, Tags(g.hub, g.managed))
+	var tags []iamtypes.Tag
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		tags = append(tags, iamtypes.Tag{Key: aws.String(key), Value: aws.String(all[key])})
+	}
+	return tags
+}
+
+// ownRole refuses a role without the marks of this hub and cluster.
+func (g *grant) ownRole(role *iamtypes.Role) error {
+	if aws.ToString(role.Arn) != g.roleARN || !contains(tagsOf(role), g.owner()) {
+		return g.foreign("role", tagsOf(role))
+	}
+	return nil
+}
+
+// ensureRole makes the role, or repairs trust policy and tags. Ownership comes with the role, in one call, so no crash leaves a role
+// without an owner.
+func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err error) {
+	role, err := h.getRole(ctx, g)
+	if err != nil {
+		return false, err
+	}
+	trust := TrustPolicy(g.hub, g.managed)
+	if role == nil {
+		out, err := h.options.IAM.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
+			AssumeRolePolicyDocument: aws.String(trust.JSON())})
+		if err != nil || out.Role == nil {
+			return false, g.explain("creation", errors.Join(err, missing(err)))
+		}
+		g.roleID = aws.ToString(out.Role.RoleId)
+		return true, nil
+	}
+	if err := g.ownRole(role); err != nil {
+		return false, err
+	}
+	g.roleID = aws.ToString(role.RoleId)
+	if !trust.equals(aws.ToString(role.AssumeRolePolicyDocument)) {
+		_, err := h.options.IAM.UpdateAssumeRolePolicy(ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(trust.JSON())})
+		if err != nil {
+			return false, g.explain("repair of the trust policy", err)
+		}
+	}
+	if !contains(tagsOf(role), Tags(g.hub, g.managed)) {
+		if _, err := h.options.IAM.TagRole(ctx, &iam.TagRoleInput{RoleName: &g.roleName, Tags: g.roleTags()}); err != nil {
+			return false, g.explain("repair of the tags", err)
+		}
+	}
+	return false, nil
+}
+
+// getRole returns nil if there is no role.
+func (h *HubDriver) getRole(ctx context.Context, g *grant) (*iamtypes.Role, error) {
+	out, err := h.options.IAM.GetRole(ctx, &iam.GetRoleInput{RoleName: &g.roleName})
+	switch {
+	case hasCode(err, codeNoRole):
+		return nil, nil
+	case err != nil || out.Role == nil:
+		return nil, g.explain("lookup", errors.Join(err, missing(err)))
+	}
+	return out.Role, nil
+}
+
+// missing is for an answer that holds nothing.
+func missing(err error) error {
+	if err != nil {
+		return nil
+	}
+	return errors.New("the answer of AWS is empty: check that no proxy answers for it")
+}
+
+// ensureAccess gives the role its access policy, the only inline policy, under the name of the role.
+func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) error {
+	access := AccessPolicy(g.hub)
+	if !created {
+		out, err := h.options.IAM.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName})
+		switch {
+		case err == nil && access.equals(aws.ToString(out.PolicyDocument)):
+			return nil
+		case err != nil && !hasCode(err, codeNoRole):
+			return g.explain("lookup of the access policy", err)
+		}
+	}
+	_, err := h.options.IAM.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName, PolicyDocument: aws.String(access.JSON())})
+	if err != nil {
+		return g.explain("access policy", err)
+	}
+	return nil
+}
+
+// deleteRole deletes the role if it is ours. It looks more than once for a role that is not there: one that was made just before a crash may
+// not show yet, and would be left behind.
+func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
+	role, err := h.getRole(ctx, g)
+	for look := 1; role == nil && err == nil && look < revocationLooks; look++ {
+		if !pause(ctx, revocationDelay) {
+			return ctx.Err()
+		}
+		role, err = h.getRole(ctx, g)
+	}
+	if err != nil || role == nil || g.ownRole(role) != nil {
+		return err
+	}
+	_, err = h.options.IAM.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName})
+	if err == nil || hasCode(err, codeNoRole) {
+		_, err = h.options.IAM.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: &g.roleName})
+	}
+	if err != nil && !hasCode(err, codeNoRole) {
+		return g.explain("deletion", err)
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package awsirsa
+
+import (
+	"crypto/md5" //nolint:gosec // the protocol's hash, for names alone
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth/aws"
+)
+
+// ClusterARN is the name of an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
+type ClusterARN = aws.ClusterARN
+
+// ParseClusterARN parses the ARN of an EKS cluster, of any partition. It accepts exactly one spelling of each ARN, the one that
+// ClusterARN.String returns.
+func ParseClusterARN(s string) (ClusterARN, error) {
+	arn, err := aws.ParseClusterARN(s)
+	if err != nil {
+		return ClusterARN{}, fmt.Errorf("%.300q is not the ARN of an EKS cluster: %w; write arn:<partition>:eks:<region>:<account>:cluster/<name>", s, err)
+	}
+	return arn, nil
+}
+
+// Keys of tags. The first four describe a pair of clusters; the hub role's trust policy demands them.
+const (
+	TagHubAccount     = "hub_cluster_account_id"
+	TagHubName        = "hub_cluster_name"
+	TagManagedAccount = "managed_cluster_account_id"
+	TagManagedName    = "managed_cluster_name"
+
+	// TagOwnerHub and TagOwnerCluster mark what a hub has made: its ARN, and the name of the ManagedCluster. The hub changes and deletes
+	// nothing that lacks these two.
+	TagOwnerHub     = "registration.open-cluster-management.io/hub-cluster-arn"
+	TagOwnerCluster = "registration.open-cluster-management.io/managed-cluster"
+	// TagRoleID is the unique ID of the role that an access entry was made for. An entry does not work for another role of the same name.
+	TagRoleID = "registration.open-cluster-management.io/role-id"
+)
+
+// Tags returns the tags of a pair of clusters, which both of its roles carry.
+func Tags(hub, managed ClusterARN) map[string]string {
+	return map[string]string{TagHubAccount: hub.Account, TagHubName: hub.Name, TagManagedAccount: managed.Account, TagManagedName: managed.Name}
+}
+
+// ID returns the hash that the names of a pair's roles hold, of the values of its tags. It leaves out partition and region, so two
+// clusters of one name and account share it; ownership tags keep these apart.
+func ID(hub, managed ClusterARN) string {
+	sum := md5.Sum([]byte(strings.Join([]string{hub.Account, hub.Name, managed.Account, managed.Name}, "#"))) //nolint:gosec // as above
+	return hex.EncodeToString(sum[:])
+}
+
+// HubRoleName returns the name of the role, in the hub's account, that a managed cluster's agent uses on the hub.
+func HubRoleName(hub, managed ClusterARN) string { return hubRolePrefix + ID(hub, managed) }
+
+// ManagedRoleName returns the name of the role, in the managed cluster's account, that its agent has from the start.
+func ManagedRoleName(hub, managed ClusterARN) string {
+	return "ocm-managed-cluster-" + ID(hub, managed)
+}
+
+// HubRoleARN returns the ARN of the role that HubRoleName names.
+func HubRoleARN(hub, managed ClusterARN) string { return roleARN(hub, HubRoleName(hub, managed)) }
+
+// ManagedRoleARN returns the ARN of the role that ManagedRoleName names.
+func ManagedRoleARN(hub, managed ClusterARN) string {
+	return roleARN(managed, ManagedRoleName(hub, managed))
+}
+
+const (
+	hubRolePrefix         = "ocm-hub-"
+	identityCreatorSuffix = "_managed-cluster-identity-creator"
+	maxRoleName           = 64
+)
+
+// IdentityCreatorRoleName returns the name of the role with which the hub makes the others. It fails for a hub whose name is too
+// long for that, with more than 31 characters.
+func IdentityCreatorRoleName(hub ClusterARN) (string, error) {
+	const longest = maxRoleName - len(identityCreatorSuffix)
+	if len(hub.Name) > longest {
+		return "", fmt.Errorf("the name of the hub, %q, has %d characters: use a hub with at most %d, since the name of an IAM role has at most %d and that of the hub's role is <hub>%s",
+			hub.Name, len(hub.Name), longest, maxRoleName, identityCreatorSuffix)
+	}
+	return hub.Name + identityCreatorSuffix, nil
+}
+
+func roleARN(of ClusterARN, name string) string {
+	return "arn:" + of.Partition + ":iam::" + of.Account + ":role/" + name
+}
+
+// checkPair refuses what no role can span: AWS accepts no role of one partition in another.
+func checkPair(hub, managed ClusterARN) error {
+	if hub.Partition != managed.Partition {
+		return fmt.Errorf("the managed cluster %q lies in the partition %q and the hub %q in %q: roles cannot be assumed across partitions, so use a hub in the cluster's own",
+			managed.String(), managed.Partition, hub.String(), hub.Partition)
+	}
+	return nil
+}

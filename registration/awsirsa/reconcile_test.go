@@ -1,0 +1,207 @@
+package awsirsa_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// hubWorld is a whole hub, with an API server from memory.
+type hubWorld struct {
+	t     *testing.T
+	cloud *cloud
+	kube  client.Client
+	hub   *registration.Hub
+}
+
+func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
+	w := &hubWorld{t: t, cloud: newCloud()}
+	w.kube = fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
+				w.cloud.calls = append(w.cloud.calls, "unbind") // in the order of the calls of AWS
+			}
+			return c.Delete(ctx, o, opts...)
+		}}).Build()
+	w.restart(patterns...)
+	return w
+}
+
+func (w *hubWorld) restart(patterns ...string) {
+	w.t.Helper()
+	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubOptions) { o.AutoApprove = patterns })
+	var err error
+	w.hub, err = registration.NewHub(registration.HubOptions{Client: w.kube, Drivers: []registration.HubDriver{driver}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *hubWorld) get(name string) *ocm.ManagedCluster {
+	w.t.Helper()
+	cluster := &ocm.ManagedCluster{}
+	if err := w.kube.Get(w.t.Context(), client.ObjectKey{Name: name}, cluster); err != nil {
+		w.t.Fatal(err)
+	}
+	return cluster
+}
+
+func (w *hubWorld) create(name, arn string, accepted bool) {
+	w.t.Helper()
+	if err := w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{awsirsa.ARNAnnotation: arn}},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.reconcile(name)
+}
+
+func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
+	w.t.Helper()
+	cluster := w.get(name)
+	change(cluster)
+	if err := w.kube.Update(w.t.Context(), cluster); err != nil {
+		w.t.Fatal(err)
+	}
+	w.reconcile(name)
+}
+
+// reconcile returns the condition. Errors are what the condition says.
+func (w *hubWorld) reconcile(name string) {
+	_, _ = w.hub.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+}
+
+func (w *hubWorld) accepted(name string) metav1.Condition {
+	w.t.Helper()
+	if c := meta.FindStatusCondition(w.get(name).Status.Conditions, ocm.ConditionHubAccepted); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+func TestResyncMakesNoCallWithinAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newHubWorld(t)
+		w.create("shop1", managedARN, true)
+		checkGranted(t, w.cloud)
+		w.cloud.reset()
+		for range 10 {
+			w.reconcile("shop1")
+		}
+		if len(w.cloud.calls) > 0 {
+			t.Errorf("calls %q", w.cloud.calls)
+		}
+		time.Sleep(time.Hour) // of the test's own clock
+		w.reconcile("shop1")
+		if len(w.cloud.calls) != 3 {
+			t.Errorf("after an hour: calls %q", w.cloud.calls)
+		}
+	})
+}
+
+func TestRevocationRemovesTheRBACFirst(t *testing.T) {
+	w := newHubWorld(t)
+	w.create("shop1", managedARN, true)
+	w.cloud.reset()
+	w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+	if want := []string{"unbind", "DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy", "DeleteRole"}; !slices.Equal(w.cloud.calls, want) {
+		t.Errorf("calls %q", w.cloud.calls)
+	}
+	checkNothingLeft(t, w.cloud)
+	if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != ocm.ReasonHubDenied {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// A cluster that rewrites its claim keeps what it was accepted with, and its departure touches nothing of the other cluster.
+func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
+	const victimARN = "arn:aws:eks:eu-west-1:333333333333:cluster/victim"
+	hub, victim := mustParse(t, hubARN), mustParse(t, victimARN)
+	for name, annotations := range map[string]map[string]string{
+		"ARN of another":                   {awsirsa.ARNAnnotation: victimARN},
+		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, victim)},
+		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, victim)},
+		"no ARN":                           {},
+		"empty ARN":                        {awsirsa.ARNAnnotation: ""},
+		"ARN of another, with extra slash": {awsirsa.ARNAnnotation: victimARN + "/x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newHubWorld(t)
+			w.create("victim1", victimARN, true)
+			w.create("shop1", managedARN, true)
+			role := w.cloud.roles[awsirsa.HubRoleName(hub, victim)]
+			before := maps.Clone(role.tags)
+			w.update("shop1", func(c *ocm.ManagedCluster) { c.Annotations = annotations })
+			checkGranted(t, w.cloud)
+			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != registration.ReasonClaimChanged {
+				t.Errorf("condition %+v", c)
+			}
+			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+			if w.cloud.roles[awsirsa.HubRoleName(hub, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.HubRoleName(hub, victim))) != 1 {
+				t.Error("the other cluster's role has changed")
+			}
+			if len(w.cloud.roles) != 1 {
+				t.Errorf("roles %v", w.cloud.roles)
+			}
+		})
+	}
+}
+
+func TestSecondManagedClusterOfOneARNGetsACondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newHubWorld(t)
+		w.create("shop1", managedARN, true)
+		w.create("shop2", managedARN, true)
+		if c := w.accepted("shop2"); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, `"shop1"`) {
+			t.Errorf("condition %+v", c)
+		}
+		if err := w.kube.Delete(t.Context(), w.get("shop2")); err != nil {
+			t.Fatal(err)
+		}
+		w.reconcile("shop2")
+		checkGranted(t, w.cloud)
+	})
+}
+
+func TestMalformedClaimIsACondition(t *testing.T) {
+	for name, arn := range malformed {
+		t.Run(name, func(t *testing.T) {
+			w := newHubWorld(t, "arn:aws:eks:*:*:cluster/*")
+			w.create("shop1", arn, true)
+			if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != registration.ReasonInvalidClaim {
+				t.Errorf("condition %+v", c)
+			}
+			if len(w.cloud.calls) > 0 {
+				t.Errorf("calls %q", w.cloud.calls)
+			}
+		})
+	}
+}
+
+func TestAutoApprovalAcceptsAndGrants(t *testing.T) {
+	w := newHubWorld(t, "arn:aws:eks:*:222222222222:cluster/*")
+	w.create("shop1", managedARN, false)
+	if !w.get("shop1").Spec.HubAcceptsClient {
+		t.Error("the cluster is not accepted")
+	}
+	checkGranted(t, w.cloud)
+	w.create("other", "arn:aws:eks:eu-west-1:333333333333:cluster/shop", false)
+	if w.get("other").Spec.HubAcceptsClient {
+		t.Error("a cluster of another account is accepted")
+	}
+}
