@@ -79,7 +79,7 @@ func (a accessEntries) find(ctx context.Context, g *grant) (*ekstypes.AccessEntr
 	case hasCode(err, codeNoEntry):
 		return nil, nil
 	case err != nil || out.AccessEntry == nil:
-		return nil, g.explain("lookup of the access entry", errors.Join(err, missing(err)))
+		return nil, g.explain("lookup of the access entry", orEmpty(err))
 	}
 	return out.AccessEntry, nil
 }

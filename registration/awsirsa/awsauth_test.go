@@ -146,8 +146,11 @@ func TestAWSAuthIsCreatedWhereThereIsNone(t *testing.T) {
 func TestAWSAuthLosesNoConcurrentEdit(t *testing.T) {
 	var writes int
 	var mu sync.Mutex
-	kube := configMap(t, nodes, &writes)
-	kube = interceptor.NewClient(kube.(client.WithWatch), interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+	base, ok := configMap(t, nodes, &writes).(client.WithWatch)
+	if !ok {
+		t.Fatal("no WithWatch")
+	}
+	kube := interceptor.NewClient(base, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 		mu.Lock()
 		defer mu.Unlock()
 		return c.Update(ctx, o, opts...)

@@ -195,7 +195,7 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 		out, err := h.options.IAM.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
 			AssumeRolePolicyDocument: aws.String(trust.JSON())})
 		if err != nil || out.Role == nil {
-			return false, g.explain("creation", errors.Join(err, missing(err)))
+			return false, g.explain("creation", orEmpty(err))
 		}
 		g.roleID = aws.ToString(out.Role.RoleId)
 		return true, nil
@@ -225,17 +225,17 @@ func (h *HubDriver) getRole(ctx context.Context, g *grant) (*iamtypes.Role, erro
 	case hasCode(err, codeNoRole):
 		return nil, nil
 	case err != nil || out.Role == nil:
-		return nil, g.explain("lookup", errors.Join(err, missing(err)))
+		return nil, g.explain("lookup", orEmpty(err))
 	}
 	return out.Role, nil
 }
 
-// missing is for an answer that holds nothing.
-func missing(err error) error {
-	if err != nil {
-		return nil
+// orEmpty returns err, or an error for an answer that holds nothing.
+func orEmpty(err error) error {
+	if err == nil {
+		err = errors.New("the answer of AWS is empty: check that no proxy answers for it")
 	}
-	return errors.New("the answer of AWS is empty: check that no proxy answers for it")
+	return err
 }
 
 // ensureAccess gives the role its access policy, the only inline policy, under the name of the role.

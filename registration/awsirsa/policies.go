@@ -115,7 +115,7 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	name := r.ARN[strings.LastIndexByte(r.ARN, '/')+1:]
 	out, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if err != nil || out.Role == nil {
-		return fmt.Errorf("role %q cannot be read: %w; create it as wid hub policies prints it", r.ARN, errors.Join(err, missing(err)))
+		return fmt.Errorf("role %q cannot be read: %w; create it as wid hub policies prints it", r.ARN, orEmpty(err))
 	}
 	var wrong []error
 	if arn := aws.ToString(out.Role.Arn); arn != r.ARN {

@@ -263,7 +263,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 			t.Error("it still asks")
 		}
 	})
-	k.step("agent's name edited", func(t *testing.T) {
+	k.step("agent's name edited", func(*testing.T) {
 		m := joined()
 		name := m.secret().Data["agent-name"]
 		m.edit(func(data map[string][]byte) { data["agent-name"] = []byte("another") })
@@ -294,7 +294,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 			t.Error("the cluster lost its access")
 		}
 	})
-	k.step("kubeconfig edited", func(t *testing.T) {
+	k.step("kubeconfig edited", func(*testing.T) {
 		m := joined()
 		good := string(m.secret().Data["kubeconfig"])
 		m.edit(func(data map[string][]byte) { data["kubeconfig"] = []byte("x") })
