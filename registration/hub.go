@@ -106,6 +106,7 @@ const (
 	ReasonConflictingDrivers = "ConflictingDrivers"
 	ReasonUnknownDriver      = "UnknownDriver"
 	ReasonNamespaceTaken     = "NamespaceTaken"
+	ReasonRBACTaken          = "RBACTaken"
 	ReasonGrantFailed        = "GrantFailed"
 	// ReasonClaimChanged has the status True: the cluster keeps what it was accepted with.
 	ReasonClaimChanged = "ClaimChanged"
@@ -229,11 +230,10 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	}
 	// The condition precedes the loss of the record: otherwise a restart in between may take the cluster for a new one, and approve it.
 	h.setState(cluster.Name, stateDenied)
-	if err := h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its access is revoked"}); err != nil {
-		return err
-	}
-	return h.revoke(ctx, cluster)
+	// A condition that cannot be written keeps nothing granted: the finalizer is a sign too.
+	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its access is revoked"})
+	return errors.Join(err, h.revoke(ctx, cluster))
 }
 
 // wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: an agent may write the

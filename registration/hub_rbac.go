@@ -55,6 +55,9 @@ func (h *Hub) role(ctx context.Context, cluster string) (*rbacv1.ClusterRole, er
 
 // ensureRole repairs the ClusterRole of a cluster, and records what is granted unless that is recorded.
 func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.ClusterRole, granted record) error {
+	if _, recorded := recordOf(have); have.ResourceVersion != "" && !recorded && !isOf(have, cluster) {
+		return taken("ClusterRole", have, cluster)
+	}
 	want := have.DeepCopy()
 	want.Name, want.Rules, want.AggregationRule = ClusterRoleName(cluster), clusterRules(cluster), nil
 	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
@@ -71,6 +74,17 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 		return fmt.Errorf("write ClusterRole %q: %w", want.Name, err)
 	}
 	return nil
+}
+
+// isOf reports whether an object has the mark of a cluster.
+func isOf(o client.Object, cluster string) bool {
+	return o.GetLabels()[ocm.ClusterNameLabel] == cluster
+}
+
+// taken refuses to change what something else has made.
+func taken(kind string, o client.Object, cluster string) error {
+	return &refusal{ReasonRBACTaken, fmt.Sprintf("the %s %q exists and is not of this cluster: delete it, or give it the label %s=%s",
+		kind, o.GetName(), ocm.ClusterNameLabel, cluster)}
 }
 
 // clusterRules let an agent ask for certificates, and use its own ManagedCluster.
@@ -138,7 +152,11 @@ func bindings(cluster string) []client.Object {
 func (h *Hub) bind(ctx context.Context, cluster string) error {
 	for _, want := range bindings(cluster) {
 		have, err := h.binding(ctx, want)
-		if have != nil && !sameBinding(have, want) {
+		marked, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
+		if have != nil && !marked && !same {
+			return taken("binding", have, cluster)
+		}
+		if have != nil && (!marked || !same) {
 			err = client.IgnoreNotFound(h.options.Client.Delete(ctx, have))
 			have = nil
 		}
@@ -156,7 +174,7 @@ func (h *Hub) bind(ctx context.Context, cluster string) error {
 func (h *Hub) unbind(ctx context.Context, cluster string) error {
 	for _, b := range bindings(cluster) {
 		have, err := h.binding(ctx, b)
-		if have != nil {
+		if have != nil && (isOf(have, cluster) || sameBinding(have, b)) {
 			err = h.options.Client.Delete(ctx, have)
 		}
 		if client.IgnoreNotFound(err) != nil {
@@ -190,5 +208,5 @@ func sameBinding(a, b client.Object) bool {
 	}
 	roleA, subjectsA := parts(a)
 	roleB, subjectsB := parts(b)
-	return roleA == roleB && slices.Equal(subjectsA, subjectsB) && a.GetLabels()[ocm.ClusterNameLabel] == b.GetLabels()[ocm.ClusterNameLabel]
+	return roleA == roleB && slices.Equal(subjectsA, subjectsB)
 }

@@ -730,3 +730,21 @@ registration_hub_clusters{state="refused"} 1
 		t.Error("metrics that are there already are no error")
 	}
 }
+
+func TestHubLeavesForeignRBACAlone(t *testing.T) {
+	foreignBinding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
+	foreignRole := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")}}
+	for name, foreign := range map[string]client.Object{"a binding": foreignBinding, "a role": foreignRole} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept), foreign.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
+			h.mustPass("cluster1")
+			h.wantAccepted("cluster1", "False/RBACTaken")
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+			h.mustPass("cluster1")
+			if !h.exists(foreign.DeepCopyObject().(client.Object)) { //nolint:forcetypeassert // a copy
+				t.Error("it is gone")
+			}
+		})
+	}
+}

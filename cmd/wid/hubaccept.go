@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -36,7 +37,8 @@ func newHubAccept() *cobra.Command {
 		Short: "Let clusters join the hub, and approve the requests of their agents for a certificate",
 		Long: "Let clusters join the hub. For each cluster it shows what the cluster says that it is, accepts exactly that, and\n" +
 			"approves the pending request of its agent, which has to ask for the certificate of this cluster and nothing else. If\n" +
-			"there are several requests, it approves none. Run it again for an agent that has lost its certificate.",
+			"there are several requests, it approves none. Run it again for an agent that has lost its\n" +
+			"certificate: of a cluster that has joined and is available, it approves nothing.",
 		Example: "  wid hub accept --clusters managed-0,managed-1 --wait",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
@@ -53,6 +55,9 @@ func newHubDeny() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
 	return d.command(cmd, "the hub", d.each(func(ctx context.Context, cluster *ocm.ManagedCluster) error {
+		if !cluster.Spec.HubAcceptsClient {
+			return errors.Join(d.recordDenial(ctx, cluster), say(cmd, "cluster %q denied: the hub does not approve it by itself", cluster.Name))
+		}
 		if err := d.set(ctx, cluster, false); err != nil {
 			return err
 		}
@@ -113,10 +118,23 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	return answerOf(err, fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted))
 }
 
+// recordDenial keeps the hub from approving a cluster that was never accepted.
+func (d *deciding) recordDenial(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	base := cluster.DeepCopy()
+	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+		Reason: ocm.ReasonHubDenied, Message: "denied by an administrator of the hub", ObservedGeneration: cluster.Generation})
+	err := d.hub.Status().Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	return answerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
+}
+
 func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	authType, err := d.show(ctx, cluster)
 	if err != nil {
 		return err
+	}
+	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionAvailable) {
+		// Its agent renews by itself. A request that waits is an intruder's.
+		return errors.Join(d.set(ctx, cluster, true), say(d.cmd, "cluster %q has joined and is available: its agent needs no approval", cluster.Name))
 	}
 	// A hub with bootstrap users approves all their requests once the cluster is accepted, so look before that.
 	request, err := d.request(ctx, cluster.Name, authType)
