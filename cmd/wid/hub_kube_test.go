@@ -374,7 +374,9 @@ func (w *hubWorld) checkLostCertificate() {
 		w.t.Fatal(err)
 	}
 	w.until("the agent asks for another certificate", func() bool { return len(w.status()[0].PendingRequests) == 1 })
-	if out := must(w.t, "hub", "accept", w.onHub, "--clusters=managed-0"); !strings.Contains(out, "approved") {
+	request := w.status()[0].PendingRequests[0]
+	w.fails(exitDenied, "may be that of an intruder", "hub", "accept", w.onHub, "--clusters=managed-0")
+	if out := must(w.t, "hub", "accept", w.onHub, "--clusters=managed-0", "--approve-request="+request); !strings.Contains(out, "approved") {
 		w.t.Errorf("accept says %s", out)
 	}
 	w.until("the agent has a certificate", func() bool {

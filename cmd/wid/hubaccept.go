@@ -25,6 +25,7 @@ type deciding struct {
 	side
 	clusters []string
 	wait     bool
+	approves string // the name of a request
 
 	cmd *cobra.Command
 	hub client.Client
@@ -38,11 +39,12 @@ func newHubAccept() *cobra.Command {
 		Long: "Let clusters join the hub. For each cluster it shows what the cluster says that it is, accepts exactly that, and\n" +
 			"approves the pending request of its agent, which has to ask for the certificate of this cluster and nothing else. If\n" +
 			"there are several requests, it approves none. Run it again for an agent that has lost its\n" +
-			"certificate: of a cluster that has joined and is available, it approves nothing.",
+			"certificate, with --approve-request while the cluster still counts as available.",
 		Example: "  wid hub accept --clusters managed-0,managed-1 --wait",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
 	cmd.Flags().BoolVar(&d.wait, "wait", false, "wait until the clusters have joined, also for those that have not asked yet")
+	cmd.Flags().StringVar(&d.approves, "approve-request", "", "name of the request to approve for a cluster that has joined and is available, whose agent has lost its certificate")
 	return d.command(cmd, "the hub", d.each(d.accept))
 }
 
@@ -132,13 +134,12 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	if err != nil {
 		return err
 	}
-	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionAvailable) {
-		// Its agent renews by itself. A request that waits is an intruder's.
-		return errors.Join(d.set(ctx, cluster, true), say(d.cmd, "cluster %q has joined and is available: its agent needs no approval", cluster.Name))
-	}
 	// A hub with bootstrap users approves all their requests once the cluster is accepted, so look before that.
 	request, err := d.request(ctx, cluster.Name, authType)
 	if err != nil {
+		return err
+	}
+	if err := d.checkJoined(cluster, request); err != nil {
 		return err
 	}
 	if err := d.set(ctx, cluster, true); err != nil {
@@ -165,6 +166,16 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 		}
 		return d.joined(ctx, cluster)
 	})
+}
+
+// checkJoined refuses the request of a cluster whose agent works, unless it was named: that agent renews its certificate by itself.
+func (d *deciding) checkJoined(cluster *ocm.ManagedCluster, request *certificatesv1.CertificateSigningRequest) error {
+	works := meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionAvailable)
+	if !works || request == nil || request.Name == d.approves {
+		return nil
+	}
+	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has joined and is available, and request %q of user %.100q may be that of an intruder",
+		cluster.Name, request.Name, request.Spec.Username), Remedy: "pass --approve-request with its name if the agent has lost its certificate"}
 }
 
 // show prints what is accepted, and returns the auth type.
