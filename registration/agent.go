@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -115,12 +116,17 @@ func setDefault(s *string, value string) {
 	}
 }
 
+// newHubClient returns a client that takes its credential nowhere but to the hub, and reads bounded answers.
 func newHubClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	return client.New(config, client.Options{Scheme: scheme})
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme, HTTPClient: transport.Guard(httpClient)})
 }
 
 const (

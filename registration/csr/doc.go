@@ -20,7 +20,11 @@
 //   - A renewal comes from the agent itself, and RBAC allows the agent to renew on managedclusters/clientcertificates in the group
 //     register.open-cluster-management.io. Denying a cluster removes that RBAC.
 //   - A first request comes from a bootstrap user, before the cluster has joined. Any bootstrap user can ask for any cluster in that time, so
-//     accept a cluster when its agent is about to join. An agent that has lost its certificate afterwards needs a person who approves its request.
+//     accept a cluster when its agent is about to join.
+//
+// Each acceptance is for one agent. The first approval records the agent's name in an annotation of the cluster's ClusterRole, and no
+// other agent gets a certificate afterwards. If two agents ask before that, neither does. In both cases, and for an agent that has lost
+// its certificate, a person decides and approves one request with wid hub accept, which replaces the record. Denial deletes it.
 //
 // The approver never denies: a person may still approve what it refuses. It judges again later what may change.
 //

@@ -30,6 +30,9 @@ import (
 const (
 	// authTypeAnnotation is where the hub reconciler records the driver of an accepted cluster, on the cluster's ClusterRole.
 	authTypeAnnotation = "registration.open-cluster-management.io/auth-type"
+	// agentAnnotation is where the approver records, on the same ClusterRole, the agent that this acceptance is for. The role and the record
+	// go when the cluster is denied.
+	agentAnnotation = "registration.open-cluster-management.io/agent"
 	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
 	// Approves. An agent may set it too: it only says which request Approves judges.
 	requestAnnotation = "registration.open-cluster-management.io/first-request"
@@ -45,9 +48,10 @@ var everyone = []string{"system:authenticated", "system:unauthenticated", "syste
 
 // HubOptions configures the hub's half.
 type HubOptions struct {
-	// Client approves requests, creates SubjectAccessReviews, and reads CertificateSigningRequests, which may come from a cache. Required.
+	// Client approves requests, creates SubjectAccessReviews, updates ClusterRoles, and reads CertificateSigningRequests, which may come
+	// from a cache. Required.
 	Client client.Client
-	// Reader reads ManagedClusters and ClusterRoles at the moment of a decision, so use one without a cache. Nil: Client.
+	// Reader reads ManagedClusters, ClusterRoles and rival requests at the moment of a decision, so use one without a cache. Nil: Client.
 	Reader client.Reader
 	// BootstrapUsers and BootstrapGroups name the bootstrap users, whose first requests are approved once the cluster is accepted. A
 	// bootstrap token is a user of its own, with the groups that its Secret names.
@@ -173,7 +177,7 @@ func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	rule, err := h.judge(ctx, csr)
 	if err == nil {
-		if err := Approve(ctx, h.options.Client, csr, rule); err != nil {
+		if err := approve(ctx, h.options.Client, csr, rule); err != nil {
 			return reconcile.Result{}, err
 		}
 		h.record(csr, corev1.EventTypeNormal, "Approved", rule)
@@ -225,13 +229,20 @@ func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSi
 		}
 		return "", notYet("the hub has not accepted cluster %q", request.Cluster)
 	}
-	if err := h.checkRecord(ctx, request.Cluster); err != nil {
+	role, err := h.checkRecord(ctx, request.Cluster)
+	if err != nil {
 		return "", err
 	}
-	if csr.Spec.Username == request.User() {
-		return "the agent renews its own certificate", h.checkRenewal(ctx, request, &csr.Spec)
+	first := csr.Spec.Username != request.User()
+	if first {
+		rule, err = "first request of a bootstrap user for an accepted cluster", h.checkFirst(cluster, &csr.Spec)
+	} else {
+		rule, err = "the agent renews its own certificate", h.checkRenewal(ctx, request, &csr.Spec)
 	}
-	return "first request of a bootstrap user for an accepted cluster", h.checkFirst(cluster, &csr.Spec)
+	if err != nil {
+		return "", err
+	}
+	return rule, h.checkAgent(ctx, cluster, role, request, first)
 }
 
 // announce makes the hub reconciler call Approves for the first request of a user in AutoApproveUsers.
@@ -248,14 +259,68 @@ func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, c
 }
 
 // checkRecord refuses a cluster that the hub has accepted for another driver, whose users need more than a bootstrap credential.
-func (h *HubDriver) checkRecord(ctx context.Context, cluster string) error {
+func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
 	role := &rbacv1.ClusterRole{}
 	name := registration.ClusterRoleName(cluster)
 	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("get ClusterRole %q: %w", name, err)
+		return nil, fmt.Errorf("get ClusterRole %q: %w", name, err)
 	}
 	if got := role.Annotations[authTypeAnnotation]; got != registration.AuthTypeCSR {
-		return notYet("cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
+		return nil, notYet("cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
+	}
+	return role, nil
+}
+
+// checkAgent allows one agent for each acceptance. It records the agent before the approval: of two that race, one fails to write.
+// A renewal without a record is that of an agent whose first request a person approved.
+func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request, first bool) error {
+	switch have := role.Annotations[agentAnnotation]; {
+	case have == request.Agent:
+		return nil
+	case have != "":
+		return notYet("cluster %q is accepted for the agent %.100q, and this request is for the agent %q: if that is the right one, approve the request "+
+			"with wid hub accept, or deny the cluster and accept it again", request.Cluster, have, request.Agent)
+	}
+	if first {
+		if err := h.checkRivals(ctx, cluster, request); err != nil {
+			return err
+		}
+	}
+	return recordAgent(ctx, h.options.Client, role, request.Agent)
+}
+
+// checkRivals refuses a first request if another agent asks for the same cluster too, or a person has let another one in.
+func (h *HubDriver) checkRivals(ctx context.Context, cluster *ocm.ManagedCluster, request Request) error {
+	var list certificatesv1.CertificateSigningRequestList
+	if err := h.options.Reader.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}); err != nil {
+		return fmt.Errorf("list CertificateSigningRequests of cluster %q: %w", cluster.Name, err)
+	}
+	for i := range list.Items {
+		rival := &list.Items[i]
+		other, err := ParseRequest(rival)
+		if err != nil || other.Agent == request.Agent || !h.isRival(cluster, rival) {
+			continue
+		}
+		return notYet("the agents %q and %q both ask for cluster %q, the latter in request %q of user %.200q: refuse all requests but that of the right agent "+
+			"with kubectl certificate deny, and approve that one with wid hub accept", request.Agent, other.Agent, cluster.Name, rival.Name, rival.Spec.Username)
+	}
+	return nil
+}
+
+// isRival reports whether a request was approved for this ManagedCluster, or would be if it were alone.
+func (h *HubDriver) isRival(cluster *ocm.ManagedCluster, csr *certificatesv1.CertificateSigningRequest) bool {
+	if isOpen(csr) {
+		return h.isBootstrapUser(&csr.Spec)
+	}
+	return decision(csr, certificatesv1.CertificateApproved) != nil && !csr.CreationTimestamp.Before(&cluster.CreationTimestamp)
+}
+
+// recordAgent fails if the role has changed since it was read.
+func recordAgent(ctx context.Context, c client.Client, role *rbacv1.ClusterRole, agent string) error {
+	role = role.DeepCopy()
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, agentAnnotation, agent)
+	if err := c.Update(ctx, role); err != nil {
+		return fmt.Errorf("record the agent %q in ClusterRole %q: %w", agent, role.Name, err)
 	}
 	return nil
 }

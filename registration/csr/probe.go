@@ -42,7 +42,7 @@ func Probe(ctx context.Context, c client.Client) (err error) {
 			err = errors.Join(err, fmt.Errorf("delete CertificateSigningRequest %q, which the probe left: %w", csr.Name, deleteErr))
 		}
 	}()
-	if err := Approve(ctx, c, csr, "probe of whether the hub signs client certificates"); err != nil {
+	if err := approve(ctx, c, csr, "probe of whether the hub signs client certificates"); err != nil {
 		return err
 	}
 	return awaitSignature(ctx, c, csr)

@@ -21,7 +21,10 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/registration"
@@ -187,8 +190,37 @@ func parseSubject(cluster string, subject pkix.Name) (Request, error) {
 	return Request{Cluster: cluster, Agent: agent}, nil
 }
 
-// Approve approves a request. The message says by which rule, or by which command of a person.
+// Approve approves a request in the name of a person; the message says by which command. From then on the hub approves requests of
+// this agent alone, in place of the one that the cluster's ClusterRole names. To replace that one takes the right to write this
+// ClusterRole. Where it names none, as before the hub has accepted the cluster, the approval itself keeps the hub from approving another agent.
 func Approve(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
+	request, err := ParseRequest(csr)
+	if err != nil {
+		return fmt.Errorf("approve CertificateSigningRequest %q: %w", csr.Name, err)
+	}
+	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return replaceAgent(ctx, c, request) }); err != nil {
+		return err
+	}
+	return approve(ctx, c, csr, message)
+}
+
+func replaceAgent(ctx context.Context, c client.Client, request Request) error {
+	role := &rbacv1.ClusterRole{}
+	name := registration.ClusterRoleName(request.Cluster)
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get ClusterRole %q: %w", name, err)
+	}
+	if role.Annotations[authTypeAnnotation] != registration.AuthTypeCSR || role.Annotations[agentAnnotation] == request.Agent {
+		return nil
+	}
+	err := recordAgent(ctx, c, role, request.Agent)
+	if apierrors.IsForbidden(err) && role.Annotations[agentAnnotation] == "" {
+		return nil // the hub records the agent when it renews
+	}
+	return err
+}
+
+func approve(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
 	approved := csr.DeepCopy()
 	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "ClusterRegistration", Message: message})
