@@ -149,7 +149,9 @@ func (k *agentKube) accept() {
 	name := registration.ClusterRoleName("cluster1")
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "cluster1", Name: "agent"}}
 	k.create(k.hub, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-		rule(ocm.GroupVersion.Group, "managedclusters", "get", "patch"), rule(ocm.GroupVersion.Group, "managedclusters/status", "patch")}})
+		rule(ocm.GroupVersion.Group, "managedclusters", "get", "patch"), rule(ocm.GroupVersion.Group, "managedclusters/status", "patch"),
+		// A ServiceAccount is not in the cluster's group, by which the policies know the cluster itself.
+		{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"}, Verbs: []string{"update"}, ResourceNames: []string{"cluster1"}}}})
 	k.create(k.hub, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}})
 	k.create(k.hub, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "agent"},
@@ -338,10 +340,43 @@ func (k *agentKube) revoke(t *testing.T, stop func()) {
 	}
 }
 
-// tryBootstrapRights tries what a bootstrap user may do to a cluster, which is to set annotations until it is accepted.
+// tryBootstrapRights tries what bootstrap users may do to a cluster, which is to set annotations until it is accepted. One of them is in a
+// group that an administrator has bound.
 func (k *agentKube) tryBootstrapRights(accepted bool) {
 	k.t.Helper()
-	user := k.as(k.bootstrapped)
+	k.create(k.hub, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-mine"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: registration.BootstrapRole},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers:mine"}}})
+	mine := rest.CopyConfig(k.hubConfig)
+	mine.Impersonate = rest.ImpersonationConfig{UserName: "system:bootstrap:mine00", Groups: []string{"system:bootstrappers:mine", "system:authenticated"}}
+	for _, user := range []client.Client{k.as(k.bootstrapped), k.client(mine)} {
+		k.tryRights(user, accepted)
+		k.tryCreate(user)
+	}
+}
+
+func (k *agentKube) tryCreate(user client.Client) {
+	k.t.Helper()
+	for what, m := range map[string]metav1.ObjectMeta{
+		"label":     {Labels: map[string]string{"a": "b"}},
+		"finalizer": {Finalizers: []string{ocm.Finalizer}},
+		"owner":     {OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: "a", UID: "b"}}},
+	} {
+		m.Name = "new"
+		if err := user.Create(k.t.Context(), &ocm.ManagedCluster{ObjectMeta: m}, client.DryRunAll); !apierrors.IsInvalid(err) {
+			k.t.Errorf("a bootstrap user creates a cluster with a %s: %v", what, err)
+		}
+	}
+	k.create(k.hub, &unstructured.Unstructured{Object: map[string]any{"apiVersion": ocm.GroupVersion.String(), "kind": "ManagedCluster",
+		"metadata": map[string]any{"name": "bare"}}})
+	annotate := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
+	if err := user.Patch(k.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}, annotate); err != nil {
+		k.t.Errorf("a bootstrap user annotates a cluster without a spec: %v", err)
+	}
+}
+
+func (k *agentKube) tryRights(user client.Client, accepted bool) {
+	k.t.Helper()
 	patch := func(body string) error {
 		return user.Patch(k.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}, client.RawPatch("application/merge-patch+json", []byte(body)))
 	}

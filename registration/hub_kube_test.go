@@ -45,6 +45,7 @@ func TestHubOnARealAPIServer(t *testing.T) {
 	t.Run("the whole flow with exactly the embedded RBAC", k.testFlow)
 	t.Run("each verb of the RBAC is needed", k.testVerbs)
 	t.Run("the admission policy", k.testPolicy)
+	t.Run("an agent fills its cluster", k.testFull)
 }
 
 func startHub(t *testing.T) *hubKube {
@@ -510,6 +511,24 @@ func (k *hubKube) testPolicy(t *testing.T) {
 	status := func(c client.Client) error {
 		return c.Status().Patch(t.Context(), managedCluster("vap"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hubAcceptsClient":true}}`)), client.DryRunAll)
 	}
+	change := func(f func(*ocm.ManagedCluster)) func(client.Client) error {
+		return func(c client.Client) error {
+			base := k.get(t, "vap")
+			now := base.DeepCopy()
+			f(now)
+			if err := c.Patch(t.Context(), now.DeepCopy(), client.MergeFrom(base), client.DryRunAll); err != nil {
+				return err
+			}
+			return c.Status().Patch(t.Context(), now, client.MergeFrom(base), client.DryRunAll)
+		}
+	}
+	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "a", UID: "b"}}
+	owned := patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"a","uid":"b"}]}}`)
+	createWith := func(f func(*ocm.ManagedCluster)) func(client.Client) error {
+		return func(c client.Client) error {
+			return c.Create(t.Context(), managedCluster("new", f), client.DryRunAll)
+		}
+	}
 	if err := k.admin.Create(t.Context(), managedCluster("vap")); err != nil {
 		t.Fatal(err)
 	}
@@ -550,6 +569,24 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			{"an agent makes its neighbour leave", off, neighbour, true, false},
 			{"a bootstrap user denies", off, bootstrap, true, false},
 			{"an acceptor denies", off, acceptor, true, true},
+			{"an agent adds an owner", owned, itself, true, false},
+			{"an acceptor adds an owner", owned, acceptor, true, true},
+			{"a bootstrap user creates a cluster with a finalizer", createWith(func(m *ocm.ManagedCluster) { m.Finalizers = []string{ocm.Finalizer} }), bootstrap, false, false},
+			{"a bootstrap user creates a cluster with an owner", createWith(func(m *ocm.ManagedCluster) { m.OwnerReferences = owner }), bootstrap, false, false},
+			{"a bootstrap user creates a cluster with 65536 characters", createWith(withCABundle(65532)), bootstrap, false, true},
+			{"a bootstrap user creates a cluster with more characters", createWith(withCABundle(65536)), bootstrap, false, false},
+			{"an agent writes 64 annotations", change(withAnnotations(64)), itself, true, true},
+			{"an agent writes 65 annotations", change(withAnnotations(65)), itself, true, false},
+			{"an acceptor writes 65 annotations", change(withAnnotations(65)), acceptor, true, true},
+			{"an agent writes 65 labels", change(withLabels(65)), itself, true, false},
+			{"an agent writes 32 conditions", change(withConditions(32, 1024)), itself, true, true},
+			{"an agent writes 33 conditions", change(withConditions(33, 0)), itself, true, false},
+			{"an agent writes long conditions", change(withConditions(3, 32768)), itself, true, false},
+			{"the hub writes long conditions", change(withConditions(33, 4096)), acceptor, true, true},
+			{"an agent writes 128 claims", change(withClaims(128, 256)), itself, true, true},
+			{"an agent writes long claims", change(withClaims(128, 1024)), itself, true, false},
+			{"an agent writes long taints", change(withTaints), itself, true, false},
+			{"an agent writes a long time", patch(`{"spec":{"taints":[{"key":"a","effect":"NoSelect","timeAdded":"2026-01-01T00:00:00.` + strings.Repeat("0", 65536) + `Z"}]}}`), itself, true, false},
 		} {
 			if test.before != accepted {
 				continue
@@ -564,6 +601,98 @@ func (k *hubKube) testPolicy(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func many(n int, add func(name string)) {
+	for i := range n {
+		add(fmt.Sprintf("n%03d", i))
+	}
+}
+
+// withCABundle adds a client config with an address of 4 characters and a CA bundle of n, in base64.
+func withCABundle(n int) func(*ocm.ManagedCluster) {
+	return func(m *ocm.ManagedCluster) {
+		m.Spec.ManagedClusterClientConfigs = []ocm.ClientConfig{{URL: "a://", CABundle: make([]byte, n/4*3)}}
+	}
+}
+
+func withAnnotations(n int) func(*ocm.ManagedCluster) {
+	return func(m *ocm.ManagedCluster) {
+		many(n, func(name string) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, name, "a") })
+	}
+}
+
+func withLabels(n int) func(*ocm.ManagedCluster) {
+	return func(m *ocm.ManagedCluster) {
+		many(n, func(name string) { metav1.SetMetaDataLabel(&m.ObjectMeta, name, "a") })
+	}
+}
+
+func withConditions(n, size int) func(*ocm.ManagedCluster) {
+	return func(m *ocm.ManagedCluster) {
+		many(n, func(name string) {
+			meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: name, Status: metav1.ConditionTrue, Reason: "A", Message: strings.Repeat("x", size)})
+		})
+	}
+}
+
+func withClaims(n, size int) func(*ocm.ManagedCluster) {
+	return func(m *ocm.ManagedCluster) {
+		many(n, func(name string) {
+			m.Status.ClusterClaims = append(m.Status.ClusterClaims, ocm.ManagedClusterClaim{Name: name, Value: strings.Repeat("x", size)})
+		})
+	}
+}
+
+func withTaints(m *ocm.ManagedCluster) {
+	many(32, func(name string) {
+		m.Spec.Taints = append(m.Spec.Taints, ocm.Taint{Key: name + strings.Repeat("x", 200), Value: strings.Repeat("x", 1024), Effect: "NoSelect"})
+	})
+	withCABundle(32768)(m)
+}
+
+// testFull fills a cluster as far as its agent may, with characters that take six bytes and with field managers that repeat all keys.
+func (k *hubKube) testFull(t *testing.T) {
+	k.awaitPolicy(t)
+	if err := k.admin.Create(t.Context(), managedCluster("full", accept)); err != nil {
+		t.Fatal(err)
+	}
+	agent := k.agent(t, "full")
+	k.allow(t, "agent-of-full", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: registration.ClusterGroup("full")}, rbacv1.PolicyRule{
+		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters", "managedclusters/status"}, Verbs: []string{"get", "patch"}})
+	keys := map[string]string{}
+	many(64, func(name string) { keys[strings.Repeat("a.", 124)+"aaaa/"+name+strings.Repeat("x", 59)] = "" })
+	apply := &unstructured.Unstructured{}
+	apply.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))
+	apply.SetName("full")
+	apply.SetAnnotations(keys)
+	apply.SetLabels(keys)
+	base := k.get(t, "full")
+	c := base.DeepCopy()
+	withConditions(32, 0)(c)
+	for i := range c.Status.Conditions {
+		c.Status.Conditions[i].Message = strings.Repeat("\x01", 700)
+	}
+	if err := agent.Status().Patch(t.Context(), c, client.MergeFrom(base)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	managers := 0
+	for ; err == nil && managers < 50; managers++ {
+		err = agent.Patch(t.Context(), apply.DeepCopy(), client.Apply, client.FieldOwner(fmt.Sprintf("manager%d", managers))) //nolint:staticcheck // no generated type
+	}
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("after %d field managers the error is %v", managers, err)
+	}
+	if got := len(k.get(t, "full").ManagedFields); got != 24 {
+		t.Errorf("there are %d field managers, want 24", got)
+	}
+	if err := k.setAccepted(t, k.admin, "full", false); err != nil {
+		t.Errorf("an administrator denies: %v", err)
+	}
+	if err := k.admin.Delete(t.Context(), managedCluster("full")); err != nil {
+		t.Errorf("an administrator deletes: %v", err)
 	}
 }
 

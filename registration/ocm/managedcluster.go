@@ -33,6 +33,7 @@ type ManagedCluster struct {
 type ManagedClusterSpec struct {
 	// ManagedClusterClientConfigs are addresses of the cluster's API server, for information.
 	// +optional
+	// +kubebuilder:validation:MaxItems=16
 	ManagedClusterClientConfigs []ClientConfig `json:"managedClusterClientConfigs,omitempty"`
 	// HubAcceptsClient lets the cluster in. To set it takes the verb update on managedclusters/accept.
 	// +optional
@@ -44,14 +45,17 @@ type ManagedClusterSpec struct {
 	LeaseDurationSeconds int32 `json:"leaseDurationSeconds,omitempty"`
 	// Taints keep work away from the cluster.
 	// +optional
+	// +kubebuilder:validation:MaxItems=32
 	Taints []Taint `json:"taints,omitempty"`
 }
 
 // ClientConfig is an address of a cluster's API server.
 type ClientConfig struct {
+	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url"`
 	// CABundle are PEM certificates. Empty means the system's.
 	// +optional
+	// +kubebuilder:validation:MaxLength=65536
 	CABundle []byte `json:"caBundle,omitempty"`
 }
 
@@ -71,13 +75,16 @@ type Taint struct {
 
 // ManagedClusterStatus is what hub and agent have found out.
 type ManagedClusterStatus struct {
+	// Conditions of the cluster. The admission policy of the hub lets a cluster fill half of them, so that the hub can add its own.
 	// +optional
+	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// +optional
 	Version ManagedClusterVersion `json:"version,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxItems=128
 	ClusterClaims []ManagedClusterClaim `json:"clusterClaims,omitempty"`
 }
 
@@ -85,6 +92,7 @@ type ManagedClusterStatus struct {
 type ManagedClusterVersion struct {
 	// Kubernetes is the version of the API server, such as v1.36.3.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
