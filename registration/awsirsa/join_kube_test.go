@@ -102,7 +102,7 @@ func (m *member) revoke(t *testing.T) {
 	m.patch(m.admin, m.name, `{"spec":{"hubAcceptsClient":false}}`)
 	eventually(t, "the hub asks AWS to delete the access entry", func() bool { return m.aws.Calls("eks", "DeleteAccessEntry") > before })
 	if bindings, _ := m.rbac(m.name); bindings > 0 {
-		t.Errorf("AWS was asked while the cluster had %d bindings", bindings)
+		t.Fatalf("AWS was asked while the cluster had %d bindings", bindings)
 	}
 	if role, entry := m.inAWS(); !role || !entry {
 		t.Errorf("in AWS: role %t, access entry %t", role, entry)
