@@ -10,9 +10,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/bootstrap"
@@ -142,9 +145,9 @@ func TestHubPoliciesVerifies(t *testing.T) {
 }
 
 func TestClaimOfAWS(t *testing.T) {
-	drivers, err := hubDrivers(nil)
+	drivers, err := hubDrivers(fake.NewClientBuilder().Build())
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	for annotation, want := range map[string]string{"eks-managed-cluster-arn": eksManaged, "agent.open-cluster-management.io/managed-cluster-arn": eksManaged} {
 		cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: want}}}
@@ -159,6 +162,28 @@ func TestClaimOfAWS(t *testing.T) {
 	bad := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"eks-managed-cluster-arn": "foo"}}}
 	if _, _, err := claimOf(drivers, bad, &rbacv1.ClusterRole{}); err == nil {
 		t.Error("a claim that is no ARN is accepted")
+	}
+}
+
+// The Secret says which driver made the credential.
+func TestUnjoinPicksTheDriver(t *testing.T) {
+	local := fake.NewClientBuilder().Build()
+	for name, tc := range map[string]struct {
+		authType string
+		arns     clusterARNs
+		want     string
+	}{
+		"certificate":     {"csr", clusterARNs{}, "there is no Secret"},
+		"unknown":         {"mine", clusterARNs{}, "there is no Secret"},
+		"AWS":             {"aws-irsa", clusterARNs{eksHub, eksManaged}, "there is no Secret"},
+		"AWS without ARN": {"aws-irsa", clusterARNs{}, "--eks-hub-cluster-arn is missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := &corev1.Secret{Data: map[string][]byte{"kubeconfig": []byte("x"), "auth-type": []byte(tc.authType)}}
+			if err := tell(t.Context(), local, "cluster1", secret, &tc.arns); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
 	}
 }
 
