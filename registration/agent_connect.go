@@ -127,7 +127,7 @@ func (a *Agent) storedConfig(ctx context.Context, hub *agentHub, secret *corev1.
 
 // isForeign reports whether another driver made the stored credential. It stays in use until this one brings its own.
 func (a *Agent) isForeign(secret *corev1.Secret) bool {
-	name, ok := secret.Data[keyDriver]
+	name, ok := secret.Data[SecretKeyAuthType]
 	return ok && string(name) != a.opts.Driver.Name()
 }
 

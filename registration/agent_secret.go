@@ -24,14 +24,14 @@ const (
 	// SecretKeyClusterName and SecretKeyAgentName hold the names that the credential says.
 	SecretKeyClusterName = "cluster-name"
 	SecretKeyAgentName   = "agent-name"
+	// SecretKeyAuthType holds the auth type of the driver that made the credential. A driver never sees that of another one.
+	SecretKeyAuthType = "auth-type"
 
-	// keyDriver names the driver of the credential, and keyState is the prefix of a driver's notes: "state.<driver>.<key>". A driver
-	// never sees the credential or the notes of another one.
-	keyDriver = "auth-type"
-	keyState  = "state."
+	// keyState is the prefix of a driver's notes: "state.<driver>.<key>". A driver never sees those of another one.
+	keyState = "state."
 )
 
-func isFile(key string) bool { return key != keyDriver && !strings.HasPrefix(key, keyState) }
+func isFile(key string) bool { return key != SecretKeyAuthType && !strings.HasPrefix(key, keyState) }
 
 // readSecret returns the agent's Secret, without a resource version if there is none.
 func (a *Agent) readSecret(ctx context.Context) (*corev1.Secret, error) {
@@ -140,7 +140,7 @@ func (a *Agent) keptCredential(hub *agentHub, secret *corev1.Secret) (map[string
 }
 
 func (a *Agent) newCredential(hub *agentHub, secret *corev1.Secret, c *Credential) (map[string][]byte, error) {
-	data := map[string][]byte{keyDriver: []byte(a.opts.Driver.Name())}
+	data := map[string][]byte{SecretKeyAuthType: []byte(a.opts.Driver.Name())}
 	for _, name := range []string{SecretKeyClusterName, SecretKeyAgentName} {
 		data[name] = secret.Data[name]
 	}

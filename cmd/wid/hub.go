@@ -23,7 +23,7 @@ import (
 func newHub() *cobra.Command {
 	cmd := &cobra.Command{Use: "hub", Short: "Set up a hub, and decide which clusters join it (Open Cluster Management)",
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
-	cmd.AddCommand(newHubInit(), newHubAccept(), newHubDeny(), newHubStatus())
+	cmd.AddCommand(newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies())
 	cmd.Args = exactly(cmd.Args)
 	return cmd
 }
@@ -102,17 +102,37 @@ func answerOf(err error, operation string) error {
 }
 
 // agentDriver and hubDrivers know the auth types of this program.
-func agentDriver(authType string) (registration.Driver, error) {
-	driver, err := registration.Pick([]registration.Driver{csr.New(csr.Options{})}, authType)
-	if err != nil {
-		err = usagef("--registration-auth: %v", err)
+func agentDriver(authType string, arns *clusterARNs) (registration.Driver, error) {
+	if err := checkAuthType(authType); err != nil {
+		return nil, err
 	}
-	return driver, err
+	if err := arns.check(authType); err != nil {
+		return nil, err
+	}
+	if authType == authTypeAWS {
+		return arns.driver()
+	}
+	return csr.New(csr.Options{}), nil
 }
 
-func hubDrivers(c client.Client) ([]registration.HubDriver, error) {
+func checkAuthType(authType string) error {
+	if _, err := registration.Pick([]namedDriver{csr.New(csr.Options{}), awsClaims{}}, authType); err != nil {
+		return usagef("--registration-auth: %v", err)
+	}
+	return nil
+}
+
+type namedDriver interface{ Name() string }
+
+// claimReader is the part of a registration.HubDriver that needs no login.
+type claimReader interface {
+	namedDriver
+	Claim(cluster *ocm.ManagedCluster) (claim string, ok bool, err error)
+}
+
+func hubDrivers(c client.Client) ([]claimReader, error) {
 	driver, err := csr.NewHub(csr.HubOptions{Client: c})
-	return []registration.HubDriver{driver}, err
+	return []claimReader{driver, awsClaims{}}, err
 }
 
 // checkClusters judges --clusters.

@@ -49,7 +49,15 @@ func TestHubMistakes(t *testing.T) {
 	nobody := "--kubeconfig=" + writeFile(t, "nobody.yaml", kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, "x"))
 	notCA := writeFile(t, "not-ca.crt", "hello")
 	pin := "--ca-cert-hash=sha256:" + strings.Repeat("ab", 32)
-	const image = "--image=registry.example/x:v1"
+	const (
+		image      = "--image=registry.example/x:v1"
+		aws        = "--registration-auth=aws-irsa"
+		hubARN     = "--eks-hub-cluster-arn=arn:aws:eks:eu-central-1:111111111111:cluster/hub"
+		managedARN = "--eks-managed-cluster-arn=arn:aws:eks:eu-west-1:222222222222:cluster/shop"
+		chinese    = "--eks-managed-cluster-arn=arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"
+		issuer     = "--oidc-issuer=https://oidc.example/id/A"
+		eks        = "--hub-apiserver=https://ab.gr7.eu-central-1.eks.amazonaws.com"
+	)
 	joining := func(more ...string) []string {
 		return append([]string{"join", "--cluster-name=cluster1", "--hub-apiserver=https://127.0.0.1:1", image}, more...)
 	}
@@ -61,7 +69,7 @@ func TestHubMistakes(t *testing.T) {
 	}{
 		"hub, unknown command":      {args: []string{"hub", "acept"}, code: exitUsage, want: `unknown command "acept"`},
 		"init without image":        {args: []string{"hub", "init"}, code: exitUsage, want: "--image"},
-		"init, unknown auth type":   {args: []string{"hub", "init", image, "--registration-auth=csr,ldap"}, code: exitUsage, want: `--registration-auth: unknown auth type "ldap": use one of csr`},
+		"init, unknown auth type":   {args: []string{"hub", "init", image, "--registration-auth=csr,ldap"}, code: exitUsage, want: `--registration-auth: unknown auth type "ldap": use one of aws-irsa, csr`},
 		"init, no auth type":        {args: []string{"hub", "init", image, "--registration-auth="}, code: exitUsage, want: "not nothing"},
 		"init, waiting for nothing": {args: []string{"hub", "init", image, "--wait"}, code: exitUsage, want: "--apply"},
 		"init, token without end":   {args: []string{"hub", "init", image, "--token-ttl=0"}, code: exitUsage, want: "--token-ttl"},
@@ -70,6 +78,18 @@ func TestHubMistakes(t *testing.T) {
 		"init, unknown context":     {args: []string{"hub", "init", image, "--apply", nobody, "--context=prod"}, code: exitMisconfigured, want: `"prod"`},
 		"init, http address":        {args: []string{"hub", "init", image, "--apply", nobody, "--hub-apiserver=http://hub.example"}, code: exitUsage, want: `--hub-apiserver: the server has to be https://`},
 		"init, hub unreachable":     {args: []string{"hub", "init", image, "--apply", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
+		"init, aws without ARN":     {args: []string{"hub", "init", image, "--registration-auth=aws-irsa"}, code: exitUsage, want: "--eks-hub-cluster-arn is missing"},
+		"init, no ARN":              {args: []string{"hub", "init", image, "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=foo"}, code: exitUsage, want: `--eks-hub-cluster-arn: "foo" is not the ARN`},
+		"init, ARN without aws":     {args: []string{"hub", "init", image, hubARN}, code: exitUsage, want: "--registration-auth=aws-irsa"},
+		"init, name too long":       {args: []string{"hub", "init", image, aws, hubARN + strings.Repeat("b", 30)}, code: exitUsage, want: "has 33 characters"},
+		"init, csr on EKS":          {args: []string{"hub", "init", image, "--apply", nobody, eks}, code: exitUsage, want: "EKS signs none"},
+		"init, both on EKS":         {args: []string{"hub", "init", image, "--apply", nobody, eks, "--registration-auth=csr,aws-irsa", hubARN}, code: exitUsage, want: "EKS signs none"},
+		"policies without a hub":    {args: []string{"hub", "policies"}, code: exitUsage, want: "--eks-hub-cluster-arn is missing"},
+		"policies without issuer":   {args: []string{"hub", "policies", hubARN}, code: exitUsage, want: "--oidc-issuer is missing"},
+		"policies, http issuer":     {args: []string{"hub", "policies", hubARN, "--oidc-issuer=http://a"}, code: exitUsage, want: "https URL"},
+		"policies, no cluster":      {args: []string{"hub", "policies", hubARN, issuer, "--eks-managed-cluster-arn=foo"}, code: exitUsage, want: `--eks-managed-cluster-arn: "foo"`},
+		"policies, two partitions":  {args: []string{"hub", "policies", hubARN, issuer, chinese}, code: exitUsage, want: "partition"},
+		"policies, auth type":       {args: []string{"hub", "policies", hubARN, issuer, "--registration-auth=ldap"}, code: exitUsage, want: `"ldap"`},
 		"accept nothing":            {args: []string{"hub", "accept"}, code: exitUsage, want: "--clusters"},
 		"accept, argument":          {args: []string{"hub", "accept", "cluster1"}, code: exitUsage, want: `"cluster1"`},
 		"accept, bad name":          {args: []string{"hub", "accept", "--clusters=cluster1,a.b"}, code: exitUsage, want: `"a.b" is not a DNS label`},
@@ -83,7 +103,12 @@ func TestHubMistakes(t *testing.T) {
 		"join without a name":       {args: []string{"join"}, code: exitUsage, want: "--cluster-name"},
 		"join, bad name":            {args: joining("--cluster-name=A_B"), code: exitUsage, want: `--cluster-name: the cluster name "A_B" is not a DNS label`},
 		"join, reserved name":       {args: joining("--cluster-name=managed-clusters"), code: exitUsage, want: "is reserved"},
-		"join, unknown auth type":   {args: joining("--registration-auth=aws"), code: exitUsage, want: `unknown auth type "aws": use one of csr`},
+		"join, unknown auth type":   {args: joining("--registration-auth=aws"), code: exitUsage, want: `unknown auth type "aws": use one of aws-irsa, csr`},
+		"join, aws without hub":     {args: joining(aws, managedARN), code: exitUsage, want: "--eks-hub-cluster-arn is missing"},
+		"join, aws without cluster": {args: joining(aws, hubARN), code: exitUsage, want: "--eks-managed-cluster-arn is missing"},
+		"join, two partitions":      {args: joining(aws, hubARN, chinese), code: exitUsage, want: "partition"},
+		"join, ARN without aws":     {args: joining(managedARN), code: exitUsage, want: "--registration-auth=aws-irsa"},
+		"join, csr on EKS":          {args: joining("--hub-token="+token, pin, "--hub-apiserver=https://AB.gr7.eu-central-1.eks.amazonaws.com"), code: exitUsage, want: "EKS signs none"},
 		"join without a hub":        {args: joining("--hub-apiserver="), code: exitUsage, want: "--hub-apiserver"},
 		"join without a token":      {args: joining(), code: exitUsage, want: "--hub-token"},
 		"join, http hub":            {args: joining("--hub-token="+token, pin, "--hub-apiserver=http://hub.example"), code: exitUsage, want: `not "http://hub.example"`},

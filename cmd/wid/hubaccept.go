@@ -196,7 +196,7 @@ func (d *deciding) show(ctx context.Context, cluster *ocm.ManagedCluster) (strin
 }
 
 // claimOf returns what a cluster was accepted as, else what it says that it is.
-func claimOf(drivers []registration.HubDriver, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
+func claimOf(drivers []claimReader, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
 	if authType, ok := role.Annotations[registration.AuthTypeAnnotation]; ok {
 		return authType, role.Annotations[registration.ClaimAnnotation], nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/bootstrap/tokens"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -32,6 +34,7 @@ type hubInit struct {
 	side
 	installing
 	authTypes []string
+	arns      clusterARNs
 	server    string
 	ttl       time.Duration
 }
@@ -50,7 +53,8 @@ func newHubInit() *cobra.Command {
 	}
 	h.bind(cmd, "hub", "the Deployment is available")
 	f := cmd.Flags()
-	f.StringSliceVar(&h.authTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with")
+	f.StringSliceVar(&h.authTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+authTypeAWS)
+	h.arns.bindHub(f)
 	f.StringVar(&h.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
 	f.DurationVar(&h.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
 	return h.command(cmd, "the hub", h.run)
@@ -73,7 +77,12 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	h.probe(ctx, cmd, c)
+	if err := checkHub(cmd, h.authTypes, info.Server); err != nil {
+		return err
+	}
+	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
+		h.probe(ctx, cmd, c)
+	}
 	if err := h.applyAll(ctx, cmd, c, manifests); err != nil {
 		return err
 	}
@@ -93,16 +102,44 @@ func (h *hubInit) manifests() (string, error) {
 		return "", usagef("--token-ttl is a second or more, not %s", h.ttl)
 	}
 	if len(h.authTypes) == 0 {
-		return "", usagef("--registration-auth is %s, not nothing", registration.AuthTypeCSR)
+		return "", usagef("--registration-auth is %s, %s or both, not nothing", registration.AuthTypeCSR, authTypeAWS)
 	}
 	for _, authType := range h.authTypes {
-		if _, err := agentDriver(authType); err != nil {
+		if err := checkAuthType(authType); err != nil {
 			return "", err
 		}
 	}
-	deployment, err := h.deployment(hubNamespace, hubDeployment, hubServiceAccount, "--registration-auth="+strings.Join(h.authTypes, ","),
-		"--bootstrap-group="+registration.BootstrapGroup, "--leader-elect")
-	return joinManifests(ocm.CRD, registration.HubManifest, registration.BootstrapManifest, deployment), err
+	if err := h.arns.check(h.authTypes...); err != nil {
+		return "", err
+	}
+	manifests, err := h.hubManifests()
+	if err != nil {
+		return "", err
+	}
+	deployment, err := h.deployment(hubNamespace, hubDeployment, hubServiceAccount, append([]string{"--registration-auth=" + strings.Join(h.authTypes, ","),
+		"--bootstrap-group=" + registration.BootstrapGroup, "--leader-elect"}, h.arns.args()...)...)
+	return joinManifests(append(manifests, deployment)...), err
+}
+
+// hubManifests are those besides the Deployment.
+func (h *hubInit) hubManifests() ([]string, error) {
+	manifests := []string{ocm.CRD, registration.HubManifest, registration.BootstrapManifest}
+	if !slices.Contains(h.authTypes, authTypeAWS) {
+		return manifests, nil
+	}
+	hub, err := parseARN(hubARNFlag, h.arns.hub)
+	if err != nil {
+		return nil, err
+	}
+	role, err := awsirsa.IdentityCreatorRoleARN(hub)
+	if err != nil {
+		return nil, usagef("--%s: %v", hubARNFlag, err)
+	}
+	manifests[1] = withRole(manifests[1], hubServiceAccount, hubServiceAccount, role)
+	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
+		manifests = append(manifests, awsAuthManifest)
+	}
+	return manifests, nil
 }
 
 // info is how clusters reach the hub.
@@ -155,6 +192,9 @@ func (h *hubInit) invite(ctx context.Context, cmd *cobra.Command, c client.Clien
 	}
 	if len(pins) == 0 {
 		line += " --ca-file CA_FILE"
+	}
+	if !slices.Contains(h.authTypes, registration.AuthTypeCSR) {
+		line += " --registration-auth " + authTypeAWS + " --" + hubARNFlag + " " + h.arns.hub + " --" + managedARNFlag + " MANAGED_CLUSTER_ARN"
 	}
 	return say(cmd, "\nUntil %s, join a cluster with\n\n%s --cluster-name CLUSTER_NAME --image AGENT_IMAGE --apply", end(token.Expires), line)
 }

@@ -143,10 +143,10 @@ func writeStatus(out io.Writer, all []clusterStatus, output string) error {
 func writeStatusTable(out io.Writer, all []clusterStatus) error {
 	const width = 2
 	w := tabwriter.NewWriter(out, 0, 0, width, ' ', 0)
-	_, _ = fmt.Fprintln(w, "NAME\tAUTH TYPE\tACCEPTED\tJOINED\tAVAILABLE\tAGE\tPENDING REQUESTS") // Flush tells
+	_, _ = fmt.Fprintln(w, "NAME\tAUTH TYPE\tACCEPTED\tJOINED\tAVAILABLE\tAGE\tPENDING REQUESTS\tCLAIM") // Flush tells
 	for _, c := range all {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Name, c.AuthType, c.accepted(), orDash(c.Joined), orDash(c.Available),
-			duration.HumanDuration(time.Since(c.Created.Time)), len(c.PendingRequests))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name, c.AuthType, c.accepted(), orDash(c.Joined), orDash(c.Available),
+			duration.HumanDuration(time.Since(c.Created.Time)), len(c.PendingRequests), orDash(oneLine(c.Claim)))
 	}
 	return w.Flush()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -34,6 +35,7 @@ type join struct {
 	side
 	installing
 	cluster, authType     string
+	arns                  clusterARNs
 	server, token, caFile string
 	pins                  []string
 	reveal                bool
@@ -55,7 +57,9 @@ func newJoin() *cobra.Command {
 	j.bind(cmd, "agent", "the hub has accepted the cluster and the agent has a credential of its own")
 	f := cmd.Flags()
 	f.StringVar(&j.cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
-	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with")
+	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+authTypeAWS)
+	j.arns.bindHub(f)
+	j.arns.bindManaged(f)
 	f.StringVar(&j.server, "hub-apiserver", "", "https URL of the hub's API server")
 	f.StringVar(&j.token, "hub-token", "", "credential for the first contact, - for standard input")
 	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
@@ -80,8 +84,11 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 		_, err := fmt.Fprint(cmd.OutOrStdout(), manifests)
 		return err
 	}
-	local, _, err := j.connect()
+	local, config, err := j.connect()
 	if err != nil {
+		return err
+	}
+	if err := checkManaged(cmd, j.authType, config.Host); err != nil {
 		return err
 	}
 	if _, err := j.joined(ctx, local, info.Server); err != nil {
@@ -110,7 +117,7 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 	if err := registration.CheckClusterName(j.cluster); err != nil {
 		return usagef("--cluster-name: %v", err)
 	}
-	if _, err := agentDriver(j.authType); err != nil {
+	if _, err := agentDriver(j.authType, &j.arns); err != nil {
 		return err
 	}
 	switch {
@@ -125,6 +132,11 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 	}
 	if _, err := (&bootstrap.ClusterInfo{Server: j.server}).Encode(); err != nil {
 		return usagef("--hub-apiserver: %v", err)
+	}
+	if j.authType == registration.AuthTypeCSR && isEKS(j.server) {
+		if err := checkHub(cmd, []string{j.authType}, j.server); err != nil {
+			return err
+		}
 	}
 	if err := j.check(); err != nil {
 		return err
@@ -250,8 +262,23 @@ func (j *join) manifests(info *bootstrap.ClusterInfo, token string) (string, err
 	if err != nil {
 		return "", err
 	}
-	deployment, err := j.deployment(registration.DefaultAgentNamespace, agentName, agentName, "--cluster-name="+j.cluster, "--registration-auth="+j.authType)
-	return joinManifests(registration.AgentManifest, string(secret), deployment), err
+	agent, account, err := j.agentManifest()
+	if err != nil {
+		return "", err
+	}
+	deployment, err := j.deployment(registration.DefaultAgentNamespace, agentName, account,
+		append([]string{"--cluster-name=" + j.cluster, "--registration-auth=" + j.authType}, j.arns.args()...)...)
+	return joinManifests(agent, string(secret), deployment), err
+}
+
+// agentManifest returns the manifest of the agent and its ServiceAccount, which with aws-irsa has the name that its role trusts.
+func (j *join) agentManifest() (manifest, account string, err error) {
+	if j.authType != authTypeAWS {
+		return registration.AgentManifest, agentName, nil
+	}
+	hub, managed, err := j.arns.pair()
+	account = awsirsa.DefaultKlusterlet + "-registration-sa"
+	return withRole(registration.AgentManifest, agentName, account, awsirsa.ManagedRoleARN(hub, managed)), account, err
 }
 
 // joined reports whether the agent has a credential of its own for this hub.

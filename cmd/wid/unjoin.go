@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -14,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -21,6 +23,7 @@ func newUnjoin() *cobra.Command {
 	s := &side{}
 	var name string
 	var purge, force bool
+	var arns clusterARNs
 	cmd := &cobra.Command{
 		Use:   "unjoin",
 		Short: "Take a cluster out of its hub, and remove its agent",
@@ -33,6 +36,8 @@ func newUnjoin() *cobra.Command {
 	f.StringVar(&name, "cluster-name", "", "name of the cluster on the hub")
 	f.BoolVar(&purge, "purge", false, "remove the agent's RBAC too, and its namespace with all that is in it")
 	f.BoolVar(&force, "force", false, "remove the agent even if the hub cannot be told")
+	arns.bindHub(f)
+	arns.bindManaged(f)
 	return s.command(cmd, "the cluster that leaves", func(ctx context.Context, cmd *cobra.Command) error {
 		if name == "" {
 			return usagef("name the cluster with --cluster-name")
@@ -44,7 +49,7 @@ func newUnjoin() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := withdraw(ctx, cmd, local, name, force); err != nil {
+		if err := withdraw(ctx, cmd, local, name, &arns, force); err != nil {
 			return err
 		}
 		return removeAgent(ctx, cmd, local, purge)
@@ -52,12 +57,37 @@ func newUnjoin() *cobra.Command {
 }
 
 // withdraw tells the hub. That the agent has no access there is a warning.
-func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, force bool) error {
+func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *clusterARNs, force bool) error {
 	secret, err := agentSecret(ctx, local, name)
 	if err != nil {
 		return err
 	}
-	driver, err := agentDriver(registration.AuthTypeCSR) // the credential in the Secret may be that of any driver
+	err = tell(ctx, local, name, secret, arns)
+	if err == nil {
+		return say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
+	}
+	var usage *usageError
+	switch {
+	case errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
+		cmd.PrintErrf("wid: warning: the hub was not told; to make sure, run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
+		return nil
+	case errors.As(err, &usage):
+		return err
+	}
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(redact.Text(err.Error())),
+		Remedy: "mend that, or pass --force to remove the agent without telling the hub"}
+}
+
+// tell withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also
+// serves those that are unknown here, as long as their kubeconfig runs no program.
+func tell(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *clusterARNs) error {
+	if len(secret.Data[registration.SecretKeyKubeconfig]) == 0 {
+		return registration.ErrNotJoined
+	}
+	driver, err := registration.Driver(csr.New(csr.Options{})), error(nil)
+	if string(secret.Data[registration.SecretKeyAuthType]) == authTypeAWS {
+		driver, err = arns.driver()
+	}
 	if err != nil {
 		return err
 	}
@@ -69,19 +99,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	if err != nil {
 		return err
 	}
-	err = registration.ErrNotJoined
-	if len(secret.Data[registration.SecretKeyKubeconfig]) > 0 {
-		err = agent.Unjoin(ctx)
-	}
-	if err == nil {
-		return say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
-	}
-	if errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force {
-		cmd.PrintErrf("wid: warning: the hub was not told; to make sure, run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
-		return nil
-	}
-	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(redact.Text(err.Error())),
-		Remedy: "mend that, or pass --force to remove the agent without telling the hub"}
+	return agent.Unjoin(ctx)
 }
 
 // removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret.

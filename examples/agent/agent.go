@@ -13,6 +13,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 )
 
@@ -20,14 +21,41 @@ const name = "registration-agent"
 
 type options struct {
 	cluster, namespace, bootstrapSecret string
+	hubARN, managedARN                  string
 	driver                              registration.Driver
 	leaderElect                         bool
 	metricsAddress, probeAddress        string
 }
 
-// drivers are those that --registration-auth knows. Add your own here.
-func drivers() []registration.Driver {
-	return []registration.Driver{csr.New(csr.Options{})}
+// authType makes a driver.
+type authType struct {
+	name string
+	make func(options) (registration.Driver, error)
+}
+
+func (a authType) Name() string { return a.name }
+
+// authTypes are those that --registration-auth knows. Add your own drivers here.
+func authTypes() []authType {
+	return []authType{{registration.AuthTypeCSR, newCSR}, {registration.ProposedNames.AuthTypeAWS(), newAWS}}
+}
+
+func newCSR(o options) (registration.Driver, error) {
+	if o.hubARN != "" || o.managedARN != "" {
+		return nil, errors.New("--eks-hub-cluster-arn and --eks-managed-cluster-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
+	}
+	return csr.New(csr.Options{}), nil
+}
+
+// newAWS makes a driver that finds its login as AWS SDKs do: on EKS that of the agent's ServiceAccount.
+func newAWS(o options) (registration.Driver, error) {
+	switch {
+	case o.hubARN == "":
+		return nil, errors.New("--eks-hub-cluster-arn is missing: aws-irsa needs the ARN of the hub")
+	case o.managedARN == "":
+		return nil, errors.New("--eks-managed-cluster-arn is missing: aws-irsa needs the ARN of this cluster")
+	}
+	return awsirsa.New(awsirsa.Options{Hub: o.hubARN, Managed: o.managedARN})
 }
 
 // runAgent runs until ctx ends, then lets the running reconcile finish and gives up the Lease.

@@ -59,6 +59,8 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.SetOutput(out)
 	fs.StringVar(&o.cluster, "cluster-name", "", "name of this cluster on the hub, a DNS label; required")
 	fs.StringVar(&auth, "registration-auth", registration.AuthTypeCSR, "auth type by which this cluster reaches the hub")
+	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of the hub; required for aws-irsa")
+	fs.StringVar(&o.managedARN, "eks-managed-cluster-arn", "", "ARN of this cluster; required for aws-irsa")
 	fs.StringVar(&o.namespace, "namespace", registration.DefaultAgentNamespace, "namespace of the agent and of its Secrets")
 	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", registration.DefaultBootstrapSecret, "Secret with the hub's address and CA and the bootstrap credential")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
@@ -76,8 +78,10 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	if err := registration.CheckClusterName(o.cluster); err != nil {
 		return o, fmt.Errorf("--cluster-name: %w", err)
 	}
-	if o.driver, err = registration.Pick(drivers(), auth); err != nil {
+	kind, err := registration.Pick(authTypes(), auth)
+	if err != nil {
 		return o, fmt.Errorf("--registration-auth: %w", err)
 	}
-	return o, nil
+	o.driver, err = kind.make(o)
+	return o, err
 }

@@ -41,11 +41,18 @@ func TestFlags(t *testing.T) {
 		o.metricsAddress != "0" || o.probeAddress != ":1" {
 		t.Errorf("%+v", o)
 	}
+	o, err = parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN,
+		"--eks-managed-cluster-arn", "arn:aws:eks:eu-west-1:222222222222:cluster/shop"}, io.Discard)
+	if err != nil || o.driver.Name() != "aws-irsa" {
+		t.Errorf("aws-irsa: %+v, %v", o, err)
+	}
 	o, err = parseFlags([]string{"--cluster-name", "c1"}, io.Discard)
 	if err != nil || o.driver.Name() != "csr" || o.namespace != registration.DefaultAgentNamespace || o.bootstrapSecret != registration.DefaultBootstrapSecret || o.leaderElect {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
+
+const hubARN = "arn:aws:eks:eu-central-1:111111111111:cluster/hub"
 
 func TestFlagsThatCannotWork(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -54,7 +61,11 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	}{
 		"no cluster name":       {nil, "--cluster-name is missing"},
 		"name that is no label": {[]string{"--cluster-name", "a.b"}, `--cluster-name: the cluster name "a.b" is not a DNS label`},
-		"unknown auth type":     {[]string{"--cluster-name", "c1", "--registration-auth", "magic"}, `--registration-auth: unknown auth type "magic": use one of csr`},
+		"unknown auth type":     {[]string{"--cluster-name", "c1", "--registration-auth", "magic"}, `--registration-auth: unknown auth type "magic": use one of aws-irsa, csr`},
+		"ARN without aws-irsa":  {[]string{"--cluster-name", "c1", "--eks-hub-cluster-arn", hubARN}, "--registration-auth=aws-irsa"},
+		"no ARN of the hub":     {[]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
+		"no ARN of the cluster": {[]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN}, "--eks-managed-cluster-arn is missing"},
+		"ARN that is none":      {[]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--eks-managed-cluster-arn", "foo"}, `"foo" is not the ARN`},
 		"argument":              {[]string{"c1"}, `unexpected argument "c1"`},
 		"missing kubeconfig":    {[]string{"--cluster-name", "c1"}, "set KUBECONFIG"},
 	} {

@@ -3,16 +3,24 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/eks"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -31,6 +39,8 @@ type options struct {
 	auth                                              []authType
 	defaultAuth                                       string
 	bootstrapUsers, bootstrapGroups, autoApproveUsers []string
+	hubARN                                            string
+	autoApproveARNs                                   []string
 	leaderElect, demo                                 bool
 	metricsAddress, probeAddress                      string
 }
@@ -38,29 +48,55 @@ type options struct {
 // authType makes a driver.
 type authType struct {
 	name string
-	make func(ctrl.Manager, options) (registration.HubDriver, error)
+	make func(context.Context, ctrl.Manager, options) (registration.HubDriver, error)
 }
 
 func (a authType) Name() string { return a.name }
 
 // authTypes are those that --registration-auth knows. Add your own drivers here.
 func authTypes() []authType {
-	return []authType{{registration.AuthTypeCSR, newCSR}}
+	return []authType{{registration.AuthTypeCSR, newCSR}, {authTypeAWS, newAWS}}
 }
 
-func newCSR(mgr ctrl.Manager, o options) (registration.HubDriver, error) {
+var authTypeAWS = registration.ProposedNames.AuthTypeAWS()
+
+func (o options) has(name string) bool {
+	return slices.ContainsFunc(o.auth, func(a authType) bool { return a.name == name })
+}
+
+// newAWS finds its login as AWS SDKs do: on EKS that of the hub's ServiceAccount. A hub that signs client certificates too is not on EKS,
+// and has no access entries.
+func newAWS(ctx context.Context, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
+	hub, err := awsirsa.ParseClusterARN(o.hubARN)
+	if err != nil {
+		return nil, fmt.Errorf("--eks-hub-cluster-arn: %w", err)
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(hub.Region))
+	if err != nil {
+		return nil, err
+	}
+	binding := awsirsa.AccessEntries
+	if o.has(registration.AuthTypeCSR) {
+		binding = awsirsa.AWSAuth
+	}
+	return awsirsa.NewHub(awsirsa.HubOptions{Hub: o.hubARN, IAM: iam.NewFromConfig(cfg), EKS: eks.NewFromConfig(cfg), Client: mgr.GetClient(),
+		Binding: binding, AutoApprove: o.autoApproveARNs, Events: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
+}
+
+func newCSR(_ context.Context, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
 	return csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name),
 		BootstrapUsers: o.bootstrapUsers, BootstrapGroups: o.bootstrapGroups, AutoApproveUsers: o.autoApproveUsers})
 }
 
 // runHub runs until ctx ends, then lets running reconciles finish and gives up the Lease.
-func runHub(ctx context.Context, config *rest.Config, o options) error {
+func runHub(ctx context.Context, kube *rest.Config, o options) error {
 	scheme, err := newScheme()
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                        scheme,
+		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}}, // aws-auth
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              name,
 		LeaderElectionNamespace:       namespace,
@@ -76,7 +112,7 @@ func runHub(ctx context.Context, config *rest.Config, o options) error {
 	}
 	drivers := make([]registration.HubDriver, len(o.auth))
 	for i, a := range o.auth {
-		if drivers[i], err = a.make(mgr, o); err != nil {
+		if drivers[i], err = a.make(ctx, mgr, o); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
 func main() {
@@ -65,10 +66,12 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs := pflag.NewFlagSet("hub", pflag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR}, "auth type that clusters may use; may be repeated")
-	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none; empty refuses them")
+	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none, if it is enabled; empty refuses them")
 	fs.StringArrayVar(&o.bootstrapUsers, "bootstrap-user", []string{bootstrapUser}, "user who may ask for a cluster's first certificate; may be repeated")
 	fs.StringArrayVar(&o.bootstrapGroups, "bootstrap-group", []string{registration.BootstrapGroup}, "group of such users; may be repeated")
 	fs.StringArrayVar(&o.autoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
+	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of this hub; required for aws-irsa")
+	fs.StringArrayVar(&o.autoApproveARNs, "auto-approve-arn", nil, "pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
@@ -86,10 +89,33 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 		}
 		o.auth = append(o.auth, a)
 	}
+	if err := o.checkAWS(); err != nil {
+		return o, err
+	}
+	if !fs.Changed("default-registration-auth") && !o.has(o.defaultAuth) {
+		o.defaultAuth = ""
+	}
 	if o.defaultAuth != "" {
 		if _, err := registration.Pick(o.auth, o.defaultAuth); err != nil {
 			return o, fmt.Errorf("--default-registration-auth: %w", err)
 		}
 	}
 	return o, nil
+}
+
+// checkAWS finds mistakes before the hub starts.
+func (o options) checkAWS() error {
+	switch _, err := awsirsa.ParseClusterARN(o.hubARN); {
+	case !o.has(authTypeAWS) && (o.hubARN != "" || len(o.autoApproveARNs) > 0):
+		return errors.New("--eks-hub-cluster-arn and --auto-approve-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
+	case !o.has(authTypeAWS):
+		return nil
+	case o.hubARN == "":
+		return errors.New("--eks-hub-cluster-arn is missing: aws-irsa needs the ARN of this hub")
+	case err != nil:
+		return fmt.Errorf("--eks-hub-cluster-arn: %w", err)
+	case o.demo:
+		return errors.New("--demo plays a join by csr: leave aws-irsa out")
+	}
+	return nil
 }

@@ -32,19 +32,31 @@ func TestFlags(t *testing.T) {
 		!o.leaderElect || o.demo || o.metricsAddress != "0" || o.probeAddress != ":1" {
 		t.Errorf("%+v", o)
 	}
+	o, err = parseFlags([]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--auto-approve-arn", "a", "--auto-approve-arn", "b"}, io.Discard)
+	if err != nil || len(o.auth) != 1 || o.auth[0].name != "aws-irsa" || o.defaultAuth != "" || o.hubARN != hubARN || strings.Join(o.autoApproveARNs, " ") != "a b" {
+		t.Errorf("aws-irsa: %+v, %v", o, err)
+	}
 	o, err = parseFlags(nil, io.Discard)
 	if err != nil || len(o.auth) != 1 || len(o.bootstrapUsers) != 1 || len(o.bootstrapGroups) != 1 || len(o.autoApproveUsers) != 0 || o.leaderElect {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
 
+const hubARN = "arn:aws:eks:eu-central-1:111111111111:cluster/hub"
+
 func TestFlagsThatCannotWork(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
-		"unknown auth type":           {[]string{"--registration-auth", "csr", "--registration-auth", "magic"}, `--registration-auth: unknown auth type "magic": use one of csr`},
+		"unknown auth type":           {[]string{"--registration-auth", "csr", "--registration-auth", "magic"}, `--registration-auth: unknown auth type "magic": use one of aws-irsa, csr`},
 		"default that is not enabled": {[]string{"--default-registration-auth", "aws-irsa"}, `--default-registration-auth: unknown auth type "aws-irsa": use one of csr`},
+		"ARN without aws-irsa":        {[]string{"--eks-hub-cluster-arn", hubARN}, "--registration-auth=aws-irsa"},
+		"pattern without aws-irsa":    {[]string{"--auto-approve-arn", hubARN}, "--registration-auth=aws-irsa"},
+		"aws-irsa without ARN":        {[]string{"--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
+		"ARN that is none":            {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", "foo"}, `--eks-hub-cluster-arn: "foo" is not the ARN`},
+		"default that is left out":    {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--default-registration-auth", "csr"}, `unknown auth type "csr"`},
+		"demo of aws-irsa":            {[]string{"--demo", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN}, "--demo plays"},
 		"argument":                    {[]string{"csr"}, `unexpected argument "csr"`},
 		"missing kubeconfig":          {nil, "set KUBECONFIG"},
 	} {

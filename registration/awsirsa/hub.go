@@ -165,9 +165,30 @@ const (
 
 // Claim returns the ARN in the cluster's annotations. It refuses a suffix that differs from the ARN's; the suffix has no other use.
 func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
+	claim, ok, err := Claim(cluster)
+	if err != nil || !ok {
+		return "", false, err
+	}
+	managed, err := ParseClusterARN(claim)
+	if err != nil {
+		return "", false, err
+	}
+	if err := checkPair(h.hub, managed); err != nil {
+		return "", false, err
+	}
+	suffix, ok := cluster.Annotations[OCMSuffixAnnotation]
+	if id := ID(h.hub, managed); ok && suffix != id {
+		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
+			OCMSuffixAnnotation, suffix, claim, id)
+	}
+	return claim, true, nil
+}
+
+// Claim returns the ARN in the cluster's annotations. It does not know the hub: what HubDriver.Claim checks beyond that, it does not.
+func Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	proposed, ok1 := cluster.Annotations[ARNAnnotation]
 	released, ok2 := cluster.Annotations[OCMARNAnnotation]
-	suffix, ok3 := cluster.Annotations[OCMSuffixAnnotation]
+	_, ok3 := cluster.Annotations[OCMSuffixAnnotation]
 	switch {
 	case !ok1 && !ok2 && !ok3:
 		return "", false, nil
@@ -181,13 +202,6 @@ func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	managed, err := ParseClusterARN(proposed)
 	if err != nil {
 		return "", false, err
-	}
-	if err := checkPair(h.hub, managed); err != nil {
-		return "", false, err
-	}
-	if id := ID(h.hub, managed); ok3 && suffix != id {
-		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
-			OCMSuffixAnnotation, suffix, managed.String(), id)
 	}
 	return managed.String(), true, nil
 }

@@ -82,6 +82,15 @@ func IdentityCreatorRoleName(hub ClusterARN) (string, error) {
 	return hub.Name + identityCreatorSuffix, nil
 }
 
+// IdentityCreatorRoleARN returns the ARN of the role that IdentityCreatorRoleName names.
+func IdentityCreatorRoleARN(hub ClusterARN) (string, error) {
+	name, err := IdentityCreatorRoleName(hub)
+	if err != nil {
+		return "", err
+	}
+	return roleARN(hub, name), nil
+}
+
 func roleARN(of ClusterARN, name string) string {
 	return "arn:" + of.Partition + ":iam::" + of.Account + ":role/" + name
 }

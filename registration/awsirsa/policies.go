@@ -109,10 +109,13 @@ type Role struct {
 	Tags          map[string]string
 }
 
+// Name returns the name of the role.
+func (r Role) Name() string { return r.ARN[strings.LastIndexByte(r.ARN, '/')+1:] }
+
 // Verify compares the role in IAM with what it should be. The access policy has to be an inline policy of the role's own name, as wid hub
 // policies prints it. It needs iam:GetRole and iam:GetRolePolicy.
 func (r Role) Verify(ctx context.Context, c RoleReader) error {
-	name := r.ARN[strings.LastIndexByte(r.ARN, '/')+1:]
+	name := r.Name()
 	out, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if err != nil || out.Role == nil {
 		return fmt.Errorf("role %q cannot be read: %w; create it as wid hub policies prints it", r.ARN, orEmpty(err))
@@ -176,7 +179,7 @@ func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error)
 
 // HubRole returns the role of the hub. Its permissions are what HubDriver uses, no more: with AWSAuth none of EKS.
 func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
-	name, err := IdentityCreatorRoleName(hub)
+	arn, err := IdentityCreatorRoleARN(hub)
 	if err != nil {
 		return Role{}, err
 	}
@@ -193,7 +196,7 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 			Statement{Effect: "Allow", Resource: OneOrMany{entries},
 				Action: OneOrMany{"eks:DeleteAccessEntry", "eks:DescribeAccessEntry", "eks:TagResource", "eks:UpdateAccessEntry"}})
 	}
-	return Role{ARN: roleARN(hub, name), Trust: allow(statement), Access: access}, nil
+	return Role{ARN: arn, Trust: allow(statement), Access: access}, nil
 }
 
 // webIdentity lets one ServiceAccount of a cluster assume a role.
