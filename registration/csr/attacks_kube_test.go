@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -108,4 +111,60 @@ func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
 	if said := k.other.called(); len(said) > 0 {
 		t.Errorf("the other driver was called: %q", said)
 	}
+}
+
+// user returns a client of the hub for a user who is impersonated.
+func (k *kube) user(name string, groups ...string) client.Client {
+	config := rest.CopyConfig(k.hub.Config())
+	config.QPS = -1
+	config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
+	return newClient(k.t, config)
+}
+
+func TestBootstrapUserAsksBeforeTheClusterJoins(t *testing.T) {
+	k := newKube(t)
+	bootstrap := k.user("system:bootstrap:thief0", registration.BootstrapGroup)
+	k.step("after the agent was approved", func(t *testing.T) {
+		m := k.join("robbed1")
+		m.pending()
+		agent := string(m.secret().Data["agent-name"])
+		name := m.open("robbed1").Name
+		k.setAccepted("robbed1", true)
+		eventually(t, "the agent is approved", func() bool { return k.said.says(name, "first request of a bootstrap user") })
+		refused := `accepted for the agent "` + agent + `", and this request is for the agent "thief"`
+		k.expectRefused(k.ask("robbed1", "thief", bootstrap).Name, refused)
+		m.until("the cluster joins", m.joined)
+		holder := k.user(registration.AgentUser("robbed1", "thief"), registration.ClusterGroup("robbed1"), registration.ManagedClustersGroup)
+		request := &certificatesv1.CertificateSigningRequest{}
+		k.step("and renews", func(*testing.T) { request = k.ask("robbed1", "thief", holder); k.expectRefused(request.Name, refused) })
+		// The hub's passes keep the record.
+		role := &rbacv1.ClusterRole{}
+		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("robbed1")}, role); err != nil {
+			t.Fatal(err)
+		}
+		role.Rules = nil
+		if err := k.admin.Update(t.Context(), role); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the hub repairs the role", func() bool {
+			return k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role) == nil && len(role.Rules) > 0
+		})
+		if got := role.Annotations["registration.open-cluster-management.io/agent"]; got != agent {
+			t.Errorf("the record is %q", got)
+		}
+	})
+	k.step("at the same time as the agent", func(t *testing.T) {
+		m := k.join("robbed2")
+		m.pending()
+		name := m.open("robbed2").Name
+		thief := k.ask("robbed2", "thief", bootstrap)
+		k.setAccepted("robbed2", true)
+		k.expectRefused(name, `and "thief" both ask`)
+		k.expectRefused(thief.Name, `the agents "thief" and`)
+		if err := k.admin.Delete(t.Context(), thief); err != nil {
+			t.Fatal(err)
+		}
+		m.approve()
+		m.until("the cluster joins", m.joined)
+	})
 }
