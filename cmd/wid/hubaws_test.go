@@ -45,7 +45,11 @@ func installed(t *testing.T, manifests string) (accounts map[string]string, args
 		case "Deployment":
 			account, _, _ = unstructured.NestedString(o.Object, "spec", "template", "spec", "serviceAccountName")
 			containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-			args, _, _ = unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+			for _, c := range containers {
+				if container, ok := c.(map[string]any); ok {
+					args, _, _ = unstructured.NestedStringSlice(container, "args")
+				}
+			}
 		}
 	}
 	return accounts, args, account, names

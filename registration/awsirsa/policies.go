@@ -192,7 +192,8 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 	if binding == AccessEntries {
 		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, hubRolePrefix)
 		access.Statement = append(access.Statement,
-			Statement{Effect: "Allow", Action: OneOrMany{"eks:CreateAccessEntry"}, Resource: OneOrMany{hub.String()}},
+			// The tags of a new entry: AWS does not document whether the cluster's or the entry's name is checked.
+			Statement{Effect: "Allow", Action: OneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: OneOrMany{hub.String()}},
 			Statement{Effect: "Allow", Resource: OneOrMany{entries},
 				Action: OneOrMany{"eks:DeleteAccessEntry", "eks:DescribeAccessEntry", "eks:TagResource", "eks:UpdateAccessEntry"}})
 	}

@@ -79,7 +79,7 @@ func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 	sameJSON(t, role.Access, `{"Version": "2012-10-17", "Statement": [
 		{"Effect": "Allow", "Resource": "arn:aws:iam::<hub-account-id>:role/ocm-hub-*", "Action": ["iam:CreateRole", "iam:DeleteRole", "iam:DeleteRolePolicy",
 			"iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole", "iam:UpdateAssumeRolePolicy"]},
-		{"Effect": "Allow", "Resource": "arn:aws:eks:<hub-region>:<hub-account-id>:cluster/<hub-cluster-name>", "Action": "eks:CreateAccessEntry"},
+		{"Effect": "Allow", "Resource": "arn:aws:eks:<hub-region>:<hub-account-id>:cluster/<hub-cluster-name>", "Action": ["eks:CreateAccessEntry", "eks:TagResource"]},
 		{"Effect": "Allow", "Resource": "arn:aws:eks:<hub-region>:<hub-account-id>:access-entry/<hub-cluster-name>/role/<hub-account-id>/ocm-hub-*",
 			"Action": ["eks:DeleteAccessEntry", "eks:DescribeAccessEntry", "eks:TagResource", "eks:UpdateAccessEntry"]}]}`)
 	if role.ARN != "arn:aws:iam::111111111111:role/hub_managed-cluster-identity-creator" {

@@ -222,9 +222,6 @@ func (k *kube) runHub() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	// The fake EKS authorizes the tags of a new access entry for the cluster's ARN, and HubRole allows them for the entry's.
-	role.Access.Statement = append(role.Access.Statement,
-		awsirsa.Statement{Effect: "Allow", Action: awsirsa.OneOrMany{"eks:TagResource"}, Resource: awsirsa.OneOrMany{hubARN}})
 	k.createRole(hubAccount, role)
 	file := filepath.Join(k.t.TempDir(), "token")
 	k.write(file, []byte(k.token(k.admin, namespace, name, audience)))
