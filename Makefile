@@ -41,6 +41,7 @@ lint: ## formatting, vet, linters, tidy modules
 generate: ## deep copies and CustomResourceDefinitions, from the types
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
+	$$gen object paths=./registration/ocm/addon/v1alpha1
 
 .PHONY: bench
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md

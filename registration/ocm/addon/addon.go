@@ -99,6 +99,36 @@ type ManagedClusterAddOnList struct {
 	Items           []ManagedClusterAddOn `json:"items"`
 }
 
+// Items returns the registration items in the form that drivers see.
+func (s *ManagedClusterAddOnStatus) Items() []ocm.Registration {
+	var items []ocm.Registration
+	for _, r := range s.Registrations {
+		item := ocm.Registration{Type: r.Type}
+		if k := r.KubeClient; k != nil {
+			item.Driver, item.Subject = k.Driver, ocm.Subject{User: k.Subject.User, Groups: k.Subject.Groups}
+		}
+		if c := r.CustomSigner; c != nil {
+			item.SignerName, item.Subject = c.SignerName, c.Subject
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+// SetItems is the reverse of Items.
+func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
+	s.Registrations = nil
+	for _, item := range items {
+		r := RegistrationConfig{Type: item.Type}
+		if item.Type == ocm.KubeClient {
+			r.KubeClient = &KubeClientConfig{Driver: item.Driver, Subject: KubeClientSubject{User: item.Subject.User, Groups: item.Subject.Groups}}
+		} else {
+			r.CustomSigner = &CustomSignerConfig{SignerName: item.SignerName, Subject: item.Subject}
+		}
+		s.Registrations = append(s.Registrations, r)
+	}
+}
+
 // AddToScheme adds the kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ManagedClusterAddOn{}, &ManagedClusterAddOnList{})
