@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // ManagedClustersGroup is the group of all agents that authenticate with a certificate.
@@ -21,6 +23,13 @@ func ClusterGroups(cluster string) []string {
 
 // AgentUser returns the user name of a cluster's agent.
 func AgentUser(cluster, agent string) string { return ClusterGroup(cluster) + ":" + agent }
+
+// AddOnSubject returns the identity that the certificate of an add-on's agent says if the add-on names none. The second group is
+// the one that approvers of OCM's add-on framework look for.
+func AddOnSubject(cluster, addOn, agent string) ocm.Subject {
+	user := "system:open-cluster-management:cluster:" + cluster + ":addon:" + addOn
+	return ocm.Subject{User: user + ":agent:" + agent, Groups: []string{user, "system:open-cluster-management:addon:" + addOn}}
+}
 
 // ClusterRoleName returns the name of the ClusterRole and the ClusterRoleBinding that let the agent of a cluster use its own
 // ManagedCluster.
@@ -48,6 +57,14 @@ func CheckClusterName(name string) error {
 func CheckAgentName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the agent name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
+	}
+	return nil
+}
+
+// CheckAddOnName refuses a name that is no DNS label: a user name, groups and a ServiceAccount are made of it.
+func CheckAddOnName(name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("the add-on name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
 	}
 	return nil
 }

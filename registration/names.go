@@ -19,5 +19,26 @@ func (n Names) AuthTypeAWS() string {
 	return "aws-irsa"
 }
 
-// AuthTypeCSR is the auth type of the driver for client certificates.
-const AuthTypeCSR = "csr"
+// AddOnServiceAccount returns the name of the ServiceAccount whose tokens an add-on of a cluster uses.
+func (n Names) AddOnServiceAccount(cluster, addOn string) string {
+	if n == OCMNames {
+		return addOn + "-agent"
+	}
+	return cluster + "-" + addOn + "-agent"
+}
+
+// TokenCondition returns the type of the condition in which an add-on's agent reports its token.
+func (n Names) TokenCondition() string {
+	if n == OCMNames {
+		return "TokenRefreshed"
+	}
+	return "AddonTokenRefreshed"
+}
+
+// Auth types that are the same for all Names.
+const (
+	// AuthTypeCSR is that of the driver for client certificates.
+	AuthTypeCSR = "csr"
+	// AuthTypeToken is that of the driver for ServiceAccount tokens, which registers add-ons alone.
+	AuthTypeToken = "token"
+)

@@ -122,7 +122,7 @@ func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
 		r := RegistrationConfig{Type: item.Type}
 		if item.Type == ocm.KubeClient {
 			r.KubeClient = &KubeClientConfig{Driver: item.Driver, Subject: KubeClientSubject{User: item.Subject.User, Groups: item.Subject.Groups}}
-		} else {
+		} else if item.SignerName != "" { // the API server accepts an item without body, and refuses an empty name
 			r.CustomSigner = &CustomSignerConfig{SignerName: item.SignerName, Subject: item.Subject}
 		}
 		s.Registrations = append(s.Registrations, r)
