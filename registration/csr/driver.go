@@ -34,7 +34,7 @@ type Options struct {
 	Lifetime time.Duration
 }
 
-// Driver is the agent's half. It is immutable, and safe for concurrent use.
+// Driver is the agent's half, for clusters and for kubeClient and customSigner items of add-ons. It is immutable, and safe for concurrent use.
 type Driver struct{ options Options }
 
 var _ registration.Driver = (*Driver)(nil)
@@ -52,7 +52,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	if err != nil {
 		return registration.Step{}, err
 	}
-	step := registration.Step{State: map[string][]byte{}}
+	step := registration.Step{State: map[string][]byte{}, Declare: target.declare}
 	maps.Copy(step.State, in.State)
 	// A certificate that was edited, or is another agent's, counts as absent.
 	stored, unusable := parseCertificate(in.Stored[certFile], in.Stored[keyFile], target.subject)
@@ -102,7 +102,7 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 	}
 	step.At = in.Now.Add(min(max(age.Abs()/4, minPoll), longest)) // negative if the agent's clock is behind
 	if step.Credential == nil || age > slowApproval {
-		step.Condition = pending(csr)
+		step.Condition = pending(csr, target)
 	}
 	return step, nil
 }
@@ -153,13 +153,13 @@ func refused(step registration.Step, now time.Time, reason, message string) regi
 	return step
 }
 
-func pending(csr *certificatesv1.CertificateSigningRequest) *metav1.Condition {
+func pending(csr *certificatesv1.CertificateSigningRequest, target target) *metav1.Condition {
 	if decision(csr, certificatesv1.CertificateApproved) != nil {
 		return notRotated("ClientCertificateNotSigned", fmt.Sprintf(
-			"CertificateSigningRequest %q is approved but not signed yet. Check that the hub signs client certificates.", csr.Name))
+			"CertificateSigningRequest %q is approved but not signed yet. Check that the hub runs the signer %q.", csr.Name, target.signer))
 	}
 	return notRotated("ClientCertificateNotApproved", fmt.Sprintf(
-		"CertificateSigningRequest %q waits for approval. Accept the cluster on the hub, or approve the request.", csr.Name))
+		"CertificateSigningRequest %q waits for approval. %s", csr.Name, target.approval))
 }
 
 func notRotated(reason, message string) *metav1.Condition {

@@ -29,12 +29,13 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 func scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s), addon.AddAllToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -91,6 +92,8 @@ type world struct {
 	lifetime time.Duration
 	sign     bool // at once
 	agent    string
+	addOn    string
+	item     ocm.Registration
 	creates  []time.Time
 	secret   map[string][]byte
 	state    map[string][]byte
@@ -157,7 +160,7 @@ func parse(t testing.TB, c *certificatesv1.CertificateSigningRequest) *x509.Cert
 }
 
 func (w *world) input() registration.Input {
-	return registration.Input{Now: w.now.Add(w.ahead), Cluster: "cluster1", Agent: w.agent, Stored: w.secret, State: w.state, Hub: w.hub}
+	return registration.Input{Now: w.now.Add(w.ahead), Cluster: "cluster1", Agent: w.agent, Addon: w.addOn, Item: w.item, Stored: w.secret, State: w.state, Hub: w.hub}
 }
 
 // step does what the reconciler does, with a new driver each time: drivers remember nothing.
@@ -656,7 +659,12 @@ func TestInputThatCannotBeRegistered(t *testing.T) {
 		"cluster is reserved":     {func(in *registration.Input) { in.Cluster = "managed-clusters" }, `"managed-clusters"`},
 		"no agent":                {func(in *registration.Input) { in.Agent = "" }, "agent name"},
 		"agent is no DNS label":   {func(in *registration.Input) { in.Agent = "a:b" }, `"a:b"`},
-		"add-on":                  {func(in *registration.Input) { in.Addon = "search" }, `"search"`},
+		"add-on without an item":  {func(in *registration.Input) { in.Addon = "search" }, `"search"`},
+		"add-on is no DNS label":  {func(in *registration.Input) { in.Addon = "a:b" }, `"a:b"`},
+		"customSigner without a body": {func(in *registration.Input) {
+			in.Addon, in.Item = "search", ocm.Registration{Type: ocm.CustomSigner}
+		}, "with a signer"},
+		"unknown type": {func(in *registration.Input) { in.Addon, in.Item = "search", ocm.Registration{Type: "magic"} }, `"magic"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 const (
@@ -131,8 +132,12 @@ func isAccepted(cluster *ocm.ManagedCluster) bool {
 		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted)
 }
 
-// isOpen reports whether a request is for the approver and has not been decided.
+// isOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
 func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
+	return csr.Labels[addon.NameLabel] == "" && isUndecided(csr)
+}
+
+func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName && csr.Labels[ocm.ClusterNameLabel] != "" &&
 		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
 }
@@ -176,29 +181,34 @@ func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	rule, err := h.judge(ctx, csr)
+	return decide(ctx, h.options.Client, h.options.Events, h.options.Now, csr, rule, err)
+}
+
+// decide approves the request, or leaves it pending and says when to judge it again.
+func decide(ctx context.Context, c client.Client, recorder events.EventRecorder, now func() time.Time,
+	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
+	record := func(kind, reason, message string) {
+		if recorder != nil {
+			recorder.Eventf(csr, nil, kind, reason, "Approve", "%s", message)
+		}
+	}
 	if err == nil {
-		if err := approve(ctx, h.options.Client, csr, rule); err != nil {
+		if err := approve(ctx, c, csr, rule); err != nil {
 			return reconcile.Result{}, err
 		}
-		h.record(csr, corev1.EventTypeNormal, "Approved", rule)
+		record(corev1.EventTypeNormal, "Approved", rule)
 		return reconcile.Result{}, nil
 	}
 	var no *refusal
 	if !errors.As(err, &no) {
 		return reconcile.Result{}, err
 	}
-	h.record(csr, corev1.EventTypeWarning, "NotApproved", no.reason)
+	record(corev1.EventTypeWarning, "NotApproved", no.reason)
 	if no.final {
 		return reconcile.Result{}, nil
 	}
-	age := h.options.Now().Sub(csr.CreationTimestamp.Time)
+	age := now().Sub(csr.CreationTimestamp.Time)
 	return reconcile.Result{RequeueAfter: min(max(age, minRetry), maxRetry)}, nil
-}
-
-func (h *HubDriver) record(csr *certificatesv1.CertificateSigningRequest, kind, reason, message string) {
-	if h.options.Events != nil {
-		h.options.Events.Eventf(csr, nil, kind, reason, "Approve", "%s", message)
-	}
 }
 
 // refusal says why a request is not approved. One that is not final depends on what may change.

@@ -35,24 +35,27 @@ const requestBlock = "CERTIFICATE REQUEST"
 
 // target describes the certificate that an agent needs. Registrations differ in nothing else.
 type target struct {
-	prefix  string // of the name of the CertificateSigningRequest
-	labels  map[string]string
-	signer  string
-	subject pkix.Name
+	prefix   string // of the name of the CertificateSigningRequest
+	labels   map[string]string
+	signer   string
+	subject  pkix.Name
+	declare  *ocm.Registration // of an add-on's kubeClient item
+	approval string            // what to do on the hub if the request waits
 }
 
 func targetOf(in registration.Input) (target, error) {
-	if in.Addon != "" {
-		return target{}, fmt.Errorf("the csr driver does not register add-ons such as %q: use it for the cluster", in.Addon)
-	}
 	if err := errors.Join(registration.CheckClusterName(in.Cluster), registration.CheckAgentName(in.Agent)); err != nil {
 		return target{}, err
 	}
+	if in.Addon != "" {
+		return addOnTarget(in)
+	}
 	return target{
-		prefix:  in.Cluster + "-",
-		labels:  map[string]string{ocm.ClusterNameLabel: in.Cluster},
-		signer:  certificatesv1.KubeAPIServerClientSignerName,
-		subject: agentSubject(in.Cluster, in.Agent),
+		prefix:   in.Cluster + "-",
+		labels:   map[string]string{ocm.ClusterNameLabel: in.Cluster},
+		signer:   certificatesv1.KubeAPIServerClientSignerName,
+		subject:  agentSubject(in.Cluster, in.Agent),
+		approval: "Accept the cluster on the hub, or approve the request.",
 	}, nil
 }
 
@@ -64,8 +67,12 @@ func agentSubject(cluster, agent string) pkix.Name {
 
 // sameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.
 func sameSubject(parsed, want pkix.Name) bool {
-	return parsed.CommonName == want.CommonName && len(parsed.Names) == 1+len(want.Organization) &&
-		slices.Equal(slices.Sorted(slices.Values(parsed.Organization)), slices.Sorted(slices.Values(want.Organization)))
+	return parsed.CommonName == want.CommonName && len(parsed.Names) == 1+len(want.Organization)+len(want.OrganizationalUnit) &&
+		sameValues(parsed.Organization, want.Organization) && sameValues(parsed.OrganizationalUnit, want.OrganizationalUnit)
+}
+
+func sameValues(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // name returns the name of the target's CertificateSigningRequest for a key. It is a hash of all that the request says, so an agent
@@ -112,20 +119,29 @@ func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agen
 // ParseRequest reads a CertificateSigningRequest, and refuses one that does not ask for exactly the certificate of one agent of
 // the cluster that its label names. It does not judge the requester, csr.Spec.Username: any user may write any request.
 func ParseRequest(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
-	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
-		return Request{}, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
-	}
-	if err := checkUsages(csr.Spec.Usages); err != nil {
-		return Request{}, err
-	}
-	parsed, err := parsePEM(csr.Spec.Request)
+	subject, err := subjectOf(csr)
 	if err != nil {
 		return Request{}, err
 	}
-	if err := checkKey(parsed.PublicKey); err != nil {
-		return Request{}, err
+	return parseSubject(csr.Labels[ocm.ClusterNameLabel], subject)
+}
+
+// subjectOf returns the subject of a request for a client certificate of the hub, and refuses requests for anything else.
+func subjectOf(csr *certificatesv1.CertificateSigningRequest) (none pkix.Name, err error) {
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
 	}
-	return parseSubject(csr.Labels[ocm.ClusterNameLabel], parsed.Subject)
+	if err := checkUsages(csr.Spec.Usages); err != nil {
+		return none, err
+	}
+	parsed, err := parsePEM(csr.Spec.Request)
+	if err != nil {
+		return none, err
+	}
+	if err := checkKey(parsed.PublicKey); err != nil {
+		return none, err
+	}
+	return parsed.Subject, nil
 }
 
 // checkUsages requires client authentication and a digital signature. Agents of Open Cluster Management ask for key

@@ -143,6 +143,13 @@ func (k *kube) runHub() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
+	addOns, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said})
+	if err == nil {
+		err = addOns.SetupWithManager(mgr)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
 	k.stopHub = runManager(k.whole, mgr)
 }
 

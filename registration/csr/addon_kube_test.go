@@ -1,0 +1,99 @@
+package csr_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+// newAddOn creates an add-on as its hub controller does.
+func (k *kube) newAddOn(cluster, name string, items ...ocm.Registration) *addon.ManagedClusterAddOn {
+	k.t.Helper()
+	a := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}}
+	eventually(k.t, "the hub serves add-ons", func() bool {
+		a.ResourceVersion = ""
+		return client.IgnoreAlreadyExists(newClient(k.t, k.hub.Config()).Create(k.t.Context(), a)) == nil
+	})
+	a.Status.SetItems(items)
+	if err := newClient(k.t, k.hub.Config()).Status().Update(k.t.Context(), a); err != nil {
+		k.t.Fatal(err)
+	}
+	return a
+}
+
+// An add-on reaches the hub with a certificate, which its cluster's agent asks for with the rights that the hub gives it.
+func TestAddOnByCertificate(t *testing.T) {
+	k := newKube(t)
+	k.apply(k.admin, addon.CRD)
+	m := k.join("addons")
+	m.accept()
+	hub := m.own()
+	a := k.newAddOn("addons", "search", ocm.Registration{Type: ocm.KubeClient})
+	in := registration.Input{Cluster: "addons", Agent: string(m.secret().Data["agent-name"]), Addon: "search", Hub: hub}
+	var got *registration.Credential
+	eventually(t, "the add-on's certificate", func() bool {
+		in.Now, in.Item = time.Now(), addon.StatusOf(a).Items[0]
+		step, err := csr.New(csr.Options{}).Next(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if step.Declare != nil {
+			err := addon.PatchStatus(t.Context(), hub, a, func(s *addon.Status) bool { s.Items[0] = *step.Declare; return true })
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Status.SetItems([]ocm.Registration{*step.Declare})
+		}
+		in.State, got = step.State, step.Credential
+		return got != nil
+	})
+	k.step("says the default subject", func(t *testing.T) {
+		config := rest.AnonymousClientConfig(k.hub.Config())
+		config.CertData, config.KeyData = got.Files["tls.crt"], got.Files["tls.key"]
+		review := &authenticationv1.SelfSubjectReview{}
+		if err := newClient(t, config).Create(t.Context(), review); err != nil {
+			t.Fatal(err)
+		}
+		want := registration.AddOnSubject("addons", "search", in.Agent)
+		groups := append(slices.Clone(want.Groups), "system:authenticated")
+		slices.Sort(groups)
+		slices.Sort(review.Status.UserInfo.Groups)
+		if user := review.Status.UserInfo; user.Username != want.User || !reflect.DeepEqual(user.Groups, groups) {
+			t.Errorf("%+v", user)
+		}
+	})
+	k.step("that another cluster asks for is refused", func(t *testing.T) {
+		other := k.join("addons2")
+		other.accept()
+		in.Hub, in.State = other.own(), nil
+		for range 2 {
+			step, err := csr.New(csr.Options{}).Next(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.State = step.State
+		}
+		eventually(t, "the refusal", func() bool { return k.said.says("NotApproved", "is not the agent of cluster") })
+		var list certificatesv1.CertificateSigningRequestList
+		if err := k.admin.List(t.Context(), &list, client.MatchingLabels{addon.NameLabel: "search"}); err != nil || len(list.Items) != 2 {
+			t.Fatalf("%d requests, %v", len(list.Items), err)
+		}
+		for _, r := range list.Items {
+			if stolen := slices.Contains(r.Spec.Groups, registration.ClusterGroup("addons2")); stolen && len(r.Status.Conditions) > 0 {
+				t.Errorf("%s is decided: %+v", r.Name, r.Status.Conditions)
+			}
+		}
+	})
+}
