@@ -7,3 +7,9 @@ import _ "embed"
 //
 //go:embed manifests/hub.yaml
 var HubManifest string
+
+// CleanupManifest is a CronJob that runs wid hub cleanup on the hub every hour, in YAML, with its ServiceAccount and the least RBAC. It
+// needs the namespace of HubManifest. Replace WID_IMAGE by an image whose entrypoint is wid, in quotes.
+//
+//go:embed manifests/cleanup.yaml
+var CleanupManifest string

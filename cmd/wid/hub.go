@@ -23,7 +23,7 @@ import (
 func newHub() *cobra.Command {
 	cmd := &cobra.Command{Use: "hub", Short: "Set up a hub, and decide which clusters join it (Open Cluster Management)",
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
-	cmd.AddCommand(newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies())
+	cmd.AddCommand(newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), newHubCleanup())
 	cmd.Args = exactly(cmd.Args)
 	return cmd
 }

@@ -238,6 +238,9 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("unjoin says %s", out)
 	}
 	w.until("the hub takes away the access", func() bool { s := w.status()[0]; return !s.Accepted && s.Reason == ocm.ReasonHubDenied })
+	if _, out := w.document("hub cleanup"); out != "" {
+		t.Errorf("cleanup says %s", out)
+	}
 	for _, object := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubKubeconfigSecret}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: registration.DefaultBootstrapSecret}},
@@ -308,13 +311,19 @@ func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[len(objects)-1].Object, &deployment); err != nil {
 		w.t.Fatal(err)
 	}
+	w.checkRestricted(c, deployment.Namespace, deployment.Spec.Template)
+}
+
+// checkRestricted creates a pod of a template where that standard is enforced.
+func (w *hubWorld) checkRestricted(c client.Client, in string, template corev1.PodTemplateSpec) {
+	w.t.Helper()
 	namespace := &corev1.Namespace{}
-	if err := c.Get(w.t.Context(), client.ObjectKey{Name: deployment.Namespace}, namespace); err != nil {
+	if err := c.Get(w.t.Context(), client.ObjectKey{Name: in}, namespace); err != nil {
 		w.t.Fatal(err)
 	}
 	metav1.SetMetaDataLabel(&namespace.ObjectMeta, "pod-security.kubernetes.io/enforce", "restricted")
-	pod := &corev1.Pod{ObjectMeta: deployment.Spec.Template.ObjectMeta, Spec: deployment.Spec.Template.Spec}
-	pod.Namespace, pod.Name = deployment.Namespace, "pod"
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.Name = in, "pod"
 	if err := errors.Join(c.Update(w.t.Context(), namespace), c.Create(w.t.Context(), pod, client.DryRunAll)); err != nil {
 		w.t.Error(err)
 	}

@@ -33,10 +33,11 @@ const (
 type hubInit struct {
 	side
 	installing
-	authTypes []string
-	arns      clusterARNs
-	server    string
-	ttl       time.Duration
+	authTypes    []string
+	arns         clusterARNs
+	server       string
+	ttl          time.Duration
+	cleanupImage string
 }
 
 func newHubInit() *cobra.Command {
@@ -57,6 +58,7 @@ func newHubInit() *cobra.Command {
 	h.arns.bindHub(f)
 	f.StringVar(&h.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
 	f.DurationVar(&h.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
+	f.StringVar(&h.cleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour; none without it")
 	return h.command(cmd, "the hub", h.run)
 }
 
@@ -124,6 +126,13 @@ func (h *hubInit) manifests() (string, error) {
 // hubManifests are those besides the Deployment.
 func (h *hubInit) hubManifests() ([]string, error) {
 	manifests := []string{ocm.CRD, registration.HubManifest, registration.BootstrapManifest}
+	if h.cleanupImage != "" {
+		cleanup, err := cleanupManifest(h.cleanupImage)
+		if err != nil {
+			return nil, err
+		}
+		manifests = append(manifests, cleanup)
+	}
 	if !slices.Contains(h.authTypes, authTypeAWS) {
 		return manifests, nil
 	}

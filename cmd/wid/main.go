@@ -8,7 +8,8 @@
 //	wid credential-process                             for the AWS SDKs
 //	wid kubelet-credential-provider                    for the kubelet
 //	wid bootstrap create|list|delete|generate|extend|join-command|discover|publish
-//	wid hub init|accept|deny|status, join, unjoin      clusters of a hub
+//	wid hub init|accept|deny|status|cleanup|policies   a hub
+//	wid join, unjoin                                   clusters of a hub
 //	wid version, completion, man
 package main
 
