@@ -50,7 +50,7 @@ type awsDemo struct {
 func (d *awsDemo) story() []func(context.Context) error {
 	d.account = klusterletAccount
 	return []func(context.Context) error{d.startControlPlanes, d.setUpHub, d.createRoles, d.startHub, d.setUpCluster, d.startAgent, d.appears,
-		d.claims, d.accept, d.granted, d.stores, d.joins, d.authenticates, d.ownNamespace, d.steals, d.revoke, d.cleansUp}
+		d.claims, d.accept, d.granted, d.stores, d.joins, d.ownNamespace, d.authenticates, d.steals, d.revoke, d.cleansUp}
 }
 
 func (d *awsDemo) startControlPlanes(ctx context.Context) (err error) {
@@ -184,21 +184,18 @@ func (d *awsDemo) inAWS() (role bool, entry *authtest.EKSAccessEntry) {
 }
 
 func (d *awsDemo) granted(ctx context.Context) error {
-	name := awsirsa.HubRoleName(d.hubARN, d.managedARN)
-	role, err := d.iam(d.hubARN.Account).GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
+	c, name := d.iam(d.hubARN.Account), awsirsa.HubRoleName(d.hubARN, d.managedARN)
+	role, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if err != nil {
 		return err
 	}
-	access, err := d.iam(d.hubARN.Account).GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: &name})
+	access, err := c.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: &name})
 	if err != nil {
 		return err
 	}
-	trusts, err := statement(aws.ToString(role.Role.AssumeRolePolicyDocument))
-	if err != nil {
-		return err
-	}
-	may, err := statement(aws.ToString(access.PolicyDocument))
-	if err != nil {
+	trusts, err1 := statement(role.Role.AssumeRolePolicyDocument)
+	may, err2 := statement(access.PolicyDocument)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	_, entry := d.inAWS()
@@ -216,20 +213,14 @@ func (d *awsDemo) granted(ctx context.Context) error {
 	return nil
 }
 
-// statement returns the only one of a policy, which IAM answers URL-encoded.
-func statement(document string) (awsirsa.Statement, error) {
-	var policy awsirsa.Policy
-	text, err := url.PathUnescape(document)
+// statement returns the first statement of a policy, which IAM answers URL-encoded.
+func statement(document *string) (awsirsa.Statement, error) {
+	var policy struct{ Statement [1]awsirsa.Statement }
+	text, err := url.PathUnescape(aws.ToString(document))
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &policy)
 	}
-	if err == nil && len(policy.Statement) != 1 {
-		err = fmt.Errorf("%d statements instead of one", len(policy.Statement))
-	}
-	if err != nil {
-		return awsirsa.Statement{}, err
-	}
-	return policy.Statement[0], nil
+	return policy.Statement[0], err
 }
 
 func (d *awsDemo) stores(ctx context.Context) error {
@@ -254,16 +245,8 @@ func (d *awsDemo) stores(ctx context.Context) error {
 }
 
 func (d *awsDemo) authenticates(ctx context.Context) error {
-	config, err := d.agent.HubConfig(ctx)
-	if err != nil {
-		return err
-	}
-	own, err := client.New(config, client.Options{})
-	if err != nil {
-		return err
-	}
 	review := &authenticationv1.SelfSubjectReview{}
-	if err := own.Create(ctx, review); err != nil {
+	if err := d.own.Create(ctx, review); err != nil {
 		return err
 	}
 	d.step("With its ServiceAccount's token the agent assumes its own role, and with that the role on the hub. It presigns a request to AWS STS, and sends that as its token. The hub authenticates the agent as:")
