@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -184,18 +182,9 @@ func (d *awsDemo) inAWS() (role bool, entry *authtest.EKSAccessEntry) {
 }
 
 func (d *awsDemo) granted(ctx context.Context) error {
-	c, name := d.iam(d.hubARN.Account), awsirsa.HubRoleName(d.hubARN, d.managedARN)
-	role, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
-	if err != nil {
-		return err
-	}
-	access, err := c.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: &name})
-	if err != nil {
-		return err
-	}
-	trusts, err1 := statement(role.Role.AssumeRolePolicyDocument)
-	may, err2 := statement(access.PolicyDocument)
-	if err := errors.Join(err1, err2); err != nil {
+	role := awsirsa.Role{ARN: awsirsa.HubRoleARN(d.hubARN, d.managedARN), Tags: awsirsa.Tags(d.hubARN, d.managedARN),
+		Trust: awsirsa.TrustPolicy(d.hubARN, d.managedARN), Access: awsirsa.AccessPolicy(d.hubARN)}
+	if err := role.Verify(ctx, d.iam(d.hubARN.Account)); err != nil {
 		return err
 	}
 	_, entry := d.inAWS()
@@ -203,24 +192,14 @@ func (d *awsDemo) granted(ctx context.Context) error {
 		return errors.New("the hub made no access entry")
 	}
 	d.step("The hub computes the names from both ARNs, and makes a role and an access entry for the cluster.")
-	d.detail("role", "%s", name)
-	d.detail("trusts", "%s", strings.Join(trusts.Principal["AWS"], " "))
-	for _, tag := range slices.Sorted(maps.Keys(trusts.Condition["StringEquals"])) {
-		d.detail("  if tagged", "%s=%s", strings.TrimPrefix(tag, "aws:PrincipalTag/"), strings.Join(trusts.Condition["StringEquals"][tag], " "))
+	d.detail("role", "%s", role.Name())
+	d.detail("trusts", "%s", strings.Join(role.Trust.Statement[0].Principal["AWS"], " "))
+	for _, key := range slices.Sorted(maps.Keys(role.Tags)) {
+		d.detail("  if tagged", "%s=%s", key, role.Tags[key])
 	}
-	d.detail("may", "%s on the hub", strings.Join(may.Action, ", "))
+	d.detail("may", "%s on the hub", strings.Join(role.Access.Statement[0].Action, ", "))
 	d.detail("access entry", "group %s", strings.Join(entry.Groups, " "))
 	return nil
-}
-
-// statement returns the first statement of a policy, which IAM answers URL-encoded.
-func statement(document *string) (awsirsa.Statement, error) {
-	var policy struct{ Statement [1]awsirsa.Statement }
-	text, err := url.PathUnescape(aws.ToString(document))
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &policy)
-	}
-	return policy.Statement[0], err
 }
 
 func (d *awsDemo) stores(ctx context.Context) error {
