@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +25,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
-// demo plays a join between two control planes that it starts. Its steps are in story.go.
+// demo plays a join between two control planes that it starts. Its steps are in story.go, for AWS in storyaws.go.
 type demo struct {
 	printer
 	options      options
@@ -32,11 +33,14 @@ type demo struct {
 	hub, managed *controlplane.Cluster
 	admin, local client.Client // of the administrators of hub and managed cluster
 	agent        *registration.Agent
-	own          client.Client // with the agent's certificate
+	own          client.Client // with the agent's own credential
 	token        bootstrap.Token
 	accepted     time.Time
 
-	stops   []func() error
+	driver  registration.Driver // of the agent
+	account string              // its ServiceAccount
+
+	stops   []func() error // run in reverse order
 	running sync.WaitGroup
 	fail    context.CancelCauseFunc
 }
@@ -57,8 +61,11 @@ func runDemo(ctx context.Context, out io.Writer, o options) (err error) {
 			d.say("Done in %s.", time.Since(start).Round(time.Second))
 		}
 	}()
-	d.say("A cluster joins a hub by certificate. Everything below is real: API servers, etcd, RBAC and certificates.")
-	for _, step := range d.story() {
+	story := d.story
+	if o.demo == authTypeAWS {
+		story = (&awsDemo{demo: d}).story
+	}
+	for _, step := range story() {
 		if err := step(ctx); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
@@ -69,7 +76,7 @@ func runDemo(ctx context.Context, out io.Writer, o options) (err error) {
 func (d *demo) stop() (err error) {
 	d.fail(nil)
 	d.running.Wait()
-	for _, stop := range d.stops {
+	for _, stop := range slices.Backward(d.stops) {
 		err = errors.Join(err, stop())
 	}
 	return err
@@ -156,15 +163,22 @@ func (p *printer) detail(label, format string, args ...any) {
 	_, _ = fmt.Fprintf(p.out, "    %-14s%s\n", label, text[len(indent):])
 }
 
-// wrap breaks text between words and indents each line.
+// wrap breaks text between words and indents each line. It breaks a word that no line can hold, such as an ARN, after a slash.
 func wrap(text, indent string) string {
 	var lines []string
 	line := indent
 	for word := range strings.FieldsSeq(text) {
-		if len(line)+len(word) > columns && line != indent {
-			lines, line = append(lines, strings.TrimRight(line, " ")), indent
+		parts := []string{word}
+		if len(indent)+len(word) > columns {
+			parts = strings.SplitAfter(word, "/")
 		}
-		line += word + " "
+		for _, part := range parts {
+			if len(line)+len(part) > columns && line != indent {
+				lines, line = append(lines, strings.TrimRight(line, " ")), indent
+			}
+			line += part
+		}
+		line += " "
 	}
 	return strings.Join(append(lines, strings.TrimRight(line, " ")), "\n")
 }

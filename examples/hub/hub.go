@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
@@ -41,8 +42,8 @@ type options struct {
 	bootstrapUsers, bootstrapGroups, autoApproveUsers []string
 	hubARN                                            string
 	autoApproveARNs                                   []string
-	leaderElect, demo                                 bool
-	metricsAddress, probeAddress                      string
+	leaderElect                                       bool
+	demo, metricsAddress, probeAddress                string
 }
 
 // authType makes a driver.
@@ -75,6 +76,10 @@ func newAWS(ctx context.Context, mgr ctrl.Manager, o options) (registration.HubD
 	if err != nil {
 		return nil, err
 	}
+	return newAWSWith(cfg, mgr, o)
+}
+
+func newAWSWith(cfg aws.Config, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
 	binding := awsirsa.AccessEntries
 	if o.has(registration.AuthTypeCSR) {
 		binding = awsirsa.AWSAuth

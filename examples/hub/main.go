@@ -2,12 +2,13 @@
 //
 //	go run ./examples/hub --registration-auth csr
 //
-// With --demo it needs nothing set up: it starts two control planes and plays a whole join.
+// With --demo or --demo=aws-irsa it needs nothing set up: it starts two control planes and plays a whole join.
 //
-// Copy main.go and hub.go. The demo alone is in demo.go and story.go.
+// Copy main.go and hub.go. The demos alone are in demo.go, story.go and storyaws.go.
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var level slog.LevelVar
-	logTo(os.Stderr, &level)
-	err := run(ctx, os.Args[1:], os.Stdout, &level)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "hub:", err)
@@ -38,15 +37,21 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, out io.Writer, level *slog.LevelVar) error {
+func run(ctx context.Context, args []string, out, log io.Writer) error {
 	o, err := parseFlags(args, out)
 	if err != nil {
 		return err
 	}
-	if o.demo {
-		level.Set(slog.LevelError)
-		return runDemo(ctx, out, o)
+	if o.demo != "" {
+		// The hub also logs what the demo provokes, so its errors show only if the demo fails.
+		var kept bytes.Buffer
+		logTo(&kept, slog.LevelError)
+		if err = runDemo(ctx, out, o); err != nil && ctx.Err() == nil {
+			_, _ = kept.WriteTo(log)
+		}
+		return err
 	}
+	logTo(log, nil)
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("%w: run the hub in a cluster, or set KUBECONFIG", err)
@@ -75,12 +80,19 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
-	fs.BoolVar(&o.demo, "demo", false, "start two control planes, play a whole join and exit")
+	fs.StringVar(&o.demo, "demo", "", "start two control planes, play a whole join by this auth type and exit")
+	fs.Lookup("demo").NoOptDefVal = registration.AuthTypeCSR
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: see --help", fs.Arg(0))
+	}
+	if fs.Changed("demo") {
+		if err := o.setUpDemo(fs); err != nil {
+			return o, err
+		}
+		auth = []string{o.demo}
 	}
 	for _, name := range auth {
 		a, err := registration.Pick(authTypes(), name)
@@ -103,6 +115,20 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	return o, nil
 }
 
+// setUpDemo sets the flags that the demo knows itself.
+func (o *options) setUpDemo(fs *pflag.FlagSet) error {
+	if _, err := registration.Pick(authTypes(), o.demo); err != nil {
+		return fmt.Errorf("--demo: %w", err)
+	}
+	if fs.Changed("registration-auth") || fs.Changed("eks-hub-cluster-arn") {
+		return errors.New("--demo starts clusters of its own: leave --registration-auth and --eks-hub-cluster-arn out, and pass --demo=csr or --demo=aws-irsa")
+	}
+	if o.demo == authTypeAWS {
+		o.hubARN = demoHubARN
+	}
+	return nil
+}
+
 // checkAWS finds mistakes before the hub starts.
 func (o options) checkAWS() error {
 	switch _, err := awsirsa.ParseClusterARN(o.hubARN); {
@@ -114,8 +140,6 @@ func (o options) checkAWS() error {
 		return errors.New("--eks-hub-cluster-arn is missing: aws-irsa needs the ARN of this hub")
 	case err != nil:
 		return fmt.Errorf("--eks-hub-cluster-arn: %w", err)
-	case o.demo:
-		return errors.New("--demo plays a join by csr: leave aws-irsa out")
 	}
 	return nil
 }

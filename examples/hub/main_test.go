@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,7 +17,14 @@ import (
 	"github.com/workloadid/workloadid/internal/kubetest"
 )
 
+// asProgram makes the test binary run the program instead of the tests.
+const asProgram = "HUB_TEST_AS_PROGRAM"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
 	logTo(io.Discard, nil)
 	os.Exit(m.Run())
 }
@@ -29,7 +37,7 @@ func TestFlags(t *testing.T) {
 	}
 	if len(o.auth) != 1 || o.auth[0].name != "csr" || o.defaultAuth != "csr" || strings.Join(o.bootstrapUsers, " ") != "a b" ||
 		strings.Join(o.bootstrapGroups, " ") != "g" || strings.Join(o.autoApproveUsers, " ") != "c" ||
-		!o.leaderElect || o.demo || o.metricsAddress != "0" || o.probeAddress != ":1" {
+		!o.leaderElect || o.demo != "" || o.metricsAddress != "0" || o.probeAddress != ":1" {
 		t.Errorf("%+v", o)
 	}
 	o, err = parseFlags([]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--auto-approve-arn", "a", "--auto-approve-arn", "b"}, io.Discard)
@@ -39,6 +47,21 @@ func TestFlags(t *testing.T) {
 	o, err = parseFlags(nil, io.Discard)
 	if err != nil || len(o.auth) != 1 || len(o.bootstrapUsers) != 1 || len(o.bootstrapGroups) != 1 || len(o.autoApproveUsers) != 0 || o.leaderElect {
 		t.Errorf("defaults: %+v, %v", o, err)
+	}
+}
+
+func TestFlagsOfDemos(t *testing.T) {
+	for argument, want := range map[string]struct{ auth, defaultAuth, hubARN string }{
+		"--demo":          {"csr", "csr", ""},
+		"--demo=csr":      {"csr", "csr", ""},
+		"--demo=aws-irsa": {"aws-irsa", "", demoHubARN},
+	} {
+		t.Run(argument, func(t *testing.T) {
+			o, err := parseFlags([]string{argument}, io.Discard)
+			if err != nil || o.demo != want.auth || len(o.auth) != 1 || o.auth[0].name != want.auth || o.defaultAuth != want.defaultAuth || o.hubARN != want.hubARN {
+				t.Errorf("%+v, %v", o, err)
+			}
+		})
 	}
 }
 
@@ -56,18 +79,21 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"aws-irsa without ARN":        {[]string{"--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
 		"ARN that is none":            {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", "foo"}, `--eks-hub-cluster-arn: "foo" is not the ARN`},
 		"default that is left out":    {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--default-registration-auth", "csr"}, `unknown auth type "csr"`},
-		"demo of aws-irsa":            {[]string{"--demo", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN}, "--demo plays"},
+		"unknown demo":                {[]string{"--demo=magic"}, `--demo: unknown auth type "magic": use one of aws-irsa, csr`},
+		"demo of nothing":             {[]string{"--demo="}, `--demo: unknown auth type ""`},
+		"demo with auth types":        {[]string{"--demo", "--registration-auth", "csr"}, "leave --registration-auth"},
+		"demo with the ARN of a hub":  {[]string{"--demo=aws-irsa", "--eks-hub-cluster-arn", hubARN}, "leave --registration-auth"},
 		"argument":                    {[]string{"csr"}, `unexpected argument "csr"`},
 		"missing kubeconfig":          {nil, "set KUBECONFIG"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", "/nonexistent")
-			if err := run(t.Context(), test.args, io.Discard, new(slog.LevelVar)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
 	}
-	if err := run(t.Context(), []string{"--help"}, io.Discard, new(slog.LevelVar)); !errors.Is(err, pflag.ErrHelp) {
+	if err := run(t.Context(), []string{"--help"}, io.Discard, io.Discard); !errors.Is(err, pflag.ErrHelp) {
 		t.Errorf("--help: %v", err)
 	}
 }
@@ -100,7 +126,7 @@ func TestInterruptedDemoRemovesEverything(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := run(ctx, []string{"--demo"}, &cancelAfter{text: " 1. ", cancel: cancel}, new(slog.LevelVar)); !errors.Is(err, context.Canceled) {
+	if err := run(ctx, []string{"--demo"}, &cancelAfter{text: " 1. ", cancel: cancel}, io.Discard); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	checkEmpty(t, dir)
@@ -111,13 +137,11 @@ func TestDemo(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	var out strings.Builder
-	if err := run(t.Context(), []string{"--demo", "--leader-elect"}, &out, new(slog.LevelVar)); err != nil {
+	if err := run(t.Context(), []string{"--demo", "--leader-elect"}, &out, io.Discard); err != nil {
 		t.Error(err)
 	}
 	checkEmpty(t, dir)
-	text := out.String()
-	rest := text
-	for _, want := range []string{
+	checkText(t, out.String(),
 		`Two control planes run`,
 		`manifests of the hub are applied`,
 		`hub controller starts`,
@@ -142,8 +166,71 @@ func TestDemo(t *testing.T) {
 		`administrator denies`,
 		`HubAcceptedManagedCluster is False: HubClusterAdminDenied`,
 		`namespace "cluster1"\n`,
-		`Done in \d+s`,
-	} {
+		`Done in \d+s`)
+}
+
+// The demo uses neither the machine's AWS configuration nor the network: each of these would make an AWS client fail that reads it.
+func TestDemoAWS(t *testing.T) {
+	kubetest.Assets(t)
+	dir, home := t.TempDir(), t.TempDir()
+	for _, file := range []string{"config", "credentials"} {
+		if err := os.MkdirAll(filepath.Join(home, ".aws", file), 0o700); err != nil { // a folder cannot be read
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "--demo=aws-irsa", "--leader-elect")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+dir, "HOME="+home, "AWS_REGION=nowhere", "AWS_ROLE_ARN=none", "AWS_WEB_IDENTITY_TOKEN_FILE=/nonexistent",
+		"AWS_ENDPOINT_URL=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1")
+	var errOut strings.Builder
+	cmd.Stderr = &errOut
+	out, err := cmd.Output()
+	if err != nil || errOut.Len() > 0 {
+		t.Errorf("%v: %s", err, &errOut)
+	}
+	checkEmpty(t, dir)
+	const hash = `[0-9a-f]{32}`
+	checkText(t, string(out),
+		`^\nA cluster joins a hub by AWS IAM\. Both clusters are embedded[^.]*\. AWS is\s+simulated`,
+		`Two control planes run`,
+		`hub +arn:aws:eks:eu-central-1:111111111111:cluster/hub\n`,
+		`cluster +arn:aws:eks:eu-west-1:222222222222:cluster/shop\n`,
+		`platform team creates the two roles`,
+		`hub +hub_managed-cluster-identity-creator\n`,
+		`agent +ocm-managed-cluster-`+hash+`\n`,
+		`hub controller starts`,
+		`agent starts`,
+		`ManagedCluster "cluster1" appears`,
+		`accepted +false\n`,
+		`eks-managed-cluster-arn:\s+arn:aws:eks:eu-west-1:222222222222:cluster/shop\n`,
+		`in AWS +no role, no access entry\n`,
+		`administrator accepts`,
+		`role +ocm-hub-`+hash+`\n`,
+		`trusts +arn:aws:iam::222222222222:role/\s+ocm-managed-cluster-`+hash+`\n`,
+		`if tagged +managed_cluster_name=shop\n`,
+		`may +eks:DescribeCluster, eks:ListClusters on the hub\n`,
+		`access entry +group open-cluster-management:cluster1\n`,
+		`command +aws eks get-token`,
+		`has joined`,
+		`own namespace:\s+allowed`,
+		`user +arn:aws:sts::111111111111:assumed-role/\s+ocm-hub-`+hash+`/`,
+		`group +open-cluster-management:cluster1\n`,
+		`A thief "cluster2"`,
+		`HubAcceptedManagedCluster is False: GrantFailed`,
+		`belongs to\s+cluster\s+"cluster1"\s+already`,
+		`administrator denies`,
+		`role and\s+access\s+entry\s+still\s+exist`,
+		`HubAcceptedManagedCluster is False: HubClusterAdminDenied`,
+		`namespace "cluster1"\n`,
+		`deletes the access entry, then\s+the\s+role`,
+		`in AWS +no role, no access entry\n`,
+		`Done in \d+s`)
+}
+
+// checkText checks what a demo prints, in this order.
+func checkText(t *testing.T, text string, wants ...string) {
+	t.Helper()
+	rest := text
+	for _, want := range wants {
 		at := regexp.MustCompile(want).FindStringIndex(rest)
 		if at == nil {
 			t.Errorf("lacks, in this order, %s", want)
@@ -156,7 +243,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("wider than 80 columns: %s", line)
 		}
 	}
-	if secret := regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}|eyJ|PRIVATE|BEGIN`).FindString(text); secret != "" {
+	if secret := regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}|eyJ|k8s-aws-v1|AKIA|ASIA|PRIVATE|BEGIN`).FindString(text); secret != "" {
 		t.Error("prints a secret")
 	}
 	if t.Failed() {

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -32,6 +33,10 @@ import (
 
 const (
 	cluster, neighbour = "cluster1", "cluster2"
+	// hubAccount is the ServiceAccount of registration.HubManifest.
+	hubAccount = "registration-controller-sa"
+	// agentAccount is the ServiceAccount of registration.AgentManifest.
+	agentAccount = "registration-agent"
 	// tokenLifetime is how long the bootstrap credential is valid.
 	tokenLifetime = 15 * time.Minute
 	// certificateLifetime is what the agent asks for.
@@ -39,33 +44,43 @@ const (
 )
 
 func (d *demo) story() []func(context.Context) error {
+	d.driver, d.account = csr.New(csr.Options{Lifetime: certificateLifetime}), agentAccount
 	return []func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startHub, d.setUpCluster, d.startAgent, d.appears, d.asks,
 		d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace, d.revoke}
 }
 
-func (d *demo) startControlPlanes(ctx context.Context) (err error) {
-	for _, c := range []**controlplane.Cluster{&d.hub, &d.managed} {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if *c, err = controlplane.Start(d.assets); err != nil {
-			return err
-		}
-		d.stops = append(d.stops, (*c).Stop)
+// start starts both control planes. The flags are those of the hub's API server.
+func (d *demo) start(ctx context.Context, flags ...controlplane.Flag) (err error) {
+	if d.hub, err = controlplane.Start(d.assets, flags...); err != nil {
+		return err
+	}
+	d.stops = append(d.stops, d.hub.Stop)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d.managed, err = controlplane.Start(d.assets); err != nil {
+		return err
+	}
+	d.stops = append(d.stops, d.managed.Stop)
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	d.local = d.managed.Client()
+	d.admin, err = client.New(d.hub.Config(), client.Options{Scheme: scheme})
+	return err
+}
+
+func (d *demo) startControlPlanes(ctx context.Context) error {
+	d.say("A cluster joins a hub by certificate. Everything below is real: API servers, etcd, RBAC and certificates.")
+	if err := d.start(ctx); err != nil {
+		return err
 	}
 	stop, err := d.hub.ControllerManager("csrsigning")
 	if err != nil {
 		return err
 	}
-	d.stops = append([]func() error{func() error { stop(); return nil }}, d.stops...)
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	if d.admin, err = client.New(d.hub.Config(), client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
-	d.local = d.managed.Client()
+	d.stops = append(d.stops, func() error { stop(); return nil })
 	d.step("Two control planes run. The hub also has kube-controller-manager, which signs certificates.")
 	d.detail("hub", "%s", d.hub.IssuerURL())
 	d.detail("cluster", "%s", d.managed.IssuerURL())
@@ -89,19 +104,18 @@ func (d *demo) setUpHub(ctx context.Context) error {
 }
 
 func (d *demo) startHub(ctx context.Context) error {
-	const account = "registration-controller-sa"
-	config, err := configOf(ctx, d.hub, namespace, account)
+	config, err := configOf(ctx, d.hub, namespace, hubAccount)
 	if err != nil {
 		return err
 	}
 	// The last right that the manifest gives, so the others are in force too.
-	if err := d.hub.WaitAllowed(authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + account,
+	if err := d.hub.WaitAllowed(authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + hubAccount,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "create"}}); err != nil {
 		return err
 	}
 	d.run(ctx, "hub controller", func(ctx context.Context) error { return runHub(ctx, config, d.options) })
 	d.step("The hub controller starts with the rights of its own ServiceAccount.")
-	d.detail("account", "%s/%s", namespace, account)
+	d.detail("account", "%s/%s", namespace, hubAccount)
 	return nil
 }
 
@@ -112,7 +126,7 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 		return err
 	}
 	d.token = created.Token
-	if _, err := apply(ctx, d.local, registration.AgentManifest); err != nil {
+	if _, err := apply(ctx, d.local, strings.ReplaceAll(registration.AgentManifest, agentAccount, d.account)); err != nil {
 		return err
 	}
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
@@ -139,7 +153,7 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 
 // startAgent does what examples/agent does.
 func (d *demo) startAgent(ctx context.Context) error {
-	config, err := configOf(ctx, d.managed, registration.DefaultAgentNamespace, "registration-agent")
+	config, err := configOf(ctx, d.managed, registration.DefaultAgentNamespace, d.account)
 	if err != nil {
 		return err
 	}
@@ -152,7 +166,7 @@ func (d *demo) startAgent(ctx context.Context) error {
 		return err
 	}
 	d.agent, err = registration.NewAgent(registration.AgentOptions{Cluster: cluster, Local: local,
-		Driver: csr.New(csr.Options{Lifetime: certificateLifetime}), Recorder: mgr.GetEventRecorder("registration-agent")})
+		Driver: d.driver, Recorder: mgr.GetEventRecorder("registration-agent")})
 	if err != nil {
 		return err
 	}
@@ -209,14 +223,14 @@ func (d *demo) asks(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) setAccepted(ctx context.Context, accepted bool) error {
+func (d *demo) setAccepted(ctx context.Context, cluster string, accepted bool) error {
 	patch := fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%t}}`, accepted)
 	return d.admin.Patch(ctx, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}, client.RawPatch("application/merge-patch+json", patch))
 }
 
 func (d *demo) accept(ctx context.Context) error {
 	d.accepted = time.Now()
-	if err := d.setAccepted(ctx, true); err != nil {
+	if err := d.setAccepted(ctx, cluster, true); err != nil {
 		return err
 	}
 	if err := d.awaitBindings(ctx, cluster); err != nil {
@@ -323,7 +337,7 @@ func (d *demo) ownNamespace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("With its certificate the agent reads the Lease in its own namespace: allowed.")
+	d.step("With its own credential the agent reads the Lease in its own namespace: allowed.")
 	d.detail("Lease", "%s/%s", lease.Namespace, lease.Name)
 	d.detail("renewed", "%s", lease.Spec.RenewTime.UTC().Format("2006-01-02 15:04:05 MST"))
 	return nil
@@ -347,7 +361,12 @@ func (d *demo) neighboursNamespace(ctx context.Context) error {
 }
 
 func (d *demo) revoke(ctx context.Context) error {
-	if err := d.setAccepted(ctx, false); err != nil {
+	return d.deny(ctx, "The certificate has not expired, but allows nothing.")
+}
+
+// deny waits until the agent is forbidden what it was allowed. The note says why that is remarkable.
+func (d *demo) deny(ctx context.Context, note string) error {
+	if err := d.setAccepted(ctx, cluster, false); err != nil {
 		return err
 	}
 	var refused error
@@ -358,18 +377,23 @@ func (d *demo) revoke(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var denied *metav1.Condition
-	err = wait(ctx, "the hub reports no denial", func(ctx context.Context) (bool, error) {
-		found := &ocm.ManagedCluster{}
-		err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
-		denied = meta.FindStatusCondition(found.Status.Conditions, ocm.ConditionHubAccepted)
-		return denied != nil && denied.Status == metav1.ConditionFalse, err
-	})
+	denied, err := d.refusal(ctx, cluster, ocm.ReasonHubDenied)
 	if err != nil {
 		return err
 	}
-	d.step("The administrator denies the cluster: hubAcceptsClient is false. The hub removes its RBAC. The certificate has not expired, but allows nothing.")
+	d.step("The administrator denies the cluster: hubAcceptsClient is false. The hub removes its RBAC. %s", note)
 	d.detail("condition", "%s is %s: %s", denied.Type, denied.Status, denied.Reason)
 	d.detail("answer", "%s", refused)
 	return nil
+}
+
+// refusal waits for the condition with which the hub refuses a cluster.
+func (d *demo) refusal(ctx context.Context, cluster, reason string) (refused *metav1.Condition, err error) {
+	err = wait(ctx, fmt.Sprintf("the hub does not report %s", reason), func(ctx context.Context) (bool, error) {
+		found := &ocm.ManagedCluster{}
+		err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
+		refused = meta.FindStatusCondition(found.Status.Conditions, ocm.ConditionHubAccepted)
+		return refused != nil && refused.Status == metav1.ConditionFalse && refused.Reason == reason, err
+	})
+	return refused, err
 }

@@ -2,9 +2,6 @@ package awsirsa_test
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +36,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/controlplane"
 	"github.com/workloadid/workloadid/internal/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -67,8 +65,7 @@ type kube struct {
 func newKube(t *testing.T) *kube {
 	t.Helper()
 	k := &kube{t: t, managed: kubetest.Start(t), aws: newCloudOfAWS(t)}
-	k.hub = kubetest.StartNew(t, kubetest.Flag{Name: "authentication-token-webhook-config-file", Value: k.webhook()},
-		kubetest.Flag{Name: "authentication-token-webhook-version", Value: "v1"})
+	k.hub = kubetest.StartNew(t, k.webhook()...)
 	k.admin, k.local = k.client(k.hub.Config()), k.client(k.managed.Config())
 	k.apply(k.admin, ocm.CRD)
 	eventually(t, "the hub serves ManagedClusters", func() bool {
@@ -88,25 +85,18 @@ func newKube(t *testing.T) *kube {
 	return k
 }
 
-// webhook returns the configuration of an authentication webhook that does what the one of EKS does.
-func (k *kube) webhook() (file string) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review authenticationv1.TokenReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		user, err := k.aws.AWS().VerifyEKSToken(hubARN, review.Spec.Token)
-		review.Spec = authenticationv1.TokenReviewSpec{}
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil,
-			User: authenticationv1.UserInfo{Username: user.Username, Groups: user.Groups, UID: user.UID}}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review) // the API server notices
-	}))
-	k.t.Cleanup(server.Close)
-	file = filepath.Join(k.t.TempDir(), "webhook.yaml")
-	k.write(file, kubeconfig(k.t, server.URL, nil, ""))
-	return file
+// webhook starts an authentication webhook that does what the one of EKS does.
+func (k *kube) webhook() []kubetest.Flag {
+	k.t.Helper()
+	flags, stop, err := controlplane.TokenWebhook(func(token string) (authenticationv1.UserInfo, error) {
+		user, err := k.aws.AWS().VerifyEKSToken(hubARN, token)
+		return authenticationv1.UserInfo{Username: user.Username, Groups: user.Groups, UID: user.UID}, err
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { _ = stop() }) // its folder is a temporary one
+	return flags
 }
 
 func (k *kube) write(file string, content []byte) {
