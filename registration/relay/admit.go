@@ -4,11 +4,14 @@ import (
 	"crypto/x509"
 	"net/http"
 	"strings"
+	"time"
 )
 
 const (
 	// maxBody is the API server's limit.
 	maxBody = 3 << 20
+	// bodyTimeout bounds how long a client may take to send a body.
+	bodyTimeout = 30 * time.Second
 	// agentPrefix is that of the user and the groups of all agents and add-ons.
 	agentPrefix = "system:open-cluster-management:"
 )

@@ -1,11 +1,14 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httputil"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +17,29 @@ import (
 // forwarded are the headers of a client that reach the hub, besides a bearer token. An API server reads identities from configurable headers, so
 // a list of those to drop would never be complete.
 var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent"}
+
+// readBody reads the whole body before the hub sees the request. A body that streams through can deadlock: the hub answers without
+// reading it, so the client stops sending, and the transport to the hub waits for the rest before it ends the answer.
+func readBody(w http.ResponseWriter, req *http.Request) *refusal {
+	if req.ContentLength == 0 {
+		return nil
+	}
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // only a recorder has none
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
+	_ = conn.SetReadDeadline(time.Time{})
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return tooLarge()
+	case err != nil:
+		return badRequest(fmt.Sprintf("the body did not arrive within %s: send it again", bodyTimeout))
+	}
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for another try on a new connection
+	req.Body, _ = req.GetBody()
+	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
+	return nil
+}
 
 // rewrite builds the request to the hub from one that was admitted.
 func (r *relay) rewrite(p *httputil.ProxyRequest) {
@@ -52,11 +78,6 @@ func checkOwnAnswer(answer *http.Response) error {
 
 // fail answers when there is no answer of the hub to hand on.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		tooLarge().write(w)
-		return
-	}
 	if req.Context().Err() == nil { // else the client has left
 		r.opts.ErrorLog.Printf("relay: %v", err)
 	}

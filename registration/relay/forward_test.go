@@ -4,10 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -167,6 +171,86 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
+// With HTTP/2 on both sides, a proxy that streams bodies hangs here within the first 100 requests.
+func TestHubAnswersBeforeItReadsTheBody(t *testing.T) {
+	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.WriteHeader(http.StatusForbidden)
+		rw.(http.Flusher).Flush() //nolint:forcetypeassert // a server's
+		_, _ = io.WriteString(rw, "no")
+	})
+	c := w.client(t, w.ca.issue(t, nil))
+	c.Timeout = time.Minute
+	for i := range 500 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.relay.URL+"/api", bytes.NewReader(make([]byte, 300+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := c.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || string(content) != "no" {
+			t.Fatalf("answer %d, %q, %v", i, content, err)
+		}
+	}
+}
+
+func TestBodyThatDoesNotArrive(t *testing.T) {
+	w := newWorld(t, nil)
+	cert := w.ca.issue(t, nil)
+	for name, request := range map[string]string{
+		"length not kept":  "POST /api HTTP/1.1\r\nHost: relay\r\nContent-Length: 10\r\n\r\nabc",
+		"chunks not ended": "POST /api HTTP/1.1\r\nHost: relay\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+		"garbage chunks":   "POST /api HTTP/1.1\r\nHost: relay\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.rawThenEOF(t, cert, request).expect(t, http.StatusBadRequest, "did not arrive")
+			if got := w.got(t); got != nil {
+				t.Errorf("the hub got %q", got.Header)
+			}
+		})
+	}
+}
+
+// slowBody is a connection whose read deadline ends a body that does not arrive.
+type slowBody struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+}
+
+func (s *slowBody) SetReadDeadline(at time.Time) error {
+	s.deadlines = append(s.deadlines, at)
+	return nil
+}
+
+func (s *slowBody) Read([]byte) (int, error) {
+	if len(s.deadlines) == 0 {
+		return 0, errors.New("no deadline")
+	}
+	return 0, os.ErrDeadlineExceeded
+}
+
+func TestBodyHasADeadline(t *testing.T) {
+	w := newWorld(t, nil)
+	handler, err := relay.New(w.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := &slowBody{ResponseRecorder: httptest.NewRecorder()}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api", slow)
+	request.TLS, request.Header = &tls.ConnectionState{}, bearer("a")
+	handler.ServeHTTP(slow, request)
+	answered{slow.Code, slow.Header(), slow.Body.String()}.expect(t, http.StatusBadRequest, "30s")
+	if d := slow.deadlines; len(d) != 2 || time.Until(d[0]) > 30*time.Second || !d[1].IsZero() {
+		t.Errorf("deadlines %v: a watch on the same connection may live longer", d)
+	}
+	if w.got(t) != nil {
+		t.Error("the hub got it")
+	}
+}
+
 func TestWatch(t *testing.T) {
 	next, left := make(chan string), make(chan struct{})
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -253,8 +337,8 @@ func TestAnswersOfTheHub(t *testing.T) {
 }
 
 func TestHubThatCannotBeReached(t *testing.T) {
-	w := newWorld(t, nil)
 	t.Run("not its certificate", func(t *testing.T) {
+		w := newWorld(t, nil)
 		o := w.options()
 		o.Hub.CAData = nil
 		w.start(t, o, relay.TLSConfig(w.ca.pool()))
@@ -265,6 +349,7 @@ func TestHubThatCannotBeReached(t *testing.T) {
 		}
 	})
 	t.Run("down", func(t *testing.T) {
+		w := newWorld(t, nil)
 		w.hub.Close()
 		w.get(t, nil, bearer("a")).expect(t, http.StatusBadGateway, "its log says why")
 		w.get(t, w.ca.issue(t, nil), nil).expect(t, http.StatusBadGateway, "its log says why")

@@ -94,11 +94,14 @@ func (r *relay) proxy(config *rest.Config) (*httputil.ReverseProxy, error) {
 }
 
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if refused := r.admit(req); refused != nil {
+	refused := r.admit(req)
+	if refused == nil {
+		refused = readBody(w, req)
+	}
+	if refused != nil {
 		refused.write(w)
 		return
 	}
-	req.Body = http.MaxBytesReader(w, req.Body, maxBody) // for those that do not say their length
 	if len(req.TLS.PeerCertificates) > 0 {
 		r.agents.ServeHTTP(w, req)
 	} else {

@@ -434,6 +434,17 @@ func (w *world) sendHTTP1(t testing.TB, cert *tls.Certificate, header http.Heade
 
 func (w *world) raw(t testing.TB, cert *tls.Certificate, request string) answered {
 	t.Helper()
+	return w.write(t, cert, request, false)
+}
+
+// rawThenEOF sends nothing more after the request.
+func (w *world) rawThenEOF(t testing.TB, cert *tls.Certificate, request string) answered {
+	t.Helper()
+	return w.write(t, cert, request, true)
+}
+
+func (w *world) write(t testing.TB, cert *tls.Certificate, request string, eof bool) answered {
+	t.Helper()
 	config := w.client(t, cert).Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // made above
 	config.ServerName, config.NextProtos = "example.com", []string{"http/1.1"}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", w.relay.Listener.Addr().String())
@@ -443,6 +454,11 @@ func (w *world) raw(t testing.TB, cert *tls.Certificate, request string) answere
 	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
+	}
+	if eof {
+		if err := conn.(*tls.Conn).CloseWrite(); err != nil { //nolint:forcetypeassert // dialed above
+			t.Fatal(err)
+		}
 	}
 	method, _, _ := strings.Cut(request, " ")
 	return readAnswer(t, w, conn, method)
