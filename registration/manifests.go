@@ -8,8 +8,8 @@ import _ "embed"
 //go:embed manifests/hub.yaml
 var HubManifest string
 
-// RelayManifest is what a relay needs on the hub, in YAML: its namespace, its ServiceAccount "registration-relay", and the right to
-// impersonate. That is the right of an administrator, which the relay limits to agents (package relay).
+// RelayManifest holds the namespace of a relay on the hub, its ServiceAccount "registration-relay" and its right to impersonate, in YAML.
+// That is the right of an administrator, which the relay limits to agents (package relay).
 //
 //go:embed manifests/relay.yaml
 var RelayManifest string

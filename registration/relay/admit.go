@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -77,7 +79,8 @@ func (r *relay) verify(presented []*x509.Certificate) *refusal {
 	}
 	for _, name := range append([]string{leaf.Subject.CommonName}, leaf.Subject.Organization...) {
 		if !isAgentName(name) {
-			return forbidden("the client certificate names %.100q: the relay serves only users and groups that begin with %q", name, agentPrefix)
+			return newRefusal(http.StatusForbidden, metav1.StatusReasonForbidden,
+				"the client certificate names %.100q: the relay serves only users and groups that begin with %q", name, agentPrefix)
 		}
 	}
 	return nil

@@ -12,11 +12,11 @@
 //
 // # Trust
 //
-// RBAC cannot limit impersonation to a prefix of names. So the relay's own credential could impersonate an administrator of the hub, and
-// the relay is what limits it: it impersonates nothing but users and groups that begin with "system:open-cluster-management:". Protect the
-// relay and its credential as those of an administrator.
+// RBAC cannot limit impersonation to a prefix of names, so the relay's own credential could impersonate an administrator of the hub. Only
+// the relay limits it: it impersonates users and groups that begin with "system:open-cluster-management:" and no others. Protect the
+// relay and its credential like an administrator's.
 //
 // The relay builds the request to the hub anew from method, path, query, body and the few headers that the Kubernetes API needs. No
 // other header of a client reaches the hub. A request with Impersonate-* headers, or with both a certificate and an Authorization header, is
-// refused rather than cut down.
+// refused; the relay does not drop the header and go on.
 package relay

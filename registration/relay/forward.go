@@ -100,10 +100,6 @@ func unauthorized(format string, args ...any) *refusal {
 	return newRefusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, format, args...)
 }
 
-func forbidden(format string, args ...any) *refusal {
-	return newRefusal(http.StatusForbidden, metav1.StatusReasonForbidden, format, args...)
-}
-
 func tooLarge() *refusal {
 	return newRefusal(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the body is larger than %d bytes, the limit of the API server", maxBody)
 }

@@ -163,6 +163,9 @@ func TestLargeBodies(t *testing.T) {
 			}
 		})
 	}
+	t.Run("nothing of a body whose length is too large is read", func(t *testing.T) {
+		w.raw(t, w.ca.issue(t, nil), "POST /api HTTP/1.1\r\nHost: relay\r\nContent-Length: 10485760\r\n\r\n").expect(t, http.StatusRequestEntityTooLarge, "3145728")
+	})
 	if len(whole) > 0 {
 		t.Errorf("the hub read a body of %d bytes to its end", <-whole)
 	}

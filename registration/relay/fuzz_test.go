@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
-// Whatever a client writes, its request reaches the hub as the agent of its certificate, with its own token, or not at all.
+// For all headers and targets, a request reaches the hub as the agent of its certificate, with its own token, or not at all.
 func FuzzRequest(f *testing.F) {
 	for _, header := range []string{"", "Authorization: Bearer a", "Authorization: Bearer a\r\nAuthorization: Bearer b", "Impersonate-User: admin", "impersonate-group : system:masters",
 		"Connection: Impersonate-User, Authorization", "X-Remote-User: admin", "Upgrade: websocket\r\nConnection: Upgrade", "Transfer-Encoding: chunked", "Host: other"} {
