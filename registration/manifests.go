@@ -13,3 +13,9 @@ var HubManifest string
 //
 //go:embed manifests/cleanup.yaml
 var CleanupManifest string
+
+// RelayManifest holds the namespace of a relay on the hub, its ServiceAccount "registration-relay" and its right to impersonate, in YAML.
+// That is the right of an administrator, which the relay limits to agents (package relay).
+//
+//go:embed manifests/relay.yaml
+var RelayManifest string

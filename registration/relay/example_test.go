@@ -1,0 +1,66 @@
+package relay_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/workloadid/workloadid/registration/relay"
+)
+
+func Example() {
+	if err := serve(":8443"); err != nil {
+		fmt.Println(err)
+	}
+}
+
+// serve runs a relay. Its files are the kubeconfig of the ServiceAccount registration-relay on the hub, the hub's client CA, and
+// a serving certificate that agents trust.
+func serve(address string) error {
+	hub, err := clientcmd.BuildConfigFromFlags("", "hub.kubeconfig")
+	if err != nil {
+		return err
+	}
+	authorities, err := os.ReadFile("client-ca.crt")
+	if err != nil {
+		return err
+	}
+	clientCAs := x509.NewCertPool()
+	if !clientCAs.AppendCertsFromPEM(authorities) {
+		return errors.New("client-ca.crt holds no certificate")
+	}
+	handler, err := relay.New(relay.Options{Hub: hub, ClientCAs: clientCAs})
+	if err != nil {
+		return err
+	}
+	config := relay.TLSConfig(clientCAs)
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { // read again: it is renewed while the relay runs
+		certificate, err := tls.LoadX509KeyPair("tls.crt", "tls.key")
+		return &certificate, err
+	}
+	server := &http.Server{Addr: address, Handler: handler, TLSConfig: config, // no WriteTimeout: it would end watches
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	return server.ListenAndServeTLS("", "")
+}
+
+// docs/registration.md shows the program as it is compiled here.
+func TestDocumentShowsTheExample(t *testing.T) {
+	source, err := os.ReadFile("example_test.go")
+	document, documentErr := os.ReadFile("../../docs/registration.md")
+	if err := errors.Join(err, documentErr); err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "// serve runs")
+	code, _, _ = strings.Cut(code, "// docs/registration.md")
+	if !strings.Contains(string(document), "```go\n// serve runs"+strings.TrimRight(code, "\n")+"\n```") {
+		t.Error("docs/registration.md differs from example_test.go")
+	}
+}

@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// forwarded are the headers of a client that reach the hub, besides a bearer token. An API server reads identities from configurable headers, so
+// a list of those to drop would never be complete.
+var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent"}
+
+// readBody reads the whole body before the hub sees the request. A body that streams through can deadlock: the hub answers without
+// reading it, so the client stops sending, and the transport to the hub waits for the rest before it ends the answer.
+func readBody(w http.ResponseWriter, req *http.Request) *refusal {
+	if req.ContentLength == 0 {
+		return nil
+	}
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // only a recorder has none
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
+	_ = conn.SetReadDeadline(time.Time{})
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return tooLarge()
+	case err != nil:
+		return badRequest(fmt.Sprintf("the body did not arrive within %s: send it again", bodyTimeout))
+	}
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for another try on a new connection
+	req.Body, _ = req.GetBody()
+	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
+	return nil
+}
+
+// rewrite builds the request to the hub from one that was admitted.
+func (r *relay) rewrite(p *httputil.ProxyRequest) {
+	target := *p.In.URL
+	target.Scheme, target.Host = r.hub.Scheme, r.hub.Host
+	p.Out.URL, p.Out.Host = &target, ""
+	p.Out.Header, p.Out.Trailer = http.Header{}, nil
+	for _, name := range forwarded {
+		if values := p.In.Header.Values(name); len(values) > 0 {
+			p.Out.Header[name] = values
+		}
+	}
+	if presented := p.In.TLS.PeerCertificates; len(presented) > 0 {
+		p.Out.Header.Set(authenticationv1.ImpersonateUserHeader, presented[0].Subject.CommonName)
+		p.Out.Header[authenticationv1.ImpersonateGroupHeader] = presented[0].Subject.Organization
+	} else {
+		p.Out.Header["Authorization"] = p.In.Header.Values("Authorization")
+	}
+}
+
+// checkAnswer keeps redirects from clients: they name addresses that lie behind the relay.
+func checkAnswer(answer *http.Response) error {
+	if answer.StatusCode/100 == 3 && answer.StatusCode != http.StatusNotModified {
+		return fmt.Errorf("the hub answers %d, a redirect, which the relay does not follow", answer.StatusCode)
+	}
+	return nil
+}
+
+// checkOwnAnswer also refuses a 401: it is about the relay's credential, and an agent would throw its own away.
+func checkOwnAnswer(answer *http.Response) error {
+	if answer.StatusCode == http.StatusUnauthorized {
+		return errors.New("the hub refuses the relay's own credential: renew it")
+	}
+	return checkAnswer(answer)
+}
+
+// fail answers when there is no answer of the hub to hand on.
+func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
+	if req.Context().Err() == nil { // else the client has left
+		r.opts.ErrorLog.Printf("relay: %v", err)
+	}
+	newRefusal(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, "the relay has no answer of the hub: its log says why").write(w)
+}
+
+// refusal is the answer of the relay itself, in the form of the API server's.
+type refusal metav1.Status
+
+func newRefusal(code int32, reason metav1.StatusReason, format string, args ...any) *refusal {
+	return &refusal{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: code, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func badRequest(message string) *refusal {
+	return newRefusal(http.StatusBadRequest, metav1.StatusReasonBadRequest, "%s", message)
+}
+
+func unauthorized(format string, args ...any) *refusal {
+	return newRefusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, format, args...)
+}
+
+func tooLarge() *refusal {
+	return newRefusal(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the body is larger than %d bytes, the limit of the API server", maxBody)
+}
+
+func (s *refusal) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(s.Code))
+	_ = json.NewEncoder(w).Encode(s) // the client may have left
+}

@@ -1,0 +1,110 @@
+package relay
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Options configure a relay.
+type Options struct {
+	// Hub is the https address of the hub's API server, and the relay's own credential, which may impersonate. Required.
+	Hub *rest.Config
+	// ClientCAs are the hub's authorities for client certificates: those of --client-ca-file. The API server publishes them in the
+	// ConfigMap kube-system/extension-apiserver-authentication. Required.
+	ClientCAs *x509.CertPool
+	// ErrorLog gets the errors of connections to the hub, which clients do not see. Default: the standard logger.
+	ErrorLog *log.Logger
+	// Now is the clock by which certificates expire. Default: time.Now.
+	Now func() time.Time
+}
+
+// TLSConfig returns the configuration of the server in front of the handler. The caller adds its Certificates.
+//
+// As at an API server, the handshake asks for a certificate and does not verify it; the handler does. So a client whose certificate has
+// expired reads a 401 and asks for another one. A failed handshake would tell it nothing.
+func TLSConfig(clientCAs *x509.CertPool) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, ClientCAs: clientCAs}
+}
+
+// relay is the handler.
+type relay struct {
+	opts   Options
+	hub    *url.URL
+	agents http.Handler // with the relay's own credential
+	bearer http.Handler // without any
+}
+
+// New returns the handler. It needs no other middleware: it verifies the certificates of clients itself, whatever the TLS configuration of
+// the server, and is safe for concurrent use.
+func New(opts Options) (http.Handler, error) {
+	if opts.ClientCAs == nil {
+		return nil, errors.New("the relay has no client CAs: set ClientCAs to those of the hub")
+	}
+	hub, err := hubURL(opts.Hub)
+	if err != nil {
+		return nil, err
+	}
+	opts.ErrorLog = cmp.Or(opts.ErrorLog, log.Default())
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	r := &relay{opts: opts, hub: hub}
+	own, err := r.proxy(rest.CopyConfig(opts.Hub))
+	if err != nil {
+		return nil, err
+	}
+	own.ModifyResponse = checkOwnAnswer
+	anonymous, err := r.proxy(rest.AnonymousClientConfig(opts.Hub))
+	if err != nil {
+		return nil, err
+	}
+	r.agents, r.bearer = own, anonymous
+	return r, nil
+}
+
+func hubURL(config *rest.Config) (*url.URL, error) {
+	if config == nil {
+		return nil, errors.New("the relay has no hub: set Hub to the address of its API server and the relay's credential")
+	}
+	hub, err := url.Parse(config.Host)
+	if err != nil || hub.Scheme != "https" || hub.Host == "" || hub.User != nil || len(hub.Path) > 1 || hub.RawQuery != "" || config.Insecure {
+		return nil, errors.New("the relay refuses the hub's address: it has to be https://host:port with nothing after it, and its certificate has to be verified")
+	}
+	return hub, nil
+}
+
+func (r *relay) proxy(config *rest.Config) (*httputil.ReverseProxy, error) {
+	config.DisableCompression = true // the answer goes through as it is
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a transport to the hub: %w", err)
+	}
+	return &httputil.ReverseProxy{Rewrite: r.rewrite, Transport: transport, FlushInterval: -1, // watches
+		ModifyResponse: checkAnswer, ErrorHandler: r.fail, ErrorLog: r.opts.ErrorLog}, nil
+}
+
+func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	refused := r.admit(req)
+	if refused == nil {
+		refused = readBody(w, req)
+	}
+	if refused != nil {
+		refused.write(w)
+		return
+	}
+	if len(req.TLS.PeerCertificates) > 0 {
+		r.agents.ServeHTTP(w, req)
+	} else {
+		r.bearer.ServeHTTP(w, req)
+	}
+}
