@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -32,7 +33,7 @@ type hubWorld struct {
 
 func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
 	w := &hubWorld{t: t, cloud: newCloud()}
-	w.kube = fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).
+	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).
 		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
 				w.cloud.calls = append(w.cloud.calls, "unbind") // in the order of the calls of AWS

@@ -131,7 +131,7 @@ func TestBootstrapUserAsksBeforeTheClusterJoins(t *testing.T) {
 		agent := string(m.Secret().Data["agent-name"])
 		name := k.open("robbed1").Name
 		k.SetAccepted("robbed1", true)
-		regtest.Eventually(t, "the agent is approved", func() bool { return k.said.says(name, "first request of a bootstrap user") })
+		regtest.Eventually(t, "the agent is approved", func() bool { return k.said.Says(name, "first request of a bootstrap user") })
 		refused := `accepted for the agent "` + agent + `", and this request is for the agent "thief"`
 		k.expectRefused(k.ask("robbed1", "thief", bootstrap).Name, refused)
 		m.Until("the cluster joins", m.joined)

@@ -42,7 +42,7 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 		m.bootstrapToken("join01")
 		m.run()
 		regtest.Eventually(t, "the request waits", func() bool {
-			return m.said.says("ClientCertificateNotApproved", "wid hub accept") || len(k.requests("join1")) > 0
+			return m.said.Says("ClientCertificateNotApproved", "wid hub accept") || len(k.requests("join1")) > 0
 		})
 		since := time.Now()
 		k.SetAccepted("join1", true)
@@ -165,7 +165,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.pending()
 		m.deny()
 		k.SetAccepted("first3", true)
-		m.Until("the agent says so", func() bool { return m.said.says("ClientCertificateDenied", "not this one", "Delete it on the hub") })
+		m.Until("the agent says so", func() bool { return m.said.Says("ClientCertificateDenied", "not this one", "Delete it on the hub") })
 		m.restart()
 		m.passes()
 		k.expectRequests("first3", 1)
@@ -317,7 +317,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m := joined()
 		crt := m.certificate()
 		m.WriteBootstrap(m.Hub.Config().Host, m.Managed.Config().CAData)
-		m.Until("the agent says that it does not trust the hub", func() bool { return m.said.says("RegistrationFailed", "certificate-authority-data") })
+		m.Until("the agent says that it does not trust the hub", func() bool { return m.said.Says("RegistrationFailed", "certificate-authority-data") })
 		both := append(slices.Clone(m.Managed.Config().CAData), m.Hub.Config().CAData...)
 		m.WriteBootstrap(m.Hub.Config().Host, both)
 		m.Until("the agent trusts it again", func() bool { return m.Failed == nil })
@@ -341,7 +341,7 @@ func (m *member) stays(t *testing.T, crt string) {
 // needsAPerson takes the certificate from an agent that has joined: it asks once with the bootstrap credential, and a person approves.
 func (m *member) needsAPerson(t *testing.T, edit func(map[string][]byte)) {
 	t.Helper()
-	m.said = &recorder{}
+	m.said = &regtest.Recorder{}
 	old := m.certificate()
 	if edit != nil {
 		m.edit(edit)
@@ -349,9 +349,9 @@ func (m *member) needsAPerson(t *testing.T, edit func(map[string][]byte)) {
 		t.Fatal(err)
 	}
 	m.restart()
-	m.Until("the agent says that it waits", func() bool { return m.said.says("ClientCertificateNotApproved") })
+	m.Until("the agent says that it waits", func() bool { return m.said.Says("ClientCertificateNotApproved") })
 	name := m.kube.open(m.Name).Name
-	regtest.Eventually(t, "the hub says that it takes a person", func() bool { return m.kube.said.says(name, "NotApproved", "has joined", "wid hub accept") })
+	regtest.Eventually(t, "the hub says that it takes a person", func() bool { return m.kube.said.Says(name, "NotApproved", "has joined", "wid hub accept") })
 	m.passes()
 	m.kube.expectRequests(m.Name, 2)
 	m.approve()

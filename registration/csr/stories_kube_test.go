@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +58,7 @@ func TestStory2HubUsesCSROrAnotherAuthType(t *testing.T) {
 // expectRefused waits until the approver says why it does not approve a request.
 func (k *kube) expectRefused(request, reason string) {
 	k.T.Helper()
-	regtest.Eventually(k.T, "the approver says "+reason, func() bool { return k.said.says(request, "NotApproved", reason) })
+	regtest.Eventually(k.T, "the approver says "+reason, func() bool { return k.said.Says(request, "NotApproved", reason) })
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Name: request}, csr); err != nil || len(csr.Status.Conditions)+len(csr.Status.Certificate) > 0 {
 		k.T.Errorf("request %q got %+v, %v", request, csr.Status.Conditions, err)
@@ -84,7 +83,7 @@ func (m *member) expectRevoked() {
 func (m *member) expectWaiting() {
 	m.T.Helper()
 	before := m.Secret().ResourceVersion
-	m.Until("the agent says that it waits", func() bool { return m.said.says("WaitingForAcceptance", "wid hub accept --clusters "+m.Name) })
+	m.Until("the agent says that it waits", func() bool { return m.said.Says("WaitingForAcceptance", "wid hub accept --clusters "+m.Name) })
 	m.restart()
 	m.passes()
 	m.kube.expectRequests(m.Name, 1)
@@ -158,7 +157,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 		if err := m.Local.Delete(t.Context(), m.Secret()); err != nil {
 			t.Fatal(err)
 		}
-		m.said = &recorder{}
+		m.said = &regtest.Recorder{}
 		m.restart()
 		m.accept()
 		if k.expectRequests("story7", 2); m.certificate() == first {
@@ -173,67 +172,6 @@ func TestStory8ClustersAreIsolated(t *testing.T) {
 	a, b := k.join("story8"), k.join("story80")
 	a.accept()
 	b.accept()
-	k.Step("story8", func(t *testing.T) { a.expectIsolated(t, "story80") })
-	k.Step("story80", func(t *testing.T) { b.expectIsolated(t, "story8") })
-}
-
-func (m *member) expectIsolated(t *testing.T, neighbour string) {
-	t.Helper()
-	own := m.Own()
-	may := func(name, namespace, verb, group, resource, subresource string) bool {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Name: name, Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource}}}
-		if err := own.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
-		return review.Status.Allowed
-	}
-	for _, r := range []struct{ verb, group, resource, subresource, name string }{
-		{"get", "coordination.k8s.io", "leases", "", ocm.LeaseName},
-		{"update", "coordination.k8s.io", "leases", "", ocm.LeaseName},
-		{"create", "coordination.k8s.io", "leases", "", ""},
-		{"list", "addon.open-cluster-management.io", "managedclusteraddons", "", ""},
-		{"patch", "addon.open-cluster-management.io", "managedclusteraddons", "status", ""},
-		{"list", "work.open-cluster-management.io", "manifestworks", "", ""},
-		{"patch", "work.open-cluster-management.io", "manifestworks", "status", ""},
-		{"create", "events.k8s.io", "events", "", ""},
-	} {
-		if !may(r.name, m.Name, r.verb, r.group, r.resource, r.subresource) {
-			t.Errorf("it may not %+v at home", r)
-		}
-		if may(r.name, neighbour, r.verb, r.group, r.resource, r.subresource) {
-			t.Errorf("it may %+v at its neighbour's", r)
-		}
-	}
-	for _, verb := range []string{"get", "patch", "update", "delete", "list", "watch"} {
-		if may(neighbour, "", verb, ocm.GroupVersion.Group, "managedclusters", "") || may(neighbour, "", verb, ocm.GroupVersion.Group, "managedclusters", "status") {
-			t.Errorf("it may %s its neighbour's ManagedCluster", verb)
-		}
-	}
-	if may(neighbour, "", "renew", "register.open-cluster-management.io", "managedclusters", "clientcertificates") {
-		t.Error("it may renew its neighbour's certificate")
-	}
-	for _, namespace := range []string{m.Name, neighbour, "kube-system", "open-cluster-management", "open-cluster-management-hub"} {
-		for _, verb := range []string{"get", "list", "create"} {
-			if may("", namespace, verb, "", "secrets", "") || may("", namespace, verb, "", "serviceaccounts", "token") || may("", namespace, verb, "rbac.authorization.k8s.io", "rolebindings", "") {
-				t.Errorf("it may %s secrets, tokens or RoleBindings in namespace %q", verb, namespace)
-			}
-		}
-	}
-	if may("", "", "update", "certificates.k8s.io", "certificatesigningrequests", "approval") || may("", "", "list", "certificates.k8s.io", "certificatesigningrequests", "") {
-		t.Error("it may approve or list requests")
-	}
-	// The same for real, as far as the API server serves it.
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
-	for what, err := range map[string]error{
-		"read the ManagedCluster":  own.Get(t.Context(), client.ObjectKey{Name: neighbour}, &ocm.ManagedCluster{}),
-		"patch the ManagedCluster": own.Patch(t.Context(), m.Cluster(neighbour), patch),
-		"patch its status":         own.Status().Patch(t.Context(), m.Cluster(neighbour), patch),
-		"read the Lease":           own.Get(t.Context(), client.ObjectKey{Namespace: neighbour, Name: ocm.LeaseName}, &coordinationv1.Lease{}),
-		"create a Lease":           own.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: "a"}}),
-	} {
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s of %s: %v", what, neighbour, err)
-		}
-	}
+	k.Step("story8", func(*testing.T) { a.ExpectIsolated("story80") })
+	k.Step("story80", func(*testing.T) { b.ExpectIsolated("story8") })
 }

@@ -2,7 +2,6 @@ package csr_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,8 +10,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,13 +25,13 @@ import (
 type kube struct {
 	*regtest.World
 	other   *otherDriver
-	said    *recorder
+	said    *regtest.Recorder
 	stopHub func()
 }
 
 func newKube(t *testing.T) *kube {
 	t.Helper()
-	k := &kube{World: regtest.New(t), other: &otherDriver{}, said: &recorder{}}
+	k := &kube{World: regtest.New(t), other: &otherDriver{}, said: &regtest.Recorder{}}
 	k.Hub.ControllerManager(t, "csrsigning")
 	k.runHub()
 	return k
@@ -90,29 +87,6 @@ func (d *otherDriver) called() []string {
 	return slices.Clone(d.calls)
 }
 
-// recorder keeps Events as "<name of the object> <reason>: <message>".
-type recorder struct {
-	mu   sync.Mutex
-	said []string
-}
-
-func (r *recorder) Eventf(about, _ runtime.Object, _, reason, _, note string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if object, err := meta.Accessor(about); err == nil {
-		r.said = append(r.said, fmt.Sprintf("%s %s: %s", object.GetName(), reason, fmt.Sprintf(note, args...)))
-	}
-}
-
-// says reports whether one Event has all the parts.
-func (r *recorder) says(parts ...string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.said, func(said string) bool {
-		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(said, part) })
-	})
-}
-
 // requests returns those of a cluster.
 func (k *kube) requests(cluster string) []certificatesv1.CertificateSigningRequest {
 	k.T.Helper()
@@ -148,12 +122,12 @@ type member struct {
 	kube   *kube
 	ahead  time.Duration // of the agent's clock
 	driver csr.Options
-	said   *recorder
+	said   *regtest.Recorder
 }
 
 func (k *kube) join(name string) *member {
 	k.T.Helper()
-	m := &member{Member: k.NewMember(name, "registration-agent"), kube: k, said: &recorder{}}
+	m := &member{Member: k.NewMember(name, "registration-agent"), kube: k, said: &regtest.Recorder{}}
 	m.restart()
 	return m
 }
@@ -191,7 +165,7 @@ func (m *member) passes() {
 // pending makes passes until the cluster waits for acceptance.
 func (m *member) pending() {
 	m.T.Helper()
-	m.Until("the request waits", func() bool { return m.said.says("ClientCertificateNotApproved") && len(m.kube.requests(m.Name)) > 0 })
+	m.Until("the request waits", func() bool { return m.said.Says("ClientCertificateNotApproved") && len(m.kube.requests(m.Name)) > 0 })
 }
 
 // joined reports whether the agent has reached the hub with its own certificate.
