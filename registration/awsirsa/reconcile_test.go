@@ -33,15 +33,42 @@ type hubWorld struct {
 
 func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
 	w := &hubWorld{t: t, cloud: newCloud()}
-	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).
-		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
-				w.cloud.calls = append(w.cloud.calls, "unbind") // in the order of the calls of AWS
-			}
-			return c.Delete(ctx, o, opts...)
-		}}).Build()
+	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithInterceptorFuncs(w.interceptors()).Build()
 	w.restart(patterns...)
 	return w
+}
+
+// interceptors fail all writes of a hub that is dead, and note when it removes the ClusterRoleBinding.
+func (w *hubWorld) interceptors() interceptor.Funcs {
+	return interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
+				w.cloud.note("unbind") // in the order of the calls of AWS
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, part string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			return c.SubResource(part).Patch(ctx, o, p, opts...)
+		},
+	}
 }
 
 func (w *hubWorld) restart(patterns ...string) {
@@ -72,14 +99,27 @@ func (w *hubWorld) create(name, arn string, accepted bool) {
 	w.reconcile(name)
 }
 
-func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
+// edit changes a cluster while the hub does not look.
+func (w *hubWorld) edit(name string, change func(*ocm.ManagedCluster)) {
 	w.t.Helper()
 	cluster := w.get(name)
 	change(cluster)
 	if err := w.kube.Update(w.t.Context(), cluster); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
+	w.t.Helper()
+	w.edit(name, change)
 	w.reconcile(name)
+}
+
+func (w *hubWorld) delete(name string) {
+	w.t.Helper()
+	if err := w.kube.Delete(w.t.Context(), w.get(name)); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // reconcile returns the condition. Errors are what the condition says.
@@ -171,9 +211,7 @@ func TestSecondManagedClusterOfOneARNGetsACondition(t *testing.T) {
 		if c := w.accepted("shop2"); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, `"shop1"`) {
 			t.Errorf("condition %+v", c)
 		}
-		if err := w.kube.Delete(t.Context(), w.get("shop2")); err != nil {
-			t.Fatal(err)
-		}
+		w.delete("shop2")
 		w.reconcile("shop2")
 		checkGranted(t, w.cloud)
 	})
