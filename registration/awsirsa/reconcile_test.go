@@ -27,12 +27,15 @@ import (
 type hubWorld struct {
 	t     *testing.T
 	cloud *cloud
+	iam   awsirsa.IAM // that the hub calls, usually the cloud
 	kube  client.Client
 	hub   *registration.Hub
 }
 
 func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
+	t.Helper()
 	w := &hubWorld{t: t, cloud: newCloud()}
+	w.iam = w.cloud
 	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithInterceptorFuncs(w.interceptors()).Build()
 	w.restart(patterns...)
 	return w
@@ -73,7 +76,7 @@ func (w *hubWorld) interceptors() interceptor.Funcs {
 
 func (w *hubWorld) restart(patterns ...string) {
 	w.t.Helper()
-	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubOptions) { o.AutoApprove = patterns })
+	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubOptions) { o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000 })
 	var err error
 	w.hub, err = registration.NewHub(registration.HubOptions{Client: w.kube, Drivers: []registration.HubDriver{driver}})
 	if err != nil {
