@@ -95,7 +95,12 @@ func (w *hubWorld) get(name string) *ocm.ManagedCluster {
 
 func (w *hubWorld) create(name, arn string, accepted bool) {
 	w.t.Helper()
-	if err := w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{awsirsa.ARNAnnotation: arn}},
+	w.join(name, map[string]string{awsirsa.ARNAnnotation: arn}, accepted)
+}
+
+func (w *hubWorld) join(name string, annotations map[string]string, accepted bool) {
+	w.t.Helper()
+	if err := w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}); err != nil {
 		w.t.Fatal(err)
 	}
@@ -138,6 +143,7 @@ func (w *hubWorld) accepted(name string) metav1.Condition {
 	return metav1.Condition{}
 }
 
+// The hourly look repairs what has drifted.
 func TestResyncMakesNoCallWithinAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHubWorld(t)
@@ -150,10 +156,15 @@ func TestResyncMakesNoCallWithinAnHour(t *testing.T) {
 		if len(w.cloud.calls) > 0 {
 			t.Errorf("calls %q", w.cloud.calls)
 		}
-		time.Sleep(time.Hour) // of the test's own clock
+		w.cloud.newRole(shopRole(t), w.cloud.roles[shopRole(t)].tags, "{}") // drift: deleted and made again by another
+		time.Sleep(time.Hour)                                               // of the test's own clock
 		w.reconcile("shop1")
-		if len(w.cloud.calls) != 3 {
-			t.Errorf("after an hour: calls %q", w.cloud.calls)
+		checkGranted(t, w.cloud)
+		w.cloud.reset()
+		time.Sleep(time.Hour)
+		w.reconcile("shop1")
+		if len(w.cloud.calls) != 3 || w.cloud.writes > 0 {
+			t.Errorf("after another hour: calls %q", w.cloud.calls)
 		}
 	})
 }
@@ -221,10 +232,19 @@ func TestSecondManagedClusterOfOneARNGetsACondition(t *testing.T) {
 }
 
 func TestMalformedClaimIsACondition(t *testing.T) {
+	hub := mustParse(t, hubARN)
+	claims := map[string]map[string]string{
+		"other partition":   {awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"},
+		"suffix of another": {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, hub)},
+		"two ARNs":          {awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"},
+	}
 	for name, arn := range malformed {
+		claims[name] = map[string]string{awsirsa.ARNAnnotation: arn}
+	}
+	for name, annotations := range claims {
 		t.Run(name, func(t *testing.T) {
 			w := newHubWorld(t, "arn:aws:eks:*:*:cluster/*")
-			w.create("shop1", arn, true)
+			w.join("shop1", annotations, true)
 			if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != registration.ReasonInvalidClaim {
 				t.Errorf("condition %+v", c)
 			}

@@ -13,11 +13,9 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
-	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -136,33 +134,11 @@ func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 	} else {
 		k.aws.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubARN, Endpoint: k.Hub.Config().Host, CA: k.Hub.Config().CAData})
 	}
-	k.createHubRole()
+	createRole(t, k.aws, hubAccount, k.hubRole())
 	k.RunHub(k.configure)
 	// EKS and STS do not know a new role at once.
 	k.aws.AWS().SetConsistencyDelay(0, 1)
 	return k
-}
-
-// createRole does what an administrator of IAM does with the output of wid hub policies.
-func (k *kube) createRole(account string, role awsirsa.Role) {
-	k.T.Helper()
-	id, secret := k.aws.AWS().AddUser(account, "admin")
-	c := iam.New(iam.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")})
-	name, in := role.Name(), &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(role.Trust.JSON())}
-	for key, value := range role.Tags {
-		in.Tags = append(in.Tags, iamtypes.Tag{Key: &key, Value: &value})
-	}
-	in.RoleName = &name
-	_, err := c.CreateRole(k.T.Context(), in)
-	if err == nil {
-		_, err = c.PutRolePolicy(k.T.Context(), &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(role.Access.JSON())})
-	}
-	if err == nil {
-		err = role.Verify(k.T.Context(), c)
-	}
-	if err != nil {
-		k.T.Fatal(err)
-	}
 }
 
 func (k *kube) hubRole() awsirsa.Role {
@@ -172,11 +148,6 @@ func (k *kube) hubRole() awsirsa.Role {
 		k.T.Fatal(err)
 	}
 	return role
-}
-
-func (k *kube) createHubRole() {
-	k.T.Helper()
-	k.createRole(hubAccount, k.hubRole())
 }
 
 // tokenFile writes what the kubelet mounts on EKS.
@@ -276,7 +247,7 @@ func (k *kube) join(name string) *member {
 			s.Condition["StringEquals"][key] = awsirsa.OneOrMany{strings.Replace(values[0], registration.DefaultAgentNamespace, m.Namespace, 1)}
 		}
 	}
-	k.createRole(managedAccount, role)
+	createRole(k.T, k.aws, managedAccount, role)
 	m.tokenFile = k.tokenFile(k.Local, m.Namespace, m.Account)
 	m.restart()
 	return m
