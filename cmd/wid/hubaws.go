@@ -110,6 +110,9 @@ func checkHub(cmd *cobra.Command, authTypes []string, server string) error {
 		binding = awsirsa.AWSAuth
 	}
 	onEKS := isEKS(server)
+	if binding == awsirsa.AWSAuth && slices.Contains(authTypes, authTypeAWS) && !onEKS {
+		cmd.PrintErrln("wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
+	}
 	err := awsirsa.CheckHub(awsirsa.Hub{AuthTypes: authTypes, OnEKS: onEKS, TokenWebhook: true, Binding: binding})
 	return judge(cmd, onEKS, "the hub", server, err)
 }
