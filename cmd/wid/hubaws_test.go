@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -108,6 +111,24 @@ func TestHubPoliciesPrints(t *testing.T) {
 				t.Error(out)
 			}
 		})
+	}
+}
+
+// docs/registration.md shows what the commands in it print.
+func TestDocumentedPolicies(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "registration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)```sh\nwid (hub policies [^`]+)\n```\n\n```json\n(.*?)\n```").FindAllStringSubmatch(string(content), -1)
+	if len(shown) != 2 {
+		t.Fatalf("the page shows %d roles", len(shown))
+	}
+	for _, block := range shown {
+		args := strings.Fields(strings.ReplaceAll(block[1], "\\\n", " "))
+		if printed := strings.TrimSpace(must(t, args...)); printed != block[2] {
+			t.Errorf("wid %s prints\n%s", strings.Join(args, " "), printed)
+		}
 	}
 }
 

@@ -131,6 +131,28 @@ func TestAWSAuthIsCreatedWhereThereIsNone(t *testing.T) {
 	}
 }
 
+// An old access entry gives nothing once its role is gone. Denying the cluster before the switch leaves none.
+func TestSwitchOfTheBindingLeavesTheOldMapping(t *testing.T) {
+	var writes int
+	c, kube := newCloud(), configMap(t, nodes, &writes)
+	mustGrant(t, c, "shop1", managedARN)
+	h := newHub(t, c, withAWSAuth(kube))
+	if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil || len(mappings(t, kube)) != 2 {
+		t.Fatalf("entries %v, %v", mappings(t, kube), err)
+	}
+	if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.entries) != 1 || len(c.groups(shopRole(t))) > 0 || len(c.roles) > 0 {
+		t.Errorf("access entries %v, which give %q", c.entries, c.groups(shopRole(t)))
+	}
+	if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil || len(c.groups(shopRole(t))) > 0 {
+		t.Errorf("the old entry gives %q to the new role, %v", c.groups(shopRole(t)), err)
+	}
+	mustRevoke(t, c, "shop1", managedARN) // by the binding of before
+	checkNothingLeft(t, c)
+}
+
 func TestAWSAuthLosesNoConcurrentEdit(t *testing.T) {
 	var writes int
 	var mu sync.Mutex
