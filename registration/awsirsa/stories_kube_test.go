@@ -15,6 +15,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -331,6 +332,7 @@ func TestStory8ClustersAreIsolated(t *testing.T) {
 			}
 		})
 	}
+	k.Step("a second cluster with the ARN of one is refused, and leaves", func(t *testing.T) { b.refuseTwin(t) })
 	k.Step("one claims the other's ARN, and leaves", func(t *testing.T) { a.steal(t, b) })
 }
 
@@ -341,6 +343,30 @@ func (m *member) assume(t *testing.T, role string) error {
 	options.Credentials = aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(options), m.role, stscreds.IdentityTokenFile(m.tokenFile)))
 	_, err := sts.New(options).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: &role, RoleSessionName: aws.String("agent")})
 	return err
+}
+
+// refuseTwin expects that no other ManagedCluster gets the cluster's ARN, and that its departure takes nothing.
+func (m *member) refuseTwin(t *testing.T) {
+	t.Helper()
+	name := m.Name + "-twin"
+	twin := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{awsirsa.ARNAnnotation: m.arn.String()}},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+	if err := m.Admin.Create(t.Context(), twin); err != nil {
+		t.Fatal(err)
+	}
+	regtest.Eventually(t, "the hub refuses it", func() bool {
+		c := meta.FindStatusCondition(m.Cluster(name).Status.Conditions, ocm.ConditionHubAccepted)
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, fmt.Sprintf("belongs to cluster %q already", m.Name))
+	})
+	m.login()
+	m.ExpectIsolated(name)
+	if err := m.Admin.Delete(t.Context(), twin); err != nil {
+		t.Fatal(err)
+	}
+	regtest.Eventually(t, "it is gone", func() bool { return m.Cluster(name).Name == "" })
+	if role, entry := m.inAWS(); !role || !entry {
+		t.Errorf("its departure left the role: %t, the access entry: %t", role, entry)
+	}
 }
 
 // steal rewrites the cluster's claim with its own credential.
