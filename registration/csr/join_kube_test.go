@@ -28,7 +28,7 @@ func (m *member) bootstrapToken(id string) {
 	const half = "0123456789abcdef"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token",
 		StringData: map[string]string{"token-id": id, "token-secret": half, "usage-bootstrap-authentication": "true", "auth-extra-groups": registration.BootstrapGroup}}
-	if err := m.Admin.Create(m.T.Context(), secret); err != nil {
+	if err := m.Admin.Create(m.T.Context(), secret); client.IgnoreAlreadyExists(err) != nil { // of another test
 		m.T.Fatal(err)
 	}
 	m.Bootstrap = id + "." + half
