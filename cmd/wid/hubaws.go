@@ -110,6 +110,9 @@ func checkHub(cmd *cobra.Command, authTypes []string, server string) error {
 		binding = awsirsa.AWSAuth
 	}
 	onEKS := isEKS(server)
+	if binding == awsirsa.AWSAuth && slices.Contains(authTypes, authTypeAWS) && !onEKS {
+		cmd.PrintErrln("wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
+	}
 	err := awsirsa.CheckHub(awsirsa.Hub{AuthTypes: authTypes, OnEKS: onEKS, TokenWebhook: true, Binding: binding})
 	return judge(cmd, onEKS, "the hub", server, err)
 }
@@ -136,18 +139,3 @@ func withRole(manifests, account, trusted, roleARN string) string {
 		"kind: ServiceAccount\nmetadata:\n  name: "+account+"\n", "kind: ServiceAccount\nmetadata:\n  annotations: {"+aws.RoleARNAnnotation+": \""+roleARN+"\"}\n  name: "+trusted+"\n",
 		"{kind: ServiceAccount, name: "+account+",", "{kind: ServiceAccount, name: "+trusted+",").Replace(manifests)
 }
-
-// awsAuthManifest lets the hub map roles in aws-auth. RBAC does not know the name of an object that is created.
-const awsAuthManifest = `apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {namespace: kube-system, name: "open-cluster-management:hub:aws-auth"}
-rules:
-- {apiGroups: [""], resources: [configmaps], resourceNames: [aws-auth], verbs: [get, update]}
-- {apiGroups: [""], resources: [configmaps], verbs: [create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {namespace: kube-system, name: "open-cluster-management:hub:aws-auth"}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: "open-cluster-management:hub:aws-auth"}
-subjects: [{kind: ServiceAccount, name: registration-controller-sa, namespace: open-cluster-management-hub}]
-`

@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +114,24 @@ func TestHubPoliciesPrints(t *testing.T) {
 	}
 }
 
+// docs/registration.md shows what the commands in it print.
+func TestDocumentedPolicies(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "registration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)```sh\nwid (hub policies [^`]+)\n```\n\n```json\n(.*?)\n```").FindAllStringSubmatch(string(content), -1)
+	if len(shown) != 2 {
+		t.Fatalf("the page shows %d roles", len(shown))
+	}
+	for _, block := range shown {
+		args := strings.Fields(strings.ReplaceAll(block[1], "\\\n", " "))
+		if printed := strings.TrimSpace(must(t, args...)); printed != block[2] {
+			t.Errorf("wid %s prints\n%s", strings.Join(args, " "), printed)
+		}
+	}
+}
+
 // The role that is printed is the one that --verify accepts.
 func TestHubPoliciesVerifies(t *testing.T) {
 	w := newWorld(t)
@@ -186,6 +208,44 @@ func TestUnjoinPicksTheDriver(t *testing.T) {
 			secret := &corev1.Secret{Data: map[string][]byte{"kubeconfig": []byte("x"), "auth-type": []byte(tc.authType)}}
 			if err := tell(t.Context(), local, "cluster1", secret, &tc.arns); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// What an address proves is refused, with the reason. What it does not prove is a warning.
+func TestSupportMatrixIsEnforced(t *testing.T) {
+	const onEKS, elsewhere = "https://ab.gr7.eu-central-1.eks.amazonaws.com", "https://hub.example:6443"
+	hub := func(server string, authTypes ...string) func(*cobra.Command) error {
+		return func(cmd *cobra.Command) error { return checkHub(cmd, authTypes, server) }
+	}
+	managed := func(server, authType string) func(*cobra.Command) error {
+		return func(cmd *cobra.Command) error { return checkManaged(cmd, authType, server) }
+	}
+	for name, tc := range map[string]struct {
+		check          func(*cobra.Command) error
+		refuses, warns string
+	}{
+		"csr on EKS":                             {hub(onEKS, "csr"), "EKS signs none", ""},
+		"csr elsewhere":                          {hub(elsewhere, "csr"), "", ""},
+		"aws-irsa on EKS":                        {hub(onEKS, "aws-irsa"), "", ""},
+		"aws-irsa alone elsewhere":               {hub(elsewhere, "aws-irsa"), "", `alone needs a hub on EKS, which checks tokens of AWS itself: on other hubs use it together with "csr"`},
+		"both on EKS":                            {hub(onEKS, "csr", "aws-irsa"), "EKS signs none", ""},
+		"both elsewhere":                         {hub(elsewhere, "csr", "aws-irsa"), "", "needs an authentication webhook for tokens of AWS"},
+		"managed cluster on EKS":                 {managed(onEKS, "aws-irsa"), "", ""},
+		"managed cluster elsewhere":              {managed(elsewhere, "aws-irsa"), "", "needs a managed cluster on EKS, since its ARN names it"},
+		"managed cluster elsewhere that has csr": {managed(elsewhere, "csr"), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said strings.Builder
+			cmd := &cobra.Command{}
+			cmd.SetErr(&said)
+			err := tc.check(cmd)
+			if (err != nil) != (tc.refuses != "") || err != nil && !strings.Contains(err.Error(), tc.refuses) {
+				t.Errorf("got %v, want %q", err, tc.refuses)
+			}
+			if (said.Len() > 0) != (tc.warns != "") || !strings.Contains(said.String(), tc.warns) {
+				t.Errorf("warns %q, want %q", said.String(), tc.warns)
 			}
 		})
 	}

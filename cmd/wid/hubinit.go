@@ -146,7 +146,7 @@ func (h *hubInit) hubManifests() ([]string, error) {
 	}
 	manifests[1] = withRole(manifests[1], hubServiceAccount, hubServiceAccount, role)
 	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
-		manifests = append(manifests, awsAuthManifest)
+		manifests = append(manifests, awsirsa.AWSAuthManifest)
 	}
 	return manifests, nil
 }

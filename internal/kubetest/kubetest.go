@@ -42,6 +42,7 @@ const patience = 2 * time.Minute
 // sharedCluster is started by the first test that needs it.
 type sharedCluster struct {
 	sync.Mutex
+	flags   []Flag
 	cluster *Cluster
 	err     error
 }
@@ -55,7 +56,7 @@ func (s *sharedCluster) get(t testing.TB) *Cluster {
 	s.Lock()
 	defer s.Unlock()
 	if s.cluster == nil && s.err == nil {
-		s.cluster, s.err = start(dir)
+		s.cluster, s.err = start(dir, s.flags...)
 	}
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -74,8 +75,11 @@ func (s *sharedCluster) stop() {
 	}
 }
 
-// Main wraps m, so that the shared clusters end with the tests.
-func Main(m *testing.M) interface{ Run() int } { return runner{m} }
+// Main wraps m, so that the shared clusters end with the tests. The flags are those of the API server of Start's cluster.
+func Main(m *testing.M, flags ...Flag) interface{ Run() int } {
+	shared.flags = flags
+	return runner{m}
+}
 
 type runner struct{ m *testing.M }
 

@@ -2,6 +2,7 @@ package awsirsa
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,11 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
+// AWSAuthManifest is the RBAC that the hub controller of registration.HubManifest needs in addition for AWSAuth, in YAML.
+//
+//go:embed manifests/aws-auth.yaml
+var AWSAuthManifest string
+
 const mapRoles = "mapRoles"
 
 // conflicts is how often an edit is made again, for many clusters at once.
@@ -26,7 +32,7 @@ func conflicts() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: time.Second}
 }
 
-// awsAuth is the binding through the ConfigMap kube-system/aws-auth. It needs get, create and update there.
+// awsAuth is the binding through the ConfigMap kube-system/aws-auth.
 type awsAuth struct{ client client.Client }
 
 // mapping is an entry of mapRoles. It keeps fields that it does not know.

@@ -2,7 +2,6 @@ package awsirsa_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,32 +10,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/ocm"
 )
-
-func scheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s)); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 const nodes = "- groups:\n  - system:nodes\n  rolearn: arn:aws:iam::111111111111:role/nodes\n  username: system:node:{{EC2PrivateDNSName}}\n  extra: kept\n"
 
 // configMap is kube-system/aws-auth, of which it counts the writes.
 func configMap(t testing.TB, mapRoles string, writes *int) client.Client {
 	t.Helper()
-	return fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"},
+	return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"},
 		Data: map[string]string{"mapRoles": mapRoles, "mapUsers": "[]"}}).
 		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			*writes++
@@ -134,13 +122,35 @@ func TestAWSAuthTouchesNothingThatIsNotOurs(t *testing.T) {
 }
 
 func TestAWSAuthIsCreatedWhereThereIsNone(t *testing.T) {
-	kube := fake.NewClientBuilder().WithScheme(scheme(t)).Build()
+	kube := fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).Build()
 	if _, err := newHub(t, newCloud(), withAWSAuth(kube)).Grant(t.Context(), "shop1", managedARN); err != nil {
 		t.Fatal(err)
 	}
 	if all := mappings(t, kube); len(all) != 1 {
 		t.Errorf("entries %v", all)
 	}
+}
+
+// An old access entry gives nothing once its role is gone. Denying the cluster before the switch leaves none.
+func TestSwitchOfTheBindingLeavesTheOldMapping(t *testing.T) {
+	var writes int
+	c, kube := newCloud(), configMap(t, nodes, &writes)
+	mustGrant(t, c, "shop1", managedARN)
+	h := newHub(t, c, withAWSAuth(kube))
+	if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil || len(mappings(t, kube)) != 2 {
+		t.Fatalf("entries %v, %v", mappings(t, kube), err)
+	}
+	if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.entries) != 1 || len(c.groups(shopRole(t))) > 0 || len(c.roles) > 0 {
+		t.Errorf("access entries %v, which give %q", c.entries, c.groups(shopRole(t)))
+	}
+	if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil || len(c.groups(shopRole(t))) > 0 {
+		t.Errorf("the old entry gives %q to the new role, %v", c.groups(shopRole(t)), err)
+	}
+	mustRevoke(t, c, "shop1", managedARN) // by the binding of before
+	checkNothingLeft(t, c)
 }
 
 func TestAWSAuthLosesNoConcurrentEdit(t *testing.T) {

@@ -81,7 +81,7 @@ func (c *cloud) call(ctx context.Context, action string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if c.dieAfter > 0 && len(c.calls) >= c.dieAfter {
+	if c.isDead() {
 		return errDead
 	}
 	c.calls = append(c.calls, action)
@@ -95,9 +95,25 @@ func (c *cloud) call(ctx context.Context, action string) error {
 	return nil
 }
 
+// isDead reports whether the hub has died. It needs the lock.
+func (c *cloud) isDead() bool { return c.dieAfter > 0 && len(c.calls) >= c.dieAfter }
+
+func (c *cloud) dead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isDead()
+}
+
+// note adds what is no call of AWS.
+func (c *cloud) note(call string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, call)
+}
+
 func answer[T any](c *cloud, out T, err error) (T, error) {
 	var none T
-	if err == nil && c.dieAfter > 0 && len(c.calls) >= c.dieAfter {
+	if err == nil && c.isDead() {
 		return none, errDead
 	}
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -231,7 +232,7 @@ func TestInProcessClientsUseTheHubRole(t *testing.T) {
 		t.Fatalf("without a role: %v, seen by the hub as %q", err, *roles)
 	}
 	// The agent's own client looks for the kinds of the hub first.
-	own, err := client.New(config, client.Options{Scheme: scheme(t)})
+	own, err := client.New(config, client.Options{Scheme: regtest.Scheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +275,8 @@ func TestStoredKubeconfigThatIsNone(t *testing.T) {
 	}
 }
 
-func TestSupportMatrix(t *testing.T) {
+// A hub administrator learns which auth types a hub can serve, and why not others.
+func TestStory2SupportMatrix(t *testing.T) {
 	csr, irsa := []string{"csr"}, []string{"aws-irsa"}
 	both := []string{"csr", "awsirsa"}
 	for name, c := range map[string]struct {

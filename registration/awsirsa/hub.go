@@ -27,7 +27,8 @@ type Binding string
 const (
 	// AccessEntries are entries in the EKS API, the default.
 	AccessEntries Binding = ""
-	// AWSAuth is the ConfigMap kube-system/aws-auth, which aws-iam-authenticator reads too.
+	// AWSAuth is the ConfigMap kube-system/aws-auth, which aws-iam-authenticator reads too. A hub that switches leaves the mappings of
+	// the other binding behind: deny its clusters before, and accept them after.
 	AWSAuth Binding = "aws-auth"
 )
 
@@ -43,7 +44,8 @@ type HubOptions struct {
 	IAM IAM
 	// EKS is called in the hub's region. Required for AccessEntries.
 	EKS EKS
-	// Client reads and writes the ConfigMap aws-auth. Use one that reads it without a cache. Required for AWSAuth.
+	// Client reads and writes the ConfigMap aws-auth, with the rights of AWSAuthManifest. Use one that reads it without a cache: those
+	// rights allow no informer. Required for AWSAuth.
 	Client client.Client
 	// Binding is AccessEntries or AWSAuth.
 	Binding Binding

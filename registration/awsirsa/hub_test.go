@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -537,36 +535,4 @@ func TestNamesPickTheAuthType(t *testing.T) {
 	if got := newHub(t, newCloud()).Name() + " " + released.Name(); got != "aws-irsa awsirsa" {
 		t.Errorf("got %q", got)
 	}
-}
-
-// The figures of a hub of 2,000 clusters: with 8 workers and 50 ms for each call of AWS.
-func TestGrantOfManyClusters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const workers = 8
-		c := newCloud()
-		c.delay = 50 * time.Millisecond
-		grantAll := func(n int) time.Duration {
-			h, begin := newHub(t, c, func(o *awsirsa.HubOptions) { o.MaxRoles = 5000 }), time.Now()
-			var all sync.WaitGroup
-			for w := range workers {
-				all.Go(func() {
-					for i := w; i < n; i += workers {
-						if _, err := h.Grant(t.Context(), fmt.Sprint("shop", i), fmt.Sprint(managedARN, i)); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			all.Wait()
-			return time.Since(begin)
-		}
-		if took := grantAll(200); took > 200/workers*5*c.delay {
-			t.Errorf("200 clusters took %s: workers wait for each other", took)
-		}
-		grantAll(2000)
-		c.reset()
-		if took := grantAll(2000); len(c.calls) != 6000 || c.writes > 0 || took > 2000/workers*3*c.delay {
-			t.Errorf("a restart made %d calls, %d of them writes, in %s", len(c.calls), c.writes, took)
-		}
-	})
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -26,26 +27,56 @@ import (
 type hubWorld struct {
 	t     *testing.T
 	cloud *cloud
+	iam   awsirsa.IAM // that the hub calls, usually the cloud
 	kube  client.Client
 	hub   *registration.Hub
 }
 
 func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
+	t.Helper()
 	w := &hubWorld{t: t, cloud: newCloud()}
-	w.kube = fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).
-		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
-				w.cloud.calls = append(w.cloud.calls, "unbind") // in the order of the calls of AWS
-			}
-			return c.Delete(ctx, o, opts...)
-		}}).Build()
+	w.iam = w.cloud
+	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithInterceptorFuncs(w.interceptors()).Build()
 	w.restart(patterns...)
 	return w
 }
 
+// interceptors fail all writes of a hub that is dead, and note when it removes the ClusterRoleBinding.
+func (w *hubWorld) interceptors() interceptor.Funcs {
+	return interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
+				w.cloud.note("unbind") // in the order of the calls of AWS
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, part string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if w.cloud.dead() {
+				return errDead
+			}
+			return c.SubResource(part).Patch(ctx, o, p, opts...)
+		},
+	}
+}
+
 func (w *hubWorld) restart(patterns ...string) {
 	w.t.Helper()
-	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubOptions) { o.AutoApprove = patterns })
+	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubOptions) { o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000 })
 	var err error
 	w.hub, err = registration.NewHub(registration.HubOptions{Client: w.kube, Drivers: []registration.HubDriver{driver}})
 	if err != nil {
@@ -64,21 +95,39 @@ func (w *hubWorld) get(name string) *ocm.ManagedCluster {
 
 func (w *hubWorld) create(name, arn string, accepted bool) {
 	w.t.Helper()
-	if err := w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{awsirsa.ARNAnnotation: arn}},
+	w.join(name, map[string]string{awsirsa.ARNAnnotation: arn}, accepted)
+}
+
+func (w *hubWorld) join(name string, annotations map[string]string, accepted bool) {
+	w.t.Helper()
+	if err := w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.reconcile(name)
 }
 
-func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
+// edit changes a cluster while the hub does not look.
+func (w *hubWorld) edit(name string, change func(*ocm.ManagedCluster)) {
 	w.t.Helper()
 	cluster := w.get(name)
 	change(cluster)
 	if err := w.kube.Update(w.t.Context(), cluster); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
+	w.t.Helper()
+	w.edit(name, change)
 	w.reconcile(name)
+}
+
+func (w *hubWorld) delete(name string) {
+	w.t.Helper()
+	if err := w.kube.Delete(w.t.Context(), w.get(name)); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // reconcile returns the condition. Errors are what the condition says.
@@ -94,6 +143,7 @@ func (w *hubWorld) accepted(name string) metav1.Condition {
 	return metav1.Condition{}
 }
 
+// The hourly look repairs what has drifted.
 func TestResyncMakesNoCallWithinAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHubWorld(t)
@@ -106,10 +156,15 @@ func TestResyncMakesNoCallWithinAnHour(t *testing.T) {
 		if len(w.cloud.calls) > 0 {
 			t.Errorf("calls %q", w.cloud.calls)
 		}
-		time.Sleep(time.Hour) // of the test's own clock
+		w.cloud.newRole(shopRole(t), w.cloud.roles[shopRole(t)].tags, "{}") // drift: deleted and made again by another
+		time.Sleep(time.Hour)                                               // of the test's own clock
 		w.reconcile("shop1")
-		if len(w.cloud.calls) != 3 {
-			t.Errorf("after an hour: calls %q", w.cloud.calls)
+		checkGranted(t, w.cloud)
+		w.cloud.reset()
+		time.Sleep(time.Hour)
+		w.reconcile("shop1")
+		if len(w.cloud.calls) != 3 || w.cloud.writes > 0 {
+			t.Errorf("after another hour: calls %q", w.cloud.calls)
 		}
 	})
 }
@@ -170,19 +225,26 @@ func TestSecondManagedClusterOfOneARNGetsACondition(t *testing.T) {
 		if c := w.accepted("shop2"); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, `"shop1"`) {
 			t.Errorf("condition %+v", c)
 		}
-		if err := w.kube.Delete(t.Context(), w.get("shop2")); err != nil {
-			t.Fatal(err)
-		}
+		w.delete("shop2")
 		w.reconcile("shop2")
 		checkGranted(t, w.cloud)
 	})
 }
 
 func TestMalformedClaimIsACondition(t *testing.T) {
+	hub := mustParse(t, hubARN)
+	claims := map[string]map[string]string{
+		"other partition":   {awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"},
+		"suffix of another": {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, hub)},
+		"two ARNs":          {awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"},
+	}
 	for name, arn := range malformed {
+		claims[name] = map[string]string{awsirsa.ARNAnnotation: arn}
+	}
+	for name, annotations := range claims {
 		t.Run(name, func(t *testing.T) {
 			w := newHubWorld(t, "arn:aws:eks:*:*:cluster/*")
-			w.create("shop1", arn, true)
+			w.join("shop1", annotations, true)
 			if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != registration.ReasonInvalidClaim {
 				t.Errorf("condition %+v", c)
 			}

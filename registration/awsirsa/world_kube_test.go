@@ -1,45 +1,33 @@
 package awsirsa_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
-	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/internal/controlplane"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -50,337 +38,282 @@ const (
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(kubetest.Main(m).Run())
+	os.Exit(run(m))
 }
 
-// kube is a hub API server, which verifies tokens of EKS with the fake AWS, and a managed API server. A registration.Hub runs with the
-// rights of HubManifest and with the IAM role of HubRole.
+// run starts the authentication webhook of the hub's API server.
+func run(m *testing.M) int {
+	flags, stop, err := controlplane.TokenWebhook(tokens.verify)
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = stop() }() // its folder is a temporary one
+	return kubetest.Main(m, flags...).Run()
+}
+
+// tokens answers for the test that runs.
+var tokens webhook
+
+// webhook does what the authentication webhook of EKS, or aws-iam-authenticator, does.
+type webhook struct {
+	mu   sync.Mutex
+	aws  *authtest.AWS
+	seen []string // tokens that it has accepted
+}
+
+func (h *webhook) verify(token string) (authenticationv1.UserInfo, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	user, err := h.aws.VerifyEKSToken(hubARN, token)
+	if err == nil {
+		h.seen = append(h.seen, token)
+	}
+	return authenticationv1.UserInfo{Username: user.Username, Groups: user.Groups, UID: user.UID}, err
+}
+
+// serve starts anew with another AWS.
+func (h *webhook) serve(aws *authtest.AWS) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.aws, h.seen = aws, nil
+}
+
+// accepted returns the tokens that it has accepted.
+func (h *webhook) accepted() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(h.seen)))
+}
+
+// kube is a world with an AWS of its own. The hub's controller runs with exactly the rights of the shipped manifests and the IAM
+// role of HubRole. With AccessEntries the hub is on EKS and runs this driver alone. With AWSAuth it is not on EKS and also runs csr.
 type kube struct {
-	t            *testing.T // the sub-test that runs
-	hub, managed *kubetest.Cluster
-	admin, local client.Client // of administrators
-	aws          *authtest.Cloud
+	*regtest.World
+	aws     *authtest.Cloud
+	binding awsirsa.Binding
+	said    *regtest.Recorder // by the hub
+	dir     string
 }
 
-func newKube(t *testing.T) *kube {
+func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 	t.Helper()
-	k := &kube{t: t, managed: kubetest.Start(t), aws: newCloudOfAWS(t)}
-	k.hub = kubetest.StartNew(t, k.webhook()...)
-	k.admin, k.local = k.client(k.hub.Config()), k.client(k.managed.Config())
-	k.apply(k.admin, ocm.CRD)
-	eventually(t, "the hub serves ManagedClusters", func() bool {
-		k.admin = k.client(k.hub.Config()) // a client may remember that there are none
-		return k.admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil
-	})
-	k.apply(k.admin, registration.HubManifest)
-	k.apply(k.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management}\n")
-	k.apply(k.admin, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
-	k.apply(k.admin, registration.BootstrapManifest)
-	k.aws.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubARN, Endpoint: k.hub.Config().Host, CA: k.hub.Config().CAData})
-	k.aws.AWS().AddOIDCProvider(hubAccount, k.hub.IssuerURL(), k.hub.IssuerClient(t), audience)
-	k.aws.AWS().AddOIDCProvider(managedAccount, k.managed.IssuerURL(), k.managed.IssuerClient(t), audience)
-	k.runHub()
+	k := &kube{World: regtest.New(t), aws: newCloudOfAWS(t), binding: binding, said: &regtest.Recorder{}, dir: t.TempDir()}
+	agentEnvironment(t, k.aws)
+	tokens.serve(k.aws.AWS())
+	k.aws.AWS().AddOIDCProvider(hubAccount, k.Hub.IssuerURL(), k.Hub.IssuerClient(t), audience)
+	k.aws.AWS().AddOIDCProvider(managedAccount, k.Managed.IssuerURL(), k.Managed.IssuerClient(t), audience)
+	if binding == awsirsa.AWSAuth {
+		k.aws.AWS().SetEKSAuthMap(hubARN, func() (string, error) { return k.authMap().Data["mapRoles"], nil })
+		k.Apply(k.Admin, awsirsa.AWSAuthManifest)
+		k.Hub.ControllerManager(t, "csrsigning")
+	} else {
+		k.aws.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubARN, Endpoint: k.Hub.Config().Host, CA: k.Hub.Config().CAData})
+	}
+	createRole(t, k.aws, hubAccount, k.hubRole())
+	k.RunHub(k.configure)
 	// EKS and STS do not know a new role at once.
 	k.aws.AWS().SetConsistencyDelay(0, 1)
 	return k
 }
 
-// webhook starts an authentication webhook that does what the one of EKS does.
-func (k *kube) webhook() []kubetest.Flag {
-	k.t.Helper()
-	flags, stop, err := controlplane.TokenWebhook(func(token string) (authenticationv1.UserInfo, error) {
-		user, err := k.aws.AWS().VerifyEKSToken(hubARN, token)
-		return authenticationv1.UserInfo{Username: user.Username, Groups: user.Groups, UID: user.UID}, err
-	})
+func (k *kube) hubRole() awsirsa.Role {
+	k.T.Helper()
+	role, err := awsirsa.HubRole(mustParse(k.T, hubARN), k.Hub.IssuerURL(), k.binding)
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
-	k.t.Cleanup(func() { _ = stop() }) // its folder is a temporary one
-	return flags
+	return role
 }
 
-func (k *kube) write(file string, content []byte) {
-	k.t.Helper()
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		k.t.Fatal(err)
+// tokenFile writes what the kubelet mounts on EKS.
+func (k *kube) tokenFile(c client.Client, namespace, account string) (file string) {
+	k.T.Helper()
+	file = filepath.Join(k.dir, namespace)
+	if err := os.WriteFile(file, []byte(k.Token(c, namespace, account, audience)), 0o600); err != nil {
+		k.T.Fatal(err)
 	}
+	return file
 }
 
-func kubeconfig(t *testing.T, server string, ca []byte, token string) []byte {
-	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = "x"
-	content, err := clientcmd.Write(*config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
-}
-
-// eventually polls a real API server.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("within a minute it never happened that %s", what)
-		}
-	}
-}
-
-// step is a sub-test. The helpers fail it rather than its parent.
-func (k *kube) step(name string, run func(t *testing.T)) {
-	k.t.Helper()
-	outer := k.t
-	outer.Run(name, func(t *testing.T) {
-		k.t = t
-		defer func() { k.t = outer }()
-		run(t)
-	})
-}
-
-func (k *kube) client(config *rest.Config) client.Client {
-	k.t.Helper()
-	c, err := client.New(config, client.Options{Scheme: scheme(k.t)})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return c
-}
-
-func (k *kube) apply(c client.Client, manifest string) {
-	k.t.Helper()
-	for document := range strings.SplitSeq(strings.TrimPrefix(manifest, "---\n"), "\n---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
-			k.t.Fatal(err)
-		}
-		if err := c.Create(k.t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
-			k.t.Fatal(err)
-		}
-	}
-}
-
-// token returns the credential of a ServiceAccount.
-func (k *kube) token(c client.Client, namespace, name string, audiences ...string) string {
-	k.t.Helper()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := c.SubResource("token").Create(k.t.Context(), account, request); err != nil {
-		k.t.Fatal(err)
-	}
-	return request.Status.Token
-}
-
-func withToken(config *rest.Config, token string) *rest.Config {
-	config = rest.AnonymousClientConfig(config)
-	config.BearerToken, config.QPS = token, -1
-	return config
-}
-
-// createRole does what an administrator of IAM does with the output of wid hub policies.
-func (k *kube) createRole(account string, role awsirsa.Role) {
-	k.t.Helper()
-	id, secret := k.aws.AWS().AddUser(account, "admin")
-	c := iam.New(iam.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")})
-	name, in := role.ARN[strings.LastIndexByte(role.ARN, '/')+1:], &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(role.Trust.JSON())}
-	for key, value := range role.Tags {
-		in.Tags = append(in.Tags, iamtypes.Tag{Key: &key, Value: &value})
-	}
-	in.RoleName = &name
-	_, err := c.CreateRole(k.t.Context(), in)
-	if err == nil {
-		_, err = c.PutRolePolicy(k.t.Context(), &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(role.Access.JSON())})
-	}
-	if err == nil {
-		err = role.Verify(k.t.Context(), c)
-	}
-	if err != nil {
-		k.t.Fatal(err)
-	}
-}
-
-// runHub runs the controller until the test ends.
-func (k *kube) runHub() {
-	k.t.Helper()
-	const namespace, name = "open-cluster-management-hub", "registration-controller-sa"
-	role, err := awsirsa.HubRole(mustParse(k.t, hubARN), k.hub.IssuerURL(), awsirsa.AccessEntries)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	k.createRole(hubAccount, role)
-	file := filepath.Join(k.t.TempDir(), "token")
-	k.write(file, []byte(k.token(k.admin, namespace, name, audience)))
+func (k *kube) configure(mgr ctrl.Manager) (registration.HubOptions, error) {
 	creds := aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: k.aws.Client()}),
-		role.ARN, stscreds.IdentityTokenFile(file)))
-	driver, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN,
-		IAM: iam.New(iam.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: creds}),
-		EKS: eks.New(eks.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: creds})})
-	if err != nil {
-		k.t.Fatal(err)
+		k.hubRole().ARN, stscreds.IdentityTokenFile(k.tokenFile(k.Admin, regtest.HubNamespace, regtest.HubAccount))))
+	driver, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN, Binding: k.binding,
+		Client: regtest.NewClient(k.T, mgr.GetConfig()), // without a cache
+		IAM:    iam.New(iam.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: creds}),
+		EKS:    eks.New(eks.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: creds})})
+	if err != nil || k.binding == awsirsa.AccessEntries {
+		return registration.HubOptions{Drivers: []registration.HubDriver{driver}, Recorder: k.said}, err
 	}
-	mgr, err := ctrl.NewManager(withToken(k.hub.Config(), k.token(k.admin, namespace, name)),
-		ctrl.Options{Scheme: scheme(k.t), Metrics: metricsserver.Options{BindAddress: "0"}})
-	if err != nil {
-		k.t.Fatal(err)
+	certificates, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
+	return registration.HubOptions{Drivers: []registration.HubDriver{certificates, driver}, Default: registration.AuthTypeCSR, Recorder: k.said}, err
+}
+
+// authMap returns the ConfigMap aws-auth, an empty one if there is none.
+func (k *kube) authMap() *corev1.ConfigMap {
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}
+	if err := k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(configMap), configMap); client.IgnoreNotFound(err) != nil {
+		k.T.Error(err)
 	}
-	hub, err := registration.NewHub(registration.HubOptions{Client: mgr.GetClient(), Drivers: []registration.HubDriver{driver}})
-	if err == nil {
-		err = hub.SetupWithManager(mgr, 2)
+	return configMap
+}
+
+// setAuthMap writes what another writes into aws-auth.
+func (k *kube) setAuthMap(mapRoles string) {
+	k.T.Helper()
+	configMap := k.authMap()
+	configMap.Data = map[string]string{"mapRoles": mapRoles, "mapUsers": "[]"}
+	write := func() error { return k.Admin.Update(k.T.Context(), configMap) }
+	if configMap.ResourceVersion == "" {
+		write = func() error { return k.Admin.Create(k.T.Context(), configMap) }
 	}
-	if err != nil {
-		k.t.Fatal(err)
+	if err := write(); err != nil {
+		k.T.Fatal(err)
 	}
-	t := k.t
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := mgr.Start(ctx); err != nil {
-			t.Error(err)
+}
+
+// finish deletes all clusters of the test, and expects that the hub leaves nothing in AWS and none of their RBAC.
+func (k *kube) finish() {
+	k.T.Helper()
+	all := &ocm.ManagedClusterList{}
+	if err := k.Admin.List(k.T.Context(), all); err != nil {
+		k.T.Fatal(err)
+	}
+	for _, cluster := range all.Items {
+		if err := k.Admin.Delete(k.T.Context(), &cluster); client.IgnoreNotFound(err) != nil {
+			k.T.Fatal(err)
 		}
-	})
-	t.Cleanup(func() { cancel(); running.Wait() })
-}
-
-// reason returns status and reason of a condition, such as "True/HubClusterAdminAccepted".
-func (k *kube) reason(cluster, kind string) string {
-	k.t.Helper()
-	object := &ocm.ManagedCluster{}
-	if err := k.admin.Get(k.t.Context(), client.ObjectKey{Name: cluster}, object); client.IgnoreNotFound(err) != nil {
-		k.t.Fatal(err)
-	}
-	if c := meta.FindStatusCondition(object.Status.Conditions, kind); c != nil {
-		return string(c.Status) + "/" + c.Reason
-	}
-	return ""
-}
-
-func (k *kube) patch(c client.Client, cluster, body string) {
-	k.t.Helper()
-	object := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
-	if err := c.Patch(k.t.Context(), object, client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
-		k.t.Fatal(err)
-	}
-}
-
-// rbac returns how many bindings a cluster has, and whether it has a ClusterRole, which records what was granted.
-func (k *kube) rbac(cluster string) (bindings int, role bool) {
-	k.t.Helper()
-	name := registration.ClusterRoleName(cluster)
-	exists := func(object client.Object) bool {
-		err := k.admin.Get(k.t.Context(), client.ObjectKeyFromObject(object), object)
-		if client.IgnoreNotFound(err) != nil {
-			k.t.Fatal(err)
-		}
-		return err == nil
-	}
-	for _, binding := range []client.Object{
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name + ":registration"}},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name + ":work"}},
-	} {
-		if exists(binding) {
-			bindings++
+		regtest.Eventually(k.T, "the hub lets cluster "+cluster.Name+" go", func() bool { return k.Cluster(cluster.Name).Name == "" })
+		if there := k.RBAC(cluster.Name); len(there) > 0 {
+			k.T.Errorf("left of cluster %q: %q", cluster.Name, there)
 		}
 	}
-	return bindings, exists(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	roles := slices.DeleteFunc(k.aws.AWS().Roles(), func(arn string) bool { return !strings.Contains(arn, ":role/ocm-hub-") })
+	if entries := k.aws.AWS().EKSAccessEntries(hubARN); len(roles)+len(entries) > 0 || strings.Contains(k.authMap().Data["mapRoles"], ":role/ocm-hub-") {
+		k.T.Errorf("left in AWS: roles %q, access entries %v, and in aws-auth %q", roles, entries, k.authMap().Data)
+	}
+	if err := k.Admin.Delete(k.T.Context(), k.authMap()); client.IgnoreNotFound(err) != nil {
+		k.T.Error(err)
+	}
 }
 
-// member is a managed cluster. Its agent has the rights of AgentManifest in a namespace of its own, and the IAM role of AgentRole.
+// member is a managed cluster on EKS. Its agent has the IAM role of AgentRole.
 type member struct {
-	*kube
-	name, namespace string
-	arn             awsirsa.ClusterARN
-	hubRole         string // ARN
-	agent           *registration.Agent
-	failed          error // of the last pass
+	*regtest.Member
+	kube      *kube
+	arn       awsirsa.ClusterARN
+	role      string // ARN of the agent's role
+	hubRole   string // ARN of its role on the hub
+	tokenFile string
+	options   awsirsa.Options
 }
 
-// join makes the agent of a cluster. One agent at a time has credentials of AWS: the process has one environment.
 func (k *kube) join(name string) *member {
-	k.t.Helper()
-	m := &member{kube: k, name: name, namespace: "agent-" + name, arn: mustParse(k.t, "arn:aws:eks:eu-west-1:"+managedAccount+":cluster/"+name)}
-	hub := mustParse(k.t, hubARN)
-	m.hubRole = awsirsa.HubRoleARN(hub, m.arn)
-	const account = "klusterlet-registration-sa"
-	k.apply(k.local, strings.NewReplacer(registration.DefaultAgentNamespace, m.namespace, "registration-agent", account).Replace(registration.AgentManifest))
-	bootstrap := kubeconfig(k.t, k.hub.Config().Host, k.hub.Config().CAData, k.token(k.admin, "open-cluster-management", "agent-registration-bootstrap"))
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: registration.DefaultBootstrapSecret}, Data: map[string][]byte{"kubeconfig": bootstrap}}
-	if err := k.local.Create(k.t.Context(), secret); err != nil {
-		k.t.Fatal(err)
-	}
-	role, err := awsirsa.AgentRole(hub, m.arn, k.managed.IssuerURL(), "")
+	k.T.Helper()
+	hub, arn := mustParse(k.T, hubARN), mustParse(k.T, "arn:aws:eks:eu-west-1:"+managedAccount+":cluster/"+name)
+	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: awsirsa.ManagedRoleARN(hub, arn), hubRole: awsirsa.HubRoleARN(hub, arn),
+		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), AuthOptions: []auth.Option{auth.WithHTTPClient(k.aws.Client())}}}
+	role, err := awsirsa.AgentRole(hub, arn, k.Managed.IssuerURL(), "")
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
 	for _, s := range role.Trust.Statement { // the agents of this test share a cluster
 		for key, values := range s.Condition["StringEquals"] {
-			s.Condition["StringEquals"][key] = awsirsa.OneOrMany{strings.Replace(values[0], registration.DefaultAgentNamespace, m.namespace, 1)}
+			s.Condition["StringEquals"][key] = awsirsa.OneOrMany{strings.Replace(values[0], registration.DefaultAgentNamespace, m.Namespace, 1)}
 		}
 	}
-	k.createRole(managedAccount, role)
-	agentEnvironment(k.t, k.aws)
-	file := filepath.Join(k.t.TempDir(), "token")
-	k.write(file, []byte(k.token(k.local, m.namespace, account, audience)))
-	for variable, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_ROLE_ARN": role.ARN, "AWS_WEB_IDENTITY_TOKEN_FILE": file} {
-		k.t.Setenv(variable, value)
-	}
-	driver := newDriver(k.t, func(o *awsirsa.Options) {
-		o.Managed, o.AuthOptions = m.arn.String(), []auth.Option{auth.WithHTTPClient(k.aws.Client())}
-	})
-	m.agent, err = registration.NewAgent(registration.AgentOptions{Cluster: name, Driver: driver, Namespace: m.namespace,
-		Local: k.client(withToken(k.managed.Config(), k.token(k.local, m.namespace, account)))})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	createRole(k.T, k.aws, managedAccount, role)
+	m.tokenFile = k.tokenFile(k.Local, m.Namespace, m.Account)
+	m.restart()
 	return m
 }
 
-// until makes passes, more often than the agent asks for.
+// restart is a new process of the agent.
+func (m *member) restart() {
+	m.T.Helper()
+	driver, err := awsirsa.New(m.options)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	m.Start(registration.AgentOptions{Driver: driver})
+}
+
+// login gives the process the environment of the agent's pod. There is one at a time.
+func (m *member) login() {
+	m.T.Helper()
+	for variable, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_ROLE_ARN": m.role, "AWS_WEB_IDENTITY_TOKEN_FILE": m.tokenFile} {
+		m.T.Setenv(variable, value)
+	}
+}
+
 func (m *member) until(what string, done func() bool) {
-	m.t.Helper()
-	defer func() {
-		if m.t.Failed() {
-			object := &ocm.ManagedCluster{}
-			_ = m.admin.Get(context.Background(), client.ObjectKey{Name: m.name}, object)
-			m.t.Logf("the last pass of cluster %q gave %v, its conditions are %+v", m.name, m.failed, object.Status.Conditions)
-		}
-	}()
-	eventually(m.t, what, func() bool {
-		_, m.failed = m.agent.Reconcile(m.t.Context(), reconcile.Request{})
-		return done()
-	})
+	m.T.Helper()
+	m.login()
+	m.Until(what, done)
+}
+
+func (m *member) own() client.Client {
+	m.T.Helper()
+	m.login()
+	return m.Own()
+}
+
+// pending makes passes until the cluster waits for acceptance.
+func (m *member) pending() {
+	m.T.Helper()
+	m.until("the cluster shows up", func() bool { return m.Failed == nil && m.Cluster(m.Name).Name != "" })
+}
+
+// ready reports whether the agent uses its role on the hub.
+func (m *member) ready() bool {
+	return m.Joined() && m.Reason(m.Name, awsirsa.ConditionReady) == "True/KubeconfigWritten"
 }
 
 // accept lets a waiting cluster in.
 func (m *member) accept() {
-	m.t.Helper()
-	m.until("the cluster shows up", func() bool { return m.failed == nil })
-	m.patch(m.admin, m.name, `{"spec":{"hubAcceptsClient":true}}`)
-	m.until("the cluster joins", func() bool {
-		return m.reason(m.name, ocm.ConditionJoined) == "True/ManagedClusterJoined" && m.reason(m.name, awsirsa.ConditionReady) == "True/KubeconfigWritten"
+	m.T.Helper()
+	m.pending()
+	m.SetAccepted(m.Name, true)
+	m.until("the cluster joins", m.ready)
+}
+
+// expectBack waits until a cluster that is accepted again has its access. Its conditions do not say so: they are those of before.
+func (m *member) expectBack() {
+	m.T.Helper()
+	m.until("the cluster is back", func() bool {
+		config, err := m.Agent.HubConfig(m.T.Context())
+		if err != nil {
+			m.T.Fatal(err)
+		}
+		own, err := client.New(config, client.Options{Scheme: regtest.Scheme(m.T)})
+		return err == nil && m.Failed == nil && own.Get(m.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}) == nil
 	})
 }
 
-// own returns a client with the agent's credential.
-func (m *member) own() client.Client {
-	m.t.Helper()
-	config, err := m.agent.HubConfig(m.t.Context())
-	if err != nil {
-		m.t.Fatal(err)
+// inAWS reports whether the cluster's role and its mapping to groups of the hub exist.
+func (m *member) inAWS() (role, mapping bool) {
+	role = slices.Contains(m.kube.aws.AWS().Roles(), m.hubRole)
+	if m.kube.binding == awsirsa.AWSAuth {
+		return role, strings.Contains(m.kube.authMap().Data["mapRoles"], m.hubRole)
 	}
-	return m.client(config)
+	_, mapping = m.kube.aws.AWS().EKSAccessEntries(hubARN)[m.hubRole]
+	return role, mapping
 }
 
-// inAWS reports whether the cluster's role and access entry exist.
-func (m *member) inAWS() (role, entry bool) {
-	for _, arn := range m.aws.AWS().Roles() {
-		role = role || arn == m.hubRole
-	}
-	_, entry = m.aws.AWS().EKSAccessEntries(hubARN)[m.hubRole]
-	return role, entry
+// expectGone waits until the hub has taken back everything.
+func (m *member) expectGone() {
+	m.T.Helper()
+	regtest.Eventually(m.T, "the hub has taken back everything", func() bool {
+		role, mapping := m.inAWS()
+		return !role && !mapping && len(m.RBAC(m.Name)) == 0
+	})
+}
+
+// expectDenied is expectGone for a cluster that still exists.
+func (m *member) expectDenied() {
+	m.T.Helper()
+	m.expectGone()
+	regtest.Eventually(m.T, "the hub says that the cluster is denied", func() bool {
+		return m.Reason(m.Name, ocm.ConditionHubAccepted) == "False/"+ocm.ReasonHubDenied
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -20,15 +21,15 @@ import (
 
 // newAddOn creates an add-on as its hub controller does.
 func (k *kube) newAddOn(cluster, name string, items ...ocm.Registration) *addon.ManagedClusterAddOn {
-	k.t.Helper()
+	k.T.Helper()
 	a := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}}
-	eventually(k.t, "the hub serves add-ons", func() bool {
+	regtest.Eventually(k.T, "the hub serves add-ons", func() bool {
 		a.ResourceVersion = ""
-		return client.IgnoreAlreadyExists(newClient(k.t, k.hub.Config()).Create(k.t.Context(), a)) == nil
+		return client.IgnoreAlreadyExists(regtest.NewClient(k.T, k.Hub.Config()).Create(k.T.Context(), a)) == nil
 	})
 	a.Status.SetItems(items)
-	if err := newClient(k.t, k.hub.Config()).Status().Update(k.t.Context(), a); err != nil {
-		k.t.Fatal(err)
+	if err := regtest.NewClient(k.T, k.Hub.Config()).Status().Update(k.T.Context(), a); err != nil {
+		k.T.Fatal(err)
 	}
 	return a
 }
@@ -36,14 +37,14 @@ func (k *kube) newAddOn(cluster, name string, items ...ocm.Registration) *addon.
 // An add-on reaches the hub with a certificate, which its cluster's agent asks for with the rights that the hub gives it.
 func TestAddOnByCertificate(t *testing.T) {
 	k := newKube(t)
-	k.apply(k.admin, addon.CRD)
+	k.Apply(k.Admin, addon.CRD)
 	m := k.join("addons")
 	m.accept()
-	hub := m.own()
+	hub := m.Own()
 	a := k.newAddOn("addons", "search", ocm.Registration{Type: ocm.KubeClient})
-	in := registration.Input{Cluster: "addons", Agent: string(m.secret().Data["agent-name"]), Addon: "search", Hub: hub}
+	in := registration.Input{Cluster: "addons", Agent: string(m.Secret().Data["agent-name"]), Addon: "search", Hub: hub}
 	var got *registration.Credential
-	eventually(t, "the add-on's certificate", func() bool {
+	regtest.Eventually(t, "the add-on's certificate", func() bool {
 		in.Now, in.Item = time.Now(), addon.StatusOf(a).Items[0]
 		step, err := csr.New(csr.Options{}).Next(t.Context(), in)
 		if err != nil {
@@ -59,11 +60,11 @@ func TestAddOnByCertificate(t *testing.T) {
 		in.State, got = step.State, step.Credential
 		return got != nil
 	})
-	k.step("says the default subject", func(t *testing.T) {
-		config := rest.AnonymousClientConfig(k.hub.Config())
+	k.Step("says the default subject", func(t *testing.T) {
+		config := rest.AnonymousClientConfig(k.Hub.Config())
 		config.CertData, config.KeyData = got.Files["tls.crt"], got.Files["tls.key"]
 		review := &authenticationv1.SelfSubjectReview{}
-		if err := newClient(t, config).Create(t.Context(), review); err != nil {
+		if err := regtest.NewClient(t, config).Create(t.Context(), review); err != nil {
 			t.Fatal(err)
 		}
 		want := registration.AddOnSubject("addons", "search", in.Agent)
@@ -74,10 +75,10 @@ func TestAddOnByCertificate(t *testing.T) {
 			t.Errorf("%+v", user)
 		}
 	})
-	k.step("that another cluster asks for is refused", func(t *testing.T) {
+	k.Step("that another cluster asks for is refused", func(t *testing.T) {
 		other := k.join("addons2")
 		other.accept()
-		in.Hub, in.State = other.own(), nil
+		in.Hub, in.State = other.Own(), nil
 		for range 2 {
 			step, err := csr.New(csr.Options{}).Next(t.Context(), in)
 			if err != nil {
@@ -85,9 +86,9 @@ func TestAddOnByCertificate(t *testing.T) {
 			}
 			in.State = step.State
 		}
-		eventually(t, "the refusal", func() bool { return k.said.says("NotApproved", "is not the agent of cluster") })
+		regtest.Eventually(t, "the refusal", func() bool { return k.said.Says("NotApproved", "is not the agent of cluster") })
 		var list certificatesv1.CertificateSigningRequestList
-		if err := k.admin.List(t.Context(), &list, client.MatchingLabels{addon.NameLabel: "search"}); err != nil || len(list.Items) != 2 {
+		if err := k.Admin.List(t.Context(), &list, client.MatchingLabels{addon.NameLabel: "search"}); err != nil || len(list.Items) != 2 {
 			t.Fatalf("%d requests, %v", len(list.Items), err)
 		}
 		for _, r := range list.Items {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -104,7 +105,7 @@ func newApprover(t testing.TB, version schema.GroupVersion, objects ...client.Ob
 	a := &approver{events: events.NewFakeRecorder(10)}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(version.WithKind("ManagedClusterAddOn"), meta.RESTScopeNamespace)
-	a.client = fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(mapper).WithObjects(objects...).
+	a.client = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithRESTMapper(mapper).WithObjects(objects...).
 		WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, part string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 			if part != "approval" {

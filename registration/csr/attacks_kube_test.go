@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -19,27 +20,27 @@ func TestClusterAsksForAnotherCertificate(t *testing.T) {
 	one, ten := k.join("cluster1"), k.join("cluster10")
 	one.accept()
 	ten.pending()
-	k.setAccepted("cluster10", true)
-	eventually(t, "the hub accepts", func() bool { return k.reason("cluster10", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+	k.SetAccepted("cluster10", true)
+	regtest.Eventually(t, "the hub accepts", func() bool { return k.Reason("cluster10", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
 	const stranger = "neither the agent that the request names nor a bootstrap user"
-	k.step("cluster1 for cluster10, which has not joined yet", func(*testing.T) {
-		k.expectRefused(k.ask("cluster10", "agent1", one.own()).Name, stranger)
+	k.Step("cluster1 for cluster10, which has not joined yet", func(*testing.T) {
+		k.expectRefused(k.ask("cluster10", "agent1", one.Own()).Name, stranger)
 	})
-	ten.until("cluster10 joins", ten.joined)
-	agentOf := func(m *member) string { return string(m.secret().Data["agent-name"]) }
+	ten.Until("cluster10 joins", ten.joined)
+	agentOf := func(m *member) string { return string(m.Secret().Data["agent-name"]) }
 	for _, m := range []struct{ from, to *member }{{one, ten}, {ten, one}} {
-		k.step(m.from.name+" for "+m.to.name, func(*testing.T) {
-			k.expectRefused(k.ask(m.to.name, agentOf(m.to), m.from.own()).Name, stranger)
+		k.Step(m.from.Name+" for "+m.to.Name, func(*testing.T) {
+			k.expectRefused(k.ask(m.to.Name, agentOf(m.to), m.from.Own()).Name, stranger)
 		})
-		k.step(m.from.name+" for another agent of its own", func(*testing.T) {
-			k.expectRefused(k.ask(m.from.name, "agent2", m.from.own()).Name, stranger)
+		k.Step(m.from.Name+" for another agent of its own", func(*testing.T) {
+			k.expectRefused(k.ask(m.from.Name, "agent2", m.from.Own()).Name, stranger)
 		})
-		k.step(m.from.name+" for "+m.to.name+" under its own label", func(t *testing.T) {
-			request := k.ask(m.to.name, agentOf(m.to), m.from.own())
+		k.Step(m.from.Name+" for "+m.to.Name+" under its own label", func(t *testing.T) {
+			request := k.ask(m.to.Name, agentOf(m.to), m.from.Own())
 			copied := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 				Request: request.Spec.Request, SignerName: request.Spec.SignerName, Usages: request.Spec.Usages},
-				ObjectMeta: metav1.ObjectMeta{Name: m.from.name + "-mislabeled", Labels: map[string]string{ocm.ClusterNameLabel: m.from.name}}}
-			if err := m.from.own().Create(t.Context(), copied); err != nil {
+				ObjectMeta: metav1.ObjectMeta{Name: m.from.Name + "-mislabeled", Labels: map[string]string{ocm.ClusterNameLabel: m.from.Name}}}
+			if err := m.from.Own().Create(t.Context(), copied); err != nil {
 				t.Fatal(err)
 			}
 			k.expectRefused(copied.Name, "is no agent of cluster")
@@ -51,21 +52,21 @@ func TestBootstrapUserAsksForACertificate(t *testing.T) {
 	k := newKube(t)
 	m := k.join("robbed")
 	m.accept()
-	bootstrap := newClient(t, withToken(k.hub.Config(), m.bootstrap))
-	k.step("of a cluster that has joined", func(*testing.T) {
+	bootstrap := regtest.NewClient(t, regtest.WithToken(k.Hub.Config(), m.Bootstrap))
+	k.Step("of a cluster that has joined", func(*testing.T) {
 		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has joined")
 	})
-	k.step("of the agent that has joined", func(*testing.T) {
-		k.expectRefused(k.ask("robbed", string(m.secret().Data["agent-name"]), bootstrap).Name, "has joined")
+	k.Step("of the agent that has joined", func(*testing.T) {
+		k.expectRefused(k.ask("robbed", string(m.Secret().Data["agent-name"]), bootstrap).Name, "has joined")
 	})
-	k.step("of a cluster that was denied", func(*testing.T) {
-		k.setAccepted("robbed", false)
+	k.Step("of a cluster that was denied", func(*testing.T) {
+		k.SetAccepted("robbed", false)
 		m.expectRevoked()
 		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has not accepted")
 	})
-	k.step("of a cluster that was accepted again", func(*testing.T) {
-		k.setAccepted("robbed", true)
-		eventually(t, "the hub accepts", func() bool { return k.reason("robbed", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+	k.Step("of a cluster that was accepted again", func(*testing.T) {
+		k.SetAccepted("robbed", true)
+		regtest.Eventually(t, "the hub accepts", func() bool { return k.Reason("robbed", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
 		k.expectRefused(k.ask("robbed", "thief", bootstrap).Name, "has joined")
 	})
 }
@@ -75,14 +76,14 @@ func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
 	k := newKube(t)
 	m := k.join("rewriter")
 	m.accept()
-	own := m.own()
+	own := m.Own()
 	patch := func(body string) error {
 		return own.Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rewriter"}}, client.RawPatch("application/merge-patch+json", []byte(body)))
 	}
 	if err := patch(`{"metadata":{"annotations":{"` + otherMark + `":"victim","registration.open-cluster-management.io/auth-type":"other"}}}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the hub says that the claim has changed", func() bool { return k.reason("rewriter", ocm.ConditionHubAccepted) == "True/ClaimChanged" })
+	regtest.Eventually(t, "the hub says that the claim has changed", func() bool { return k.Reason("rewriter", ocm.ConditionHubAccepted) == "True/ClaimChanged" })
 	if err := patch(`{"metadata":{"finalizers":null}}`); !apierrors.IsForbidden(err) {
 		t.Errorf("the finalizer is removed: %v", err)
 	}
@@ -91,21 +92,21 @@ func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
 	if err := own.Status().Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rewriter"}}, status); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.agent.Unjoin(t.Context()); err != nil {
+	if err := m.Agent.Unjoin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m.expectRevoked()
 	if err := patch(`{"spec":{"hubAcceptsClient":true}}`); !apierrors.IsForbidden(err) {
 		t.Errorf("it accepts itself: %v", err)
 	}
-	eventually(t, "the hub has denied", func() bool { return k.reason("rewriter", ocm.ConditionHubAccepted) == "False/HubClusterAdminDenied" })
+	regtest.Eventually(t, "the hub has denied", func() bool { return k.Reason("rewriter", ocm.ConditionHubAccepted) == "False/HubClusterAdminDenied" })
 	// The hub passes once more, and has done so when it has let another cluster in.
-	if err := k.admin.Patch(t.Context(), k.cluster("rewriter"), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"touched":"1"}}}`))); err != nil {
+	if err := k.Admin.Patch(t.Context(), k.Cluster("rewriter"), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"touched":"1"}}}`))); err != nil {
 		t.Fatal(err)
 	}
 	m2 := k.join("rewriter2")
 	m2.accept()
-	if k.cluster("rewriter").Spec.HubAcceptsClient || len(k.rbac("rewriter")) > 0 {
+	if k.Cluster("rewriter").Spec.HubAcceptsClient || len(k.RBAC("rewriter")) > 0 {
 		t.Error("the cluster was accepted again")
 	}
 	if said := k.other.called(); len(said) > 0 {
@@ -115,56 +116,56 @@ func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
 
 // user returns a client of the hub for a user who is impersonated.
 func (k *kube) user(name string, groups ...string) client.Client {
-	config := rest.CopyConfig(k.hub.Config())
+	config := rest.CopyConfig(k.Hub.Config())
 	config.QPS = -1
 	config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
-	return newClient(k.t, config)
+	return regtest.NewClient(k.T, config)
 }
 
 func TestBootstrapUserAsksBeforeTheClusterJoins(t *testing.T) {
 	k := newKube(t)
 	bootstrap := k.user("system:bootstrap:thief0", registration.BootstrapGroup)
-	k.step("after the agent was approved", func(t *testing.T) {
+	k.Step("after the agent was approved", func(t *testing.T) {
 		m := k.join("robbed1")
 		m.pending()
-		agent := string(m.secret().Data["agent-name"])
-		name := m.open("robbed1").Name
-		k.setAccepted("robbed1", true)
-		eventually(t, "the agent is approved", func() bool { return k.said.says(name, "first request of a bootstrap user") })
+		agent := string(m.Secret().Data["agent-name"])
+		name := k.open("robbed1").Name
+		k.SetAccepted("robbed1", true)
+		regtest.Eventually(t, "the agent is approved", func() bool { return k.said.Says(name, "first request of a bootstrap user") })
 		refused := `accepted for the agent "` + agent + `", and this request is for the agent "thief"`
 		k.expectRefused(k.ask("robbed1", "thief", bootstrap).Name, refused)
-		m.until("the cluster joins", m.joined)
+		m.Until("the cluster joins", m.joined)
 		holder := k.user(registration.AgentUser("robbed1", "thief"), registration.ClusterGroup("robbed1"), registration.ManagedClustersGroup)
 		request := &certificatesv1.CertificateSigningRequest{}
-		k.step("and renews", func(*testing.T) { request = k.ask("robbed1", "thief", holder); k.expectRefused(request.Name, refused) })
+		k.Step("and renews", func(*testing.T) { request = k.ask("robbed1", "thief", holder); k.expectRefused(request.Name, refused) })
 		// The hub's passes keep the record.
 		role := &rbacv1.ClusterRole{}
-		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("robbed1")}, role); err != nil {
+		if err := k.Admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("robbed1")}, role); err != nil {
 			t.Fatal(err)
 		}
 		role.Rules = nil
-		if err := k.admin.Update(t.Context(), role); err != nil {
+		if err := k.Admin.Update(t.Context(), role); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the hub repairs the role", func() bool {
-			return k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role) == nil && len(role.Rules) > 0
+		regtest.Eventually(t, "the hub repairs the role", func() bool {
+			return k.Admin.Get(t.Context(), client.ObjectKeyFromObject(role), role) == nil && len(role.Rules) > 0
 		})
 		if got := role.Annotations["registration.open-cluster-management.io/agent"]; got != agent {
 			t.Errorf("the record is %q", got)
 		}
 	})
-	k.step("at the same time as the agent", func(t *testing.T) {
+	k.Step("at the same time as the agent", func(t *testing.T) {
 		m := k.join("robbed2")
 		m.pending()
-		name := m.open("robbed2").Name
+		name := k.open("robbed2").Name
 		thief := k.ask("robbed2", "thief", bootstrap)
-		k.setAccepted("robbed2", true)
+		k.SetAccepted("robbed2", true)
 		k.expectRefused(name, `and "thief" both ask`)
 		k.expectRefused(thief.Name, `the agents "thief" and`)
-		if err := k.admin.Delete(t.Context(), thief); err != nil {
+		if err := k.Admin.Delete(t.Context(), thief); err != nil {
 			t.Fatal(err)
 		}
 		m.approve()
-		m.until("the cluster joins", m.joined)
+		m.Until("the cluster joins", m.joined)
 	})
 }

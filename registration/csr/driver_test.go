@@ -20,26 +20,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
-	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
-
-func scheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s), addon.AddAllToScheme(s)); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 var start = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
@@ -101,7 +90,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, ca: newCA(t), now: start, lifetime: 24 * time.Hour, agent: "agent1"}
-	w.hub = fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
+	w.hub = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: w.create}).Build()
 	return w
 }

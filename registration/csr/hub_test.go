@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -214,7 +215,7 @@ type hub struct {
 func newHub(t testing.TB, objects ...client.Object) *hub {
 	t.Helper()
 	h := &hub{events: events.NewFakeRecorder(100), now: start}
-	h.client = fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects...).WithStatusSubresource(&ocm.ManagedCluster{}, &certificatesv1.CertificateSigningRequest{}).
+	h.client = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(objects...).WithStatusSubresource(&ocm.ManagedCluster{}, &certificatesv1.CertificateSigningRequest{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				if review, ok := obj.(*authorizationv1.SubjectAccessReview); ok {

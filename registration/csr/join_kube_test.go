@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -23,52 +24,52 @@ import (
 
 // bootstrapToken makes a bootstrap token of the group that BootstrapManifest names. Its user is "system:bootstrap:<id>".
 func (m *member) bootstrapToken(id string) {
-	m.t.Helper()
+	m.T.Helper()
 	const half = "0123456789abcdef"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token",
 		StringData: map[string]string{"token-id": id, "token-secret": half, "usage-bootstrap-authentication": "true", "auth-extra-groups": registration.BootstrapGroup}}
-	if err := m.admin.Create(m.t.Context(), secret); err != nil {
-		m.t.Fatal(err)
+	if err := m.Admin.Create(m.T.Context(), secret); client.IgnoreAlreadyExists(err) != nil { // of another test
+		m.T.Fatal(err)
 	}
-	m.bootstrap = id + "." + half
-	m.writeBootstrap(m.hub.Config().Host, m.hub.Config().CAData)
+	m.Bootstrap = id + "." + half
+	m.WriteBootstrap(m.Hub.Config().Host, m.Hub.Config().CAData)
 }
 
 func TestJoinOnTwoAPIServers(t *testing.T) {
 	k := newKube(t)
-	k.step("by a bootstrap token, in a manager", func(t *testing.T) {
+	k.Step("by a bootstrap token, in a manager", func(t *testing.T) {
 		m := k.join("join1")
 		m.bootstrapToken("join01")
 		m.run()
-		eventually(t, "the request waits", func() bool {
-			return m.said.says("ClientCertificateNotApproved", "wid hub accept") || len(k.requests("join1")) > 0
+		regtest.Eventually(t, "the request waits", func() bool {
+			return m.said.Says("ClientCertificateNotApproved", "wid hub accept") || len(k.requests("join1")) > 0
 		})
 		since := time.Now()
-		k.setAccepted("join1", true)
-		eventually(t, "the hub accepts", func() bool { return k.reason("join1", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+		k.SetAccepted("join1", true)
+		regtest.Eventually(t, "the hub accepts", func() bool { return k.Reason("join1", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
 		accepted := time.Since(since)
-		eventually(t, "the certificate is stored", func() bool { return m.certificate() != "" })
+		regtest.Eventually(t, "the certificate is stored", func() bool { return m.certificate() != "" })
 		certificate := time.Since(since)
-		eventually(t, "the cluster joins", m.joined)
+		regtest.Eventually(t, "the cluster joins", m.joined)
 		t.Logf("after acceptance: RBAC %s, certificate %s, joined %s", accepted.Round(time.Millisecond), certificate.Round(time.Millisecond), time.Since(since).Round(time.Millisecond))
 		k.expectRequests("join1", 1)
 		m.checkIdentity(t)
 	})
-	k.step("without a person, by a listed user", func(*testing.T) {
+	k.Step("without a person, by a listed user", func(*testing.T) {
 		m := k.join("join2")
 		m.bootstrapToken("auto00")
-		m.until("the cluster joins", m.joined)
+		m.Until("the cluster joins", m.joined)
 		k.expectRequests("join2", 1)
 	})
-	k.step("renewal", func(t *testing.T) {
+	k.Step("renewal", func(t *testing.T) {
 		m := k.join("join3")
 		m.accept()
 		first := m.certificate()
 		m.ahead = time.Until(m.expiry()) - time.Minute
-		m.until("the certificate is renewed", func() bool { return m.certificate() != first })
+		m.Until("the certificate is renewed", func() bool { return m.certificate() != first })
 		m.passes()
 		k.expectRequests("join3", 2)
-		if err := m.own().Get(t.Context(), client.ObjectKey{Name: "join3"}, &ocm.ManagedCluster{}); err != nil {
+		if err := m.Own().Get(t.Context(), client.ObjectKey{Name: "join3"}, &ocm.ManagedCluster{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -77,68 +78,68 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 // checkIdentity uses the hub as the agent.
 func (m *member) checkIdentity(t *testing.T) {
 	t.Helper()
-	own := m.own()
+	own := m.Own()
 	review := &authenticationv1.SelfSubjectReview{}
 	if err := own.Create(t.Context(), review); err != nil {
 		t.Fatal(err)
 	}
 	user := review.Status.UserInfo
-	groups := []string{"system:authenticated", registration.ClusterGroup(m.name), registration.ManagedClustersGroup}
-	if user.Username != registration.AgentUser(m.name, string(m.secret().Data["agent-name"])) ||
+	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), registration.ManagedClustersGroup}
+	if user.Username != registration.AgentUser(m.Name, string(m.Secret().Data["agent-name"])) ||
 		!slices.Equal(slices.Sorted(slices.Values(user.Groups)), slices.Sorted(slices.Values(groups))) {
 		t.Errorf("authenticated as %+v", user)
 	}
-	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.name, Name: ocm.LeaseName}, &coordinationv1.Lease{}); err != nil {
+	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}); err != nil {
 		t.Error(err)
 	}
-	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.name + "0", Name: ocm.LeaseName}, &coordinationv1.Lease{}); !apierrors.IsForbidden(err) {
+	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name + "0", Name: ocm.LeaseName}, &coordinationv1.Lease{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the neighbour's Lease: %v", err)
 	}
 }
 
 func (m *member) expiry() time.Time {
-	m.t.Helper()
+	m.T.Helper()
 	block, _ := pem.Decode([]byte(m.certificate()))
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return leaf.NotAfter
 }
 
 func (m *member) deny() {
-	m.t.Helper()
-	request := m.open(m.name)
+	m.T.Helper()
+	request := m.kube.open(m.Name)
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "ByHand", Message: "not this one"})
-	if err := m.admin.SubResource("approval").Update(m.t.Context(), request); err != nil {
-		m.t.Fatal(err)
+	if err := m.Admin.SubResource("approval").Update(m.T.Context(), request); err != nil {
+		m.T.Fatal(err)
 	}
 }
 
 func (m *member) deleteRequests() {
-	m.t.Helper()
-	for _, r := range m.requests(m.name) {
-		if err := m.admin.Delete(m.t.Context(), &r); err != nil {
-			m.t.Fatal(err)
+	m.T.Helper()
+	for _, r := range m.kube.requests(m.Name) {
+		if err := m.Admin.Delete(m.T.Context(), &r); err != nil {
+			m.T.Fatal(err)
 		}
 	}
 }
 
 // approve does what wid hub accept does for a cluster that has joined.
 func (m *member) approve() {
-	m.t.Helper()
-	if err := csr.Approve(m.t.Context(), m.admin, m.open(m.name), "by a person"); err != nil {
-		m.t.Fatal(err)
+	m.T.Helper()
+	if err := csr.Approve(m.T.Context(), m.Admin, m.kube.open(m.Name), "by a person"); err != nil {
+		m.T.Fatal(err)
 	}
 }
 
 func TestWhatInterruptsAFirstRequest(t *testing.T) {
 	k := newKube(t)
-	k.step("restart", func(t *testing.T) {
+	k.Step("restart", func(t *testing.T) {
 		m := k.join("first1")
 		m.pending()
-		name := m.open("first1").Name
+		name := k.open("first1").Name
 		m.restart()
 		m.passes()
 		m.accept()
@@ -147,24 +148,24 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 			t.Errorf("the request %q was replaced by %q", name, got)
 		}
 	})
-	k.step("request deleted", func(t *testing.T) {
+	k.Step("request deleted", func(t *testing.T) {
 		m := k.join("first2")
 		m.pending()
-		name := m.open("first2").Name
+		name := k.open("first2").Name
 		m.deleteRequests()
 		m.passes()
-		if got := m.open("first2").Name; got != name {
+		if got := k.open("first2").Name; got != name {
 			t.Errorf("it asks again as %q instead of %q", got, name)
 		}
 		m.accept()
 		k.expectRequests("first2", 1)
 	})
-	k.step("request denied", func(t *testing.T) {
+	k.Step("request denied", func(t *testing.T) {
 		m := k.join("first3")
 		m.pending()
 		m.deny()
-		k.setAccepted("first3", true)
-		m.until("the agent says so", func() bool { return m.said.says("ClientCertificateDenied", "not this one", "Delete it on the hub") })
+		k.SetAccepted("first3", true)
+		m.Until("the agent says so", func() bool { return m.said.Says("ClientCertificateDenied", "not this one", "Delete it on the hub") })
 		m.restart()
 		m.passes()
 		k.expectRequests("first3", 1)
@@ -172,20 +173,20 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 			t.Error("it has joined")
 		}
 		m.deleteRequests()
-		m.until("the cluster joins", m.joined)
+		m.Until("the cluster joins", m.joined)
 		k.expectRequests("first3", 1)
 	})
-	k.step("hub's controller restarted", func(*testing.T) {
+	k.Step("hub's controller restarted", func(*testing.T) {
 		m := k.join("first5")
 		m.pending()
 		k.stopHub()
-		k.setAccepted("first5", true)
+		k.SetAccepted("first5", true)
 		m.passes()
 		k.runHub()
-		m.until("the cluster joins", m.joined)
+		m.Until("the cluster joins", m.joined)
 		k.expectRequests("first5", 1)
 	})
-	k.step("clock 8 minutes ahead and a certificate of 10 minutes", func(t *testing.T) {
+	k.Step("clock 8 minutes ahead and a certificate of 10 minutes", func(t *testing.T) {
 		m := k.join("first4")
 		m.ahead, m.driver.Lifetime = 8*time.Minute, 10*time.Minute
 		m.restart()
@@ -195,10 +196,10 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.passes()
 		k.expectRequests("first4", 1)
 		m.ahead += time.Minute
-		m.until("the certificate is renewed", func() bool { return len(k.requests("first4")) == 2 && m.joined() })
+		m.Until("the certificate is renewed", func() bool { return len(k.requests("first4")) == 2 && m.joined() })
 		m.passes()
 		k.expectRequests("first4", 2)
-		eventually(t, "the hub sees it alive", func() bool { return k.reason("first4", ocm.ConditionAvailable) == "True/ManagedClusterAvailable" })
+		regtest.Eventually(t, "the hub sees it alive", func() bool { return k.Reason("first4", ocm.ConditionAvailable) == "True/ManagedClusterAvailable" })
 	})
 }
 
@@ -211,25 +212,25 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m.accept()
 		return m
 	}
-	k.step("restart", func(t *testing.T) {
+	k.Step("restart", func(t *testing.T) {
 		m := joined()
-		before := m.secret().ResourceVersion
+		before := m.Secret().ResourceVersion
 		m.restart()
 		m.passes()
-		if got := m.secret().ResourceVersion; got != before {
+		if got := m.Secret().ResourceVersion; got != before {
 			t.Error("the Secret was written")
 		}
-		k.expectRequests(m.name, 1)
+		k.expectRequests(m.Name, 1)
 	})
-	k.step("certificate expired by the agent's clock alone", func(*testing.T) {
+	k.Step("certificate expired by the agent's clock alone", func(*testing.T) {
 		m := joined()
 		old := m.certificate()
 		m.ahead = time.Until(m.expiry()) + time.Hour
-		m.until("the certificate is renewed", func() bool { return m.certificate() != old })
+		m.Until("the certificate is renewed", func() bool { return m.certificate() != old })
 		m.passes()
-		k.expectRequests(m.name, 2)
+		k.expectRequests(m.Name, 2)
 	})
-	k.step("certificate expired", func(t *testing.T) {
+	k.Step("certificate expired", func(t *testing.T) {
 		m := joined()
 		m.needsAPerson(t, func(data map[string][]byte) {
 			key := ecKey(t)
@@ -239,87 +240,87 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 			}
 			data["tls.key"] = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 			// The hub answers 401 to it as to all that have expired.
-			data["tls.crt"] = newCA(t).sign(t, subject(m.name, string(data["agent-name"])), key.Public(), time.Now().Add(-time.Hour), time.Minute)
+			data["tls.crt"] = newCA(t).sign(t, subject(m.Name, string(data["agent-name"])), key.Public(), time.Now().Add(-time.Hour), time.Minute)
 		})
 	})
-	k.step("certificate edited", func(t *testing.T) {
+	k.Step("certificate edited", func(t *testing.T) {
 		joined().needsAPerson(t, func(data map[string][]byte) { data["tls.crt"] = []byte("x") })
 	})
-	k.step("Secret deleted", func(t *testing.T) {
+	k.Step("Secret deleted", func(t *testing.T) {
 		joined().needsAPerson(t, nil)
 	})
-	k.step("certificate refused for a moment", func(t *testing.T) {
+	k.Step("certificate refused for a moment", func(t *testing.T) {
 		m := joined()
 		crt := m.certificate()
 		m.edit(func(data map[string][]byte) { data["tls.crt"] = []byte("x") })
-		m.until("it asks again", func() bool { return len(k.requests(m.name)) == 2 })
+		m.Until("it asks again", func() bool { return len(k.requests(m.Name)) == 2 })
 		m.edit(func(data map[string][]byte) { data["tls.crt"] = []byte(crt) })
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
-		m.until("the Lease is renewed", func() bool { return m.renewed(since) })
+		m.Until("the Lease is renewed", func() bool { return m.renewed(since) })
 		m.passes()
-		k.expectRequests(m.name, 2)
-		if m.secret().Data["state.csr.key"] != nil {
+		k.expectRequests(m.Name, 2)
+		if m.Secret().Data["state.csr.key"] != nil {
 			t.Error("it still asks")
 		}
 	})
-	k.step("agent's name edited", func(*testing.T) {
+	k.Step("agent's name edited", func(*testing.T) {
 		m := joined()
-		name := m.secret().Data["agent-name"]
+		name := m.Secret().Data["agent-name"]
 		m.edit(func(data map[string][]byte) { data["agent-name"] = []byte("another") })
-		rotated := func() string { return k.reason(m.name, ocm.ConditionCertificateRotated) }
-		m.until("a condition says that it takes a person", func() bool { return rotated() == "False/ClientCertificateNotApproved" })
+		rotated := func() string { return k.Reason(m.Name, ocm.ConditionCertificateRotated) }
+		m.Until("a condition says that it takes a person", func() bool { return rotated() == "False/ClientCertificateNotApproved" })
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
-		m.until("the Lease is renewed all the same", func() bool { return m.renewed(since) })
+		m.Until("the Lease is renewed all the same", func() bool { return m.renewed(since) })
 		m.edit(func(data map[string][]byte) { data["agent-name"] = name })
-		m.until("the condition is gone", func() bool { return rotated() == "True/ClientCertificateUpdated" })
+		m.Until("the condition is gone", func() bool { return rotated() == "True/ClientCertificateUpdated" })
 		m.passes()
-		k.expectRequests(m.name, 2)
+		k.expectRequests(m.Name, 2)
 	})
-	k.step("renewal denied", func(t *testing.T) {
+	k.Step("renewal denied", func(t *testing.T) {
 		m := joined()
 		crt := m.certificate()
 		k.stopHub()
 		m.ahead = time.Until(m.expiry()) - time.Minute
-		m.until("it asks", func() bool { return len(k.requests(m.name)) == 2 })
+		m.Until("it asks", func() bool { return len(k.requests(m.Name)) == 2 })
 		m.deny()
-		m.until("a condition says so", func() bool {
-			return k.reason(m.name, ocm.ConditionCertificateRotated) == "False/ClientCertificateDenied"
+		m.Until("a condition says so", func() bool {
+			return k.Reason(m.Name, ocm.ConditionCertificateRotated) == "False/ClientCertificateDenied"
 		})
 		k.runHub()
 		m.restart()
 		m.passes()
-		if k.expectRequests(m.name, 2); m.certificate() != crt || k.reason(m.name, ocm.ConditionAvailable) != "True/ManagedClusterAvailable" {
+		if k.expectRequests(m.Name, 2); m.certificate() != crt || k.Reason(m.Name, ocm.ConditionAvailable) != "True/ManagedClusterAvailable" {
 			t.Error("the cluster lost its access")
 		}
 	})
-	k.step("kubeconfig edited", func(*testing.T) {
+	k.Step("kubeconfig edited", func(*testing.T) {
 		m := joined()
-		good := string(m.secret().Data["kubeconfig"])
+		good := string(m.Secret().Data["kubeconfig"])
 		m.edit(func(data map[string][]byte) { data["kubeconfig"] = []byte("x") })
-		m.until("the kubeconfig is mended", func() bool { return string(m.secret().Data["kubeconfig"]) == good })
+		m.Until("the kubeconfig is mended", func() bool { return string(m.Secret().Data["kubeconfig"]) == good })
 		m.passes()
-		k.expectRequests(m.name, 1)
+		k.expectRequests(m.Name, 1)
 	})
-	k.step("hub's address changed", func(t *testing.T) {
+	k.Step("hub's address changed", func(t *testing.T) {
 		m := joined()
-		crt, server := m.certificate(), "https://localhost:"+m.hub.IssuerURL()[len("https://127.0.0.1:"):]
-		m.writeBootstrap(server, m.hub.Config().CAData)
-		m.until("the agent follows", func() bool {
-			config, err := m.agent.HubConfig(t.Context())
-			return err == nil && config.Host == server && m.failed == nil
+		crt, server := m.certificate(), "https://localhost:"+m.Hub.IssuerURL()[len("https://127.0.0.1:"):]
+		m.WriteBootstrap(server, m.Hub.Config().CAData)
+		m.Until("the agent follows", func() bool {
+			config, err := m.Agent.HubConfig(t.Context())
+			return err == nil && config.Host == server && m.Failed == nil
 		})
 		m.stays(t, crt)
 	})
-	k.step("hub's CA changed", func(t *testing.T) {
+	k.Step("hub's CA changed", func(t *testing.T) {
 		m := joined()
 		crt := m.certificate()
-		m.writeBootstrap(m.hub.Config().Host, m.managed.Config().CAData)
-		m.until("the agent says that it does not trust the hub", func() bool { return m.said.says("RegistrationFailed", "certificate-authority-data") })
-		both := append(slices.Clone(m.managed.Config().CAData), m.hub.Config().CAData...)
-		m.writeBootstrap(m.hub.Config().Host, both)
-		m.until("the agent trusts it again", func() bool { return m.failed == nil })
+		m.WriteBootstrap(m.Hub.Config().Host, m.Managed.Config().CAData)
+		m.Until("the agent says that it does not trust the hub", func() bool { return m.said.Says("RegistrationFailed", "certificate-authority-data") })
+		both := append(slices.Clone(m.Managed.Config().CAData), m.Hub.Config().CAData...)
+		m.WriteBootstrap(m.Hub.Config().Host, both)
+		m.Until("the agent trusts it again", func() bool { return m.Failed == nil })
 		m.stays(t, crt)
 	})
 }
@@ -328,10 +329,10 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 func (m *member) stays(t *testing.T, crt string) {
 	t.Helper()
 	m.passes()
-	m.expectRequests(m.name, 1)
+	m.kube.expectRequests(m.Name, 1)
 	since := time.Now()
 	m.ahead = time.Minute // the Lease is due
-	m.until("the Lease is renewed", func() bool { return m.renewed(since) })
+	m.Until("the Lease is renewed", func() bool { return m.renewed(since) })
 	if m.certificate() != crt {
 		t.Error("the certificate was replaced")
 	}
@@ -340,23 +341,23 @@ func (m *member) stays(t *testing.T, crt string) {
 // needsAPerson takes the certificate from an agent that has joined: it asks once with the bootstrap credential, and a person approves.
 func (m *member) needsAPerson(t *testing.T, edit func(map[string][]byte)) {
 	t.Helper()
-	m.said = &recorder{}
+	m.said = &regtest.Recorder{}
 	old := m.certificate()
 	if edit != nil {
 		m.edit(edit)
-	} else if err := m.local.Delete(t.Context(), m.secret()); err != nil {
+	} else if err := m.Local.Delete(t.Context(), m.Secret()); err != nil {
 		t.Fatal(err)
 	}
 	m.restart()
-	m.until("the agent says that it waits", func() bool { return m.said.says("ClientCertificateNotApproved") })
-	name := m.open(m.name).Name
-	eventually(t, "the hub says that it takes a person", func() bool { return m.kube.said.says(name, "NotApproved", "has joined", "wid hub accept") })
+	m.Until("the agent says that it waits", func() bool { return m.said.Says("ClientCertificateNotApproved") })
+	name := m.kube.open(m.Name).Name
+	regtest.Eventually(t, "the hub says that it takes a person", func() bool { return m.kube.said.Says(name, "NotApproved", "has joined", "wid hub accept") })
 	m.passes()
-	m.expectRequests(m.name, 2)
+	m.kube.expectRequests(m.Name, 2)
 	m.approve()
 	since := time.Now()
 	m.ahead = time.Minute // the Lease is due
-	m.until("the agent is back", func() bool { return m.renewed(since) && m.certificate() != old })
+	m.Until("the agent is back", func() bool { return m.renewed(since) && m.certificate() != old })
 	m.passes()
-	m.expectRequests(m.name, 2)
+	m.kube.expectRequests(m.Name, 2)
 }

@@ -13,39 +13,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 )
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	os.Exit(kubetest.Main(m).Run())
-}
-
-func newClient(t *testing.T, config *rest.Config) client.Client {
-	t.Helper()
-	c, err := client.New(config, client.Options{Scheme: scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// eventually polls a real API server.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("within a minute it never happened that %s", what)
-		}
-	}
 }
 
 func TestProbe(t *testing.T) {
@@ -72,7 +51,7 @@ func TestProbe(t *testing.T) {
 		left(t)
 	})
 	t.Run("a hub whose signer fails, as on EKS", func(t *testing.T) {
-		failing := interceptor.NewClient(watching(t, cluster), interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, part string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+		failing := interceptor.NewClient(regtest.NewClient(t, cluster.Config()), interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, part string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 			if err := c.SubResource(part).Update(ctx, obj, opts...); err != nil {
 				return err
 			}
@@ -90,7 +69,7 @@ func TestProbe(t *testing.T) {
 		left(t)
 	})
 	t.Run("a user who may not approve", func(t *testing.T) {
-		user := newClient(t, cluster.User(t, "prober", "", rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"get", "create", "delete"}}))
+		user := regtest.NewClient(t, cluster.User(t, "prober", "", rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"get", "create", "delete"}}))
 		if err := csr.Probe(t.Context(), user); !apierrors.IsForbidden(err) || errors.Is(err, csr.ErrUnsupported) {
 			t.Errorf("error %v", err)
 		}
@@ -103,13 +82,4 @@ func TestProbe(t *testing.T) {
 		}
 		left(t)
 	})
-}
-
-func watching(t *testing.T, cluster *kubetest.Cluster) client.WithWatch {
-	t.Helper()
-	c, err := client.NewWithWatch(cluster.Config(), client.Options{Scheme: scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }

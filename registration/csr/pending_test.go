@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 )
 
 // A person who approves all that Pending returns gives no cluster the certificate of another one.
 func TestPending(t *testing.T) {
 	key := ecKey(t)
-	b := fake.NewClientBuilder().WithScheme(scheme(t))
+	b := fake.NewClientBuilder().WithScheme(regtest.Scheme(t))
 	add := func(name string, request *certificatesv1.CertificateSigningRequest, change func(*certificatesv1.CertificateSigningRequest)) {
 		request.Name, request.Spec.Username = name, bootstrapUser
 		if change != nil {

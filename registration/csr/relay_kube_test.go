@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/relay"
@@ -27,71 +28,71 @@ import (
 
 // startRelay starts a relay with a credential of the hub, and returns its address and CA as a client knows them.
 func (k *kube) startRelay(config *rest.Config) *rest.Config {
-	k.t.Helper()
-	authorities, err := os.ReadFile(k.hub.ClientCA())
+	k.T.Helper()
+	authorities, err := os.ReadFile(k.Hub.ClientCA())
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(authorities)
-	handler, err := relay.New(relay.Options{Hub: config, ClientCAs: clientCAs, ErrorLog: log.New(k.t.Output(), "", 0)})
+	handler, err := relay.New(relay.Options{Hub: config, ClientCAs: clientCAs, ErrorLog: log.New(k.T.Output(), "", 0)})
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS, server.EnableHTTP2 = relay.TLSConfig(clientCAs), true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
-	k.t.Cleanup(server.Close)
+	k.T.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
 func TestRelayOnARealAPIServer(t *testing.T) {
 	k := newKube(t)
-	k.apply(k.admin, registration.RelayManifest)
-	own := withToken(k.hub.Config(), k.token(k.admin, "open-cluster-management-relay", "registration-relay"))
+	k.Apply(k.Admin, registration.RelayManifest)
+	own := regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, "open-cluster-management-relay", "registration-relay"))
 	address := k.startRelay(own)
 	behind := func(name string) *member {
 		m := k.join(name)
-		m.writeBootstrap(address.Host, address.CAData)
+		m.WriteBootstrap(address.Host, address.CAData)
 		return m
 	}
-	k.step("the agent joins, the API server sees the agent", func(t *testing.T) {
+	k.Step("the agent joins, the API server sees the agent", func(t *testing.T) {
 		m := behind("relay1")
 		m.accept()
 		m.checkIdentity(t)
 		k.expectRequests("relay1", 1)
-		if config, err := m.agent.HubConfig(t.Context()); err != nil || config.Host != address.Host {
+		if config, err := m.Agent.HubConfig(t.Context()); err != nil || config.Host != address.Host {
 			t.Errorf("the agent uses %+v, %v", config, err)
 		}
 		neighbour := behind("relay10")
 		neighbour.accept()
-		m.expectIsolated(t, "relay10")
+		m.ExpectIsolated("relay10")
 	})
-	k.step("by a bootstrap token", func(t *testing.T) {
+	k.Step("by a bootstrap token", func(t *testing.T) {
 		m := behind("relay2")
 		m.bootstrapToken("auto00")
-		m.writeBootstrap(address.Host, address.CAData)
-		m.until("the cluster joins", m.joined)
+		m.WriteBootstrap(address.Host, address.CAData)
+		m.Until("the cluster joins", m.joined)
 		k.expectRequests("relay2", 1)
 		if got := k.requests("relay2")[0].Spec.Username; got != "system:bootstrap:auto00" {
 			t.Errorf("the hub saw the user %q", got)
 		}
 	})
-	k.step("renewal", func(t *testing.T) {
+	k.Step("renewal", func(t *testing.T) {
 		m := behind("relay3")
 		m.accept()
 		first := m.certificate()
 		m.ahead = time.Until(m.expiry()) - time.Minute
-		m.until("the certificate is renewed", func() bool { return m.certificate() != first })
+		m.Until("the certificate is renewed", func() bool { return m.certificate() != first })
 		m.passes()
 		k.expectRequests("relay3", 2)
-		if err := m.own().Get(t.Context(), client.ObjectKey{Name: "relay3"}, &ocm.ManagedCluster{}); err != nil {
+		if err := m.Own().Get(t.Context(), client.ObjectKey{Name: "relay3"}, &ocm.ManagedCluster{}); err != nil {
 			t.Error(err)
 		}
 	})
-	k.step("certificate refused", func(t *testing.T) {
+	k.Step("certificate refused", func(t *testing.T) {
 		m := behind("relay4")
 		m.accept()
 		m.needsAPerson(t, func(data map[string][]byte) {
@@ -101,32 +102,32 @@ func TestRelayOnARealAPIServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			data["tls.key"] = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-			data["tls.crt"] = newCA(t).sign(t, subject(m.name, string(data["agent-name"])), key.Public(), time.Now().Add(-time.Hour), time.Minute)
+			data["tls.crt"] = newCA(t).sign(t, subject(m.Name, string(data["agent-name"])), key.Public(), time.Now().Add(-time.Hour), time.Minute)
 		})
 	})
-	k.step("revoked cluster", func(*testing.T) {
+	k.Step("revoked cluster", func(*testing.T) {
 		m := behind("relay5")
 		m.accept()
-		k.setAccepted("relay5", false)
+		k.SetAccepted("relay5", false)
 		m.expectRevoked()
 		m.expectWaiting()
-		k.setAccepted("relay5", true)
+		k.SetAccepted("relay5", true)
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
-		m.until("the Lease is renewed", func() bool { return m.renewed(since) })
+		m.Until("the Lease is renewed", func() bool { return m.renewed(since) })
 	})
-	k.step("token of a ServiceAccount in the cluster's namespace", k.tokenBehindRelay(address))
-	k.step("the relay's credential is refused, and agents keep theirs", func(t *testing.T) {
+	k.Step("token of a ServiceAccount in the cluster's namespace", k.tokenBehindRelay(address))
+	k.Step("the relay's credential is refused, and agents keep theirs", func(t *testing.T) {
 		m := k.join("relay6")
-		broken := k.startRelay(withToken(k.hub.Config(), "expired"))
-		m.writeBootstrap(address.Host, address.CAData)
+		broken := k.startRelay(regtest.WithToken(k.Hub.Config(), "expired"))
+		m.WriteBootstrap(address.Host, address.CAData)
 		m.accept()
 		before := m.certificate()
-		m.writeBootstrap(broken.Host, broken.CAData)
-		m.until("the agent says that it cannot use the hub", func() bool { return m.failed != nil })
-		m.pass()
-		if k.expectRequests("relay6", 1); m.certificate() != before || m.failed == nil || strings.Contains(m.failed.Error(), "bootstrap") {
-			t.Errorf("the last pass: %v", m.failed)
+		m.WriteBootstrap(broken.Host, broken.CAData)
+		m.Until("the agent says that it cannot use the hub", func() bool { return m.Failed != nil })
+		m.Pass()
+		if k.expectRequests("relay6", 1); m.certificate() != before || m.Failed == nil || strings.Contains(m.Failed.Error(), "bootstrap") {
+			t.Errorf("the last pass: %v", m.Failed)
 		}
 	})
 }
@@ -135,10 +136,10 @@ func TestRelayOnARealAPIServer(t *testing.T) {
 func (k *kube) tokenBehindRelay(address *rest.Config) func(t *testing.T) {
 	return func(t *testing.T) {
 		m := k.join("relay7")
-		m.writeBootstrap(address.Host, address.CAData)
+		m.WriteBootstrap(address.Host, address.CAData)
 		m.accept()
-		k.apply(k.admin, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: relay7-addon-agent, namespace: relay7}\n")
-		k.apply(k.admin, `apiVersion: rbac.authorization.k8s.io/v1
+		k.Apply(k.Admin, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: relay7-addon-agent, namespace: relay7}\n")
+		k.Apply(k.Admin, `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: addon-token, namespace: relay7}
 rules: [{apiGroups: [""], resources: [serviceaccounts/token], resourceNames: [relay7-addon-agent], verbs: [create]}]
@@ -150,9 +151,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: addon-token}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:open-cluster-management:relay7"}]
 `)
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "relay7", Name: "relay7-addon-agent"}}
-		request, agent := &authenticationv1.TokenRequest{}, m.own()
-		eventually(t, "the agent gets the token", func() bool { return agent.SubResource("token").Create(t.Context(), account, request) == nil })
-		addon := newClient(t, withToken(address, request.Status.Token))
+		request, agent := &authenticationv1.TokenRequest{}, m.Own()
+		regtest.Eventually(t, "the agent gets the token", func() bool { return agent.SubResource("token").Create(t.Context(), account, request) == nil })
+		addon := regtest.NewClient(t, regtest.WithToken(address, request.Status.Token))
 		review := &authenticationv1.SelfSubjectReview{}
 		if err := addon.Create(t.Context(), review); err != nil || review.Status.UserInfo.Username != "system:serviceaccount:relay7:relay7-addon-agent" {
 			t.Errorf("authenticated as %+v, %v", review.Status.UserInfo, err)
@@ -168,7 +169,7 @@ func TestRelayNeedsEachRight(t *testing.T) {
 	k := newKube(t)
 	m := k.join("relayrights")
 	m.accept()
-	cert, err := m.agent.HubConfig(t.Context())
+	cert, err := m.Agent.HubConfig(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,28 +179,28 @@ func TestRelayNeedsEachRight(t *testing.T) {
 	get := func(config *rest.Config) error {
 		behind := k.startRelay(config)
 		behind.CertData, behind.KeyData = cert.CertData, cert.KeyData
-		return newClient(t, behind).Get(t.Context(), client.ObjectKey{Name: "relayrights"}, &ocm.ManagedCluster{})
+		return regtest.NewClient(t, behind).Get(t.Context(), client.ObjectKey{Name: "relayrights"}, &ocm.ManagedCluster{})
 	}
-	k.step("the manifest", func(t *testing.T) {
-		k.apply(k.admin, registration.RelayManifest)
-		own := withToken(k.hub.Config(), k.token(k.admin, "open-cluster-management-relay", "registration-relay"))
-		eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
+	k.Step("the manifest", func(t *testing.T) {
+		k.Apply(k.Admin, registration.RelayManifest)
+		own := regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, "open-cluster-management-relay", "registration-relay"))
+		regtest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
 		for _, resource := range []string{"secrets", "managedclusters", "serviceaccounts", "uids", "userextras"} {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: "*", Group: "*", Resource: resource}}}
-			if err := newClient(t, own).Create(t.Context(), review); err != nil || review.Status.Allowed {
+			if err := regtest.NewClient(t, own).Create(t.Context(), review); err != nil || review.Status.Allowed {
 				t.Errorf("the relay itself may use %s, %v", resource, err)
 			}
 		}
 	})
-	k.step("users and groups", func(t *testing.T) {
-		if err := get(k.hub.User(t, "relay-both", "", impersonate("users", "groups"))); err != nil {
+	k.Step("users and groups", func(t *testing.T) {
+		if err := get(k.Hub.User(t, "relay-both", "", impersonate("users", "groups"))); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, resource := range []string{"users", "groups"} {
-		k.step("only "+resource, func(t *testing.T) {
-			if err := get(k.hub.User(t, "relay-"+resource, "", impersonate(resource))); !apierrors.IsForbidden(err) {
+		k.Step("only "+resource, func(t *testing.T) {
+			if err := get(k.Hub.User(t, "relay-"+resource, "", impersonate(resource))); !apierrors.IsForbidden(err) {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -45,21 +46,21 @@ func TestApproverNeedsEachRight(t *testing.T) {
 	m := k.join("rights")
 	m.accept()
 	k.stopHub()
-	agent := string(m.secret().Data["agent-name"])
+	agent := string(m.Secret().Data["agent-name"])
 	hub, own := manifestRules(t, "open-cluster-management:hub:registration"), manifestRules(t, "open-cluster-management:hub:csr")
 	if len(hub) == 0 || len(own) == 0 {
 		t.Fatal("the manifest lacks a role")
 	}
 	approve := func(t *testing.T, user string, rules []rbacv1.PolicyRule) error {
-		return approveAs(t, k.hub.User(t, user, "", append(slices.Clone(hub), rules...)...), k.ask("rights", agent, m.own()).Name)
+		return approveAs(t, k.Hub.User(t, user, "", append(slices.Clone(hub), rules...)...), k.ask("rights", agent, m.Own()).Name)
 	}
-	k.step("all", func(t *testing.T) {
+	k.Step("all", func(t *testing.T) {
 		if err := approve(t, "approver", own); err != nil {
 			t.Error(err)
 		}
 	})
 	for i, rule := range own {
-		k.step(fmt.Sprintf("without %s %s", rule.Verbs[0], rule.Resources[0]), func(t *testing.T) {
+		k.Step(fmt.Sprintf("without %s %s", rule.Verbs[0], rule.Resources[0]), func(t *testing.T) {
 			if err := approve(t, fmt.Sprintf("approver-%d", i), slices.Delete(slices.Clone(own), i, i+1)); !apierrors.IsForbidden(err) {
 				t.Errorf("error %v", err)
 			}
@@ -70,7 +71,7 @@ func TestApproverNeedsEachRight(t *testing.T) {
 // approveAs does what the approver does in a manager, with its informers, for a renewal.
 func approveAs(t *testing.T, config *rest.Config, request string) error {
 	t.Helper()
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(t)})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: regtest.Scheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -22,73 +22,73 @@ import (
 // A hub administrator finds out whether the hub can use csr, which is the default beside another auth type.
 func TestStory2HubUsesCSROrAnotherAuthType(t *testing.T) {
 	k := newKube(t)
-	k.step("a hub that signs", func(t *testing.T) {
-		if err := csr.Probe(t.Context(), k.admin); err != nil {
+	k.Step("a hub that signs", func(t *testing.T) {
+		if err := csr.Probe(t.Context(), k.Admin); err != nil {
 			t.Error(err)
 		}
 	})
-	k.step("a hub that does not sign", func(t *testing.T) {
+	k.Step("a hub that does not sign", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := csr.Probe(ctx, k.local); !errors.Is(err, csr.ErrUnsupported) {
+		if err := csr.Probe(ctx, k.Local); !errors.Is(err, csr.ErrUnsupported) {
 			t.Errorf("error %v", err)
 		}
 	})
-	k.step("csr is the default", func(t *testing.T) {
+	k.Step("csr is the default", func(t *testing.T) {
 		m := k.join("story2")
 		m.accept()
 		if said := k.other.called(); len(said) > 0 {
 			t.Errorf("the other driver was called: %q", said)
 		}
 	})
-	k.step("another auth type at the same time", func(t *testing.T) {
+	k.Step("another auth type at the same time", func(t *testing.T) {
 		marked := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story2-other", Annotations: map[string]string{otherMark: "claim"}}}
-		if err := k.admin.Create(t.Context(), marked); err != nil {
+		if err := k.Admin.Create(t.Context(), marked); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the other driver grants", func() bool { return slices.Contains(k.other.called(), "grant story2-other claim") })
-		eventually(t, "the hub accepts", func() bool {
-			return k.reason("story2-other", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted"
+		regtest.Eventually(t, "the other driver grants", func() bool { return slices.Contains(k.other.called(), "grant story2-other claim") })
+		regtest.Eventually(t, "the hub accepts", func() bool {
+			return k.Reason("story2-other", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted"
 		})
-		bootstrap := newClient(t, withToken(k.hub.Config(), k.token(k.admin, "open-cluster-management", "agent-registration-bootstrap")))
+		bootstrap := regtest.NewClient(t, regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, "open-cluster-management", "agent-registration-bootstrap")))
 		k.expectRefused(k.ask("story2-other", "agent1", bootstrap).Name, `accepted with auth type "other"`)
 	})
 }
 
 // expectRefused waits until the approver says why it does not approve a request.
 func (k *kube) expectRefused(request, reason string) {
-	k.t.Helper()
-	eventually(k.t, "the approver says "+reason, func() bool { return k.said.says(request, "NotApproved", reason) })
+	k.T.Helper()
+	regtest.Eventually(k.T, "the approver says "+reason, func() bool { return k.said.Says(request, "NotApproved", reason) })
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := k.admin.Get(k.t.Context(), client.ObjectKey{Name: request}, csr); err != nil || len(csr.Status.Conditions)+len(csr.Status.Certificate) > 0 {
-		k.t.Errorf("request %q got %+v, %v", request, csr.Status.Conditions, err)
+	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Name: request}, csr); err != nil || len(csr.Status.Conditions)+len(csr.Status.Certificate) > 0 {
+		k.T.Errorf("request %q got %+v, %v", request, csr.Status.Conditions, err)
 	}
 }
 
 // expectRevoked waits until a cluster has no access, and its namespace is left.
 func (m *member) expectRevoked() {
-	m.t.Helper()
-	eventually(m.t, "the RBAC is gone", func() bool { return len(m.rbac(m.name)) == 0 })
-	if err := m.admin.Get(m.t.Context(), client.ObjectKey{Name: m.name}, &corev1.Namespace{}); err != nil {
-		m.t.Error(err)
+	m.T.Helper()
+	regtest.Eventually(m.T, "the RBAC is gone", func() bool { return len(m.RBAC(m.Name)) == 0 })
+	if err := m.Admin.Get(m.T.Context(), client.ObjectKey{Name: m.Name}, &corev1.Namespace{}); err != nil {
+		m.T.Error(err)
 	}
-	own := m.own()
-	eventually(m.t, "the agent is shut out", func() bool {
-		return apierrors.IsForbidden(own.Get(m.t.Context(), client.ObjectKey{Name: m.name}, &ocm.ManagedCluster{})) &&
-			apierrors.IsForbidden(own.Get(m.t.Context(), client.ObjectKey{Namespace: m.name, Name: ocm.LeaseName}, &coordinationv1.Lease{}))
+	own := m.Own()
+	regtest.Eventually(m.T, "the agent is shut out", func() bool {
+		return apierrors.IsForbidden(own.Get(m.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{})) &&
+			apierrors.IsForbidden(own.Get(m.T.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}))
 	})
 }
 
 // expectWaiting expects that an agent without access keeps its certificate and asks for nothing.
 func (m *member) expectWaiting() {
-	m.t.Helper()
-	before := m.secret().ResourceVersion
-	m.until("the agent says that it waits", func() bool { return m.said.says("WaitingForAcceptance", "wid hub accept --clusters "+m.name) })
+	m.T.Helper()
+	before := m.Secret().ResourceVersion
+	m.Until("the agent says that it waits", func() bool { return m.said.Says("WaitingForAcceptance", "wid hub accept --clusters "+m.Name) })
 	m.restart()
 	m.passes()
-	m.expectRequests(m.name, 1)
-	if got := m.secret().ResourceVersion; got != before {
-		m.t.Error("the Secret was written")
+	m.kube.expectRequests(m.Name, 1)
+	if got := m.Secret().ResourceVersion; got != before {
+		m.T.Error("the Secret was written")
 	}
 }
 
@@ -97,25 +97,25 @@ func TestStory5ManagedClusterLeaves(t *testing.T) {
 	k := newKube(t)
 	m := k.join("story5")
 	m.accept()
-	if err := m.agent.Unjoin(t.Context()); err != nil {
+	if err := m.Agent.Unjoin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m.expectRevoked()
 	m.expectWaiting()
-	if got := k.reason("story5", ocm.ConditionHubAccepted); got != "False/HubClusterAdminDenied" {
+	if got := k.Reason("story5", ocm.ConditionHubAccepted); got != "False/HubClusterAdminDenied" {
 		t.Errorf("condition %q", got)
 	}
-	k.step("it cannot come back by itself", func(t *testing.T) {
+	k.Step("it cannot come back by itself", func(t *testing.T) {
 		accept := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hubAcceptsClient":true}}`))
-		if err := m.own().Patch(t.Context(), k.cluster("story5"), accept); !apierrors.IsForbidden(err) {
+		if err := m.Own().Patch(t.Context(), k.Cluster("story5"), accept); !apierrors.IsForbidden(err) {
 			t.Errorf("error %v", err)
 		}
 	})
-	k.step("a person deletes what is left", func(t *testing.T) {
-		if err := k.admin.Delete(t.Context(), k.cluster("story5")); err != nil {
+	k.Step("a person deletes what is left", func(t *testing.T) {
+		if err := k.Admin.Delete(t.Context(), k.Cluster("story5")); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the ManagedCluster is gone", func() bool { return k.cluster("story5").Name == "" })
+		regtest.Eventually(t, "the ManagedCluster is gone", func() bool { return k.Cluster("story5").Name == "" })
 	})
 }
 
@@ -125,39 +125,39 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 	m := k.join("story7")
 	m.accept()
 	first := m.certificate()
-	k.step("by denial", func(t *testing.T) {
-		k.setAccepted("story7", false)
+	k.Step("by denial", func(t *testing.T) {
+		k.SetAccepted("story7", false)
 		m.expectRevoked()
 		m.expectWaiting()
-		if got := k.reason("story7", ocm.ConditionHubAccepted); got != "False/HubClusterAdminDenied" {
+		if got := k.Reason("story7", ocm.ConditionHubAccepted); got != "False/HubClusterAdminDenied" {
 			t.Errorf("condition %q", got)
 		}
 	})
-	k.step("and gives it back", func(t *testing.T) {
-		k.setAccepted("story7", true)
+	k.Step("and gives it back", func(t *testing.T) {
+		k.SetAccepted("story7", true)
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
-		m.until("the Lease is renewed", func() bool { return m.renewed(since) })
+		m.Until("the Lease is renewed", func() bool { return m.renewed(since) })
 		if k.expectRequests("story7", 1); m.certificate() != first {
 			t.Error("the certificate was replaced")
 		}
 	})
-	k.step("by deletion", func(t *testing.T) {
-		if err := k.admin.Delete(t.Context(), k.cluster("story7")); err != nil {
+	k.Step("by deletion", func(t *testing.T) {
+		if err := k.Admin.Delete(t.Context(), k.Cluster("story7")); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the ManagedCluster is gone", func() bool { return k.cluster("story7").Name == "" })
+		regtest.Eventually(t, "the ManagedCluster is gone", func() bool { return k.Cluster("story7").Name == "" })
 		m.expectRevoked()
 		m.expectWaiting()
-		if k.cluster("story7").Name != "" {
+		if k.Cluster("story7").Name != "" {
 			t.Error("the agent has created the cluster again")
 		}
 	})
-	k.step("a new start", func(t *testing.T) {
-		if err := m.local.Delete(t.Context(), m.secret()); err != nil {
+	k.Step("a new start", func(t *testing.T) {
+		if err := m.Local.Delete(t.Context(), m.Secret()); err != nil {
 			t.Fatal(err)
 		}
-		m.said = &recorder{}
+		m.said = &regtest.Recorder{}
 		m.restart()
 		m.accept()
 		if k.expectRequests("story7", 2); m.certificate() == first {
@@ -172,67 +172,6 @@ func TestStory8ClustersAreIsolated(t *testing.T) {
 	a, b := k.join("story8"), k.join("story80")
 	a.accept()
 	b.accept()
-	k.step("story8", func(t *testing.T) { a.expectIsolated(t, "story80") })
-	k.step("story80", func(t *testing.T) { b.expectIsolated(t, "story8") })
-}
-
-func (m *member) expectIsolated(t *testing.T, neighbour string) {
-	t.Helper()
-	own := m.own()
-	may := func(name, namespace, verb, group, resource, subresource string) bool {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Name: name, Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource}}}
-		if err := own.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
-		return review.Status.Allowed
-	}
-	for _, r := range []struct{ verb, group, resource, subresource, name string }{
-		{"get", "coordination.k8s.io", "leases", "", ocm.LeaseName},
-		{"update", "coordination.k8s.io", "leases", "", ocm.LeaseName},
-		{"create", "coordination.k8s.io", "leases", "", ""},
-		{"list", "addon.open-cluster-management.io", "managedclusteraddons", "", ""},
-		{"patch", "addon.open-cluster-management.io", "managedclusteraddons", "status", ""},
-		{"list", "work.open-cluster-management.io", "manifestworks", "", ""},
-		{"patch", "work.open-cluster-management.io", "manifestworks", "status", ""},
-		{"create", "events.k8s.io", "events", "", ""},
-	} {
-		if !may(r.name, m.name, r.verb, r.group, r.resource, r.subresource) {
-			t.Errorf("it may not %+v at home", r)
-		}
-		if may(r.name, neighbour, r.verb, r.group, r.resource, r.subresource) {
-			t.Errorf("it may %+v at its neighbour's", r)
-		}
-	}
-	for _, verb := range []string{"get", "patch", "update", "delete", "list", "watch"} {
-		if may(neighbour, "", verb, ocm.GroupVersion.Group, "managedclusters", "") || may(neighbour, "", verb, ocm.GroupVersion.Group, "managedclusters", "status") {
-			t.Errorf("it may %s its neighbour's ManagedCluster", verb)
-		}
-	}
-	if may(neighbour, "", "renew", "register.open-cluster-management.io", "managedclusters", "clientcertificates") {
-		t.Error("it may renew its neighbour's certificate")
-	}
-	for _, namespace := range []string{m.name, neighbour, "kube-system", "open-cluster-management", "open-cluster-management-hub"} {
-		for _, verb := range []string{"get", "list", "create"} {
-			if may("", namespace, verb, "", "secrets", "") || may("", namespace, verb, "", "serviceaccounts", "token") || may("", namespace, verb, "rbac.authorization.k8s.io", "rolebindings", "") {
-				t.Errorf("it may %s secrets, tokens or RoleBindings in namespace %q", verb, namespace)
-			}
-		}
-	}
-	if may("", "", "update", "certificates.k8s.io", "certificatesigningrequests", "approval") || may("", "", "list", "certificates.k8s.io", "certificatesigningrequests", "") {
-		t.Error("it may approve or list requests")
-	}
-	// The same for real, as far as the API server serves it.
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
-	for what, err := range map[string]error{
-		"read the ManagedCluster":  own.Get(t.Context(), client.ObjectKey{Name: neighbour}, &ocm.ManagedCluster{}),
-		"patch the ManagedCluster": own.Patch(t.Context(), m.cluster(neighbour), patch),
-		"patch its status":         own.Status().Patch(t.Context(), m.cluster(neighbour), patch),
-		"read the Lease":           own.Get(t.Context(), client.ObjectKey{Namespace: neighbour, Name: ocm.LeaseName}, &coordinationv1.Lease{}),
-		"create a Lease":           own.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: "a"}}),
-	} {
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s of %s: %v", what, neighbour, err)
-		}
-	}
+	k.Step("story8", func(*testing.T) { a.ExpectIsolated("story80") })
+	k.Step("story80", func(*testing.T) { b.ExpectIsolated("story8") })
 }

@@ -1,0 +1,237 @@
+// Package regtest is a hub and a managed cluster on real API servers, for tests of registration drivers. The binary's TestMain has to
+// use kubetest.Main.
+package regtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+// BootstrapUser is the ServiceAccount of BootstrapManifest.
+const BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
+
+// World is the two clusters that all tests of the binary share. The hub has the CustomResourceDefinitions, HubManifest and
+// BootstrapManifest.
+type World struct {
+	T            *testing.T // the sub-test that runs
+	Hub, Managed *kubetest.Cluster
+	Admin, Local client.Client // of administrators of the hub and of the managed cluster
+
+	whole *testing.T
+}
+
+// New returns the world for one test.
+func New(t *testing.T) *World {
+	t.Helper()
+	w := &World{T: t, whole: t, Hub: kubetest.Start(t), Managed: kubetest.StartSecond(t)}
+	w.Local, w.Admin = NewClient(t, w.Managed.Config()), NewClient(t, w.Hub.Config())
+	w.Apply(w.Admin, ocm.CRD)
+	Eventually(t, "the hub serves ManagedClusters", func() bool {
+		w.Admin = NewClient(t, w.Hub.Config()) // a client may remember that there are none
+		return w.Admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil
+	})
+	w.Apply(w.Admin, registration.HubManifest)
+	w.Apply(w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management}\n")
+	w.Apply(w.Admin, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
+	w.Apply(w.Admin, registration.BootstrapManifest)
+	return w
+}
+
+// Scheme knows the types of Kubernetes and of Open Cluster Management.
+func Scheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s), addon.AddAllToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// NewClient returns a client with that scheme.
+func NewClient(t testing.TB, config *rest.Config) client.WithWatch {
+	t.Helper()
+	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Eventually polls a real API server.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !condition(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("within a minute it never happened that %s", what)
+		}
+	}
+}
+
+// WithToken returns the configuration of another user of a cluster.
+func WithToken(config *rest.Config, token string) *rest.Config {
+	config = rest.AnonymousClientConfig(config)
+	config.BearerToken, config.QPS = token, -1
+	return config
+}
+
+// Step is a sub-test. The helpers fail it rather than its parent.
+func (w *World) Step(name string, run func(t *testing.T)) {
+	w.T.Helper()
+	outer := w.T
+	outer.Run(name, func(t *testing.T) {
+		w.T = t
+		defer func() { w.T = outer }()
+		run(t)
+	})
+}
+
+// Apply creates what does not exist.
+func (w *World) Apply(c client.Client, manifest string) {
+	w.T.Helper()
+	for document := range strings.SplitSeq(strings.TrimPrefix(manifest, "---\n"), "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
+			w.T.Fatal(err)
+		}
+		if err := c.Create(w.T.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			w.T.Fatal(err)
+		}
+	}
+}
+
+// Token returns a token of a ServiceAccount. Without audiences it is one for the cluster's own API server.
+func (w *World) Token(c client.Client, namespace, name string, audiences ...string) string {
+	w.T.Helper()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := c.SubResource("token").Create(w.T.Context(), account, request); err != nil {
+		w.T.Fatal(err)
+	}
+	return request.Status.Token
+}
+
+// The ServiceAccount of the hub controller in HubManifest.
+const (
+	HubNamespace = "open-cluster-management-hub"
+	HubAccount   = "registration-controller-sa"
+)
+
+// RunHub runs a hub controller with exactly the rights of its ServiceAccount, until the whole test ends or stop is called. configure
+// sets the drivers and everything else but the client.
+func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions, error)) (stop func()) {
+	w.T.Helper()
+	mgr, err := ctrl.NewManager(WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)),
+		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	options, err := configure(mgr)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	options.Client = mgr.GetClient()
+	hub, err := registration.NewHub(options)
+	if err == nil {
+		err = hub.SetupWithManager(mgr, 2)
+	}
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return RunManager(w.whole, mgr)
+}
+
+// RunManager runs until the test ends or stop is called.
+func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Cluster returns a ManagedCluster, an empty one if there is none.
+func (w *World) Cluster(name string) *ocm.ManagedCluster {
+	w.T.Helper()
+	cluster := &ocm.ManagedCluster{}
+	if err := w.Admin.Get(w.T.Context(), client.ObjectKey{Name: name}, cluster); client.IgnoreNotFound(err) != nil {
+		w.T.Fatal(err)
+	}
+	return cluster
+}
+
+// Reason returns status and reason of a condition, such as "True/HubClusterAdminAccepted".
+func (w *World) Reason(cluster, kind string) string {
+	w.T.Helper()
+	if c := meta.FindStatusCondition(w.Cluster(cluster).Status.Conditions, kind); c != nil {
+		return string(c.Status) + "/" + c.Reason
+	}
+	return ""
+}
+
+// SetAccepted does what an administrator does with wid hub accept or deny.
+func (w *World) SetAccepted(name string, accepted bool) {
+	w.T.Helper()
+	if err := Patch(w.T.Context(), w.Admin, name, fmt.Sprintf(`{"spec":{"hubAcceptsClient":%t}}`, accepted)); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// Patch merges JSON into a ManagedCluster.
+func Patch(ctx context.Context, c client.Client, name, body string) error {
+	return c.Patch(ctx, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(body)))
+}
+
+// RBAC returns what there is of a cluster's RBAC: bindings first, then the ClusterRole, which records what was granted.
+func (w *World) RBAC(cluster string) (there []string) {
+	w.T.Helper()
+	name := registration.ClusterRoleName(cluster)
+	for _, object := range []client.Object{
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name + ":registration"}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name + ":work"}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}},
+	} {
+		err := w.Admin.Get(w.T.Context(), client.ObjectKeyFromObject(object), object)
+		if client.IgnoreNotFound(err) != nil {
+			w.T.Fatal(err)
+		}
+		if err == nil {
+			there = append(there, fmt.Sprintf("%T %s", object, object.GetName()))
+		}
+	}
+	return there
+}

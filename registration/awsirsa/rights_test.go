@@ -1,0 +1,156 @@
+package awsirsa_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/eks"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+)
+
+// login returns clients of the SDK.
+func login(cloud *authtest.Cloud, creds aws.CredentialsProvider) (*iam.Client, *eks.Client) {
+	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds, Retryer: aws.NopRetryer{}}),
+		eks.New(eks.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds, Retryer: aws.NopRetryer{}})
+}
+
+// administer returns clients of an administrator of an account.
+func administer(cloud *authtest.Cloud, account string) (*iam.Client, *eks.Client) {
+	id, secret := cloud.AWS().AddUser(account, "admin")
+	return login(cloud, credentials.NewStaticCredentialsProvider(id, secret, ""))
+}
+
+// createRole does what an administrator of IAM does with the output of wid hub policies.
+func createRole(t testing.TB, cloud *authtest.Cloud, account string, role awsirsa.Role) {
+	t.Helper()
+	c, _ := administer(cloud, account)
+	name, in := role.Name(), &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(role.Trust.JSON())}
+	for key, value := range role.Tags {
+		in.Tags = append(in.Tags, iamtypes.Tag{Key: &key, Value: &value})
+	}
+	in.RoleName = &name
+	_, err := c.CreateRole(t.Context(), in)
+	if err == nil {
+		_, err = c.PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(role.Access.JSON())})
+	}
+	if err == nil {
+		err = role.Verify(t.Context(), c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// without returns the role without the right to one action.
+func without(role awsirsa.Role, action string) awsirsa.Role {
+	role.Access.Statement = slices.Clone(role.Access.Statement)
+	for i := range role.Access.Statement {
+		s := &role.Access.Statement[i]
+		s.Action = slices.DeleteFunc(slices.Clone(s.Action), func(a string) bool { return a == action })
+	}
+	return role
+}
+
+// hubWith returns the hub's half with a login that has the given role.
+func hubWith(t *testing.T, cloud *authtest.Cloud, role awsirsa.Role) *awsirsa.HubDriver {
+	t.Helper()
+	identity, err := authtest.NewIssuer(authtest.IssuerConfig{URL: issuer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud.AWS().AddOIDCProvider(hubAccount, identity.URL(), identity.HTTPClient(), audience)
+	createRole(t, cloud, hubAccount, role)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub", Name: "registration-controller-sa"}}
+	token, err := identity.Sign(identity.Claims(account, []string{audience}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i, e := login(cloud, aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client()}),
+		role.ARN, stscreds.IdentityTokenFile(file))))
+	h, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN, IAM: i, EKS: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// drift changes all that a hub repairs.
+func drift(t *testing.T, cloud *authtest.Cloud) {
+	t.Helper()
+	i, e := administer(cloud, hubAccount)
+	hub, managed := pair(t)
+	name, other := shopRole(t), awsirsa.TrustPolicy(hub, hub).JSON()
+	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, hub), authtest.Trust{})
+	_, err1 := i.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
+	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String(awsirsa.TagHubName), Value: aws.String("other")}}})
+	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
+	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.HubRoleARN(hub, managed)),
+		KubernetesGroups: []string{"other"}})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// life grants, repairs and revokes with the real SDK. It returns the errors of the three.
+func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
+	t.Helper()
+	cloud := newCloudOfAWS(t)
+	hub, managed := pair(t)
+	cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubARN})
+	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, managed), authtest.Trust{})
+	h := hubWith(t, cloud, role)
+	if _, granted = h.Grant(t.Context(), "shop1", managedARN); granted != nil {
+		return granted, nil, nil
+	}
+	drift(t, cloud)
+	_, repaired = h.Grant(t.Context(), "shop1", managedARN)
+	return nil, repaired, h.Revoke(t.Context(), "shop1", managedARN)
+}
+
+// The policies that wid hub policies prints suffice, and a hub needs each action in them.
+func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
+	hub, _ := pair(t)
+	role, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(life(t, role)); err != nil {
+		t.Fatalf("with all: %v", err)
+	}
+	actions := map[string]bool{}
+	for _, s := range role.Access.Statement {
+		for _, action := range s.Action {
+			actions[action] = true
+		}
+	}
+	for _, action := range slices.Sorted(maps.Keys(actions)) {
+		t.Run("without "+action, func(t *testing.T) {
+			err := errors.Join(life(t, without(role, action)))
+			var api smithy.APIError
+			if !errors.As(err, &api) || !strings.HasPrefix(api.ErrorCode(), "AccessDenied") || !strings.Contains(err.Error(), "wid hub policies") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
