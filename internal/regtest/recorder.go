@@ -16,6 +16,7 @@ type Recorder struct {
 	said []string
 }
 
+// Eventf implements events.EventRecorder.
 func (r *Recorder) Eventf(about, _ runtime.Object, _, reason, _, note string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
