@@ -7,3 +7,9 @@ import _ "embed"
 //
 //go:embed manifests/hub.yaml
 var HubManifest string
+
+// TokenManifest is what add-on tokens need on a hub beside HubManifest, in YAML: the RBAC of the hub controller, the policy that
+// confines it, and the policy that caps the lifetime of tokens.
+//
+//go:embed manifests/token.yaml
+var TokenManifest string
