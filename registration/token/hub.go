@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,7 +202,7 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 // declaredAccount returns the name of the ServiceAccount that the agent declared. The agent may write anything into the status.
 func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 	cluster, name := addOn.GetNamespace(), addOn.GetName()
-	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
+	if err := cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
 		return "", refuse(ReasonInvalidName, "%v", err)
 	}
 	if len(subject.Groups)+len(subject.OrganizationUnits) > 0 {
