@@ -415,7 +415,9 @@ func TestFailedRefreshKeepsTheToken(t *testing.T) {
 // A failure for one ServiceAccount does not delay a request for its successor.
 func TestNewUIDEndsTheBackOff(t *testing.T) {
 	w := provided(t, token.Options{})
-	w.answer = func() error { return apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, account.Name) }
+	w.answer = func() error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, account.Name)
+	}
 	w.run(time.Hour, nil)
 	w.pass()
 	n := len(w.requests)
