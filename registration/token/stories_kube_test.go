@@ -57,13 +57,12 @@ func TestAddOnGetsItsToken(t *testing.T) {
 	if left := time.Until(expiry); err != nil || left < 364*24*time.Hour || left > 366*24*time.Hour {
 		t.Errorf("step 8: expires at %s, %v", a.stored["expiration"], err)
 	}
-	requests := len(k.hub.Audit(t, "system:open-cluster-management:steps:agent:agent1"))
 	before := a.get().ResourceVersion
 	for range 5 {
 		a.pass()
 	}
-	if a.get().ResourceVersion != before || requests < len(k.hub.Audit(t, "nobody")) {
-		t.Error("steady state writes")
+	if a.get().ResourceVersion != before {
+		t.Error("the steady state writes")
 	}
 	t.Run("it works for its own RBAC and nothing else", a.expectOnlyOwnRights)
 	t.Run("a neighbour gets no token", func(t *testing.T) {
