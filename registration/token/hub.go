@@ -79,12 +79,13 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: a hub needs at least one", workers)
 	}
-	anyName := true // two hubs may run in one process
+	anyName := true                                                                                                  // two hubs may run in one process
+	notCreated := builder.WithPredicates(predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}) // the hub creates them itself
 	return ctrl.NewControllerManagedBy(mgr).Named("addon-token-infrastructure").
 		For(h.api.New()).
-		Owns(&corev1.ServiceAccount{}, builder.MatchEveryOwner).
-		Owns(&rbacv1.Role{}, builder.MatchEveryOwner).
-		Owns(&rbacv1.RoleBinding{}, builder.MatchEveryOwner).
+		Owns(&corev1.ServiceAccount{}, builder.MatchEveryOwner, notCreated).
+		Owns(&rbacv1.Role{}, builder.MatchEveryOwner, notCreated).
+		Owns(&rbacv1.RoleBinding{}, builder.MatchEveryOwner, notCreated).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.addOnsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: acceptanceChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName}).
 		Complete(h)

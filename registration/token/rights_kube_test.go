@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -205,50 +206,58 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 
 // Many add-ons are provided in parallel, and a hub that starts again writes nothing.
 func TestManyAddOns(t *testing.T) {
-	const n, workers = 200, 8
+	const clusters, each, workers = 10, 20, 8
 	k := newHub(t)
 	k.runHub(workers)
-	k.accept("many")
+	for i := range clusters {
+		k.accept(fmt.Sprintf("many%d", i))
+	}
 	k.stopHub()
-	for i := range n {
-		a := addOn("many", fmt.Sprintf("addon%d", i))
+	var all []*addon.ManagedClusterAddOn
+	for i := range clusters * each {
+		a := addOn(fmt.Sprintf("many%d", i%clusters), fmt.Sprintf("addon%d", i))
 		a.UID = ""
 		if err := k.admin.Create(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:many:many-" + a.Name + "-agent")}
+		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:" + a.Namespace + ":" + a.Name + "-agent")}
 		if err := k.admin.Status().Update(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-	}
-	ready := func() int {
-		var list addon.ManagedClusterAddOnList
-		if err := k.admin.List(t.Context(), &list, client.InNamespace("many")); err != nil {
-			t.Fatal(err)
-		}
-		return len(slices.DeleteFunc(list.Items, func(a addon.ManagedClusterAddOn) bool {
-			return len(a.Status.Conditions) != 1 || a.Status.Conditions[0].Status != "True"
-		}))
+		all = append(all, a)
 	}
 	start := time.Now()
 	k.runHub(workers)
-	eventually(t, "all are provided", func() bool { return ready() == n })
-	t.Logf("%d add-ons in %s", n, time.Since(start).Round(time.Millisecond))
+	for _, a := range all {
+		eventually(t, "all are provided", func() bool { return k.provided(a) })
+	}
+	t.Logf("%d add-ons in %s", len(all), time.Since(start).Round(time.Millisecond))
 	k.stopHub()
 	writes := k.writes()
+	if n := len(slices.DeleteFunc(slices.Clone(writes), func(w string) bool { return !strings.Contains(w, "many") || !strings.Contains(w, "/addon") })); n != 4*len(all) {
+		t.Errorf("%d writes for %d add-ons", n, len(all))
+	}
 	k.runHub(workers)
-	k.accept("many-more") // the hub works, and its queue was filled before
+	k.join("many-more", "addon1", token.Options{}).until("the hub works, whose queue was full", func() bool { return len(k.left("many-more")) == 3 })
 	k.stopHub()
-	if more := k.writes()[len(writes):]; slices.ContainsFunc(more, func(w string) bool { return strings.Contains(w, "addon") }) {
+	if more := k.writes()[len(writes):]; slices.ContainsFunc(more, func(w string) bool { return strings.Contains(w, "many") && !strings.Contains(w, "many-more") }) {
 		t.Errorf("a hub that starts again writes %q", more)
 	}
+}
+
+func (k *kube) provided(a *addon.ManagedClusterAddOn) bool {
+	k.t.Helper()
+	if err := k.admin.Get(k.t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		k.t.Fatal(err)
+	}
+	return meta.IsStatusConditionTrue(a.Status.Conditions, addon.ConditionTokenInfrastructureReady)
 }
 
 // writes returns what the hub controller has written so far.
 func (k *kube) writes() (all []string) {
 	k.t.Helper()
 	for _, r := range k.hub.Audit(k.t, hubUser) {
-		if r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" {
+		if r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" && r.Code < 400 {
 			all = append(all, fmt.Sprintf("%s %s/%s %s/%s", r.Verb, r.Resource, r.Subresource, r.Namespace, r.Name))
 		}
 	}
