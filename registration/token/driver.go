@@ -102,7 +102,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	p.declare()
 	uid, problem := p.infrastructure()
 	switch {
-	case p.have != nil && (problem != nil || uid == p.have.uid) && in.Now.Before(p.have.renewAt(p.notes.Received, in.Now)):
+	case p.have != nil && p.isGood(uid, problem) && in.Now.Before(p.have.renewAt(p.notes.Received, in.Now)):
 		p.keep()
 	case problem != nil:
 		p.fail(problem)
@@ -129,7 +129,15 @@ type pass struct {
 }
 
 // problem becomes a condition.
-type problem struct{ reason, message string }
+type problem struct {
+	reason, message string
+	refused         bool // the hub may have revoked the token
+}
+
+// isGood reports whether the ServiceAccount of the stored token exists, as far as the hub says anything about it.
+func (p *pass) isGood(uid types.UID, problem *problem) bool {
+	return problem != nil && !problem.refused || uid == p.have.uid
+}
 
 // declare tells the hub driver and subject. It repeats that at most once a minute: a hub that does not know the driver drops the value.
 func (p *pass) declare() {
@@ -161,18 +169,20 @@ func (p *pass) infrastructure() (types.UID, *problem) {
 	if ready != nil && ready.Status == metav1.ConditionTrue {
 		uid, ok := parseReady(ready.Message, p.account)
 		if !ok {
-			return "", &problem{ReasonInfrastructureNotReady, fmt.Sprintf("The hub's condition %s says %.300q, which is not about ServiceAccount %s.",
-				ready.Type, ready.Message, p.account)}
+			return "", &problem{reason: ReasonInfrastructureNotReady, message: fmt.Sprintf(
+				"The hub's condition %s says %.300q, which is not about ServiceAccount %s.", ready.Type, ready.Message, p.account)}
 		}
 		return uid, nil
 	}
 	if p.step.Declare == nil && !p.declared() {
-		return "", &problem{ReasonNotDeclared, fmt.Sprintf("The hub has not kept the declaration of driver %q and subject %q: the item has driver %.50q and subject %.300q. "+
-			"If this lasts, the hub's CustomResourceDefinition does not know the driver, or another program resets the item: update the hub, or use csr.",
+		return "", &problem{reason: ReasonNotDeclared, message: fmt.Sprintf(
+			"The hub has not kept the declaration of driver %q and subject %q: the item has driver %.50q and subject %.300q. "+
+				"If this lasts, the hub's CustomResourceDefinition does not know the driver, or another program resets the item: update the hub, or use csr.",
 			ocm.DriverToken, userOf(p.account), p.in.Item.Driver, p.in.Item.Subject.User)}
 	}
 	if ready != nil {
-		return "", &problem{ReasonInfrastructureNotReady, fmt.Sprintf("The hub does not provide ServiceAccount %s: %.100s: %.1000s", p.account, ready.Reason, ready.Message)}
+		return "", &problem{reason: ReasonInfrastructureNotReady, refused: true, message: fmt.Sprintf(
+			"The hub does not provide ServiceAccount %s: %.100s: %.1000s", p.account, ready.Reason, ready.Message)}
 	}
 	return "", p.waiting()
 }
@@ -187,7 +197,7 @@ func (p *pass) waiting() *problem {
 	} else {
 		message += " It takes unusually long: check that a controller for add-on tokens runs on the hub and knows the driver token, or use csr."
 	}
-	return &problem{ReasonInfrastructureNotReady, message}
+	return &problem{reason: ReasonInfrastructureNotReady, message: message}
 }
 
 // keep leaves the token as it is.
@@ -225,7 +235,7 @@ func (p *pass) request(ctx context.Context, uid types.UID) error {
 	}
 	if left := last.Retry.Sub(p.in.Now); left > 0 && left <= last.wait() {
 		p.lookAt(last.Retry)
-		p.fail(&problem{last.Reason, last.Message})
+		p.fail(&problem{reason: last.Reason, message: last.Message})
 		return nil
 	}
 	got, why, err := p.exchange(ctx, uid)
@@ -255,14 +265,15 @@ func (p *pass) exchange(ctx context.Context, uid types.UID) (*token, *problem, e
 		if !errors.As(err, &status) || apierrors.IsUnauthorized(err) {
 			return nil, nil, fmt.Errorf("request a token of ServiceAccount %q: %w", p.account, err)
 		}
-		return nil, &problem{reasonOf(err), fmt.Sprintf("The hub refuses a token of %d s for ServiceAccount %s: %.500s", p.seconds, p.account, redact.Text(err.Error()))}, nil
+		return nil, &problem{reason: reasonOf(err), message: fmt.Sprintf(
+			"The hub refuses a token of %d s for ServiceAccount %s: %.500s", p.seconds, p.account, redact.Text(err.Error()))}, nil
 	}
 	got, err := parseToken(request.Status.Token, p.account)
 	if err == nil && got.uid != uid {
 		err = fmt.Errorf("its UID is %q instead of %q", got.uid, uid)
 	}
 	if err != nil {
-		return nil, &problem{ReasonUnusable, fmt.Sprintf("The hub issued an unusable token for ServiceAccount %s: %v.", p.account, err)}, nil
+		return nil, &problem{reason: ReasonUnusable, message: fmt.Sprintf("The hub issued an unusable token for ServiceAccount %s: %v.", p.account, err)}, nil
 	}
 	return got, nil, nil
 }

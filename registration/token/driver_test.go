@@ -505,6 +505,21 @@ func TestOlderHub(t *testing.T) {
 	})
 }
 
+// The hub has revoked the token, as of a denied cluster. Without a word of the hub the token counts as good.
+func TestRevokedToken(t *testing.T) {
+	w := provided(t, token.Options{})
+	w.pass()
+	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: token.ReasonClusterNotAccepted, Message: "denied"})
+	w.pass()
+	w.expect("False", token.ReasonInfrastructureNotReady, token.ReasonClusterNotAccepted, "The stored token expires at")
+	meta.RemoveStatusCondition(&w.conditions, addon.ConditionTokenInfrastructureReady)
+	w.pass()
+	w.expect("True", token.ReasonRefreshed)
+	if len(w.requests) != 1 || w.stored == nil {
+		t.Errorf("%d requests, stored %v", len(w.requests), w.stored)
+	}
+}
+
 // Another controller resets the item while the token is good: the condition stays True, which keeps the hub from tearing down.
 func TestResetItemIsDeclaredAgain(t *testing.T) {
 	w := newWorld(t, token.Options{})

@@ -75,13 +75,15 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 	have, err := read(ctx, h.options.Client, want)
 	if err == nil && have == nil {
-		err = h.options.Client.Create(ctx, want)
-		if err == nil || !apierrors.IsAlreadyExists(err) {
-			return wrap(err, "create", want)
+		created := h.options.Client.Create(ctx, want)
+		if !apierrors.IsAlreadyExists(created) {
+			return wrap(created, "create", want)
 		}
-		have, err = read(ctx, h.options.Reader, want) // the cache lags behind
+		if have, err = read(ctx, h.options.Reader, want); have == nil && err == nil { // the cache lags behind
+			err = created
+		}
 	}
-	if err != nil || have == nil {
+	if err != nil {
 		return wrap(err, "read", want)
 	}
 	if !owns(addOn, have) {

@@ -56,7 +56,7 @@ func addOn(namespace, name string, items ...addon.RegistrationConfig) *addon.Man
 
 // memoryHub is the hub's half with an API server in memory, which gives each object a UID.
 type memoryHub struct {
-	client.Client
+	client.WithWatch
 	t      *testing.T
 	hub    *token.Hub
 	events *events.FakeRecorder
@@ -75,7 +75,7 @@ func newMemoryHubOf(t *testing.T, served schema.GroupVersion, objects ...client.
 	h := &memoryHub{t: t, events: events.NewFakeRecorder(100)}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(served.WithKind("ManagedClusterAddOn"), meta.RESTScopeNamespace)
-	h.Client = fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(mapper).WithObjects(objects...).
+	h.WithWatch = fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(mapper).WithObjects(objects...).
 		WithStatusSubresource(&addon.ManagedClusterAddOn{}, &v1alpha1.ManagedClusterAddOn{}).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if h.writes.Add(1); h.fails != nil {
@@ -452,11 +452,40 @@ func TestHubLacksRights(t *testing.T) {
 	}
 }
 
+// A cache that does not show what exists yet is no reason to publish a ServiceAccount without UID, or to fail.
+func TestHubReadsPastItsCache(t *testing.T) {
+	for name, tc := range map[string]struct{ fresh, fails bool }{"a reader of the API server": {true, false}, "a cache only": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+			h.reconcile("cluster1", "addon1")
+			before := h.condition("cluster1", "addon1")
+			stale := interceptor.NewClient(h.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, ok := o.(*corev1.ServiceAccount); ok {
+					return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+				}
+				return c.Get(ctx, key, o, opts...)
+			}})
+			options := token.HubOptions{Client: stale}
+			if tc.fresh {
+				options.Reader = h
+			}
+			hub, err := token.NewHub(options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
+			if got := h.condition("cluster1", "addon1"); (err != nil) != tc.fails || got != before {
+				t.Errorf("condition %q, before %q, %v", got, before, err)
+			}
+		})
+	}
+}
+
 func TestHubLeavesDeletedAddOnsAlone(t *testing.T) {
 	a := addOn("cluster1", "addon1", tokenItem(user))
 	a.Finalizers = []string{"example.com/other"}
 	h := newMemoryHub(t, managedCluster("cluster1", true), a)
-	if err := h.Client.Delete(t.Context(), a); err != nil {
+	if err := h.WithWatch.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	h.reconcile("cluster1", "addon1")
