@@ -19,3 +19,9 @@ var CleanupManifest string
 //
 //go:embed manifests/relay.yaml
 var RelayManifest string
+
+// TokenManifest is what add-on tokens need on a hub beside HubManifest, in YAML: the RBAC of the hub controller, the policy that
+// confines it, and the policy that caps the lifetime of tokens.
+//
+//go:embed manifests/token.yaml
+var TokenManifest string

@@ -19,6 +19,7 @@ type Claims struct {
 	Issuer     string   `json:"iss"`
 	Subject    string   `json:"sub"`
 	Audience   Audience `json:"aud"`
+	IssuedAt   Time     `json:"iat"`
 	Expiry     Time     `json:"exp"`
 	Kubernetes struct {
 		ServiceAccount struct {

@@ -14,13 +14,13 @@ func token(payload string) string {
 }
 
 func TestParse(t *testing.T) {
-	c, err := jwt.Parse(token(`{"iss":"https://i","sub":"s","aud":["a","b"],"exp":1700000000.9,` +
+	c, err := jwt.Parse(token(`{"iss":"https://i","sub":"s","aud":["a","b"],"iat":1600000000,"exp":1700000000.9,` +
 		`"kubernetes.io":{"serviceaccount":{"uid":"u"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Issuer != "https://i" || c.Subject != "s" || !slices.Equal(c.Audience, []string{"a", "b"}) ||
-		c.Expiry.Unix() != 1700000000 || c.Kubernetes.ServiceAccount.UID != "u" {
+		c.IssuedAt.Unix() != 1600000000 || c.Expiry.Unix() != 1700000000 || c.Kubernetes.ServiceAccount.UID != "u" {
 		t.Errorf("got %+v", c)
 	}
 	if c, err = jwt.Parse(token(`{"aud":"one"}`)); err != nil || !slices.Equal(c.Audience, []string{"one"}) {

@@ -1,0 +1,563 @@
+package token_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+var (
+	begin   = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	account = client.ObjectKey{Namespace: "cluster1", Name: "cluster1-addon1-agent"}
+)
+
+const user = "system:serviceaccount:cluster1:cluster1-addon1-agent"
+
+// jwt returns a token as the API server issues it, without a signature that anything here would verify.
+func jwt(sub, uid string, issued, expires time.Time) string {
+	payload := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d,"kubernetes.io":{"serviceaccount":{"uid":%q}}}`, sub, issued.Unix(), expires.Unix(), uid)
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+}
+
+func ready(account client.ObjectKey, uid string) metav1.Condition {
+	return metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: metav1.ConditionTrue, Reason: "TokenInfrastructureReady",
+		Message: fmt.Sprintf("ServiceAccount %s/%s (UID: %s) is ready", account.Namespace, account.Name, uid)}
+}
+
+// world is an agent and a hub in memory.
+type world struct {
+	t          *testing.T
+	driver     *token.Driver
+	now        time.Time     // true time, and the hub's
+	ahead      time.Duration // of the agent's clock
+	item       ocm.Registration
+	stored     map[string][]byte
+	state      map[string][]byte
+	conditions []metav1.Condition
+
+	forgets  bool                            // the hub drops declarations
+	uid      string                          // of the ServiceAccount
+	longest  time.Duration                   // that the hub grants
+	answer   func() error                    // of the hub, before it issues
+	issue    func(seconds int64) string      // nil: a proper token
+	requests []authenticationv1.TokenRequest // as they came in
+	declared int
+	last     registration.Step
+}
+
+func newWorld(t *testing.T, options token.Options) *world {
+	t.Helper()
+	driver, err := token.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{t: t, driver: driver, now: begin, item: ocm.Registration{Type: ocm.KubeClient}, uid: "uid-1",
+		longest: 100 * 365 * 24 * time.Hour}
+}
+
+// provided is a world whose hub has provided the ServiceAccount.
+func provided(t *testing.T, options token.Options) *world {
+	w := newWorld(t, options)
+	w.item = ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: user}}
+	w.set(ready(account, w.uid))
+	return w
+}
+
+func (w *world) set(c metav1.Condition) { meta.SetStatusCondition(&w.conditions, c) }
+
+func (w *world) hub() client.Client {
+	return interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		SubResourceCreate: func(_ context.Context, _ client.Client, sub string, o, body client.Object, _ ...client.SubResourceCreateOption) error {
+			request, ok := body.(*authenticationv1.TokenRequest)
+			if !ok || sub != "token" {
+				w.t.Errorf("request %s %T", sub, body)
+				return nil
+			}
+			w.requests = append(w.requests, *request.DeepCopy())
+			if w.answer != nil {
+				if err := w.answer(); err != nil {
+					return err
+				}
+			}
+			seconds := min(*request.Spec.ExpirationSeconds, int64(w.longest/time.Second))
+			if w.issue != nil {
+				request.Status.Token = w.issue(seconds)
+				return nil
+			}
+			request.Status.Token = jwt("system:serviceaccount:"+o.GetNamespace()+":"+o.GetName(), w.uid, w.now, w.now.Add(time.Duration(seconds)*time.Second))
+			return nil
+		}})
+}
+
+func (w *world) input() registration.Input {
+	return registration.Input{Now: w.now.Add(w.ahead), Cluster: "cluster1", Agent: "agent1", Addon: "addon1", Item: w.item,
+		Stored: w.stored, State: w.state, Hub: w.hub(), Conditions: w.conditions}
+}
+
+// pass does what the reconciler does.
+func (w *world) pass() registration.Step {
+	w.t.Helper()
+	step, err := w.driver.Next(w.t.Context(), w.input())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.state = step.State
+	if step.Credential != nil {
+		w.stored = maps.Clone(step.Credential.Files)
+	}
+	if step.Condition != nil {
+		w.set(*step.Condition)
+	}
+	if step.Declare != nil {
+		if w.declared++; !w.forgets {
+			w.item = *step.Declare
+		}
+	}
+	w.last = step
+	return step
+}
+
+// run makes passes at the exact times for a while.
+func (w *world) run(duration time.Duration, each func()) {
+	w.t.Helper()
+	for end := w.now.Add(duration); ; {
+		at := w.pass().At
+		if each != nil {
+			each()
+		}
+		if at.IsZero() || at.Add(-w.ahead).After(end) {
+			w.now = end
+			return
+		}
+		if w.now = at.Add(-w.ahead); len(w.requests) > 1000 {
+			w.t.Fatal("it asks in a loop")
+		}
+	}
+}
+
+func (w *world) condition(names registration.Names) metav1.Condition {
+	if c := meta.FindStatusCondition(w.conditions, names.TokenCondition()); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+func (w *world) expect(status metav1.ConditionStatus, reason string, parts ...string) {
+	w.t.Helper()
+	c := w.condition(registration.ProposedNames)
+	if c.Status != status || c.Reason != reason || slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(c.Message, p) }) {
+		w.t.Errorf("condition %s/%s %q, want %s/%s with %q", c.Status, c.Reason, c.Message, status, reason, parts)
+	}
+}
+
+func TestDeclaresWaitsAndRequests(t *testing.T) {
+	w := newWorld(t, token.Options{})
+	w.pass()
+	if want := (ocm.Registration{Type: ocm.KubeClient, Driver: "token", Subject: ocm.Subject{User: user}}); !reflect.DeepEqual(w.item, want) {
+		t.Errorf("declared %+v", w.item)
+	}
+	w.pass()
+	w.expect("False", token.ReasonInfrastructureNotReady, "cluster1/cluster1-addon1-agent")
+	if w.stored != nil || len(w.requests) != 0 || w.declared != 1 {
+		t.Errorf("%d requests, %d declarations, stored %v", len(w.requests), w.declared, w.stored)
+	}
+	w.set(ready(account, w.uid))
+	step := w.pass()
+	w.expect("True", token.ReasonRefreshed, "cluster1/cluster1-addon1-agent", "2027-06-01T12:00:00Z")
+	if len(w.requests) != 1 || *w.requests[0].Spec.ExpirationSeconds != 31_536_000 || string(w.requests[0].UID) != "uid-1" || w.requests[0].Spec.Audiences != nil {
+		t.Errorf("requests %+v", w.requests)
+	}
+	if step.Credential.User.TokenFile != "token" || string(w.stored["uid"]) != "uid-1" || string(w.stored["expiration"]) != "2027-06-01T12:00:00Z" || len(w.stored) != 3 {
+		t.Errorf("stored %v", w.stored)
+	}
+}
+
+func TestSteadyStateChangesNothing(t *testing.T) {
+	w := provided(t, token.Options{})
+	first := w.pass()
+	for range 3 {
+		w.now = w.now.Add(time.Hour)
+		if again := w.pass(); !reflect.DeepEqual(again, first) {
+			t.Errorf("step %+v, before %+v", again, first)
+		}
+	}
+}
+
+func TestNamesOfReleasedHubs(t *testing.T) {
+	w := newWorld(t, token.Options{Names: registration.OCMNames})
+	w.pass()
+	w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}, w.uid))
+	w.pass()
+	if c := w.condition(registration.OCMNames); c.Type != "TokenRefreshed" || c.Status != "True" || c.Reason != "AddonTokenRefreshed" ||
+		w.item.Subject.User != "system:serviceaccount:cluster1:addon1-agent" {
+		t.Errorf("condition %+v, item %+v", c, w.item)
+	}
+}
+
+func TestRefusesItemsOfOtherDrivers(t *testing.T) {
+	for name, change := range map[string]func(*registration.Input){
+		"a cluster":         func(in *registration.Input) { in.Addon = "" },
+		"a customSigner":    func(in *registration.Input) { in.Item.Type = ocm.CustomSigner },
+		"an item of nobody": func(in *registration.Input) { in.Item = ocm.Registration{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := provided(t, token.Options{})
+			in := w.input()
+			change(&in)
+			if step, err := w.driver.Next(t.Context(), in); err == nil || !reflect.DeepEqual(step, registration.Step{}) || len(w.requests) > 0 {
+				t.Errorf("step %+v, %v", step, err)
+			}
+		})
+	}
+}
+
+func TestExpirationSeconds(t *testing.T) {
+	for _, tc := range []struct {
+		seconds, asked int64
+		warns          bool
+	}{{0, 31_536_000, false}, {600, 600, true}, {3599, 3599, true}, {3600, 3600, false}, {31_536_000_0, 31_536_000_0, false}} {
+		t.Run(fmt.Sprint(tc.seconds), func(t *testing.T) {
+			w := provided(t, token.Options{ExpirationSeconds: tc.seconds})
+			w.pass()
+			if got := *w.requests[0].Spec.ExpirationSeconds; got != tc.asked {
+				t.Errorf("asked for %d", got)
+			}
+			if message := w.condition("").Message; strings.Contains(message, "Warning") != tc.warns {
+				t.Errorf("message %q", message)
+			}
+		})
+	}
+	for _, seconds := range []int64{-1, 1, 599} {
+		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
+			if _, err := token.New(token.Options{ExpirationSeconds: seconds}); err == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+}
+
+// The timers are exact for the shortest token, and each token's jitter is its own.
+func TestRefreshesAt80Percent(t *testing.T) {
+	w := provided(t, token.Options{ExpirationSeconds: 600})
+	seen := map[time.Duration]bool{}
+	w.run(3*time.Hour, func() {
+		left := w.last.At.Sub(w.now)
+		if seen[left] = true; left < 450*time.Second || left > 480*time.Second {
+			t.Errorf("it looks again after %s", left)
+		}
+		w.expect("True", token.ReasonRefreshed)
+	})
+	if n := len(w.requests); n < 22 || n > 25 || len(seen) < 10 {
+		t.Errorf("%d requests, %d different times", n, len(seen))
+	}
+}
+
+func TestRefreshesWhenTheTokenIsUnusable(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"the ServiceAccount was recreated": func(w *world) { w.uid = "uid-2"; w.set(ready(account, "uid-2")) },
+		"the Secret was deleted":           func(w *world) { w.stored, w.state = nil, nil },
+		"another driver made the Secret":   func(w *world) { w.stored, w.state = map[string][]byte{"cluster-name": []byte("cluster1")}, nil },
+		"the token was edited":             func(w *world) { w.stored["token"] = []byte("edited") },
+		"the token of another add-on": func(w *world) {
+			w.stored["token"] = []byte(jwt("system:serviceaccount:cluster1:cluster1-addon2-agent", "uid-1", begin, begin.Add(time.Hour)))
+		},
+		"the notes were edited, and time passed": func(w *world) {
+			w.state = map[string][]byte{"notes": []byte("edited")}
+			w.now = w.now.Add(365 * 24 * time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := provided(t, token.Options{})
+			w.pass()
+			change(w)
+			w.pass()
+			if len(w.requests) != 2 || string(w.stored["uid"]) != w.uid || string(w.requests[1].UID) != w.uid {
+				t.Errorf("%d requests, stored %s", len(w.requests), w.stored["uid"])
+			}
+			w.expect("True", token.ReasonRefreshed, w.uid)
+			if w.pass(); len(w.requests) != 2 {
+				t.Error("it asks again")
+			}
+		})
+	}
+	t.Run("not when only the notes beside the token were edited", func(t *testing.T) {
+		w := provided(t, token.Options{})
+		w.pass()
+		w.stored["uid"], w.stored["expiration"], w.state = nil, []byte("never"), nil
+		if w.pass(); len(w.requests) != 1 || string(w.stored["uid"]) != "uid-1" {
+			t.Errorf("%d requests, stored %v", len(w.requests), w.stored)
+		}
+	})
+}
+
+// Tokens do not run out while the clock is less wrong than the margin, and nothing makes the agent ask in a loop.
+func TestWrongClock(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ahead, later time.Duration // at first, and after half an hour
+		most         int           // requests in an hour
+	}{
+		"right":                   {0, 0, 9},
+		"8 minutes ahead":         {8 * time.Minute, 8 * time.Minute, 25},
+		"a year ahead":            {365 * 24 * time.Hour, 365 * 24 * time.Hour, 25},
+		"8 minutes behind":        {-8 * time.Minute, -8 * time.Minute, 9},
+		"a year behind":           {-365 * 24 * time.Hour, -365 * 24 * time.Hour, 9},
+		"ahead, then right":       {8 * time.Minute, 0, 18},
+		"a year ahead then right": {365 * 24 * time.Hour, 0, 18},
+		"behind, then right":      {-8 * time.Minute, 0, 10},
+		"right, then ahead":       {0, 8 * time.Minute, 18},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := provided(t, token.Options{ExpirationSeconds: 600})
+			w.ahead = tc.ahead
+			alive := func() {
+				if len(w.requests) > 1 && !w.now.Before(w.expires()) {
+					t.Errorf("at %s the token has expired since %s", w.now, w.expires())
+				}
+			}
+			w.run(30*time.Minute, alive)
+			w.ahead = tc.later
+			w.run(30*time.Minute, nil)
+			if n := len(w.requests); n > tc.most || n < 7 {
+				t.Errorf("%d requests", n)
+			}
+			if !w.now.Before(w.expires()) {
+				t.Error("the token has expired")
+			}
+		})
+	}
+}
+
+func (w *world) expires() time.Time {
+	w.t.Helper()
+	at, err := time.Parse(time.RFC3339, string(w.stored["expiration"]))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return at
+}
+
+func TestHubGrantsLess(t *testing.T) {
+	w := provided(t, token.Options{})
+	w.longest = time.Hour
+	w.pass()
+	w.expect("True", token.ReasonRefreshed, "2026-06-01T13:00:00Z")
+	if left := w.last.At.Sub(w.now); left < 45*time.Minute || left > 48*time.Minute {
+		t.Errorf("it looks again after %s", left)
+	}
+	t.Run("next to nothing", func(t *testing.T) {
+		w := provided(t, token.Options{})
+		w.longest = time.Second
+		if w.run(time.Hour, nil); len(w.requests) > 122 {
+			t.Errorf("%d requests", len(w.requests))
+		}
+	})
+}
+
+func TestFailedRefreshKeepsTheToken(t *testing.T) {
+	group := schema.GroupResource{Resource: "serviceaccounts"}
+	for reason, answer := range map[string]error{
+		"TokenRequestForbidden":   apierrors.NewForbidden(group, account.Name, errors.New("no RBAC")),
+		"TokenRequestInvalid":     apierrors.NewInvalid(schema.GroupKind{Kind: "TokenRequest"}, account.Name, nil),
+		"TokenRequestNotFound":    apierrors.NewNotFound(group, account.Name),
+		"TokenRequestConflict":    apierrors.NewConflict(group, account.Name, errors.New("the UID differs")),
+		token.ReasonRequestFailed: apierrors.NewInternalError(errors.New("boom")),
+	} {
+		t.Run(reason, func(t *testing.T) {
+			w := provided(t, token.Options{ExpirationSeconds: 3600})
+			w.run(40*time.Minute, nil)
+			before := string(w.stored["token"])
+			w.answer = func() error { return answer }
+			w.run(time.Hour, nil)
+			w.expect("False", reason, "cluster1/cluster1-addon1-agent", "The stored token expires at 2026-06-01T13:00:00Z.")
+			if n := len(w.requests) - 1; string(w.stored["token"]) != before || n < 10 || n > 25 {
+				t.Errorf("%d failed requests, token kept: %t", n, string(w.stored["token"]) == before)
+			}
+			n := len(w.requests)
+			for range 5 { // something wakes the agent
+				w.pass()
+			}
+			if len(w.requests) > n+1 {
+				t.Errorf("%d requests without a wait", len(w.requests)-n)
+			}
+			w.answer = nil
+			w.run(6*time.Minute, nil)
+			w.expect("True", token.ReasonRefreshed)
+			if string(w.stored["token"]) == before || strings.Contains(string(w.state["notes"]), "failure") {
+				t.Errorf("the failure lasts: %s", w.state["notes"])
+			}
+		})
+	}
+}
+
+// A failure for one ServiceAccount does not delay a request for its successor.
+func TestNewUIDEndsTheBackOff(t *testing.T) {
+	w := provided(t, token.Options{})
+	w.answer = func() error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, account.Name)
+	}
+	w.run(time.Hour, nil)
+	w.pass()
+	n := len(w.requests)
+	w.uid, w.answer = "uid-2", nil
+	w.set(ready(account, "uid-2"))
+	if w.pass(); len(w.requests) != n+1 {
+		t.Errorf("%d requests", len(w.requests)-n)
+	}
+	w.expect("True", token.ReasonRefreshed, "uid-2")
+}
+
+func TestUnreachableHubIsAnError(t *testing.T) {
+	w := provided(t, token.Options{})
+	for name, answer := range map[string]error{"no route": errors.New("no route"), "401": apierrors.NewUnauthorized("who")} {
+		t.Run(name, func(t *testing.T) {
+			w.answer = func() error { return answer }
+			if _, err := w.driver.Next(t.Context(), w.input()); !errors.Is(err, answer) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestUnusableAnswerIsNotStored(t *testing.T) {
+	for name, issued := range map[string]string{
+		"another ServiceAccount": jwt("system:serviceaccount:cluster1:default", "uid-1", begin, begin.Add(time.Hour)),
+		"another UID":            jwt(user, "uid-0", begin, begin.Add(time.Hour)),
+		"no UID":                 jwt(user, "", begin, begin.Add(time.Hour)),
+		"no lifetime":            jwt(user, "uid-1", begin, begin),
+		"not a JWT":              "secret",
+		"nothing":                "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := provided(t, token.Options{})
+			w.issue = func(int64) string { return issued }
+			w.pass()
+			w.expect("False", token.ReasonUnusable)
+			if w.stored != nil || strings.Contains(w.condition("").Message, "secret") {
+				t.Errorf("stored %v, condition %q", w.stored, w.condition("").Message)
+			}
+			if w.run(time.Hour, nil); len(w.requests) > 25 {
+				t.Errorf("%d requests", len(w.requests))
+			}
+		})
+	}
+}
+
+// A hub that does not know the driver drops the value, and never provides anything.
+func TestOlderHub(t *testing.T) {
+	t.Run("drops the driver", func(t *testing.T) {
+		w := newWorld(t, token.Options{})
+		w.forgets = true
+		w.pass()
+		w.item.Subject.User = user
+		w.now = w.now.Add(time.Second)
+		w.pass()
+		w.expect("False", token.ReasonNotDeclared, "update the hub, or use csr")
+		if w.run(10*time.Minute, nil); w.declared > 11 || w.declared < 9 {
+			t.Errorf("%d declarations", w.declared)
+		}
+	})
+	t.Run("never provides", func(t *testing.T) {
+		w := newWorld(t, token.Options{})
+		w.pass()
+		w.run(2*time.Minute, nil)
+		w.expect("False", token.ReasonInfrastructureNotReady, "knows the driver token, or use csr")
+		if w.declared != 1 || !w.last.At.IsZero() {
+			t.Errorf("%d declarations, looks again at %s", w.declared, w.last.At)
+		}
+	})
+	t.Run("refuses", func(t *testing.T) {
+		w := newWorld(t, token.Options{})
+		w.pass()
+		w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: "InvalidSubject", Message: "not yours"})
+		w.pass()
+		w.expect("False", token.ReasonInfrastructureNotReady, "InvalidSubject", "not yours")
+	})
+	t.Run("speaks of another ServiceAccount", func(t *testing.T) {
+		w := provided(t, token.Options{})
+		w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}, "uid-1"))
+		w.pass()
+		if w.expect("False", token.ReasonInfrastructureNotReady, "addon1-agent"); len(w.requests) > 0 {
+			t.Error("it asks")
+		}
+	})
+}
+
+// The hub has revoked the token, as of a denied cluster. Without a word of the hub the token counts as good.
+func TestRevokedToken(t *testing.T) {
+	w := provided(t, token.Options{})
+	w.pass()
+	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: token.ReasonClusterNotAccepted, Message: "denied"})
+	w.pass()
+	w.expect("False", token.ReasonInfrastructureNotReady, token.ReasonClusterNotAccepted, "The stored token expires at")
+	meta.RemoveStatusCondition(&w.conditions, addon.ConditionTokenInfrastructureReady)
+	w.pass()
+	w.expect("True", token.ReasonRefreshed)
+	if len(w.requests) != 1 || w.stored == nil {
+		t.Errorf("%d requests, stored %v", len(w.requests), w.stored)
+	}
+}
+
+// Another controller resets the item while the token is good: the condition stays True, which keeps the hub from tearing down.
+func TestResetItemIsDeclaredAgain(t *testing.T) {
+	w := newWorld(t, token.Options{})
+	w.pass()
+	w.set(ready(account, w.uid))
+	w.pass()
+	w.now = w.now.Add(time.Hour)
+	w.item = ocm.Registration{Type: ocm.KubeClient, Subject: ocm.Subject{User: user, Groups: []string{"g"}}}
+	w.pass()
+	if w.expect("True", token.ReasonRefreshed); w.declared != 2 || w.item.Subject.Groups != nil {
+		t.Errorf("%d declarations, item %+v", w.declared, w.item)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	w := provided(t, token.Options{Registerer: registry})
+	w.answer = func() error { return apierrors.NewInternalError(errors.New("boom")) }
+	w.pass()
+	w.answer, w.now = nil, w.now.Add(time.Second)
+	w.pass()
+	w.now = w.last.At
+	w.pass()
+	want := fmt.Sprintf(`
+# HELP registration_addon_token_expiry_timestamp_seconds When the stored token of an add-on expires, in seconds since 1970.
+# TYPE registration_addon_token_expiry_timestamp_seconds gauge
+registration_addon_token_expiry_timestamp_seconds{addon="addon1"} %g
+# HELP registration_addon_token_requests_total Requests for tokens of add-ons, by result: issued, refreshed or failed.
+# TYPE registration_addon_token_requests_total counter
+registration_addon_token_requests_total{addon="addon1",result="failed"} 1
+registration_addon_token_requests_total{addon="addon1",result="issued"} 1
+registration_addon_token_requests_total{addon="addon1",result="refreshed"} 1
+`, float64(w.expires().Unix()))
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	w.driver.Forget("addon1")
+	if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
+		t.Errorf("%d left, %v", n, err)
+	}
+}

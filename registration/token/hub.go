@@ -1,0 +1,258 @@
+package token
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+// Reasons of the condition TokenInfrastructureReady. All but ReasonReady have the status False.
+const (
+	ReasonReady              = "TokenInfrastructureReady"
+	ReasonInvalidName        = "InvalidName"
+	ReasonSeveralItems       = "SeveralKubeClientItems"
+	ReasonInvalidSubject     = "InvalidSubject"
+	ReasonClusterNotAccepted = "ClusterNotAccepted"
+	ReasonTaken              = "ObjectTaken"
+	ReasonForbidden          = "Forbidden"
+)
+
+// refusedRetry is how often a refusal is judged again whose cause the hub does not watch, such as another owner's object.
+const refusedRetry = 10 * time.Second
+
+// HubOptions configures a Hub.
+type HubOptions struct {
+	// Client reads and writes the hub. Its reads may come from a cache. Its scheme needs ocm.AddToScheme and addon.AddAllToScheme. Required.
+	Client client.Client
+	// Reader reads past the cache of Client. Nil: Client.
+	Reader client.Reader
+	// Events records refusals and changes. Nil: nothing is recorded.
+	Events events.EventRecorder
+}
+
+// Hub is the hub's half: it gives each add-on that declares the driver token a ServiceAccount, and lets the cluster request its tokens. It is
+// a reconcile.Reconciler of ManagedClusterAddOns, and takes the place of Open Cluster Management's own controller for add-on tokens:
+// do not run both on one hub. It is safe for concurrent use.
+type Hub struct {
+	options HubOptions
+	api     addon.API
+}
+
+// NewHub returns the hub's half. It asks the hub which version of the add-on API it serves.
+func NewHub(options HubOptions) (*Hub, error) {
+	if options.Client == nil {
+		return nil, errors.New("token: HubOptions.Client is missing: use the manager's client")
+	}
+	if options.Reader == nil {
+		options.Reader = options.Client
+	}
+	api, err := addon.Discover(options.Client.RESTMapper())
+	return &Hub{options, api}, err
+}
+
+// SetupWithManager adds the hub's half to a manager. As many add-ons are reconciled at a time as there are workers.
+func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
+	if workers < 1 {
+		return fmt.Errorf("%d workers: a hub needs at least one", workers)
+	}
+	anyName := true                                                                                                  // two hubs may run in one process
+	notCreated := builder.WithPredicates(predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}) // the hub creates them itself
+	return ctrl.NewControllerManagedBy(mgr).Named("addon-token-infrastructure").
+		For(h.api.New()).
+		Owns(&corev1.ServiceAccount{}, builder.MatchEveryOwner, notCreated).
+		Owns(&rbacv1.Role{}, builder.MatchEveryOwner, notCreated).
+		Owns(&rbacv1.RoleBinding{}, builder.MatchEveryOwner, notCreated).
+		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.addOnsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: acceptanceChanged})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName}).
+		Complete(h)
+}
+
+// addOnsOf returns the add-ons of a cluster.
+func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
+	list := h.api.NewList()
+	if err := h.options.Client.List(ctx, list, client.InNamespace(cluster.GetName())); err != nil {
+		return nil // the list comes from the cache of a running manager
+	}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		if addOn, ok := o.(client.Object); ok {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(addOn)})
+		}
+		return nil
+	})
+	return all
+}
+
+func acceptanceChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*ocm.ManagedCluster)
+	now, ok2 := e.ObjectNew.(*ocm.ManagedCluster)
+	return !ok1 || !ok2 || before.Spec.HubAcceptsClient != now.Spec.HubAcceptsClient
+}
+
+// refusal is an error that a person mends. It becomes a condition.
+type refusal struct {
+	reason, message string
+	retry           time.Duration // 0: when something changes
+}
+
+func (r *refusal) Error() string { return r.message }
+
+func refuse(reason, format string, args ...any) *refusal {
+	return &refusal{reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	addOn := h.api.New()
+	if err := h.options.Client.Get(ctx, req.NamespacedName, addOn); err != nil || !addOn.GetDeletionTimestamp().IsZero() {
+		return reconcile.Result{}, client.IgnoreNotFound(err) // the garbage collector removes what the add-on owns
+	}
+	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
+	if apierrors.IsForbidden(err) {
+		err = &refusal{ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error()), refusedRetry}
+	}
+	var result reconcile.Result
+	if no := (*refusal)(nil); errors.As(err, &no) {
+		condition = &metav1.Condition{Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message}
+		result.RequeueAfter, err = no.retry, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return result, client.IgnoreNotFound(h.report(ctx, addOn, condition))
+}
+
+// settle makes or removes what an add-on needs. It returns the condition that should be, nil for none.
+func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Status) (*metav1.Condition, error) {
+	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	item, err := tokenItem(status.Items)
+	if !accepted {
+		if removeErr := h.remove(ctx, addOn, ""); removeErr != nil || (item == nil && err == nil) {
+			return nil, removeErr
+		}
+		return nil, refuse(ReasonClusterNotAccepted, "the hub has not accepted the cluster %q: run wid hub accept", addOn.GetNamespace())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if item == nil {
+		if inUse(status.Conditions) {
+			return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil
+		}
+		return nil, h.remove(ctx, addOn, "")
+	}
+	account, err := declaredAccount(addOn, item.Subject)
+	if err != nil {
+		return nil, err
+	}
+	return h.provide(ctx, addOn, account)
+}
+
+// isAccepted goes by the administrator's decision. A hub that fails to carry it out must not end the tokens of a running add-on.
+func (h *Hub) isAccepted(ctx context.Context, cluster string) (bool, error) {
+	c := &ocm.ManagedCluster{}
+	if err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, c); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("get ManagedCluster %q: %w", cluster, err)
+	}
+	return c.Spec.HubAcceptsClient, nil
+}
+
+// tokenItem returns the item that declares the driver token, nil if there is none.
+func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
+	kubeClients := 0
+	for i := range items {
+		if items[i].Type != ocm.KubeClient {
+			continue
+		}
+		if kubeClients++; items[i].Driver == ocm.DriverToken {
+			found = &items[i]
+		}
+	}
+	if found != nil && kubeClients > 1 {
+		return nil, refuse(ReasonSeveralItems, "the add-on has %d kubeClient items, which share one Secret: keep one", kubeClients)
+	}
+	return found, nil
+}
+
+// declaredAccount returns the name of the ServiceAccount that the agent declared. The agent may write anything into the status.
+func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
+	cluster, name := addOn.GetNamespace(), addOn.GetName()
+	if err := cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
+		return "", refuse(ReasonInvalidName, "%v", err)
+	}
+	if len(subject.Groups)+len(subject.OrganizationUnits) > 0 {
+		return "", refuse(ReasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
+	}
+	names := accountNames(cluster, name)
+	for _, account := range names {
+		if subject.User == userOf(client.ObjectKey{Namespace: cluster, Name: account}) {
+			return account, nil
+		}
+	}
+	return "", refuse(ReasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare %q or %q",
+		subject.User, userOf(client.ObjectKey{Namespace: cluster, Name: names[0]}), userOf(client.ObjectKey{Namespace: cluster, Name: names[1]}))
+}
+
+// inUse reports whether an agent may still need its tokens. One that fails to refresh its token holds the old one until it has the
+// credential of another driver. It withdraws its condition then.
+func inUse(conditions []metav1.Condition) bool {
+	for _, names := range []registration.Names{registration.ProposedNames, registration.OCMNames} {
+		c := meta.FindStatusCondition(conditions, names.TokenCondition())
+		if c != nil && (c.Status == metav1.ConditionTrue || strings.HasPrefix(c.Reason, agentReasons)) {
+			return true
+		}
+	}
+	return false
+}
+
+// report writes the condition unless it is there.
+func (h *Hub) report(ctx context.Context, addOn client.Object, condition *metav1.Condition) error {
+	changed := false
+	err := addon.PatchStatus(ctx, h.options.Client, addOn, func(s *addon.Status) bool {
+		if condition == nil {
+			changed = meta.RemoveStatusCondition(&s.Conditions, addon.ConditionTokenInfrastructureReady)
+		} else {
+			condition.Type = addon.ConditionTokenInfrastructureReady
+			changed = meta.SetStatusCondition(&s.Conditions, *condition)
+		}
+		return changed
+	})
+	if err != nil || !changed || h.options.Events == nil {
+		return err
+	}
+	switch {
+	case condition == nil:
+		h.options.Events.Eventf(addOn, nil, corev1.EventTypeNormal, "TokenInfrastructureRemoved", "Remove", "the add-on's tokens are revoked")
+	case condition.Status == metav1.ConditionTrue:
+		h.options.Events.Eventf(addOn, nil, corev1.EventTypeNormal, condition.Reason, "Provide", "%s", condition.Message)
+	default:
+		h.options.Events.Eventf(addOn, nil, corev1.EventTypeWarning, condition.Reason, "Refuse", "%s", condition.Message)
+	}
+	return nil
+}

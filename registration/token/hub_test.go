@@ -1,0 +1,506 @@
+package token_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+func scheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ocm.AddToScheme, addon.AddAllToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func managedCluster(name string, accepted bool) *ocm.ManagedCluster {
+	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}
+}
+
+func tokenItem(user string, groups ...string) addon.RegistrationConfig {
+	return addon.RegistrationConfig{Type: ocm.KubeClient, KubeClient: &addon.KubeClientConfig{Driver: ocm.DriverToken, Subject: addon.KubeClientSubject{User: user, Groups: groups}}}
+}
+
+func addOn(namespace, name string, items ...addon.RegistrationConfig) *addon.ManagedClusterAddOn {
+	return &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("addon-" + namespace + "-" + name)},
+		Status: addon.ManagedClusterAddOnStatus{Registrations: items}}
+}
+
+// memoryHub is the hub's half with an API server in memory, which gives each object a UID.
+type memoryHub struct {
+	client.WithWatch
+	t      *testing.T
+	hub    *token.Hub
+	events *events.FakeRecorder
+	writes atomic.Int64
+	uids   atomic.Int64
+	fails  error // of all creations
+}
+
+func newMemoryHub(t *testing.T, objects ...client.Object) *memoryHub {
+	t.Helper()
+	return newMemoryHubOf(t, addon.GroupVersion, objects...)
+}
+
+func newMemoryHubOf(t *testing.T, served schema.GroupVersion, objects ...client.Object) *memoryHub {
+	t.Helper()
+	h := &memoryHub{t: t, events: events.NewFakeRecorder(100)}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(served.WithKind("ManagedClusterAddOn"), meta.RESTScopeNamespace)
+	h.WithWatch = fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(mapper).WithObjects(objects...).
+		WithStatusSubresource(&addon.ManagedClusterAddOn{}, &v1alpha1.ManagedClusterAddOn{}).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if h.writes.Add(1); h.fails != nil {
+				return h.fails
+			}
+			o.SetUID(types.UID(fmt.Sprintf("uid-%d", h.uids.Add(1))))
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			h.writes.Add(1)
+			return c.Delete(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			h.writes.Add(1)
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	}).Build()
+	var err error
+	if h.hub, err = token.NewHub(token.HubOptions{Client: h, Events: h.events}); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *memoryHub) reconcile(namespace, name string) reconcile.Result {
+	h.t.Helper()
+	result, err := h.hub.Reconcile(h.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return result
+}
+
+// condition returns TokenInfrastructureReady as "status/reason: message".
+func (h *memoryHub) condition(namespace, name string) string {
+	h.t.Helper()
+	a := addOn(namespace, name)
+	if err := h.Get(h.t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		h.t.Fatal(err)
+	}
+	if c := meta.FindStatusCondition(a.Status.Conditions, addon.ConditionTokenInfrastructureReady); c != nil {
+		return fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
+	}
+	return ""
+}
+
+// there returns what exists in all namespaces, as "ServiceAccount namespace/name".
+func there(t testing.TB, c client.Reader, namespaces ...string) (all []string) {
+	t.Helper()
+	for kind, list := range map[string]client.ObjectList{"ServiceAccount": &corev1.ServiceAccountList{}, "Role": &rbacv1.RoleList{}, "RoleBinding": &rbacv1.RoleBindingList{}} {
+		if err := c.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			m, err := meta.Accessor(o)
+			if err == nil && (len(namespaces) == 0 || slices.Contains(namespaces, m.GetNamespace())) {
+				all = append(all, kind+" "+m.GetNamespace()+"/"+m.GetName())
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestHubProvides(t *testing.T) {
+	for name, account := range map[string]string{"proposed": "cluster1-addon1-agent", "released": "addon1-agent"} {
+		t.Run(name, func(t *testing.T) {
+			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem("system:serviceaccount:cluster1:"+account)))
+			h.reconcile("cluster1", "addon1")
+			sa, role, binding := &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}
+			for o, key := range map[client.Object]string{sa: account, role: "addon1-token-role", binding: "addon1-token-role"} {
+				if err := h.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: key}, o); err != nil {
+					t.Fatal(err)
+				}
+				want := []metav1.OwnerReference{{APIVersion: "addon.open-cluster-management.io/v1beta1", Kind: "ManagedClusterAddOn", Name: "addon1", UID: "addon-cluster1-addon1"}}
+				if !reflect.DeepEqual(o.GetOwnerReferences(), want) || o.GetLabels()[addon.NameLabel] != "addon1" {
+					t.Errorf("%T: owners %+v, labels %v", o, o.GetOwnerReferences(), o.GetLabels())
+				}
+			}
+			if want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{account}, Verbs: []string{"create"}}}; !reflect.DeepEqual(role.Rules, want) {
+				t.Errorf("rules %+v", role.Rules)
+			}
+			if len(binding.Subjects) != 2 || binding.Subjects[0].Name != "system:open-cluster-management:cluster1" || binding.Subjects[1].Name != "open-cluster-management:cluster1" {
+				t.Errorf("subjects %+v", binding.Subjects)
+			}
+			if got, want := h.condition("cluster1", "addon1"), fmt.Sprintf("True/TokenInfrastructureReady: ServiceAccount cluster1/%s (UID: %s) is ready", account, sa.UID); got != want {
+				t.Errorf("condition %q, want %q", got, want)
+			}
+			before := h.writes.Load()
+			if h.reconcile("cluster1", "addon1"); h.writes.Load() != before {
+				t.Error("the second pass writes")
+			}
+		})
+	}
+}
+
+// Hubs of today serve v1alpha1, with one driver field for the add-on.
+func TestHubOfTheOlderVersion(t *testing.T) {
+	a := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1", UID: "u"}, Status: v1alpha1.ManagedClusterAddOnStatus{
+		KubeClientDriver: "token", Registrations: []v1alpha1.RegistrationConfig{{SignerName: v1alpha1.KubeClientSigner, Subject: v1alpha1.Subject{User: user}}}}}
+	h := newMemoryHubOf(t, v1alpha1.GroupVersion, managedCluster("cluster1", true), a)
+	h.reconcile("cluster1", "addon1")
+	if err := h.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		t.Fatal(err)
+	}
+	sa := &corev1.ServiceAccount{}
+	if err := h.Get(t.Context(), account, sa); err != nil || sa.OwnerReferences[0].APIVersion != "addon.open-cluster-management.io/v1alpha1" ||
+		!meta.IsStatusConditionTrue(a.Status.Conditions, addon.ConditionTokenInfrastructureReady) || a.Status.KubeClientDriver != "token" {
+		t.Errorf("%+v, add-on %+v, %v", sa, a.Status, err)
+	}
+}
+
+func TestHubRefuses(t *testing.T) {
+	item := tokenItem
+	for name, tc := range map[string]struct {
+		namespace, addOn string
+		items            []addon.RegistrationConfig
+		reason           string
+	}{
+		"another cluster's ServiceAccount":         {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster2:cluster2-addon1-agent")}, token.ReasonInvalidSubject},
+		"its name in another cluster":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster2:cluster1-addon1-agent")}, token.ReasonInvalidSubject},
+		"another cluster's name here":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster2-addon1-agent")}, token.ReasonInvalidSubject},
+		"kube-system":                              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, token.ReasonInvalidSubject},
+		"another add-on's ServiceAccount":          {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1-addon2-agent")}, token.ReasonInvalidSubject},
+		"the released name of another add-on":      {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon2-agent")}, token.ReasonInvalidSubject},
+		"a name that begins the same":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1-addon10-agent")}, token.ReasonInvalidSubject},
+		"the namespace's default ServiceAccount":   {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:default")}, token.ReasonInvalidSubject},
+		"a user":                                   {"cluster1", "addon1", []addon.RegistrationConfig{item("system:admin")}, token.ReasonInvalidSubject},
+		"no user":                                  {"cluster1", "addon1", []addon.RegistrationConfig{item("")}, token.ReasonInvalidSubject},
+		"groups":                                   {"cluster1", "addon1", []addon.RegistrationConfig{item(user, "system:masters")}, token.ReasonInvalidSubject},
+		"two kubeClient items":                     {"cluster1", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, token.ReasonSeveralItems},
+		"an add-on name with a dot":                {"cluster1", "addon1.x", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon1.x-agent")}, token.ReasonInvalidName},
+		"a namespace that is no cluster":           {"kube-system", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, token.ReasonInvalidName},
+		"a cluster that the hub has not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:denied:addon1-agent")}, token.ReasonClusterNotAccepted},
+		"a cluster that does not exist":            {"nobody", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:nobody:addon1-agent")}, token.ReasonClusterNotAccepted},
+		"several items of a cluster not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, token.ReasonClusterNotAccepted},
+		"a ServiceAccount of the other separators": {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1:addon1-agent")}, token.ReasonInvalidSubject},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newMemoryHub(t, managedCluster("cluster1", true), managedCluster("cluster2", true), managedCluster("kube-system", true), managedCluster("denied", false),
+				addOn(tc.namespace, tc.addOn, tc.items...))
+			h.reconcile(tc.namespace, tc.addOn)
+			if got := h.condition(tc.namespace, tc.addOn); !strings.HasPrefix(got, "False/"+tc.reason+": ") {
+				t.Errorf("condition %q", got)
+			}
+			if got := there(t, h); len(got) > 0 {
+				t.Errorf("it made %q", got)
+			}
+			if event := <-h.events.Events; !strings.Contains(event, "Warning "+tc.reason) {
+				t.Errorf("event %q", event)
+			}
+			before := h.writes.Load()
+			if h.reconcile(tc.namespace, tc.addOn); h.writes.Load() != before {
+				t.Error("the second pass writes")
+			}
+		})
+	}
+}
+
+// What exists without belonging to this very add-on is neither adopted nor changed nor deleted.
+func TestHubAdoptsNothing(t *testing.T) {
+	named := func(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "cluster1", Name: name, UID: "theirs", OwnerReferences: owners,
+			Labels: map[string]string{addon.NameLabel: "addon1", ocm.ClusterNameLabel: "cluster1"}}
+	}
+	former := metav1.OwnerReference{APIVersion: "addon.open-cluster-management.io/v1beta1", Kind: "ManagedClusterAddOn", Name: "addon1", UID: "former"}
+	for name, existing := range map[string]client.Object{
+		"a ServiceAccount":             &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent")},
+		"that of a former add-on":      &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent", former)},
+		"a Role":                       &rbacv1.Role{ObjectMeta: named("addon1-token-role")},
+		"a RoleBinding":                &rbacv1.RoleBinding{ObjectMeta: named("addon1-token-role")},
+		"a RoleBinding of a former it": &rbacv1.RoleBinding{ObjectMeta: named("addon1-token-role", former)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := addOn("cluster1", "addon1", tokenItem(user))
+			h := newMemoryHub(t, managedCluster("cluster1", true), a, existing)
+			if result := h.reconcile("cluster1", "addon1"); result.RequeueAfter == 0 {
+				t.Error("it never looks again")
+			}
+			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+token.ReasonTaken) {
+				t.Errorf("condition %q", got)
+			}
+			h.declare("cluster1", "addon1", ocm.DriverCSR)
+			h.reconcile("cluster1", "addon1")
+			if err := h.Get(t.Context(), client.ObjectKeyFromObject(existing), existing); err != nil || existing.GetUID() != "theirs" {
+				t.Errorf("it is not as it was: %v, %v", existing, err)
+			}
+			if got := there(t, h); len(got) != 1 {
+				t.Errorf("left %q", got)
+			}
+		})
+	}
+}
+
+// Two add-ons of a cluster may have names that lead to one ServiceAccount. The first one keeps it.
+func TestOneServiceAccountForEachAddOn(t *testing.T) {
+	h := newMemoryHub(t, managedCluster("c", true), addOn("c", "c-b", tokenItem("system:serviceaccount:c:c-b-agent")), addOn("c", "b", tokenItem("system:serviceaccount:c:c-b-agent")))
+	h.reconcile("c", "c-b")
+	h.reconcile("c", "b")
+	if first, second := h.condition("c", "c-b"), h.condition("c", "b"); !strings.HasPrefix(first, "True/") || !strings.HasPrefix(second, "False/"+token.ReasonTaken) {
+		t.Errorf("conditions %q and %q", first, second)
+	}
+}
+
+func (h *memoryHub) declare(namespace, name, driver string) {
+	h.t.Helper()
+	a := addOn(namespace, name)
+	if err := h.Get(h.t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		h.t.Fatal(err)
+	}
+	a.Status.Registrations[0].KubeClient.Driver = driver
+	if err := h.Status().Update(h.t.Context(), a); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func TestHubRepairs(t *testing.T) {
+	for name, drift := range map[string]func(t *testing.T, c client.Client) error{
+		"more rules": func(t *testing.T, c client.Client) error {
+			role := &rbacv1.Role{}
+			if err := c.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "addon1-token-role"}, role); err != nil {
+				return err
+			}
+			role.Rules[0].ResourceNames = nil
+			return c.Update(t.Context(), role)
+		},
+		"more subjects": func(t *testing.T, c client.Client) error {
+			binding := &rbacv1.RoleBinding{}
+			if err := c.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "addon1-token-role"}, binding); err != nil {
+				return err
+			}
+			binding.Subjects = append(binding.Subjects, rbacv1.Subject{Kind: "Group", Name: "system:authenticated"})
+			return c.Update(t.Context(), binding)
+		},
+		"no Role": func(t *testing.T, c client.Client) error {
+			return c.Delete(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1-token-role"}})
+		},
+		"no RoleBinding": func(t *testing.T, c client.Client) error {
+			return c.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1-token-role"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+			h.reconcile("cluster1", "addon1")
+			before := h.condition("cluster1", "addon1")
+			if err := drift(t, h); err != nil {
+				t.Fatal(err)
+			}
+			h.reconcile("cluster1", "addon1")
+			role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
+			key := client.ObjectKey{Namespace: "cluster1", Name: "addon1-token-role"}
+			if err := h.Get(t.Context(), key, role); err != nil || !slices.Equal(role.Rules[0].ResourceNames, []string{account.Name}) {
+				t.Errorf("rules %+v, %v", role.Rules, err)
+			}
+			if err := h.Get(t.Context(), key, binding); err != nil || len(binding.Subjects) != 2 {
+				t.Errorf("subjects %+v, %v", binding.Subjects, err)
+			}
+			if got := h.condition("cluster1", "addon1"); got != before {
+				t.Errorf("condition %q, before %q", got, before)
+			}
+		})
+	}
+	t.Run("no ServiceAccount", func(t *testing.T) {
+		h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+		h.reconcile("cluster1", "addon1")
+		before := h.condition("cluster1", "addon1")
+		if err := h.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: account.Name}}); err != nil {
+			t.Fatal(err)
+		}
+		h.reconcile("cluster1", "addon1")
+		if got := h.condition("cluster1", "addon1"); got == before || !strings.HasPrefix(got, "True/") {
+			t.Errorf("condition %q, before %q", got, before)
+		}
+	})
+}
+
+// An agent that switches to the other name leaves no ServiceAccount behind.
+func TestHubFollowsTheName(t *testing.T) {
+	h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+	h.reconcile("cluster1", "addon1")
+	a := addOn("cluster1", "addon1")
+	if err := h.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		t.Fatal(err)
+	}
+	a.Status.Registrations[0].KubeClient.Subject.User = "system:serviceaccount:cluster1:addon1-agent"
+	if err := h.Status().Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	h.reconcile("cluster1", "addon1")
+	if got, want := there(t, h), []string{"Role cluster1/addon1-token-role", "RoleBinding cluster1/addon1-token-role", "ServiceAccount cluster1/addon1-agent"}; !slices.Equal(got, want) {
+		t.Errorf("there are %q", got)
+	}
+}
+
+func TestHubTearsDownWhenTheAgentHasWithdrawn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		condition *metav1.Condition // of the agent
+		driver    string
+		gone      bool
+	}{
+		"csr, still refreshed":                {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, ocm.DriverCSR, false},
+		"csr, still refreshed, released name": {&metav1.Condition{Type: "TokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, ocm.DriverCSR, false},
+		"csr, the last refresh failed":        {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "False", Reason: "TokenRequestForbidden"}, ocm.DriverCSR, false},
+		"csr, withdrawn by removal":           {nil, ocm.DriverCSR, true},
+		"csr, withdrawn by its status":        {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "False", Reason: "DriverChanged"}, ocm.DriverCSR, true},
+		"no driver, still refreshed":          {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, "", false},
+		"no driver, withdrawn":                {nil, "", true},
+		"token, no condition yet":             {nil, ocm.DriverToken, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+			h.reconcile("cluster1", "addon1")
+			h.declare("cluster1", "addon1", tc.driver)
+			if tc.condition != nil {
+				a := addOn("cluster1", "addon1")
+				if err := h.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+					t.Fatal(err)
+				}
+				meta.SetStatusCondition(&a.Status.Conditions, *tc.condition)
+				if err := h.Status().Update(t.Context(), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.reconcile("cluster1", "addon1")
+			if got := there(t, h); (len(got) == 0) != tc.gone || (h.condition("cluster1", "addon1") == "") != tc.gone {
+				t.Errorf("there are %q, condition %q", got, h.condition("cluster1", "addon1"))
+			}
+			before := h.writes.Load()
+			if h.reconcile("cluster1", "addon1"); h.writes.Load() != before {
+				t.Error("the second pass writes")
+			}
+		})
+	}
+}
+
+// A denied cluster loses its add-ons' tokens, whatever the agent has declared since.
+func TestHubRevokesWithTheCluster(t *testing.T) {
+	for _, driver := range []string{ocm.DriverToken, ocm.DriverCSR} {
+		t.Run(driver, func(t *testing.T) {
+			cluster := managedCluster("cluster1", true)
+			h := newMemoryHub(t, cluster, addOn("cluster1", "addon1", tokenItem(user)))
+			h.reconcile("cluster1", "addon1")
+			h.declare("cluster1", "addon1", driver)
+			if err := h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+				t.Fatal(err)
+			}
+			cluster.Spec.HubAcceptsClient = false
+			if err := h.Update(t.Context(), cluster); err != nil {
+				t.Fatal(err)
+			}
+			h.reconcile("cluster1", "addon1")
+			if got := there(t, h); len(got) > 0 {
+				t.Errorf("there are %q", got)
+			}
+		})
+	}
+}
+
+func TestHubLacksRights(t *testing.T) {
+	h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+	h.fails = apierrors.NewForbidden(schema.GroupResource{Resource: "roles"}, "addon1-token-role", nil)
+	if result := h.reconcile("cluster1", "addon1"); result.RequeueAfter == 0 {
+		t.Error("it never looks again")
+	}
+	if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+token.ReasonForbidden) {
+		t.Errorf("condition %q", got)
+	}
+	h.fails = nil
+	if h.reconcile("cluster1", "addon1"); !strings.HasPrefix(h.condition("cluster1", "addon1"), "True/") {
+		t.Errorf("condition %q", h.condition("cluster1", "addon1"))
+	}
+}
+
+// A cache that does not show what exists yet is no reason to publish a ServiceAccount without UID, or to fail.
+func TestHubReadsPastItsCache(t *testing.T) {
+	for name, tc := range map[string]struct{ fresh, fails bool }{"a reader of the API server": {true, false}, "a cache only": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+			h.reconcile("cluster1", "addon1")
+			before := h.condition("cluster1", "addon1")
+			stale := interceptor.NewClient(h.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, ok := o.(*corev1.ServiceAccount); ok {
+					return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+				}
+				return c.Get(ctx, key, o, opts...)
+			}})
+			options := token.HubOptions{Client: stale}
+			if tc.fresh {
+				options.Reader = h
+			}
+			hub, err := token.NewHub(options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
+			if got := h.condition("cluster1", "addon1"); (err != nil) != tc.fails || got != before {
+				t.Errorf("condition %q, before %q, %v", got, before, err)
+			}
+		})
+	}
+}
+
+func TestHubLeavesDeletedAddOnsAlone(t *testing.T) {
+	a := addOn("cluster1", "addon1", tokenItem(user))
+	a.Finalizers = []string{"example.com/other"}
+	h := newMemoryHub(t, managedCluster("cluster1", true), a)
+	if err := h.WithWatch.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	h.reconcile("cluster1", "addon1")
+	h.reconcile("cluster1", "never-was")
+	if got := there(t, h); len(got) > 0 {
+		t.Errorf("there are %q", got)
+	}
+}
+
+func TestNewHubRefuses(t *testing.T) {
+	if _, err := token.NewHub(token.HubOptions{}); err == nil {
+		t.Error("no client: accepted")
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(meta.NewDefaultRESTMapper(nil)).Build()
+	if _, err := token.NewHub(token.HubOptions{Client: c}); !meta.IsNoMatchError(err) {
+		t.Errorf("a hub without add-ons: %v", err)
+	}
+}

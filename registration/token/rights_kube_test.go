@@ -1,0 +1,265 @@
+package token_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+// The right to hand out rights to tokens is no right to tokens: the hub controller's credential opens nothing outside of clusters.
+func TestHubControllerIsConfined(t *testing.T) {
+	k := newKube(t)
+	k.accept("confined")
+	own := newClient(t, k.config)
+	tokens := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}}
+	itself := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "open-cluster-management-hub", Name: "registration-controller-sa"}}
+	in := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	request := func(namespace string) error {
+		return own.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")}, &authenticationv1.TokenRequest{})
+	}
+	for _, namespace := range []string{"kube-system", "default", "confined"} {
+		eventually(t, "there is a default ServiceAccount", func() bool {
+			err := k.admin.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")})
+			return err == nil || apierrors.IsAlreadyExists(err)
+		})
+	}
+	attacks := map[string]func() error{
+		"request a token in kube-system": func() error { return request("kube-system") },
+		"request a token in a cluster":   func() error { return request("confined") },
+		"a Role in kube-system": func() error {
+			return own.Create(t.Context(), &rbacv1.Role{ObjectMeta: in("kube-system", "attack"), Rules: tokens})
+		},
+		"a ServiceAccount in kube-system": func() error {
+			return own.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in("kube-system", "attack")})
+		},
+		"delete one of kube-system": func() error {
+			return own.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: in("kube-system", "default")})
+		},
+		"a RoleBinding in kube-system": func() error {
+			return own.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: in("kube-system", "attack"), Subjects: itself,
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "open-cluster-management:hub:token"}})
+		},
+		"a ClusterRole for tokens": func() error {
+			return own.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: in("", "open-cluster-management:managedcluster:attack"), Rules: tokens})
+		},
+		"its own ClusterRole for all": func() error {
+			return own.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: in("", "attack"),
+				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"}},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "open-cluster-management:hub:token"}})
+		},
+		"make kube-system a cluster": func() error {
+			return own.Patch(t.Context(), &corev1.Namespace{ObjectMeta: in("", "kube-system")},
+				client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"open-cluster-management.io/cluster-name":"kube-system"}}}`)))
+		},
+		"escalate": func() error {
+			return own.Create(t.Context(), &rbacv1.Role{ObjectMeta: in("confined", "attack"),
+				Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}})
+		},
+	}
+	for name, attack := range attacks {
+		t.Run(name, func(t *testing.T) {
+			if err := attack(); !apierrors.IsForbidden(err) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// rules returns those of a ClusterRole in a manifest, each with one verb.
+func rules(t *testing.T, manifest, name string) (all []rbacv1.PolicyRule) {
+	t.Helper()
+	for document := range strings.SplitSeq(manifest, "\n---\n") {
+		role := &rbacv1.ClusterRole{}
+		if err := yaml.Unmarshal([]byte(document), role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind != "ClusterRole" || role.Name != name {
+			continue
+		}
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs {
+				one := *rule.DeepCopy()
+				one.Verbs = []string{verb}
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}
+
+func TestHubNeedsEachRight(t *testing.T) {
+	k := newHub(t)
+	k.runHub(1)
+	k.accept("rights")
+	k.stopHub()
+	hub, own := rules(t, registration.HubManifest, "open-cluster-management:hub:registration"), rules(t, registration.TokenManifest, "open-cluster-management:hub:token")
+	if len(hub) == 0 || len(own) == 0 {
+		t.Fatal("the manifests lack a role")
+	}
+	try := func(t *testing.T, name string, own []rbacv1.PolicyRule) error {
+		return k.provideAs(t, k.hub.User(t, "hub-"+name, "", append(slices.Clone(hub), own...)...), name)
+	}
+	t.Run("all", func(t *testing.T) {
+		if err := try(t, "all", own); err != nil {
+			t.Error(err)
+		}
+	})
+	for i, rule := range own {
+		t.Run(fmt.Sprintf("without %s %s", rule.Verbs[0], rule.Resources[0]), func(t *testing.T) {
+			if err := try(t, fmt.Sprintf("without-%d", i), slices.Delete(slices.Clone(own), i, i+1)); err == nil {
+				t.Error("it works")
+			}
+		})
+	}
+}
+
+// provideAs does what the hub does in a manager, with its informers: it provides, repairs and tears down.
+func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
+	t.Helper()
+	config.QPS = -1
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []client.ObjectList{&addon.ManagedClusterAddOnList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
+		if err := c.List(t.Context(), list); err != nil {
+			return err
+		}
+		w, err := c.Watch(t.Context(), list)
+		if err != nil {
+			return err
+		}
+		w.Stop()
+	}
+	a := addOn("rights", name)
+	a.UID = ""
+	if err := k.admin.Create(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	declare := func(driver string) {
+		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:rights:" + name + "-agent")}
+		a.Status.Registrations[0].KubeClient.Driver = driver
+		if err := k.admin.Status().Update(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hub, err := token.NewHub(token.HubOptions{Client: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := func(ready bool) error {
+		if _, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)}); err != nil {
+			return err
+		}
+		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(a.Status.Conditions); (n == 1 && a.Status.Conditions[0].Status == "True") != ready {
+			return fmt.Errorf("conditions %+v", a.Status.Conditions)
+		}
+		return nil
+	}
+	declare(ocm.DriverToken)
+	if err := pass(true); err != nil {
+		return err
+	}
+	role := &rbacv1.Role{}
+	if err := k.admin.Get(t.Context(), client.ObjectKey{Namespace: "rights", Name: name + "-token-role"}, role); err != nil {
+		t.Fatal(err)
+	}
+	role.Rules = nil
+	if err := k.admin.Update(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	if err := pass(true); err != nil {
+		return err
+	}
+	declare(ocm.DriverCSR)
+	if err := pass(false); err != nil {
+		return err
+	}
+	if left := there(t, k.admin, "rights"); slices.ContainsFunc(left, func(s string) bool { return strings.Contains(s, "/"+name+"-") }) {
+		return fmt.Errorf("left %q", left)
+	}
+	return nil
+}
+
+// Many add-ons are provided in parallel, and a hub that starts again writes nothing.
+func TestManyAddOns(t *testing.T) {
+	const clusters, each, workers = 10, 20, 8
+	k := newHub(t)
+	k.runHub(workers)
+	for i := range clusters {
+		k.accept(fmt.Sprintf("many%d", i))
+	}
+	k.stopHub()
+	var all []*addon.ManagedClusterAddOn
+	for i := range clusters * each {
+		a := addOn(fmt.Sprintf("many%d", i%clusters), fmt.Sprintf("addon%d", i))
+		a.UID = ""
+		if err := k.admin.Create(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:" + a.Namespace + ":" + a.Name + "-agent")}
+		if err := k.admin.Status().Update(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a)
+	}
+	start := time.Now()
+	k.runHub(workers)
+	for _, a := range all {
+		eventually(t, "all are provided", func() bool { return k.provided(a) })
+	}
+	t.Logf("%d add-ons in %s", len(all), time.Since(start).Round(time.Millisecond))
+	k.stopHub()
+	writes := k.writes()
+	if n := len(slices.DeleteFunc(slices.Clone(writes), func(w string) bool { return !strings.Contains(w, "many") || !strings.Contains(w, "/addon") })); n != 4*len(all) {
+		t.Errorf("%d writes for %d add-ons", n, len(all))
+	}
+	k.runHub(workers)
+	k.join("many-more", "addon1", token.Options{}).until("the hub works, whose queue was full", func() bool { return len(k.left("many-more")) == 3 })
+	k.stopHub()
+	if more := k.writes()[len(writes):]; slices.ContainsFunc(more, func(w string) bool { return strings.Contains(w, "many") && !strings.Contains(w, "many-more") }) {
+		t.Errorf("a hub that starts again writes %q", more)
+	}
+}
+
+func (k *kube) provided(a *addon.ManagedClusterAddOn) bool {
+	k.t.Helper()
+	if err := k.admin.Get(k.t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		k.t.Fatal(err)
+	}
+	return meta.IsStatusConditionTrue(a.Status.Conditions, addon.ConditionTokenInfrastructureReady)
+}
+
+// writes returns what the hub controller has written so far.
+func (k *kube) writes() (all []string) {
+	k.t.Helper()
+	for _, r := range k.hub.Audit(k.t, hubUser) {
+		if r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" && r.Code < 400 {
+			all = append(all, fmt.Sprintf("%s %s/%s %s/%s", r.Verb, r.Resource, r.Subresource, r.Namespace, r.Name))
+		}
+	}
+	return all
+}

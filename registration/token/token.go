@@ -1,0 +1,158 @@
+package token
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/registration"
+)
+
+// Keys of the Secret. The last two are for readers: the driver goes by the token itself.
+const (
+	tokenFile      = "token"
+	expirationFile = "expiration"
+	uidFile        = "uid"
+)
+
+const (
+	renewFraction = 0.80
+	maxJitter     = 0.05
+	// minInterval separates two refreshes, however wrong the agent's clock is. Tokens of less than 40 minutes have less, but no less than
+	// leastInterval.
+	minInterval   = 10 * time.Minute
+	leastInterval = 30 * time.Second
+)
+
+// userOf returns the user name that the tokens of a ServiceAccount say.
+func userOf(account client.ObjectKey) string {
+	return "system:serviceaccount:" + account.Namespace + ":" + account.Name
+}
+
+// token is a token with what it says of itself.
+type token struct {
+	raw            string
+	uid            types.UID
+	issued, expiry time.Time
+}
+
+// parseToken refuses a token of another ServiceAccount. Only the API server verifies signatures. Its errors hold no part of a token
+// but the subject.
+func parseToken(raw string, account client.ObjectKey) (*token, error) {
+	claims, err := jwt.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	t := &token{raw: raw, uid: types.UID(claims.Kubernetes.ServiceAccount.UID), issued: claims.IssuedAt.Time, expiry: claims.Expiry.Time}
+	switch {
+	case claims.Subject != userOf(account):
+		return nil, fmt.Errorf("its subject is %.300q instead of %q", claims.Subject, userOf(account))
+	case !isUID(t.uid):
+		return nil, errors.New("it does not say the UID of its ServiceAccount")
+	case t.issued.IsZero() || !t.expiry.After(t.issued):
+		return nil, errors.New("it does not say when it was issued and when it expires")
+	}
+	return t, nil
+}
+
+func (t *token) credential() *registration.Credential {
+	return &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: tokenFile}, Files: map[string][]byte{
+		tokenFile: []byte(t.raw), expirationFile: []byte(t.expiry.UTC().Format(time.RFC3339)), uidFile: []byte(t.uid)}}
+}
+
+func (t *token) describe(account client.ObjectKey) string {
+	return fmt.Sprintf("The token of ServiceAccount %s (UID: %s) expires at %s.", account, t.uid, t.expiry.UTC().Format(time.RFC3339))
+}
+
+// renewAt returns when to refresh: at 75 to 80 % of the lifetime, by a jitter that the token itself determines. It counts from the
+// issue or, if the agent's clock is behind the hub's, from the receipt. If the clock is ahead, the time since receipt is a bound: otherwise
+// each new token would be due at once.
+func (t *token) renewAt(received, now time.Time) time.Time {
+	sum := sha256.Sum256([]byte(t.raw))
+	fraction := renewFraction - maxJitter*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32)
+	lifetime := t.expiry.Sub(t.issued)
+	due := t.issued
+	if !received.IsZero() && received.Before(due) {
+		due = received
+	}
+	due = due.Add(time.Duration(fraction * float64(lifetime)))
+	bound := received.Add(max(min(lifetime/4, minInterval), leastInterval))
+	if received.After(now) || due.After(bound) { // a clock that was set back since then says nothing of the time since receipt
+		return due
+	}
+	return bound
+}
+
+// readyMessage is the message of TokenInfrastructureReady=True, which carries the UID to the agent.
+func readyMessage(account client.ObjectKey, uid types.UID) string {
+	return fmt.Sprintf("ServiceAccount %s/%s (UID: %s) is ready", account.Namespace, account.Name, uid)
+}
+
+// parseReady is the reverse of readyMessage, for one ServiceAccount.
+func parseReady(message string, account client.ObjectKey) (types.UID, bool) {
+	before, after, _ := strings.Cut(readyMessage(account, "\n"), "\n")
+	rest, ok := strings.CutPrefix(message, before)
+	uid, found := strings.CutSuffix(rest, after)
+	return types.UID(uid), ok && found && isUID(types.UID(uid))
+}
+
+// isUID allows more than UUIDs, since Kubernetes does not promise that UIDs are UUIDs.
+func isUID(uid types.UID) bool {
+	const most = 128
+	return uid != "" && len(uid) <= most && strings.Trim(strings.ToLower(string(uid)), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+}
+
+// notes are the driver's state. Times are by the agent's clock.
+type notes struct {
+	Declared time.Time `json:"declared,omitzero"`
+	Received time.Time `json:"received,omitzero"` // when the stored token came
+	Failure  failure   `json:"failure,omitzero"`
+}
+
+// failure is the last request, if it failed.
+type failure struct {
+	Goal    string    `json:"goal"`  // what was asked for
+	Retry   time.Time `json:"retry"` // not before
+	Seconds int64     `json:"seconds"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+}
+
+const notesState = "notes"
+
+// notesOf returns empty notes where the state was lost or edited.
+func notesOf(state map[string][]byte) (n notes) {
+	if json.Unmarshal(state[notesState], &n) != nil {
+		return notes{}
+	}
+	return n
+}
+
+func (n notes) state() map[string][]byte {
+	if n == (notes{}) {
+		return nil
+	}
+	n.Declared, n.Received, n.Failure.Retry = n.Declared.UTC(), n.Received.UTC(), n.Failure.Retry.UTC()
+	content, err := json.Marshal(n)
+	if err != nil { // a year beyond 9999
+		return nil
+	}
+	return map[string][]byte{notesState: content}
+}
+
+func (f failure) wait() time.Duration { return time.Duration(f.Seconds) * time.Second }
+
+// again is the failure after another one for the same goal.
+func (f failure) again(now time.Time, why *problem) failure {
+	wait := min(max(2*f.wait(), firstRetry), lastRetry)
+	return failure{Goal: f.Goal, Retry: now.Add(wait), Seconds: int64(wait / time.Second), Reason: why.reason, Message: why.message}
+}
