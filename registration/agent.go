@@ -175,7 +175,7 @@ func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error
 			return due, false, err
 		}
 		if a.ensureNames(secret) {
-			if err := a.writeSecret(ctx, secret); err != nil {
+			if err := secret.write(ctx); err != nil {
 				return due, false, err
 			}
 			continue
@@ -199,18 +199,18 @@ func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error
 }
 
 // step calls the driver, stores its Step, and only then reports its condition.
-func (a *Agent) step(ctx context.Context, hub *agentHub, secret *corev1.Secret, conn *agentConn) (changed bool, at time.Time, err error) {
+func (a *Agent) step(ctx context.Context, hub *agentHub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
 	defer cancel()
 	step, err := a.opts.Driver.Next(next, Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: string(secret.Data[SecretKeyAgentName]),
-		Stored: conn.stored, State: a.state(secret), Hub: conn.Client,
+		Stored: conn.stored, State: secret.state(), Hub: conn.Client,
 		Conditions: conn.cluster.Status.Conditions, Annotations: conn.cluster.Annotations})
 	if err != nil {
 		return false, at, fmt.Errorf("driver %q: %w", a.opts.Driver.Name(), err)
 	}
-	changed, err = a.storeStep(hub, secret, step)
+	changed, err = secret.store(hub, step)
 	if err == nil && changed {
-		err = a.writeSecret(ctx, secret)
+		err = secret.write(ctx)
 	}
 	if err != nil {
 		return false, at, err
@@ -257,7 +257,7 @@ func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, _, err := a.ownConfig(ctx, hub, secret)
+	config, _, err := secret.open(ctx, hub)
 	return config, err
 }
 
