@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,45 @@ type agentConn struct {
 type agentClient struct {
 	client.Client
 	made map[string][]byte
+}
+
+// hubSession is the agent's access to the hub with its own credential, which the hub has taken.
+type hubSession struct {
+	config *rest.Config
+	hub    *agentHub
+	agent  string            // the agent's name
+	made   map[string][]byte // what the configuration is made of
+}
+
+// hubSessions hands the agent's access to the add-ons. The zero value has none.
+type hubSessions struct {
+	mu      sync.Mutex
+	current *hubSession
+	changed chan struct{}
+}
+
+// get returns the access, nil if there is none, and a channel that is closed when it changes.
+func (s *hubSessions) get() (current *hubSession, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.current, s.changed
+}
+
+// set keeps an access that is made of the same.
+func (s *hubSessions) set(next *hubSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == next || s.current != nil && next != nil && maps.EqualFunc(s.current.made, next.made, bytes.Equal) {
+		return
+	}
+	s.current = next
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
 }
 
 // readBootstrap returns what the bootstrap Secret says.
@@ -74,6 +114,7 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 		const length = 12
 		data[SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
 	}
+	secret.agent = string(data[SecretKeyAgentName])
 	return secret.replaceData(data)
 }
 
@@ -86,17 +127,22 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 		switch {
 		case err == nil:
 			conn.own = true
+			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[SecretKeyAgentName]), made: maps.Clone(stored)})
 			return conn, a.introduce(ctx, hub, conn)
+		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
+			return nil, a.hubError(hub, err) // the add-ons try for themselves
+		}
+		switch {
 		case apierrors.IsForbidden(err) && !secret.isForeign():
+			a.sessions.set(nil)
 			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with wid hub accept --clusters %s; "+
 				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, a.opts.Cluster, a.opts.Secret))
 			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
 			stored = onlyNames(stored) // the driver gets another one
-		case !apierrors.IsForbidden(err):
-			return nil, a.hubError(hub, err)
 		}
 	}
+	a.sessions.set(nil)
 	if hub.user == nil {
 		return nil, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: add a bootstrap credential with wid join",
 			hub.cluster.Server, a.opts.BootstrapSecret)

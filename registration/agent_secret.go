@@ -39,7 +39,8 @@ type credentialSecret struct {
 	local   client.Client
 	driver  Driver
 	cluster string
-	bare    bool // holds the files of a credential that is not for the hub's API server, without kubeconfig
+	agent   string // its name
+	bare    bool   // holds the files of a credential that is not for the hub's API server, without kubeconfig
 }
 
 // read replaces the Secret by the stored one. It has no resource version if there is none.
@@ -125,23 +126,28 @@ func (s *credentialSecret) store(hub *agentHub, step Step) (bool, error) {
 
 // keptCredential returns the stored credential with today's address of the hub.
 func (s *credentialSecret) keptCredential(hub *agentHub) (map[string][]byte, error) {
-	data := maps.Clone(s.Data)
+	data := map[string][]byte{}
+	maps.Copy(data, s.Data)
 	maps.DeleteFunc(data, func(key string, _ []byte) bool { return strings.HasPrefix(key, keyState) })
 	user, err := storedUser(data)
 	if err != nil {
 		return data, nil //nolint:nilerr // there is none, or it was edited: the driver brings another one
 	}
+	s.setNames(data)
 	data[SecretKeyKubeconfig], err = hub.compose(s.cluster, user)
 	return data, err
 }
 
+// setNames sets the names that a kubeconfig goes with.
+func (s *credentialSecret) setNames(data map[string][]byte) {
+	if !s.bare {
+		data[SecretKeyClusterName], data[SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
+	}
+}
+
 func (s *credentialSecret) newCredential(hub *agentHub, c *Credential) (map[string][]byte, error) {
 	data := map[string][]byte{SecretKeyAuthType: []byte(s.driver.Name())}
-	for _, name := range []string{SecretKeyClusterName, SecretKeyAgentName} {
-		if value, ok := s.Data[name]; ok {
-			data[name] = value
-		}
-	}
+	s.setNames(data)
 	for key, value := range c.Files {
 		_, taken := data[key]
 		if taken || key == SecretKeyKubeconfig || !isFile(key) || len(validation.IsConfigMapKey(key)) > 0 {
