@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,9 +73,9 @@ type AddOns struct {
 	agent       *Agent
 	credentials *prometheus.CounterVec
 
-	mu     sync.Mutex // is held over no I/O
-	hub    *addOnHub
-	places map[string]map[string]bool // by add-on, the namespaces where it may have Secrets
+	hub    atomic.Pointer[addOnHub]
+	mu     sync.Mutex                 // is held over no I/O
+	places map[string]map[string]bool // by add-on that was requested, the namespaces where it may have Secrets
 	used   map[string]bool            // the namespaces with Secrets, which are watched
 	follow func(namespace string)     // watches another namespace; nil while nothing is watched
 }
@@ -169,6 +170,7 @@ func (a *AddOns) event(addOn, reason string, err error) {
 
 // pass looks at one add-on, and returns when to look again.
 func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
+	a.remember(name)
 	later := a.agent.opts.Now().Add(maxWait)
 	hub, err := a.connect()
 	if hub == nil {
@@ -207,7 +209,7 @@ func (a *AddOns) connect() (*addOnHub, error) {
 		return nil, nil
 	}
 	now := a.agent.opts.Now()
-	switch hub := a.currentHub(); {
+	switch hub := a.hub.Load(); {
 	case hub == nil || hub.session != session || !hub.look.IsZero() && !now.Before(hub.look):
 	case !hub.look.IsZero():
 		return nil, nil
@@ -224,26 +226,14 @@ func (a *AddOns) connect() (*addOnHub, error) {
 	case meta.IsNoMatchError(err):
 		hub.look = now.Add(noAPIWait)
 		a.event(allAddOns, "NoAddOns", fmt.Errorf("the hub at %q serves no add-ons: the agent waits for their CustomResourceDefinition there", session.hub.cluster.Server))
-		a.setHub(hub)
+		a.hub.Store(hub)
 		return nil, nil //nolint:nilerr // the agent waits
 	case err != nil:
 		return nil, err
 	}
 	a.agent.events.forget(allAddOns)
-	a.setHub(hub)
+	a.hub.Store(hub)
 	return hub, nil
-}
-
-func (a *AddOns) currentHub() *addOnHub {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.hub
-}
-
-func (a *AddOns) setHub(hub *addOnHub) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.hub = hub
 }
 
 // hasVanished reports whether the hub does not serve the API of add-ons any more. That is not the absence of an add-on: no Secret is removed.
@@ -251,10 +241,6 @@ func (a *AddOns) hasVanished(hub *addOnHub, err error) bool {
 	if !meta.IsNoMatchError(err) && !(apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)) {
 		return false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.hub == hub {
-		a.hub = nil
-	}
+	a.hub.CompareAndSwap(hub, nil)
 	return true
 }

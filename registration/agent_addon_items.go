@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,7 +186,7 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 	if err := secret.read(ctx); err != nil {
 		return asUnusable(secret.Namespace, err)
 	}
-	p.use(p.addOn.GetName(), secret.Namespace)
+	p.remember(p.addOn.GetName(), secret.Namespace)
 	labels := p.labels(p.addOn.GetName())
 	if secret.ResourceVersion == "" {
 		secret.Labels = labels
@@ -277,17 +278,12 @@ func (p *addOnPass) declare(s *addon.Status) (changed bool) {
 			if i == first {
 				item.Subject = d.Subject
 			}
-			if !sameItem(item, s.Items[i]) {
+			if !equality.Semantic.DeepEqual(item, s.Items[i]) {
 				s.Items[i], changed = item, true
 			}
 		}
 	}
 	return changed
-}
-
-func sameItem(a, b ocm.Registration) bool {
-	return a.Driver == b.Driver && a.Subject.User == b.Subject.User && slices.Equal(a.Subject.Groups, b.Subject.Groups) &&
-		slices.Equal(a.Subject.OrganizationUnits, b.Subject.OrganizationUnits)
 }
 
 // tell sets the conditions. Items share one condition type: the first that is False counts, else the first.

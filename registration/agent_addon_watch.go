@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -78,19 +79,19 @@ func (a *AddOns) watch(ctx context.Context, local client.WithWatch, request func
 	group.Wait()
 }
 
-// use records that an add-on may have Secrets in a namespace, to which the agent has the rights.
-func (a *AddOns) use(addOn, namespace string) {
+// remember records a requested add-on, and namespaces where it may have Secrets and the agent has the rights.
+func (a *AddOns) remember(addOn string, namespaces ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.places[addOn] == nil {
-		a.places[addOn] = map[string]bool{}
+		a.places[addOn] = map[string]bool{a.opts.Namespace: true}
 	}
-	a.places[addOn][namespace] = true
-	if !a.used[namespace] {
-		a.used[namespace] = true
-		if a.follow != nil {
+	for _, namespace := range namespaces {
+		a.places[addOn][namespace] = true
+		if !a.used[namespace] && a.follow != nil {
 			a.follow(namespace)
 		}
+		a.used[namespace] = true
 	}
 }
 
@@ -130,18 +131,16 @@ func (a *AddOns) removeUnused(ctx context.Context, addOn string, used map[string
 	return errors.Join(errs...)
 }
 
-// placesOf returns the namespaces where an add-on may have Secrets.
 func (a *AddOns) placesOf(addOn string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	places := []string{a.opts.Namespace}
-	for namespace := range a.places[addOn] {
-		if namespace != a.opts.Namespace {
-			places = append(places, namespace)
-		}
-	}
-	slices.Sort(places)
-	return places
+	return slices.Sorted(maps.Keys(a.places[addOn]))
+}
+
+func (a *AddOns) remembered() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.places))
 }
 
 func (a *AddOns) watchSecrets(ctx context.Context, local client.WithWatch, namespace string, request func(addOn string)) {
@@ -149,7 +148,7 @@ func (a *AddOns) watchSecrets(ctx context.Context, local client.WithWatch, names
 		options: []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{AddOnClusterLabel: a.agent.opts.Cluster}, client.HasLabels{addon.NameLabel}},
 		changed: func(o *metav1.PartialObjectMetadata) {
 			addOn := o.Labels[addon.NameLabel]
-			a.use(addOn, namespace)
+			a.remember(addOn, namespace)
 			request(addOn)
 		}}
 	keep(ctx, func() (<-chan struct{}, error) { return nil, f.run(ctx, local) })
@@ -162,35 +161,28 @@ func (a *AddOns) watchHub(ctx context.Context, request func(addOn string)) {
 		changed: func(o *metav1.PartialObjectMetadata) { request(o.Name) }}
 	var last *addOnHub
 	keep(ctx, func() (<-chan struct{}, error) {
-		_, ended := a.agent.sessions.get()
+		_, replaced := a.agent.sessions.get()
 		hub, err := a.connect()
 		if hub == nil {
-			return ended, errors.Join(err, errNoHub)
+			return replaced.Done(), errors.Join(err, errNoHub)
 		}
 		if hub != last {
 			last = hub
-			f.renew()
+			for _, addOn := range a.remembered() {
+				request(addOn)
+			}
 		}
 		if f.kind, err = hub.GroupVersionKindFor(hub.api.NewList()); err != nil {
-			return ended, err
+			return replaced.Done(), err
 		}
 		watching, cancel := context.WithCancel(ctx)
 		defer cancel()
-		var group sync.WaitGroup
-		defer group.Wait()
-		group.Go(func() {
-			select {
-			case <-ended:
-				cancel()
-			case <-watching.Done():
-			}
-		})
+		defer context.AfterFunc(replaced, cancel)()
 		err = f.run(watching, hub)
-		cancel()
-		if !a.hasVanished(hub, err) && err != nil && ctx.Err() == nil {
+		if watching.Err() == nil && !a.hasVanished(hub, err) {
 			a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.cluster.Server, err))
 		}
-		return ended, err
+		return replaced.Done(), err
 	})
 }
 
@@ -229,13 +221,6 @@ func metadataList(kind schema.GroupVersionKind) *metav1.PartialObjectMetadataLis
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind)
 	return list
-}
-
-// renew makes the next run call changed for each object.
-func (f *follower) renew() {
-	for _, o := range f.known {
-		o.ResourceVersion = ""
-	}
 }
 
 // run returns when ctx ends, or with an error of the API server.

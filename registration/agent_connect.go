@@ -43,19 +43,20 @@ type hubSession struct {
 
 // hubSessions hands the agent's access to the add-ons. The zero value has none.
 type hubSessions struct {
-	mu      sync.Mutex
-	current *hubSession
-	changed chan struct{}
+	mu       sync.Mutex
+	current  *hubSession
+	replaced context.Context // of current
+	replace  context.CancelFunc
 }
 
-// get returns the access, nil if there is none, and a channel that is closed when it changes.
-func (s *hubSessions) get() (current *hubSession, changed <-chan struct{}) {
+// get returns the access, nil if there is none, and a context that ends when it is replaced.
+func (s *hubSessions) get() (current *hubSession, replaced context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changed == nil {
-		s.changed = make(chan struct{})
+	if s.replaced == nil {
+		s.replaced, s.replace = context.WithCancel(context.Background())
 	}
-	return s.current, s.changed
+	return s.current, s.replaced
 }
 
 // set keeps an access that is made of the same.
@@ -66,9 +67,9 @@ func (s *hubSessions) set(next *hubSession) {
 		return
 	}
 	s.current = next
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
+	if s.replace != nil {
+		s.replace()
+		s.replaced, s.replace = nil, nil
 	}
 }
 
