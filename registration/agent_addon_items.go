@@ -209,7 +209,7 @@ func asUnusable(namespace string, err error) error {
 	return err
 }
 
-// step calls the driver and stores its Step. A Secret is not created before it has something to hold.
+// step calls the driver and stores its Step. A Secret is created once it has something to hold.
 func (p *addOnPass) step(ctx context.Context, item ocm.Registration, secret *credentialSecret) (changed bool, step Step, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
@@ -219,9 +219,6 @@ func (p *addOnPass) step(ctx context.Context, item ocm.Registration, secret *cre
 	if err != nil {
 		p.credentials.WithLabelValues(secret.driver.Name(), "failed").Inc()
 		return false, step, fmt.Errorf("driver %q: %w", secret.driver.Name(), err)
-	}
-	if secret.ResourceVersion == "" && step.Credential == nil && len(step.State) == 0 {
-		return false, step, nil
 	}
 	changed, err = secret.store(p.hub.session.hub, step)
 	if err != nil || !changed {

@@ -378,7 +378,7 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 		"the namespace kube-system":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", "kube-system") }, reason: "NamespaceRefused", says: `"kube-system"`},
 		"the agent's own namespace":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", agentNamespace) }, reason: "NamespaceRefused", says: agentNamespace},
 		"a namespace that is a path":        {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", "../x") }, reason: "NamespaceRefused", says: `"../x"`},
-		"a Secret of somebody else":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.put(taken) }, reason: "SecretTaken", says: `/a-hub-kubeconfig"`},
+		"a Secret of another owner":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.put(taken) }, reason: "SecretTaken", says: `/a-hub-kubeconfig"`},
 		"a namespace without Role":          {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "get", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
 		"a namespace that is not there":     {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "create", apierrors.NewNotFound(resource, "other")) }, reason: "NamespaceUnusable", says: `"other"`},
 		"a namespace that is being deleted": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "create", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
@@ -399,7 +399,7 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 				t.Errorf("the first item: %+v", first)
 			}
 			if row.reason == "SecretTaken" && !slices.Equal(w.keys("a-hub-kubeconfig"), []string{"mine"}) {
-				t.Errorf("the Secret of somebody else has %q", w.keys("a-hub-kubeconfig"))
+				t.Errorf("the Secret of another owner has %q", w.keys("a-hub-kubeconfig"))
 			}
 			w.writes = nil
 			w.pass("a")
@@ -631,6 +631,31 @@ func TestAddOnsFollowTheHubsAddress(t *testing.T) {
 	}
 	if !slices.Equal(w.writes, []string{"local update *v1.Secret"}) || w.built[len(w.built)-1].Host != "https://moved.example.com:6443" {
 		t.Errorf("writes %q to %q", w.writes, w.built[len(w.built)-1].Host)
+	}
+}
+
+// A server refuses the old credential from the second it expires.
+func TestAddOnsUseTheRenewedCredential(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.register("a", kubeClient)
+	clients := len(w.built)
+	w.pass("a")
+	if len(w.built) != clients {
+		t.Error("the client is made anew at each pass")
+	}
+	w.edit(func(d map[string][]byte) { d["shared"] = []byte("token-renewed") })
+	w.agentWorld.pass()
+	w.pass("a")
+	if got := w.built[len(w.built)-1].BearerToken; len(w.built) != clients+2 || got != "token-renewed" {
+		t.Errorf("%d clients more, the last one with %q", len(w.built)-clients, got)
+	}
+}
+
+func TestAddOnsRefuseANameWithADot(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.register("a.b", kubeClient)
+	if got := w.condition("a.b", "RegistrationAccepted"); got.Reason != registration.ReasonInvalidName || !strings.Contains(got.Message, `"a.b"`) {
+		t.Errorf("condition %+v", got)
 	}
 }
 
