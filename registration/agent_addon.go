@@ -57,9 +57,9 @@ type AddOnOptions struct {
 // An item that cannot be registered has the condition ConditionRegistrationAccepted=False; a driver's own errors become Events of the
 // agent's Secret.
 //
-// A Secret is removed with its item, and with the add-on once that is gone from the hub. If the agent was away then, it
-// finds Secrets in its default namespace and in those that other add-ons use. Add-ons in hosted mode
-// (addon.HostingClusterAnnotation) are left alone: the agent of the hosting cluster cares for them.
+// The agent deletes a Secret when the hub removes its item, and all Secrets of an add-on that the hub has deleted. If the agent was not
+// running at that time, it finds those in AddOnOptions.Namespace and in the namespaces of other add-ons. Add-ons in hosted mode
+// (addon.HostingClusterAnnotation) are left alone: the agent of the hosting cluster registers them.
 //
 // To run it, set up the Agent and the AddOns with one manager of the managed cluster:
 //
@@ -168,7 +168,7 @@ func (a *AddOns) event(addOn, reason string, err error) {
 	a.agent.events.add(eventKey{addOn, reason}, corev1.EventTypeWarning, err.Error())
 }
 
-// pass looks at one add-on, and returns when to look again.
+// pass reconciles one add-on, and returns when it is due again.
 func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
 	a.remember(name)
 	later := a.agent.opts.Now().Add(maxWait)

@@ -22,8 +22,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True once it does not any more. An add-on
-// that was never refused does not have it. RegistrationApplied of Open Cluster Management is another one: controllers of the hub write it.
+// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True after the cause is mended. An add-on
+// that was never refused does not have it. It is not RegistrationApplied, which controllers of the hub write in Open Cluster Management.
 const ConditionRegistrationAccepted = "RegistrationAccepted"
 
 // Reasons of ConditionRegistrationAccepted. ReasonInvalidName and ReasonUnknownDriver are others.
@@ -42,7 +42,7 @@ const (
 // AddOnClusterLabel marks Secrets of add-ons. Its value is the cluster's name.
 const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
 
-// addOnPass is one look at one add-on.
+// addOnPass is one reconciliation of one add-on.
 type addOnPass struct {
 	*AddOns
 	hub    *addOnHub
@@ -89,11 +89,8 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// register calls the driver of an item until its Secret does not change any more. What it declares counts last.
+// register calls the driver of an item until its Secret does not change any more. Only the last Step's declaration and condition count.
 func (p *addOnPass) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
-	if item.Type == ocm.KubeClient {
-		p.tokenKept = true // until proven otherwise
-	}
 	secret, err := p.secretOf(item)
 	if err != nil {
 		return time.Time{}, err
@@ -152,6 +149,7 @@ func (p *addOnPass) secretOf(item ocm.Registration) (*credentialSecret, error) {
 	namespace := p.status.Namespace
 	setDefault(&namespace, p.opts.Namespace)
 	p.secrets[name] = &addOnSecret{namespace: namespace}
+	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until its driver has settled
 	if driver == nil {
 		return nil, &refusal{ReasonUnknownDriver, fmt.Sprintf("the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them", item.SignerName)}
 	}
@@ -186,10 +184,11 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 	if err := secret.read(ctx); err != nil {
 		return asUnusable(secret.Namespace, err)
 	}
-	p.remember(p.addOn.GetName(), secret.Namespace)
 	labels := p.labels(p.addOn.GetName())
 	if secret.ResourceVersion == "" {
 		secret.Labels = labels
+	} else {
+		p.remember(p.addOn.GetName(), secret.Namespace)
 	}
 	for key, value := range labels {
 		if secret.Labels[key] != value {
@@ -227,6 +226,7 @@ func (p *addOnPass) step(ctx context.Context, item ocm.Registration, secret *cre
 	if err = secret.write(ctx); err != nil {
 		return false, step, asUnusable(secret.Namespace, err)
 	}
+	p.remember(p.addOn.GetName(), secret.Namespace)
 	p.count(secret.driver, stored, step.Credential)
 	return true, step, nil
 }

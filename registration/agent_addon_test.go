@@ -449,6 +449,13 @@ func TestAddOnsOverwriteTheDriverOfAnotherAgent(t *testing.T) {
 			if len(w.writes) > 0 {
 				t.Errorf("declared again: %q", w.writes)
 			}
+			w.addOnOptions.KubeClient = w.signer
+			w.restart()
+			w.pass("a")
+			w.pass("a")
+			if got := w.condition("a", "AddonTokenRefreshed"); got.Type != "" {
+				t.Errorf("the refused item keeps the condition of the token: %+v", got)
+			}
 		})
 	}
 }
