@@ -402,9 +402,12 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 				t.Errorf("the Secret of another owner has %q", w.keys("a-hub-kubeconfig"))
 			}
 			w.writes = nil
-			w.pass("a")
+			after := w.pass("a")
 			if len(w.writes) > 0 {
 				t.Errorf("said again: %q", w.writes)
+			}
+			if wait := row.reason == "NamespaceUnusable" || row.reason == "SecretTaken"; wait != (after == 30*time.Second) {
+				t.Errorf("it comes back after %s", after)
 			}
 			w.localErr = nil
 			w.change("a", func(s *addon.Status) { s.Items = nil })
