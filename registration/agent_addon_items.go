@@ -74,11 +74,7 @@ func (p *addOnPass) run(ctx context.Context) (due time.Time, err error) {
 		err = errors.Join(err, itemErr)
 		due = sooner(due, at)
 	}
-	declared, reportErr := p.report(ctx)
-	if declared {
-		due = sooner(due, p.agent.opts.Now()) // the driver waits for its declaration
-	}
-	return due, errors.Join(err, reportErr, p.removeUnused(ctx, p.addOn.GetName(), p.secrets))
+	return due, errors.Join(err, p.report(ctx), p.removeUnused(ctx, p.addOn.GetName(), p.secrets))
 }
 
 // sooner returns the earlier time. The zero time is none.
@@ -89,7 +85,9 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// register calls the driver of an item until its Secret does not change any more. Only the last Step's declaration and condition count.
+// register calls the driver of an item until its Secret does not change any more, or until the driver declares something new: it is
+// called again when the hub has the declaration, by the watch. A hub that drops it is not told again at once. Only the last Step's
+// declaration and condition count.
 func (p *addOnPass) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
 	secret, err := p.secretOf(item)
 	if err != nil {
@@ -103,12 +101,23 @@ func (p *addOnPass) register(ctx context.Context, item ocm.Registration) (time.T
 		if err != nil {
 			return p.agent.opts.Now().Add(maxWait), err
 		}
-		if !changed {
-			p.note(item, secret, step)
+		if declared := declaredItem(item, step.Declare); !changed || !equality.Semantic.DeepEqual(declared, item) {
+			p.note(declared, secret, step)
 			return step.At, nil
 		}
 	}
 	return time.Time{}, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d", secret.driver.Name(), maxSteps)
+}
+
+// declaredItem returns an item as the hub shall show it.
+func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
+	if d != nil {
+		item.Subject = d.Subject
+		if item.Type == ocm.KubeClient {
+			item.Driver = d.Driver
+		}
+	}
+	return item
 }
 
 // note keeps what a settled step says.
@@ -119,10 +128,6 @@ func (p *addOnPass) note(item ocm.Registration, secret *credentialSecret, step S
 		p.tokenKept = AuthTypeToken == secret.driver.Name() || AuthTypeToken == string(secret.Data[SecretKeyAuthType])
 	}
 	if step.Declare != nil {
-		item.Subject = step.Declare.Subject
-		if item.Type == ocm.KubeClient {
-			item.Driver = step.Declare.Driver
-		}
 		p.declared = append(p.declared, item)
 	}
 	if step.Condition != nil {
@@ -249,18 +254,18 @@ func (a *AddOns) count(driver Driver, stored map[string][]byte, c *Credential) {
 	}
 }
 
-// report writes declarations and conditions in one patch, if they differ, and returns whether an item has changed.
-func (p *addOnPass) report(ctx context.Context) (declared bool, err error) {
+// report writes declarations and conditions in one patch, if they differ.
+func (p *addOnPass) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
-	err = addon.PatchStatus(ctx, p.hub, p.addOn, func(s *addon.Status) bool {
-		declared = p.declare(s)
+	err := addon.PatchStatus(ctx, p.hub, p.addOn, func(s *addon.Status) bool {
+		declared := p.declare(s)
 		return p.tell(s) || declared
 	})
-	if err != nil {
-		return false, fmt.Errorf("report on the hub: %w", client.IgnoreNotFound(err))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("report on the hub: %w", err)
 	}
-	return declared, nil
+	return nil
 }
 
 // declare sets driver and subject of items. All kubeClient items get the same driver: v1alpha1 has room for one.

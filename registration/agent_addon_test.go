@@ -318,9 +318,7 @@ func TestAddOnsRegister(t *testing.T) {
 		t.Run(version.Version, func(t *testing.T) {
 			w := newAddOnWorld(t, version)
 			w.create("a", kubeClient, customSigner)
-			if after := w.pass("a"); after != time.Second {
-				t.Errorf("after the declaration it comes back after %s", after)
-			}
+			w.pass("a")
 			items := w.status("a").Items
 			if items[0].Driver != "token" || items[0].Subject.User != "token:cluster1:a" || items[1].Subject.User != "csr:cluster1:a" ||
 				items[1].Subject.OrganizationUnits[0] != "o" || items[1].SignerName != "example.com/signer" || items[1].Driver != "" {
@@ -460,6 +458,36 @@ func TestAddOnsOverwriteTheDriverOfAnotherAgent(t *testing.T) {
 				t.Errorf("the refused item keeps the condition of the token: %+v", got)
 			}
 		})
+	}
+}
+
+// eagerDriver declares once, and stores that it has. It acts when it sees the declaration on the hub.
+type eagerDriver struct{ seen []string }
+
+func (d *eagerDriver) Name() string { return "csr" }
+
+func (d *eagerDriver) Next(_ context.Context, in registration.Input) (registration.Step, error) {
+	d.seen = append(d.seen, in.Item.Driver)
+	step := registration.Step{State: map[string][]byte{"declared": []byte("yes")}}
+	if len(in.State["declared"]) == 0 {
+		step.Declare = &ocm.Registration{Driver: "csr", Subject: ocm.Subject{User: "u"}}
+	}
+	return step, nil
+}
+
+// A driver is not called again before the hub has its declaration.
+func TestAddOnsDeclareBeforeTheNextCall(t *testing.T) {
+	w := newAddOnWorld(t)
+	driver := &eagerDriver{}
+	w.addOnOptions.KubeClient = driver
+	w.restart()
+	w.create("a", kubeClient)
+	if after := w.pass("a"); after != 0 || w.status("a").Items[0].Subject.User != "u" || !slices.Equal(driver.seen, []string{""}) {
+		t.Errorf("back after %s, declared %+v, the driver saw %q", after, w.status("a").Items, driver.seen)
+	}
+	w.pass("a")
+	if !slices.Equal(driver.seen, []string{"", "csr"}) {
+		t.Errorf("the driver saw %q", driver.seen)
 	}
 }
 
