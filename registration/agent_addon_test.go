@@ -39,12 +39,17 @@ type addOnDriver struct {
 	condition string
 	life      time.Duration // 0 means for ever
 
-	mu     sync.Mutex
-	issued int
-	hold   bool // gives no credential
-	fail   error
-	hang   string // the add-on for which it hangs
-	in     registration.Input
+	mu        sync.Mutex
+	issued    int
+	hold      bool // gives no credential
+	fail      error
+	hang      string // the add-on for which it hangs
+	in        registration.Input
+	forgotten []string
+}
+
+func (d *addOnDriver) Forget(addOn string) {
+	d.set(func() { d.forgotten = append(d.forgotten, addOn) })
 }
 
 func (d *addOnDriver) Name() string { return d.name }
@@ -615,6 +620,9 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		w.pass("a")
 		if w.keys("a-hub-kubeconfig") != nil || w.keys(signerSecret) != nil {
 			t.Error("Secrets are left")
+		}
+		if !slices.Equal(w.driver.forgotten, []string{"a"}) || !slices.Equal(w.signer.forgotten, []string{"a"}) {
+			t.Errorf("the drivers forgot %q, %q", w.driver.forgotten, w.signer.forgotten)
 		}
 		if w.keys("b-hub-kubeconfig") == nil || w.secretIn(addOnNamespace, "a-mine").Name == "" {
 			t.Error("Secrets of others are gone")
