@@ -36,7 +36,8 @@ func bearer(r *http.Request) (string, error) {
 		return "", notAttested("send one Authorization header, with the pod's token as bearer")
 	}
 	scheme, token, _ := strings.Cut(header[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
+	// The API server would review the part before a blank.
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken || strings.ContainsAny(token, " \t") {
 		return "", notAttested(fmt.Sprintf("send the pod's token as bearer, in at most %d bytes", maxToken))
 	}
 	return token, nil

@@ -111,7 +111,7 @@ func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error)
 		return nil, s.reported(pod, binding, err)
 	}
 	s.options.Log.Info("issued AWS credentials", "namespace", pod.namespace, "serviceAccount", pod.serviceAccount, "pod", pod.name, "podUID", pod.uid,
-		"binding", binding.Name, "role", binding.Spec.AWS.RoleARN, "session", token.SessionName(), "accessKeyID", token.AccessKeyID(), "expiry", token.ExpiresAt())
+		"binding", binding.Name, "role", binding.Spec.AWS.RoleARN, "session", token.SessionName(), "accessKeyID", token.AccessKeyID(), "expiry", token.ExpiresAt().Format(time.RFC3339))
 	return token, nil
 }
 
