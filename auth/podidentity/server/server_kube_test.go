@@ -266,7 +266,7 @@ func TestUnattestedTokens(t *testing.T) {
 	w.bind("app", w.role("app"))
 	p := w.worker("app")
 	good := w.token("app", p, audience)
-	forged := good[:strings.LastIndexByte(good, '.')] + "." + strings.Repeat("A", 342)
+	forged := good[:strings.LastIndexByte(good, '.')] + "." + strings.Repeat("A", 86)
 	issuer := testworld.SharedIssuer(t)
 	foreign, err := issuer.Sign(issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}, []string{audience}, time.Hour))
 	if err != nil {
@@ -324,7 +324,7 @@ func (w *world) resign(token string, lifetime time.Duration) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func (w *world) resign(token string, lifetime time.Duration) string {
 		w.t.Fatal(err)
 	}
 	claims["exp"] = time.Now().Add(lifetime).Unix()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: parsed.Headers[0].KeyID}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: parsed.Headers[0].KeyID}}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
