@@ -377,3 +377,9 @@ func (l *lines) all() []string {
 	defer l.mu.Unlock()
 	return slices.Clone(l.text)
 }
+
+// faultOfLatency delays AssumeRole for pods, not for probes.
+func faultOfLatency(latency time.Duration) authtest.Fault {
+	return authtest.Fault{Service: "sts", Action: "AssumeRole", Latency: latency,
+		Match: func(c authtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "worker-") }}
+}
