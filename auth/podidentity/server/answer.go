@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -49,6 +50,7 @@ func refusalOf(err error) *refusal {
 	r := unavailable("no credentials at the moment: see the log of the server", auth.RetryAfter(err))
 	if errors.Is(err, auth.ErrThrottled) {
 		r.code, r.result, r.message = codeThrottled, codeThrottled, "too many requests for credentials at the moment"
+		r.retryAfter += rand.N(throttledSpread) //nolint:gosec // spreads load, keeps no secret
 	}
 	return r
 }
@@ -64,6 +66,9 @@ func codeOf(err error) string {
 	}
 	return codeDenied
 }
+
+// throttledSpread is the time over which pods come back that were throttled together, such as all pods after a restart.
+const throttledSpread = 8 * time.Second
 
 type errorBody struct{ Code, Message string }
 

@@ -251,6 +251,7 @@ func BenchmarkServer(b *testing.B) {
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
+	b.SetParallelism(8) // clients for each processor
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
