@@ -21,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -373,6 +374,37 @@ func TestNotBound(t *testing.T) {
 	}
 	if !w.events.find("Pod "+p.Name, "Warning NotBound", `"app"`) {
 		t.Errorf("the Events are %q", w.events.all())
+	}
+}
+
+// An Event that repeats is counted by the API server's own rules, so that pods that keep asking write few.
+func TestEventsAtTheAPIServer(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.records = true })
+	b := w.bind("app", roles+"missing")
+	p := w.worker("app")
+	token := w.token("app", p, audience)
+	for range 20 {
+		if a := w.ask(token); a.status != http.StatusForbidden {
+			t.Fatalf("got %v", a)
+		}
+	}
+	all := &eventsv1.EventList{}
+	count := func(kind, name string) (n int) {
+		for _, e := range all.Items {
+			if e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == "AccessDenied" && e.Type == corev1.EventTypeWarning && strings.Contains(e.Note, "sts:AssumeRole") {
+				n++
+			}
+		}
+		return n
+	}
+	w.eventually("there are Events on the pod and the binding", func() bool {
+		if err := w.admin.List(t.Context(), all, client.InNamespace(w.namespace)); err != nil {
+			t.Fatal(err)
+		}
+		return count("Pod", p.Name) > 0 && count("IAMBinding", b.Name) > 0
+	})
+	if pods, bindings := count("Pod", p.Name), count("IAMBinding", b.Name); pods != 1 || bindings != 1 {
+		t.Errorf("%d Events on the pod, %d on the binding", pods, bindings)
 	}
 }
 
