@@ -22,6 +22,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -275,7 +276,6 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 	if events := w.events.all(); len(events) > 0 {
 		t.Errorf("there are Events: %q", events)
 	}
-	terminating.Finalizers = nil
 	if err := w.admin.Patch(t.Context(), terminating, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Error(err)
 	}
@@ -421,6 +421,33 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually("the other binding serves again", func() bool { return w.ask(token).status == http.StatusOK })
+}
+
+// A binding that is being deleted counts as gone, for pods and for conflicts, and its status is left alone.
+func TestBindingThatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Finalizers = []string{"example.com/keep"} })
+	token := w.workerToken("app")
+	w.identity(w.ask(token))
+	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	if err := w.admin.Delete(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == v1alpha1.ReasonNotBound })
+	next := w.bind("app", w.role("next"))
+	if id := w.identity(w.ask(token)); id.RoleARN != roles+"next" {
+		t.Errorf("got %s", id.RoleARN)
+	}
+	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
+		t.Fatal(err)
+	}
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != v1alpha1.ReasonAccepted || c.ObservedGeneration == b.Generation {
+		t.Errorf("the condition is %v", c)
+	}
+	if err := w.admin.Patch(t.Context(), b, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Error(err)
+	}
 }
 
 // The list is checked at every issue, so that a rule that is taken away counts for credentials in the cache too.
