@@ -18,7 +18,7 @@ const minimumLifetime = 36 * time.Minute
 // renewalPatience is the time that a caller waits for the renewal of credentials that are still valid.
 const renewalPatience = 5 * time.Second
 
-// ownIdentityError says that the server itself has no identity that AWS accepts, which no binding can change.
+// ownIdentityError reports that the server itself has no identity that AWS accepts. No edit of a binding changes that.
 type ownIdentityError struct{ error }
 
 func (e ownIdentityError) Unwrap() error { return e.error }
@@ -38,7 +38,7 @@ func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod,
 	if err == nil {
 		return aws.FromToken(token)
 	}
-	// The role's credentials derive from the server's own, whose failure has left its own answer in the cache.
+	// The error may be that of the server's own credentials, which come first. The cache still has it then.
 	if _, ownErr := auth.GetAccessToken(ctx, s.options.Provider, own...); ownErr != nil && ctx.Err() == nil {
 		return nil, ownIdentityError{ownErr}
 	}

@@ -196,7 +196,7 @@ func TestReplicaDiesUnderLoad(t *testing.T) {
 	load.Wait()
 }
 
-// What a connection may send and how long it may take is bounded before a request reaches the handler.
+// Connections are bounded in size and time before a request reaches the handler.
 func TestConnectionsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	c := newCertificate(t)

@@ -472,7 +472,7 @@ func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
 	w.eventually("without a list no role is allowed", refused)
 }
 
-// What AWS refuses the server itself, no pod can mend.
+// A server without an identity at AWS answers 503, since no pod can mend that.
 func TestServerWithoutIdentity(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.cloud.AWS().RemoveRole(serverRole) })
 	w.bind("app", w.role("app"))
