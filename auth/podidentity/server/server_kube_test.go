@@ -480,6 +480,17 @@ func TestServerWithoutIdentity(t *testing.T) {
 	if a.status != http.StatusServiceUnavailable || a.body["Code"] != "Unavailable" || a.header.Get("Retry-After") == "" {
 		t.Errorf("got %v %v", a, a.body)
 	}
+	w.trustServer()
+	tokens := []string{w.workerToken("app"), w.workerToken("app")}
+	for _, token := range tokens {
+		w.eventually("the server has an identity", func() bool {
+			a := w.ask(token)
+			if a.status != http.StatusServiceUnavailable && a.status != http.StatusOK {
+				t.Fatalf("got %v %v", a, a.body)
+			}
+			return a.status == http.StatusOK
+		})
+	}
 	if events := w.events.all(); len(events) > 0 {
 		t.Errorf("there are Events: %q", events)
 	}

@@ -219,6 +219,10 @@ func (w *world) setIdentity() {
 	w.t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
 	w.t.Setenv("AWS_ROLE_ARN", serverRole)
 	w.cloud.AWS().AddOIDCProvider(account, w.cluster.IssuerURL(), w.cluster.IssuerClient(w.t), aws.DefaultAudience)
+	w.trustServer()
+}
+
+func (w *world) trustServer() {
 	w.cloud.AWS().SetRole(serverRole, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
 }
 
