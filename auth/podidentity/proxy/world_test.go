@@ -23,7 +23,7 @@ const secret = "b3J0aG9nb25hbA.verbatim_~"
 
 // issuer plays the server: it checks each call and answers with new credentials, or with what answer writes.
 type issuer struct {
-	t      *testing.T
+	t      testing.TB
 	mu     sync.Mutex
 	calls  []time.Time
 	tokens []string
@@ -75,7 +75,7 @@ func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-func tokenFile(t *testing.T, token string) string {
+func tokenFile(t testing.TB, token string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(name, []byte(token+"\n"), 0o600); err != nil {
@@ -85,7 +85,7 @@ func tokenFile(t *testing.T, token string) string {
 }
 
 // newProxy returns a proxy with a server in memory.
-func newProxy(t *testing.T, server http.Handler, changes ...func(*proxy.Options)) *proxy.Proxy {
+func newProxy(t testing.TB, server http.Handler, changes ...func(*proxy.Options)) *proxy.Proxy {
 	t.Helper()
 	o := proxy.Options{Server: "https://iam.example:8443", TokenFile: tokenFile(t, "pod-token"), Secret: secret,
 		Client: &http.Client{Transport: inMemory{server}}}
@@ -100,7 +100,7 @@ func newProxy(t *testing.T, server http.Handler, changes ...func(*proxy.Options)
 }
 
 // run runs the proxy until the test ends.
-func run(t *testing.T, p *proxy.Proxy) {
+func run(t testing.TB, p *proxy.Proxy) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -123,7 +123,7 @@ type answer struct {
 	Code, Message                                   string
 }
 
-func read(t *testing.T, resp *http.Response) answer {
+func read(t testing.TB, resp *http.Response) answer {
 	t.Helper()
 	defer resp.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(resp.Body)
@@ -138,19 +138,23 @@ func read(t *testing.T, resp *http.Response) answer {
 }
 
 // ask calls the handler as an application of the pod, without a network.
-func ask(t *testing.T, p *proxy.Proxy) answer {
+func ask(t testing.TB, p *proxy.Proxy) answer {
 	t.Helper()
-	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2020}
-	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local), http.MethodGet, "/v1/credentials", nil)
-	r.Host, r.RemoteAddr = "127.0.0.1:2020", "127.0.0.1:40000"
-	r.Header.Set("Authorization", secret)
 	w := httptest.NewRecorder()
-	p.ServeHTTP(w, r)
+	p.ServeHTTP(w, request(t.Context()))
 	return read(t, w.Result())
 }
 
+func request(ctx context.Context) *http.Request {
+	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2020}
+	r := httptest.NewRequestWithContext(context.WithValue(ctx, http.LocalAddrContextKey, local), http.MethodGet, "/v1/credentials", nil)
+	r.Host, r.RemoteAddr = "127.0.0.1:2020", "127.0.0.1:40000"
+	r.Header.Set("Authorization", secret)
+	return r
+}
+
 // startServer starts a server with TLS and returns options of a proxy that trusts it.
-func startServer(t *testing.T, handler http.Handler) proxy.Options {
+func startServer(t testing.TB, handler http.Handler) proxy.Options {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
@@ -159,7 +163,7 @@ func startServer(t *testing.T, handler http.Handler) proxy.Options {
 }
 
 // start runs a whole proxy on the loopback and returns its addresses.
-func start(t *testing.T, o proxy.Options) []string {
+func start(t testing.TB, o proxy.Options) []string {
 	t.Helper()
 	p, err := proxy.New(o)
 	if err != nil {
@@ -190,7 +194,7 @@ func serve(t testing.TB, handler http.Handler) (addresses []string) {
 	return addresses
 }
 
-func get(t *testing.T, address string) answer {
+func get(t testing.TB, address string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/v1/credentials", nil)
 	if err != nil {
@@ -205,7 +209,7 @@ func get(t *testing.T, address string) answer {
 }
 
 // eventually polls a real server.
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
