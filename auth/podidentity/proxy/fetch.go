@@ -18,7 +18,6 @@ import (
 
 const (
 	maxAnswer = 64 << 10
-	maxToken  = 64 << 10
 	maxText   = 300
 )
 
@@ -69,33 +68,16 @@ func (p *Proxy) fetch(ctx context.Context) (*credentials, *failure) {
 }
 
 func (p *Proxy) request(ctx context.Context) (*http.Request, error) {
-	token, err := readToken(p.tokenFile)
+	token, err := os.ReadFile(p.tokenFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the pod's token: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	return req, nil
-}
-
-func readToken(name string) (string, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return "", fmt.Errorf("read the pod's token: %w", err)
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	data, err := io.ReadAll(io.LimitReader(file, maxToken+1))
-	if err != nil {
-		return "", fmt.Errorf("read the pod's token: %w", err)
-	}
-	token := strings.TrimSpace(string(data))
-	if token == "" || len(data) > maxToken {
-		return "", fmt.Errorf("the token file %q is empty or larger than %d bytes: check the projected volume", name, maxToken)
-	}
-	return token, nil
 }
 
 // refusal reads an answer other than 200. A 403 counts as the server's decision only in the form of the protocol: a 403 of

@@ -78,10 +78,7 @@ func forwarded(header http.Header) bool {
 }
 
 func (f *failure) write(w http.ResponseWriter) {
-	body, err := json.Marshal(struct{ Code, Message string }{f.Code, f.Message})
-	if err != nil {
-		panic(err) // strings only
-	}
+	body, _ := json.Marshal(struct{ Code, Message string }{f.Code, f.Message}) // strings alone cannot fail
 	if f.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", http.MethodGet)
 	}

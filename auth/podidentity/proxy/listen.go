@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -30,11 +29,8 @@ func Listen(ctx context.Context, address string) ([]net.Listener, error) {
 	if at.Addr().String() != "127.0.0.1" {
 		return []net.Listener{first}, nil
 	}
-	bound, err := netip.ParseAddrPort(first.Addr().String())
-	if err != nil {
-		return nil, errors.Join(err, first.Close())
-	}
-	second, err := config.Listen(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(bound.Port()))))
+	_, port, _ := net.SplitHostPort(first.Addr().String()) // the system chooses a port for 0
+	second, err := config.Listen(ctx, "tcp", net.JoinHostPort("::1", port))
 	switch {
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
 		return []net.Listener{first}, nil

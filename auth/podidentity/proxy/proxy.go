@@ -160,12 +160,10 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 		if left <= 0 {
 			return true
 		}
-		timer := time.NewTimer(min(left, time.Minute))
 		select {
-		case <-timer.C:
+		case <-time.After(min(left, time.Minute)):
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	return false
 }

@@ -58,14 +58,10 @@ func netlink(request []byte) error {
 	}
 	answer := make([]byte, os.Getpagesize())
 	n, _, err := syscall.Recvfrom(socket, answer, 0)
-	if err != nil {
-		return os.NewSyscallError("recvfrom", err)
+	if err != nil || n < syscall.SizeofNlMsghdr+4 {
+		return fmt.Errorf("an acknowledgement of %d bytes: %w", n, os.NewSyscallError("recvfrom", err))
 	}
-	messages, err := syscall.ParseNetlinkMessage(answer[:n])
-	if err != nil || len(messages) == 0 || len(messages[0].Data) < 4 {
-		return fmt.Errorf("unexpected answer of %d bytes from the kernel", n)
-	}
-	if code := int32(binary.NativeEndian.Uint32(messages[0].Data)); code != 0 { //nolint:gosec // a negative errno
+	if code := int32(binary.NativeEndian.Uint32(answer[syscall.SizeofNlMsghdr:])); code != 0 { //nolint:gosec // a negative errno
 		return syscall.Errno(-code)
 	}
 	return nil
