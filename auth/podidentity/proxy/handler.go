@@ -53,19 +53,16 @@ func (p *Proxy) isSecret(value string) bool {
 // fromOwnPod compares addresses of the connection, because 169.254.170.2 on the loopback interface also answers packets that
 // a neighbour sends to the pod's network interface. A Host other than the address is that of a web page (DNS rebinding).
 func fromOwnPod(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
-		return false
-	}
-	own, err := netip.ParseAddrPort(local.String())
-	if err != nil {
-		return false
-	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || peer.Addr() != own.Addr() && !peer.Addr().IsLoopback() {
+	if !ok || err != nil {
 		return false
 	}
-	return r.Host == own.String() || own.Port() == 80 && r.Host == own.Addr().String()
+	own := local.AddrPort().Addr().Unmap()
+	if peer.Addr() != own && !peer.Addr().IsLoopback() {
+		return false
+	}
+	return r.Host == local.String() || local.Port == 80 && r.Host == own.String()
 }
 
 func forwarded(header http.Header) bool {

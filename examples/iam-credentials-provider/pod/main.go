@@ -22,7 +22,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -36,16 +35,11 @@ const (
 	secretVariable = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
 	caVariable     = "WORKLOADID_SERVER_CA"
 
-	// memoryLimit makes the garbage collector keep the sidecar small in every pod. GOMEMLIMIT overrides it.
-	memoryLimit = 8 << 20
 	// checkTimeout is below the default of the kubelet's probes, so that the reason still reaches the pod's Events.
 	checkTimeout = 900 * time.Millisecond
 )
 
 func main() {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
 	stop()
