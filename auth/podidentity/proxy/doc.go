@@ -1,16 +1,11 @@
 // Package proxy serves a pod's AWS credentials to the unmodified AWS SDKs of that pod. It is the sidecar of KEP-14.
 //
 // The proxy fetches credentials from the server with the pod's projected token, keeps them in memory, and answers the
-// container-credentials protocol on the pod's loopback:
+// container-credentials protocol on the pod's loopback. New makes a Proxy, Run fetches, and Listen and Serve answer.
 //
-//	p, err := proxy.New(proxy.Options{Server: "https://iam.example:8443", CA: pem, TokenFile: path, Secret: secret})
-//	listeners, err := proxy.Listen(ctx, "127.0.0.1:2020")
-//	go p.Run(ctx)
-//	err = proxy.Serve(ctx, p, listeners)
-//
-// Applications then need two variables: AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1:2020/v1/credentials and
+// Applications need two variables: AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1:2020/v1/credentials, and
 // AWS_CONTAINER_AUTHORIZATION_TOKEN with the secret. An SDK that knows only AWS_CONTAINER_CREDENTIALS_RELATIVE_URI sends no
-// Authorization. Such an SDK gets a proxy on 169.254.170.2:80 and the path /v1/credentials/<secret>.
+// Authorization. It needs a proxy on 169.254.170.2:80, and /v1/credentials/<secret> as the relative URI.
 //
 // # Freshness
 //

@@ -31,6 +31,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // refuse returns the answer to a request that must not get credentials. A web page in a browser, a server-side request
 // forgery through the application, and a neighbour of the pod can make such requests.
 func (p *Proxy) refuse(r *http.Request) *failure {
+	authorization := strings.Join(r.Header["Authorization"], "\n") // two values are no secret
 	switch {
 	case !fromOwnPod(r):
 		return &failure{status: http.StatusForbidden, Code: "Forbidden", Message: "the connection must start in the proxy's own pod, and Host must be the address of the proxy"}
@@ -38,7 +39,7 @@ func (p *Proxy) refuse(r *http.Request) *failure {
 		return &failure{status: http.StatusForbidden, Code: "Forbidden", Message: "the proxy refuses forwarded requests: exclude its address from the HTTP proxy of the application"}
 	case r.Method != http.MethodGet:
 		return &failure{status: http.StatusMethodNotAllowed, Code: "MethodNotAllowed", Message: "use GET"}
-	case r.URL.Path == Path && !p.isSecret(strings.Join(r.Header["Authorization"], "\n")):
+	case r.URL.Path == Path && !p.isSecret(authorization):
 		return &failure{status: http.StatusUnauthorized, Code: "Unauthorized", Message: "send the value of AWS_CONTAINER_AUTHORIZATION_TOKEN as Authorization"}
 	case r.URL.Path != Path && !p.isSecret(strings.TrimPrefix(r.URL.Path, Path+"/")):
 		return &failure{status: http.StatusNotFound, Code: "NotFound", Message: "no such path"}

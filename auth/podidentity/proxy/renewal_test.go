@@ -15,7 +15,12 @@ import (
 )
 
 func TestSTSOutageOf30MinutesIsNotNoticed(t *testing.T) {
+	var issued time.Time // of the latest credentials before the outage
 	down := map[string]func(http.ResponseWriter, *http.Request) bool{
+		"200 with the old credentials of the server's cache": func(w http.ResponseWriter, _ *http.Request) bool {
+			issue(w, 1, issued.Add(time.Hour))
+			return true
+		},
 		"503 with Retry-After": func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Retry-After", "3600")
 			return refuseWith(w, http.StatusServiceUnavailable, "Throttling", "later")
@@ -29,20 +34,24 @@ func TestSTSOutageOf30MinutesIsNotNoticed(t *testing.T) {
 	for kind, fail := range down {
 		for moment, firstCall := range moments {
 			t.Run(moment+", "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { checkOutage(t, firstCall, fail) })
+				synctest.Test(t, func(t *testing.T) { checkOutage(t, firstCall, &issued, fail) })
 			})
 		}
 	}
 }
 
 // checkOutage has the server down for 30 minutes: from just after the first call on, or from the second call on.
-func checkOutage(t *testing.T, firstCall int, fail func(http.ResponseWriter, *http.Request) bool) {
+func checkOutage(t *testing.T, firstCall int, issued *time.Time, fail func(http.ResponseWriter, *http.Request) bool) {
 	var until time.Time
 	p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, r *http.Request, call int) bool {
 		if call == firstCall {
 			until = time.Now().Add(30 * time.Minute)
 		}
-		return call > 1 && time.Now().Before(until) && fail(w, r)
+		if call > 1 && time.Now().Before(until) {
+			return fail(w, r)
+		}
+		*issued = time.Now()
+		return false
 	}})
 	run(t, p)
 	synctest.Wait()

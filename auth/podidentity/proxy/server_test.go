@@ -117,6 +117,16 @@ func TestServerThatIsNotOurs(t *testing.T) {
 	}
 }
 
+func TestTokenThatIsNoHeaderValue(t *testing.T) {
+	o := startServer(t, &issuer{t: t})
+	o.TokenFile = tokenFile(t, "two\nlines")
+	address := start(t, o)[0]
+	eventually(t, "a reason", func() bool { return strings.Contains(get(t, address).Message, "invalid header field value") })
+	if a := get(t, address); strings.Contains(a.Message, "lines") {
+		t.Error(a.Message)
+	}
+}
+
 func TestSlowServerIsGivenUp(t *testing.T) {
 	for name, slow := range map[string]func(r *http.Request) (*http.Response, error){
 		"no headers": func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() },
