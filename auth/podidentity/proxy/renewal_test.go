@@ -155,6 +155,20 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 	})
 }
 
+// A 401 can pass: the token on the disk is replaced, or the API server comes back.
+func TestTokenThatTheServerRefusesIsNoDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			return refuseWith(w, http.StatusUnauthorized, "NotAttested", "the token is not bound to a pod")
+		}})
+		run(t, p)
+		synctest.Wait()
+		if a := ask(t, p); a.status != http.StatusServiceUnavailable || a.Code != "NotAttested" || a.Message != "the token is not bound to a pod" {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	})
+}
+
 func TestBacksOff(t *testing.T) {
 	for name, test := range map[string]struct {
 		retryAfter  string
