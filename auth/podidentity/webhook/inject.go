@@ -2,8 +2,9 @@ package webhook
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
-	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,19 +14,23 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 )
 
-// Variables by which AWS SDKs find the sidecar.
+// Bounds of what the author of a pod can make the webhook do.
 const (
-	envFullURI     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
-	envRelativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
-	envSecret      = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
+	maxContainers = 500
+	maxWarnings   = 10
 )
 
 // stronger are variables that win over those of the sidecar in at least one SDK.
-var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
+var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
+	"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", envRelativeURI}
+
+// secretForm is the form of rand.Text. A longer secret, in each of many containers, would make a patch without bound.
+var secretForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
 // injection is the change of one pod. The patch names single places, so that fields that this build does not know survive.
 type injection struct {
 	options  Options
+	ca       []byte
 	pod      *corev1.Pod
 	binding  *v1alpha1.IAMBinding
 	secret   string
@@ -33,109 +38,100 @@ type injection struct {
 	warnings []string
 }
 
+// run fills the patch and the warnings, or returns the reason to deny the pod.
 func (in *injection) run() error {
-	spec := &in.pod.Spec
-	switch {
-	case spec.HostNetwork:
-		return deniedf("the pod has hostNetwork, so every process of the node could get the credentials of IAMBinding %q: remove hostNetwork, or set the annotation %s: \"false\"",
-			in.binding.Name, AnnotationInject)
-	case spec.OS != nil && spec.OS.Name == corev1.Windows:
-		return deniedf("IAMBinding %q does not serve pods of Windows: set the annotation %s: \"false\"", in.binding.Name, AnnotationInject)
-	}
-	if err := in.findSecret(); err != nil {
+	if err := in.refuse(); err != nil {
 		return err
 	}
-	// The sidecar goes to the front last, since it changes the places of the others.
-	in.addVariables("/spec/containers", spec.Containers)
-	in.addVariables("/spec/initContainers", spec.InitContainers)
-	for _, c := range in.ownContainers() {
-		if err := in.addContainer(c); err != nil {
-			return err
-		}
+	in.secret = rand.Text()
+	missing, err := in.missing()
+	if err != nil {
+		return err
 	}
+	spec := &in.pod.Spec
+	if len(missing) == 0 {
+		in.secret = findEnv(find(spec.InitContainers, ProxyContainer), envSecret).Value
+	}
+	// The variables go first, since an init container in front changes the places of the others.
+	pointed := in.addVariables("/spec/containers", spec.Containers) + in.addVariables("/spec/initContainers", spec.InitContainers)
+	if pointed == 0 {
+		in.warnf("no container of the pod gets the credentials of IAMBinding %q: check its spec.containers and the annotation %s",
+			in.binding.Name, AnnotationSkipContainers)
+	}
+	insert(in, "/spec/initContainers", len(spec.InitContainers), 0, missing...)
 	return in.addVolume()
+}
+
+func (in *injection) refuse() error {
+	spec := &in.pod.Spec
+	count := len(spec.Containers) + len(spec.InitContainers)
+	switch {
+	case spec.HostNetwork:
+		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
+	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
+		return in.deny("the pod is one of Windows, which has no sidecar")
+	case count > maxContainers:
+		return in.deny("the pod has %d containers: have at most %d", count, maxContainers)
+	case len(spec.Containers) == 0, find(spec.Containers, "") != nil, find(spec.InitContainers, "") != nil:
+		return errors.New("the pod has no container, or one without a name: name each")
+	}
+	return nil
+}
+
+func (in *injection) deny(format string, args ...any) error {
+	return fmt.Errorf("IAMBinding %q: %s, or set the annotation %s: \"false\"", in.binding.Name, fmt.Sprintf(format, args...), AnnotationInject)
+}
+
+func (in *injection) taken(kind, name string) error {
+	return in.deny("the pod has its own %s %q, a name of the webhook: rename it", kind, name)
 }
 
 func (in *injection) redirect() bool { return in.pod.Annotations[AnnotationRedirect] == "true" }
 
-// findSecret takes the secret of a sidecar that is there already.
-func (in *injection) findSecret() error {
-	if existing := find(in.pod.Spec.InitContainers, ProxyContainer); existing != nil {
-		if in.secret = valueOf(existing, envSecret); in.secret == "" {
-			return in.taken("init container", ProxyContainer)
-		}
-		return nil
+// missing returns the init containers to add, all or none. It refuses a pod in which a reserved name means anything else.
+func (in *injection) missing() ([]corev1.Container, error) {
+	own := in.ownContainers()
+	if i := slices.IndexFunc(in.pod.Spec.Containers, isReserved); i >= 0 {
+		return nil, in.taken("container", in.pod.Spec.Containers[i].Name)
 	}
-	in.secret = rand.Text()
-	return nil
-}
-
-func (in *injection) taken(kind, name string) error {
-	return deniedf("the pod has its own %s %q, a name that IAMBinding %q needs: rename it, or set the annotation %s: \"false\"",
-		kind, name, in.binding.Name, AnnotationInject)
-}
-
-func (in *injection) add(path string, value any) {
-	in.patch = append(in.patch, jsonpatch.Operation{Operation: "add", Path: path, Value: value})
-}
-
-// addContainer puts one of our containers in front of all init containers, unless it is there.
-func (in *injection) addContainer(c corev1.Container) error {
-	if existing := find(in.pod.Spec.InitContainers, c.Name); existing != nil {
-		// Another webhook may have changed image or resources.
-		if !slices.Equal(existing.Args, c.Args) || !reflect.DeepEqual(existing.RestartPolicy, c.RestartPolicy) {
-			return in.taken("init container", c.Name)
-		}
-		return nil
+	present := slices.DeleteFunc(slices.Clone(in.pod.Spec.InitContainers), func(c corev1.Container) bool { return !isReserved(c) })
+	switch {
+	case len(present) == 0:
+		return own, nil
+	case !slices.EqualFunc(present, own, isOurs):
+		return nil, in.taken("init container", present[0].Name)
 	}
-	if find(in.pod.Spec.Containers, c.Name) != nil {
-		return in.taken("container", c.Name)
-	}
-	if len(in.pod.Spec.InitContainers) == 0 {
-		in.add("/spec/initContainers", []corev1.Container{c})
-		in.pod.Spec.InitContainers = []corev1.Container{c}
-		return nil
-	}
-	in.add("/spec/initContainers/0", c)
-	return nil
+	return nil, nil
 }
 
 func (in *injection) addVolume() error {
-	want := in.volume()
-	for _, v := range in.pod.Spec.Volumes {
-		if v.Name != want.Name {
-			continue
-		}
-		if !in.isToken(v) {
-			return in.taken("volume", v.Name)
-		}
-		return nil
-	}
-	if len(in.pod.Spec.Volumes) == 0 {
-		in.add("/spec/volumes", []corev1.Volume{want})
-	} else {
-		in.add("/spec/volumes/-", want)
+	volumes := in.pod.Spec.Volumes
+	i := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == TokenVolume })
+	switch {
+	case i < 0:
+		insert(in, "/spec/volumes", len(volumes), len(volumes), in.volume())
+	case !in.isToken(volumes[i].Projected):
+		return in.taken("volume", TokenVolume)
 	}
 	return nil
 }
 
-// isToken goes by the audience alone, since the API server fills in defaults.
-func (in *injection) isToken(v corev1.Volume) bool {
-	return v.Projected != nil && len(v.Projected.Sources) == 1 && v.Projected.Sources[0].ServiceAccountToken != nil &&
-		v.Projected.Sources[0].ServiceAccountToken.Audience == in.options.Audience
-}
-
-// addVariables points containers at the sidecar.
-func (in *injection) addVariables(path string, containers []corev1.Container) {
-	skipped := strings.Split(strings.ReplaceAll(in.pod.Annotations[AnnotationSkipContainers], " ", ""), ",")
+// addVariables points containers at the sidecar, and returns how many.
+func (in *injection) addVariables(path string, containers []corev1.Container) int {
+	skip := map[string]bool{}
+	for name := range strings.SplitSeq(in.pod.Annotations[AnnotationSkipContainers], ",") {
+		skip[strings.TrimSpace(name)] = true
+	}
+	pointed := 0
 	for i := range containers {
-		c := &containers[i]
-		only := in.binding.Spec.Containers
-		if isOwn(c.Name) || slices.Contains(skipped, c.Name) || len(only) > 0 && !slices.Contains(only, c.Name) {
+		c, only := &containers[i], in.binding.Spec.Containers
+		if isReserved(*c) || skip[c.Name] || len(only) > 0 && !slices.Contains(only, c.Name) {
 			continue
 		}
+		pointed++
 		in.addVariablesTo(fmt.Sprintf("%s/%d/env", path, i), c)
 	}
+	return pointed
 }
 
 func (in *injection) addVariablesTo(path string, c *corev1.Container) {
@@ -146,31 +142,32 @@ func (in *injection) addVariablesTo(path string, c *corev1.Container) {
 		case has == nil:
 			missing = append(missing, v)
 		case *has != v:
-			in.warnf("container %q sets %s itself: it does not get the credentials of IAMBinding %q", c.Name, v.Name, in.binding.Name)
+			in.warnf("container %.63q sets %s itself: it does not get the credentials of IAMBinding %q", c.Name, v.Name, in.binding.Name)
 			return
 		}
 	}
 	for _, name := range stronger {
-		if findEnv(c, name) != nil {
-			in.warnf("container %q sets %s, which AWS SDKs prefer to the credentials of IAMBinding %q: remove it", c.Name, name, in.binding.Name)
+		if name != want[0].Name && findEnv(c, name) != nil {
+			in.warnf("container %.63q sets %s, which AWS SDKs prefer to the credentials of IAMBinding %q: remove it", c.Name, name, in.binding.Name)
 		}
 	}
-	if !in.redirect() && findEnv(c, envRelativeURI) != nil {
-		in.warnf("container %q sets %s, which AWS SDKs prefer to the credentials of IAMBinding %q: remove it", c.Name, envRelativeURI, in.binding.Name)
-	}
-	if len(c.Env) == 0 && len(missing) > 0 {
-		in.add(path, missing)
+	insert(in, path, len(c.Env), len(c.Env), missing...)
+}
+
+// insert adds values to an array of a length, from an index on. An empty array may be absent or null.
+func insert[T any](in *injection, path string, length, at int, values ...T) {
+	if length == 0 && len(values) > 0 {
+		in.patch = append(in.patch, jsonpatch.NewOperation("add", path, values))
 		return
 	}
-	for _, v := range missing {
-		in.add(path+"/-", v)
+	for i, v := range values {
+		in.patch = append(in.patch, jsonpatch.NewOperation("add", fmt.Sprintf("%s/%d", path, at+i), v))
 	}
 }
 
-// warnf bounds the number of warnings, which the API server hands to the user.
+// warnf adds a warning, which the API server hands to the user.
 func (in *injection) warnf(format string, args ...any) {
-	const most = 10
-	if len(in.warnings) < most {
+	if len(in.warnings) < maxWarnings {
 		in.warnings = append(in.warnings, fmt.Sprintf(format, args...))
 	}
 }
@@ -183,17 +180,12 @@ func find(containers []corev1.Container, name string) *corev1.Container {
 	return &containers[i]
 }
 
+// findEnv returns the last variable of a name, which is the one that counts.
 func findEnv(c *corev1.Container, name string) *corev1.EnvVar {
-	i := slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
-	if i < 0 {
-		return nil
+	for i := len(c.Env) - 1; i >= 0; i-- {
+		if c.Env[i].Name == name {
+			return &c.Env[i]
+		}
 	}
-	return &c.Env[i]
-}
-
-func valueOf(c *corev1.Container, name string) string {
-	if v := findEnv(c, name); v != nil {
-		return v.Value
-	}
-	return ""
+	return nil
 }

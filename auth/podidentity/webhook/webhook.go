@@ -1,19 +1,20 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -32,12 +33,12 @@ type Options struct {
 	Command string
 	// Server is the server's address, https://host:port.
 	Server string
-	// CA returns the PEM certificates that the server's certificate chains to. A pod keeps them for its life, so while the CA is being
-	// replaced it returns the old one and the new one.
+	// CA returns the PEM certificates that the server's certificate chains to. A pod keeps them for its lifetime, so during the
+	// rotation of a CA it returns the old one and the new one.
 	CA func() []byte
 	// Audience is the audience of the pods' tokens, the one that the server reviews.
 	Audience string
-	// Port is the loopback port of the sidecar. Default: DefaultPort.
+	// Port is the loopback port of the sidecar, 1024 or higher. Default: DefaultPort.
 	Port int
 	// Logger records denials and failures. The zero value drops them.
 	Logger logr.Logger
@@ -69,17 +70,18 @@ func New(o Options) (http.Handler, error) {
 	if o.Bindings == nil || o.Live == nil || o.CA == nil || o.Image == "" || o.Audience == "" {
 		return nil, errors.New("webhook: Bindings, Live, Image, CA and Audience are required")
 	}
-	if u, err := url.Parse(o.Server); err != nil || u.Scheme != "https" || u.Host == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
+	if u, err := url.Parse(o.Server); err != nil || u.Scheme != "https" || u.Hostname() == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
 		return nil, fmt.Errorf("webhook: server %.200q: use https://host:port without a path", o.Server)
 	}
-	if o.Port == 0 {
-		o.Port = DefaultPort
+	o.Command, o.Port = cmp.Or(o.Command, "/pod"), cmp.Or(o.Port, DefaultPort)
+	if o.Port < 1024 || o.Port > 65535 {
+		return nil, fmt.Errorf("webhook: port %d: use one of 1024 to 65535, since the sidecar has no privileges", o.Port)
 	}
-	if o.Command == "" {
-		o.Command = "/pod"
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.FromSlogHandler(slog.DiscardHandler) // controller-runtime would take its global one
 	}
 	h := &handler{o: o, results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total",
-		Help: "Pods that the webhook was asked about, by result: injected, unchanged, unbound, denied or error."}, []string{"result"})}
+		Help: "Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied or error."}, []string{"result"})}
 	if o.Registerer != nil {
 		if err := o.Registerer.Register(h.results); err != nil {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
@@ -99,77 +101,52 @@ func (h *handler) Handle(ctx context.Context, req admission.Request) admission.R
 }
 
 func (h *handler) answer(ctx context.Context, req admission.Request) (admission.Response, string) {
-	const unbound = "unbound"
 	if req.Operation != admissionv1.Create || req.Resource.Resource != "pods" || req.SubResource != "" {
-		return admission.Allowed("not the creation of a pod"), unbound
+		return admission.Allowed("not the creation of a pod"), "skipped"
 	}
 	pod := &corev1.Pod{}
 	if err := json.Unmarshal(req.Object.Raw, pod); err != nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the pod: %w", err)), "error"
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the pod: %.300s", err.Error())), "error"
 	}
 	if _, isMirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; isMirror || pod.Annotations[AnnotationInject] == "false" {
-		return admission.Allowed("opted out"), unbound
+		return admission.Allowed("opted out"), "skipped"
 	}
-	binding, err := h.binding(ctx, req.Namespace, pod.Spec.ServiceAccountName)
-	var no denial
+	account := cmp.Or(pod.Spec.ServiceAccountName, "default")
+	found, err := h.bindings(ctx, req.Namespace, account)
 	switch {
-	case errors.As(err, &no):
-		return admission.Denied(no.Error()), "denied"
 	case err != nil:
 		return admission.Errored(http.StatusInternalServerError, err), "error"
-	case binding == nil:
-		return admission.Allowed("no IAMBinding"), unbound
+	case len(found) == 0:
+		return admission.Allowed("no IAMBinding"), "unbound"
+	case len(found) > 1:
+		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
+			found[0].Name, found[1].Name, req.Namespace, account)), "denied"
 	}
-	in := injection{options: h.o, pod: pod, binding: binding}
+	in := injection{options: h.o, ca: h.o.CA(), pod: pod, binding: &found[0]}
+	if len(in.ca) == 0 {
+		return admission.Errored(http.StatusInternalServerError, errors.New("the webhook has no CA of the server")), "error"
+	}
 	if err := in.run(); err != nil {
 		return admission.Denied(err.Error()), "denied"
 	}
-	response := admission.Patched("", in.patch...)
-	response.Warnings = in.warnings
+	response := admission.Patched("", in.patch...).WithWarnings(in.warnings...)
 	if len(in.patch) == 0 {
 		return response, "unchanged"
 	}
 	return response, "injected"
 }
 
-// denial says why a pod cannot be created.
-type denial string
-
-func (d denial) Error() string { return string(d) }
-
-func deniedf(format string, args ...any) error { return denial(fmt.Sprintf(format, args...)) }
-
-// binding returns the only binding of a ServiceAccount, or nil. It believes a cache only what is there.
-func (h *handler) binding(ctx context.Context, namespace, account string) (*v1alpha1.IAMBinding, error) {
-	if account == "" {
-		account = "default"
+// bindings returns the bindings of a ServiceAccount. A cache without any may be behind.
+func (h *handler) bindings(ctx context.Context, namespace, account string) ([]v1alpha1.IAMBinding, error) {
+	for _, from := range []client.Reader{h.o.Bindings, h.o.Live} {
+		var list v1alpha1.IAMBindingList
+		if err := from.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("list the IAMBindings of namespace %q: %w", namespace, err)
+		}
+		found := slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool { return b.Spec.ServiceAccountRef.Name != account })
+		if len(found) > 0 {
+			return found, nil
+		}
 	}
-	found, err := bindings(ctx, h.o.Bindings, namespace, account)
-	if err == nil && len(found) == 0 {
-		found, err = bindings(ctx, h.o.Live, namespace, account)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the IAMBindings of namespace %q: %w", namespace, err)
-	}
-	switch len(found) {
-	case 0:
-		return nil, nil
-	case 1:
-		return &found[0], nil
-	}
-	names := make([]string, len(found))
-	for i := range found {
-		names[i] = found[i].Name
-	}
-	slices.Sort(names)
-	return nil, deniedf("the IAMBindings %.500q of namespace %q all name the ServiceAccount %q, so none of them serves: delete all but one",
-		strings.Join(names, ", "), namespace, account)
-}
-
-func bindings(ctx context.Context, from client.Reader, namespace, account string) ([]v1alpha1.IAMBinding, error) {
-	var list v1alpha1.IAMBindingList
-	if err := from.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool { return b.Spec.ServiceAccountRef.Name != account }), nil
+	return nil, nil
 }
