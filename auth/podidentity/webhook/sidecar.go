@@ -11,22 +11,18 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/proxy"
 )
 
-// Names in an injected pod.
 const (
+	// Names in an injected pod.
 	ProxyContainer    = "iam-credentials-proxy"
 	RedirectContainer = "iam-credentials-redirect"
 	TokenVolume       = "iam-credentials-token"
-)
 
-// Variables by which AWS SDKs find the sidecar, and the sidecar its server.
-const (
+	// Variables by which AWS SDKs find the sidecar, and the sidecar its server.
 	envFullURI     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 	envRelativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 	envSecret      = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
 	envServerCA    = "WORKLOADID_SERVER_CA"
-)
 
-const (
 	tokenDirectory = "/var/run/secrets/iam.aws.k8s.io"
 	tokenFile      = "token"
 	// tokenLifetime is in seconds. The kubelet renews the token at 80 % of it.
@@ -37,6 +33,7 @@ const (
 	unprivileged = 65532
 )
 
+func isNameless(c corev1.Container) bool { return c.Name == "" }
 func isReserved(c corev1.Container) bool {
 	return c.Name == ProxyContainer || c.Name == RedirectContainer
 }
@@ -73,10 +70,8 @@ func (in *injection) ownContainers() []corev1.Container {
 	}
 	// Port 80 takes a capability, and without ambient capabilities only root has it.
 	sidecar.SecurityContext = asRoot("NET_BIND_SERVICE")
-	return []corev1.Container{{
-		Name: RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
-		SecurityContext: asRoot("NET_ADMIN"), Resources: resources(),
-	}, sidecar}
+	return []corev1.Container{{Name: RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
+		SecurityContext: asRoot("NET_ADMIN"), Resources: resources()}, sidecar}
 }
 
 func (in *injection) sidecar() corev1.Container {
@@ -90,8 +85,7 @@ func (in *injection) sidecar() corev1.Container {
 		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
 			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
 		VolumeMounts:    []corev1.VolumeMount{{Name: TokenVolume, MountPath: tokenDirectory, ReadOnly: true}},
-		SecurityContext: restricted(),
-		Resources:       resources(),
+		SecurityContext: restricted(), Resources: resources(),
 	}
 }
 
@@ -107,8 +101,7 @@ func restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
 		RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)),
-		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 }
 

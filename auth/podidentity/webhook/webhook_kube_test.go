@@ -25,6 +25,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -354,6 +355,10 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 			Name: debug.Name, Image: debug.Image, SecurityContext: debug.SecurityContext, ImagePullPolicy: corev1.PullAlways, TerminationMessagePolicy: corev1.TerminationMessageReadFile}}}
 		if err := w.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
+			t.Error(err)
+		}
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}
+		if err := w.SubResource("resize").Update(t.Context(), pod); err != nil {
 			t.Error(err)
 		}
 		if len(pod.Spec.EphemeralContainers) != 1 || len(pod.Spec.EphemeralContainers[0].Env) > 0 || len(pod.Spec.InitContainers) != 1 {

@@ -380,7 +380,7 @@ func TestDenials(t *testing.T) {
 		"token volume of another audience":     {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}]`), `volume`},
 		"token volume with another path":       {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"x","audience":"iam.aws.k8s.io"}}]}}]`), `volume`},
 		"token volume with another source too": {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}},{}]}}]`), `volume`},
-		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "have at most 500"},
+		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "more than 500 containers"},
 		"no containers":                        {`{"spec":{}}`, "no container"},
 		"container without a name":             {`{"spec":{"containers":[null]}}`, "without a name"},
 		"nothing at all":                       {`{}`, "no container"},
