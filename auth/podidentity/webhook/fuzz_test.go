@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// canonical decodes and encodes a document, so that no key is there twice: the API server sends none twice.
+// canonical decodes and encodes a document, because the API server sends no key twice.
 func canonical(raw []byte) (string, bool) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -18,7 +18,7 @@ func canonical(raw []byte) (string, bool) {
 	return string(encoded), err == nil
 }
 
-// Whatever the pod is, there is an answer, the patch applies, and a second call changes nothing.
+// Every pod gets an answer. A patch applies, and a second call changes nothing.
 func FuzzPod(f *testing.F) {
 	for _, pod := range []string{
 		`{"spec":{"containers":[{"name":"a"}]}}`,

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 )
 
-// What the author of a pod can make the webhook do is bounded.
+// Limits of the answer to one pod. A pod of a few megabytes can have 100,000 containers.
 const maxContainers, maxWarnings = 500, 10
 
 // stronger are variables that win over those of the sidecar in at least one SDK.
@@ -45,7 +45,7 @@ func (in *injection) run() error {
 		return err
 	}
 	spec := &in.pod.Spec
-	// The variables go first, since an init container in front changes the places of the others.
+	// The variables go first, since an init container in front moves the others.
 	if in.addVariables("/spec/containers", spec.Containers)+in.addVariables("/spec/initContainers", spec.InitContainers) == 0 {
 		in.warnf("no container of the pod gets the credentials of IAMBinding %q: check its spec.containers and the annotation %s",
 			in.binding.Name, AnnotationSkipContainers)
@@ -60,7 +60,7 @@ func (in *injection) refuse() error {
 	case spec.HostNetwork:
 		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
 	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
-		return in.deny("the pod is one of Windows, which has no sidecar")
+		return in.deny("the pod runs on Windows, for which there is no sidecar")
 	case len(spec.Containers)+len(spec.InitContainers) > maxContainers:
 		return in.deny("the pod has more than %d containers: remove some", maxContainers)
 	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
@@ -162,11 +162,11 @@ func (in *injection) warnf(format string, args ...any) {
 	in.warnings = append(in.warnings, fmt.Sprintf(format, args...))
 }
 
-// findEnv returns the last variable of a name, which is the one that counts.
+// findEnv returns the last variable of a name, since the kubelet takes the last.
 func findEnv(c *corev1.Container, name string) *corev1.EnvVar {
-	for _, v := range slices.Backward(c.Env) {
-		if v.Name == name {
-			return &v
+	for i := range slices.Backward(c.Env) {
+		if c.Env[i].Name == name {
+			return &c.Env[i]
 		}
 	}
 	return nil

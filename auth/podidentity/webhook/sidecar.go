@@ -11,13 +11,13 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/proxy"
 )
 
+// Names in an injected pod.
 const (
-	// Names in an injected pod.
 	ProxyContainer    = "iam-credentials-proxy"
 	RedirectContainer = "iam-credentials-redirect"
 	TokenVolume       = "iam-credentials-token"
 
-	// Variables by which AWS SDKs find the sidecar, and the sidecar its server.
+	// The first three point AWS SDKs at the sidecar.
 	envFullURI     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 	envRelativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 	envSecret      = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
@@ -38,7 +38,7 @@ func isReserved(c corev1.Container) bool {
 	return c.Name == ProxyContainer || c.Name == RedirectContainer
 }
 
-// isOurs compares what decides on credentials. The API server and other webhooks change the rest, such as image, resources and mounts.
+// isOurs compares the fields on which credentials depend. The API server and other webhooks may change the others.
 func isOurs(c, want corev1.Container) bool {
 	secret, wanted := findEnv(&c, envSecret), findEnv(&want, envSecret)
 	return c.Name == want.Name && slices.Equal(c.Command, want.Command) && slices.Equal(c.Args, want.Args) &&
@@ -54,7 +54,7 @@ func (in *injection) address() string {
 	return "127.0.0.1:" + strconv.Itoa(in.options.Port)
 }
 
-// variables returns the application's. SDKs that need the redirect send no Authorization, so their path has the secret.
+// variables returns the variables of the application. An SDK that needs the redirect sends no Authorization, so its path has the secret.
 func (in *injection) variables() []corev1.EnvVar {
 	if in.redirect() {
 		return []corev1.EnvVar{{Name: envRelativeURI, Value: proxy.Path + "/" + in.secret}}

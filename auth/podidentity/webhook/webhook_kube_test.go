@@ -365,6 +365,13 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			t.Errorf("got %+v", pod.Spec)
 		}
 	})
+	t.Run("the deprecated field serviceAccount", func(t *testing.T) {
+		pod := w.pod("")
+		pod.Spec.DeprecatedServiceAccount = "app"
+		if err := w.Create(t.Context(), pod); err != nil || len(pod.Spec.InitContainers) != 1 {
+			t.Errorf("got %+v: %v", pod.Spec, err)
+		}
+	})
 	t.Run("another ServiceAccount gets nothing", func(t *testing.T) {
 		pod := w.pod("other")
 		if err := w.Create(t.Context(), pod); err != nil {
@@ -374,9 +381,10 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			t.Errorf("got %+v", pod.Spec)
 		}
 	})
-	t.Run("two bindings serve nobody", func(t *testing.T) {
+	t.Run("a pod with two bindings is denied", func(t *testing.T) {
 		w.bind(t, "twice")
 		w.bind(t, "twice")
+		// With one of the two in the cache, the pod is injected, and the server refuses it.
 		eventually(t, "the cache has both", func() bool {
 			err := w.Create(t.Context(), w.pod("twice"), client.DryRunAll)
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "delete all but one")
