@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -64,7 +63,7 @@ func (in *injection) refuse() error {
 	case len(spec.Containers)+len(spec.InitContainers) > maxContainers:
 		return in.deny("the pod has more than %d containers: remove some", maxContainers)
 	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
-		return errors.New("the pod has no container, or one without a name: name each")
+		return in.deny("the pod has no container, or one without a name: name each")
 	}
 	return nil
 }

@@ -143,8 +143,8 @@ func inject(t testing.TB, h http.Handler, pod string) (*corev1.Pod, []string) {
 		t.Fatal(response.Result.Message)
 	}
 	patched := apply(t, pod, response)
-	if again := admit(t, h, patched); !again.Allowed || len(again.Patch) > 0 {
-		t.Fatalf("the second call gives %+v with the patch %s", again.Result, again.Patch)
+	if again := admit(t, h, patched); !again.Allowed || len(again.Patch) > 0 || !slices.Equal(again.Warnings, response.Warnings) {
+		t.Fatalf("the second call gives %+v with the patch %s and the warnings %q", again.Result, again.Patch, again.Warnings)
 	}
 	return decode(t, patched), response.Warnings
 }
@@ -386,6 +386,7 @@ func TestDenials(t *testing.T) {
 		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "more than 500 containers"},
 		"no containers":                        {`{"spec":{}}`, "no container"},
 		"container without a name":             {`{"spec":{"containers":[null]}}`, "without a name"},
+		"init container without a name":        {spec(`"initContainers":[null]`), "without a name"},
 		"nothing at all":                       {`{}`, "no container"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -469,6 +470,15 @@ func TestWarnings(t *testing.T) {
 				t.Errorf("got %q and %v", warnings, pod.Spec.Containers[0].Env)
 			}
 		})
+	}
+}
+
+// The kubelet takes the last of two variables of one name.
+func TestVariableThatIsSetTwice(t *testing.T) {
+	h := newHandler(t, options(bind("b", "default")))
+	_, warnings := inject(t, h, `{"spec":{"containers":[{"name":"a","env":[{"name":"`+fullURI+`","value":"http://127.0.0.1:2020/v1/credentials"},{"name":"`+fullURI+`","value":"http://127.0.0.1:1"}]}]}}`)
+	if len(warnings) != 1 || !strings.Contains(warnings[0], fullURI+" itself") {
+		t.Errorf("got %q", warnings)
 	}
 }
 
