@@ -73,7 +73,7 @@ func (in *injection) deny(format string, args ...any) error {
 }
 
 func (in *injection) taken(kind, name string) error {
-	return in.deny("the pod has its own %s %q, a name of the webhook: rename it", kind, name)
+	return in.deny("the pod has its own %s %q, a name of the webhook: rename or remove it", kind, name)
 }
 
 func (in *injection) redirect() bool { return in.pod.Annotations[AnnotationRedirect] == "true" }
