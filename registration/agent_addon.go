@@ -238,9 +238,9 @@ func (a *AddOns) connect() (*addOnHub, error) {
 
 // hasVanished reports whether the hub does not serve the API of add-ons any more. That is not the absence of an add-on: no Secret is removed.
 func (a *AddOns) hasVanished(hub *addOnHub, err error) bool {
-	if !meta.IsNoMatchError(err) && !(apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)) {
-		return false
+	vanished := meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	if vanished {
+		a.hub.CompareAndSwap(hub, nil)
 	}
-	a.hub.CompareAndSwap(hub, nil)
-	return true
+	return vanished
 }

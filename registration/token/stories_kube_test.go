@@ -172,7 +172,7 @@ func TestSwitchAway(t *testing.T) {
 	eventually(t, "the token is refused", func() bool {
 		return apierrors.IsUnauthorized(old.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("switch")))
 	})
-	t.Run("and back", func(t *testing.T) {
+	t.Run("and back", func(*testing.T) {
 		a.stored, a.state = nil, nil
 		a.until("it has a token", a.refreshed)
 	})

@@ -33,7 +33,7 @@ func parseCredentials(body []byte, now time.Time) (*credentials, error) {
 	}
 	expires, err := time.Parse(time.RFC3339, answer.Expiration)
 	if err != nil {
-		return nil, errors.New("Expiration is missing or not in the form of RFC 3339")
+		return nil, errors.New("the Expiration is missing or not in the form of RFC 3339")
 	}
 	// A slow clock would let applications keep credentials that AWS refuses. None lives longer than the session.
 	if latest := now.Add(maxLifetime); expires.After(latest) {

@@ -102,8 +102,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for wait := time.Duration(0); sleep(ctx, wait); {
 		fresh, failed := p.fetch(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case ctx.Err() != nil: // the loop ends
 		case failed != nil:
 			failures++
 			wait = backoff(failures, failed.retryAfter)

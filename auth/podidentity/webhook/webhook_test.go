@@ -88,7 +88,7 @@ func review(t testing.TB, change func(*admissionv1.AdmissionRequest), pod string
 
 func post(t testing.TB, h http.Handler, contentType string, body []byte) *admissionv1.AdmissionResponse {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

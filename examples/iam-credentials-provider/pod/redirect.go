@@ -62,7 +62,7 @@ func netlink(request []byte) error {
 		return fmt.Errorf("an acknowledgement of %d bytes: %w", n, os.NewSyscallError("recvfrom", err))
 	}
 	if code := int32(binary.NativeEndian.Uint32(answer[syscall.SizeofNlMsghdr:])); code != 0 { //nolint:gosec // a negative errno
-		return syscall.Errno(-code)
+		return syscall.Errno(-code) //nolint:gosec // the same
 	}
 	return nil
 }
