@@ -87,7 +87,7 @@ var (
 	// escaped is a byte as net/url escapes it.
 	escaped = regexp.MustCompile(`%[0-9A-F]{2}`)
 	// login is the content of an Authorization header (RFC 7617, RFC 6750). Words that follow a scheme in a sentence are shorter.
-	login = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}`)
+	login = regexp.MustCompile(`(?i)(bearer|basic)\s+[\w.~+/=-]{16,}`)
 	// jwt is the compact form of a JWT (RFC 7519). Every header begins with {" in base64.
 	jwt = regexp.MustCompile(`eyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)*`)
 )

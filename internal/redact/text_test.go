@@ -22,6 +22,7 @@ func TestText(t *testing.T) {
 		"unknown JWT after a word":        {"id_token_eyJhbGciOiJub25lIn0.eyJzdWIiOiJiIn0.", "id_token_[redacted]"},
 		"JWT cut off in its payload":      {"saw eyJhbGciOiJub25lIn0.eyJzdWIiOi…", "saw [redacted]…"},
 		"unknown bearer token":            {"you sent Bearer exec-secret-0123456789 to us", "you sent Bearer [redacted] to us"},
+		"bearer token after a word":       {"xBearer exec-secret-0123456789", "xBearer [redacted]"},
 		"basic login in JSON":             {`{"authorization":"basic am9lOmh1bnRlcjItcGFzczE="}`, `{"authorization":"basic [redacted]"}`},
 		"bearer JWT":                      {"Bearer " + secretJWT + ", which", "Bearer [redacted], which"},
 		"words that follow a scheme":      {"Basic authentication is off, bearer tokens expired", "Basic authentication is off, bearer tokens expired"},
