@@ -50,7 +50,7 @@ func kubeMessage(err error, secrets ...string) string {
 	}
 	var silent *silence
 	if apierrors.ReasonForError(err) != "" || errors.As(err, &silent) {
-		return redact.Text(err.Error(), secrets...)
+		return transport.KubeMessage(err, secrets...)
 	}
 	return transport.Message(err, secrets...)
 }
