@@ -66,7 +66,11 @@ func encodings() map[string]func(string) string {
 		return func(s string) string { return e.EncodeToString([]byte(s)) }
 	}
 	percent := func(s string) string {
-		return strings.NewReplacer("%2F", "%2f", "%2B", "%2b", "%3D", "%3d", "%3C", "%3c", "%3A", "%3a").Replace(url.QueryEscape(s))
+		parts := strings.Split(url.QueryEscape(s), "%")
+		for i, part := range parts[1:] {
+			parts[i+1] = strings.ToLower(part[:2]) + part[2:]
+		}
+		return strings.Join(parts, "%")
 	}
 	return map[string]func(string) string{
 		"raw":                  strings.Clone,
