@@ -239,7 +239,7 @@ func (a *Agent) tell(ctx context.Context, conn *agentConn, condition *metav1.Con
 
 // event records an Event of the agent's Secret, unless it repeats one.
 func (a *Agent) event(kind, reason, message string) {
-	if message = redact.Line(message); a.opts.Recorder != nil && a.events[reason] != message {
+	if message = redact.Text(message); a.opts.Recorder != nil && a.events[reason] != message {
 		a.events[reason] = message
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
 		a.opts.Recorder.Eventf(secret, nil, kind, reason, "Register", "%s", message)
