@@ -87,8 +87,8 @@ func clean(err error, jwt string) *Error {
 	}
 	cleaned := *known
 	cleaned.exchange = true
-	cleaned.Message = redact.Text(known.Message, jwt)
-	cleaned.Remedy = redact.Text(known.Remedy, jwt)
+	cleaned.Message = redact.Line(known.Message, jwt)
+	cleaned.Remedy = redact.Line(known.Remedy, jwt)
 	cleaned.Code = redact.Text(known.Code, jwt)
 	cleaned.RequestID = redact.Text(known.RequestID, jwt)
 	return &cleaned

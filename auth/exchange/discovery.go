@@ -103,7 +103,7 @@ func (p *Provider) tokenEndpoint(document object) (string, error) {
 
 func (p *Provider) discoveryError(e *auth.Error) error {
 	e.Operation = opDiscovery
-	e.Message = fmt.Sprintf("issuer %q: %s", p.IssuerURL, redact.Text(e.Message))
+	e.Message = fmt.Sprintf("issuer %q: %s", p.IssuerURL, redact.Line(e.Message))
 	if e.Reason == "" {
 		e.Reason = auth.ErrUnavailable
 	}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -74,7 +74,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	case errors.As(err, &usage):
 		return err
 	}
-	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(redact.Text(err.Error())),
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(transport.KubeMessage(err)),
 		Remedy: "mend that, or pass --force to remove the agent without telling the hub"}
 }
 
