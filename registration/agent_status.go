@@ -115,7 +115,7 @@ type eventLog struct {
 }
 
 func (l *eventLog) add(key eventKey, kind, message string) {
-	if message = redact.Text(message); l.recorder == nil || !l.isNew(key, message) {
+	if message = redact.Line(message); l.recorder == nil || !l.isNew(key, message) {
 		return
 	}
 	l.recorder.Eventf(l.secret, nil, kind, key.reason, "Register", "%s", message)
