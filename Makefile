@@ -40,7 +40,7 @@ lint: ## formatting, vet, linters, tidy modules
 .PHONY: generate
 generate: ## deep copies and CustomResourceDefinitions, from the types
 	@gen="go tool -modfile=tools/go.mod controller-gen"
-	for dir in registration/ocm registration/ocm/addon; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
+	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./registration/ocm/addon/v1alpha1
 
 .PHONY: bench

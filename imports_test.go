@@ -64,6 +64,13 @@ func TestImportGraph(t *testing.T) {
 		refuse(t, module+pkg, "what calls AWS lives in registration/awsirsa, and hubs import that where they need it", all...)
 	}
 	refuse(t, module+"/registration/awsirsa", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
+	refuse(t, module+"/auth/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
+		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)
+	refuse(t, module+"/auth/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
+	refuse(t, module+"/auth/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/registration")
+	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest"} {
+		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/auth/podidentity")
+	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/doctor", "tests use the fakes, programs do not", module+"/auth/authtest")
 	for _, example := range []string{"/examples/hub", "/examples/agent"} {

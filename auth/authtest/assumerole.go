@@ -21,6 +21,9 @@ func (s *stsCall) refuses(caller accessKey, target role, wanted Identity) (actio
 	if s.form.Has("ExternalId") {
 		asked.context["sts:externalid"] = []string{s.form.Get("ExternalId")}
 	}
+	for key, value := range wanted.Tags {
+		asked.context["aws:requesttag/"+strings.ToLower(key)] = []string{value}
+	}
 	actions := []string{"sts:AssumeRole"}
 	if len(wanted.Tags) > 0 {
 		actions = append(actions, "sts:TagSession")

@@ -1,0 +1,73 @@
+package v1alpha1
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AllowListName is the name of the only IAMRoleAllowList that there can be: with several, it would not be clear which one counts.
+const AllowListName = "cluster"
+
+// IAMRoleAllowList says which namespaces may use which roles. There is one, of the name AllowListName, and only administrators of the
+// cluster should be able to write it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=iamroleallowlists,scope=Cluster
+// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, KEP-14 was never implemented in Kubernetes"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'cluster'",message="the only IAMRoleAllowList has the name cluster"
+type IAMRoleAllowList struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec IAMRoleAllowListSpec `json:"spec"`
+}
+
+// IAMRoleAllowListSpec allows what any of its rules allows.
+type IAMRoleAllowListSpec struct {
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=512
+	Rules []AllowRule `json:"rules"`
+}
+
+// AllowRule allows each of its namespaces each of its roles. A pattern is a whole value, or the beginning of one with a final "*".
+// No other character has a special meaning.
+type AllowRule struct {
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^[^*]*\*?$`
+	Namespaces []string `json:"namespaces"`
+	// Roles are patterns of role ARNs, such as arn:aws:iam::123456789012:role/team-a/*.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=640
+	// +kubebuilder:validation:items:Pattern=`^[^*]*\*?$`
+	Roles []string `json:"roles"`
+}
+
+// Allows reports whether a namespace may use a role. A nil list allows nothing.
+func (l *IAMRoleAllowList) Allows(namespace, roleARN string) bool {
+	return l != nil && slices.ContainsFunc(l.Spec.Rules, func(r AllowRule) bool {
+		return matchesAny(r.Namespaces, namespace) && matchesAny(r.Roles, roleARN)
+	})
+}
+
+func matchesAny(patterns []string, value string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		prefix, open := strings.CutSuffix(pattern, "*")
+		return pattern == value || open && strings.HasPrefix(value, prefix)
+	})
+}
+
+// IAMRoleAllowListList is a list of IAMRoleAllowLists.
+//
+// +kubebuilder:object:root=true
+type IAMRoleAllowListList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IAMRoleAllowList `json:"items"`
+}

@@ -1,0 +1,264 @@
+package v1alpha1_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
+
+const (
+	patience = time.Minute
+	account  = "arn:aws:iam::123456789012:role/"
+)
+
+// world is a real API server with the CRDs and the policy.
+type world struct {
+	client.Client
+	cluster *kubetest.Cluster
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	cluster := kubetest.Start(t)
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{cluster: cluster}
+	for document := range strings.SplitSeq(v1alpha1.BindingCRD+v1alpha1.AllowListCRD+"---\n"+v1alpha1.Policy, "---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		if object.Object == nil {
+			continue
+		}
+		if err := cluster.Client().Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the API server serves the kinds", func() bool {
+		var err error
+		w.Client, err = client.New(cluster.Config(), client.Options{Scheme: scheme})
+		return err == nil && w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil && w.List(t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
+	})
+	return w
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+func binding(namespace, role string) *v1alpha1.IAMBinding {
+	return &v1alpha1.IAMBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "b-"},
+		Spec: v1alpha1.IAMBindingSpec{
+			AWS:               v1alpha1.AWSRole{RoleARN: role},
+			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"},
+		},
+	}
+}
+
+// allow replaces the allow-list and waits until the policy follows, which a namespace of its own shows.
+func (w *world) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
+	t.Helper()
+	canary := w.cluster.Namespace(t)
+	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}
+	if err := w.Delete(t.Context(), list); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	list = &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}
+	list.Spec.Rules = append(rules, v1alpha1.AllowRule{Namespaces: []string{canary}, Roles: []string{account + "canary"}})
+	if err := w.Create(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the policy knows the allow-list", func() bool { return w.Create(t.Context(), binding(canary, account+"canary")) == nil })
+}
+
+func TestPolicyChecksTheAllowList(t *testing.T) {
+	w := newWorld(t)
+	ns, other := w.cluster.Namespace(t), w.cluster.Namespace(t)
+	const path = "arn:aws:iam::123456789012:role/team/"
+
+	eventually(t, "the policy is in force", func() bool {
+		return w.Create(t.Context(), binding(ns, path+"x"), client.DryRunAll) != nil // also without a list
+	})
+	w.allow(t,
+		v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{account + "exact", path + "*", account + "a|b", account + "dot.dot"}},
+		v1alpha1.AllowRule{Namespaces: []string{"te*"}, Roles: []string{account + "shared"}})
+	for name, test := range map[string]struct {
+		namespace, role string
+		allowed         bool
+	}{
+		"whole value":                        {ns, account + "exact", true},
+		"longer than the whole value":        {ns, account + "exactly", false},
+		"below the prefix":                   {ns, path + "a/b", true},
+		"beside the prefix":                  {ns, account + "teams", false},
+		"other namespace":                    {other, account + "exact", false},
+		"namespace by prefix":                {other, account + "shared", true},
+		"role pattern a|b does not mean a":   {ns, account + "a", false},
+		"role pattern a|b does not mean b":   {ns, account + "b", false},
+		"a dot does not mean any character":  {ns, account + "dot-dot", false},
+		"a dot means a dot":                  {ns, account + "dot.dot", true},
+		"the prefix without anything behind": {ns, account + "team", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := w.Create(t.Context(), binding(test.namespace, test.role))
+			if test.allowed && err != nil {
+				t.Error(err)
+			}
+			if !test.allowed && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `does not allow namespace "`+test.namespace+`" the role "`+test.role+`"; ask`)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A binding whose role is no longer allowed can be labelled, so that a finalizer can go, but not be edited.
+func TestPolicyAfterTheListHasChanged(t *testing.T) {
+	w := newWorld(t)
+	ns := w.cluster.Namespace(t)
+	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{account + "app"}})
+	b := binding(ns, account+"app")
+	if err := w.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.allow(t)
+	eventually(t, "the policy refuses the role", func() bool {
+		return apierrors.IsForbidden(w.Create(t.Context(), binding(ns, account+"app"), client.DryRunAll))
+	})
+	b.Labels = map[string]string{"a": "b"}
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Error(err)
+	}
+	b.Spec.ServiceAccountRef.Name = "other"
+	if err := w.Update(t.Context(), b); !apierrors.IsForbidden(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The longest list, which etcd still holds, stays within the budget of the API server's expressions.
+func TestPolicyWithTheLongestList(t *testing.T) {
+	w := newWorld(t)
+	ns := w.cluster.Namespace(t)
+	var namespaces []string
+	for i := range 63 {
+		namespaces = append(namespaces, fmt.Sprintf("%s-%02d*", ns, i))
+	}
+	namespaces = append(namespaces, ns)
+	rules := make([]v1alpha1.AllowRule, 511)
+	for i := range rules {
+		rules[i] = v1alpha1.AllowRule{Namespaces: namespaces[:63], Roles: []string{account + fmt.Sprintf("role-%d", i)}}
+	}
+	rules[510].Namespaces = namespaces
+	w.allow(t, rules...)
+	if err := w.Create(t.Context(), binding(ns, account+"role-510")); err != nil {
+		t.Error(err)
+	}
+	if err := w.Create(t.Context(), binding(ns, account+"role-509")); !apierrors.IsForbidden(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBindingValidation(t *testing.T) {
+	w := newWorld(t)
+	ns := w.cluster.Namespace(t)
+	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
+	longest := "arn:aws-us-gov:iam::123456789012:role/" + strings.Repeat(strings.Repeat("p", 99)+"/", 5) + strings.Repeat("p", 10) + "/" + strings.Repeat("n", 64)
+	if len(longest) != len("arn:aws-us-gov:iam::123456789012:role")+512+64 {
+		t.Fatalf("the role has %d characters", len(longest))
+	}
+	tag := func(key string, value v1alpha1.TagValue) func(*v1alpha1.IAMBindingSpec) {
+		return func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionTags = map[string]v1alpha1.TagValue{key: value} }
+	}
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.IAMBindingSpec)
+		want   string // "" if it is good
+	}{
+		"plain":               {func(*v1alpha1.IAMBindingSpec) {}, ""},
+		"the longest role":    {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = longest }, ""},
+		"a user's ARN":        {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = "arn:aws:iam::123456789012:user/x" }, "roleArn has to be"},
+		"a session's ARN":     {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = "arn:aws:sts::123456789012:assumed-role/x/y" }, "roleArn has to be"},
+		"a pattern as role":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = account + "*" }, "roleArn has to be"},
+		"no ServiceAccount":   {func(s *v1alpha1.IAMBindingSpec) { s.ServiceAccountRef.Name = "" }, "name has to be"},
+		"external ID":         {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a:b/c" }, ""},
+		"short external ID":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a" }, "externalID has to be"},
+		"external ID blank":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a b" }, "externalID has to be"},
+		"40 minutes":          {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 2400 }, ""},
+		"39 minutes":          {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 2399 }, "durationSeconds"},
+		"over an hour":        {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 3601 }, "durationSeconds"},
+		"a policy":            {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = " {\n\"Version\": \"2012-10-17\"}\n" }, ""},
+		"a policy's ARN":      {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = "arn:aws:iam::aws:policy/ReadOnly" }, "sessionPolicy has to be"},
+		"containers":          {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"app", "migrate"} }, ""},
+		"container twice":     {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"app", "app"} }, "Duplicate value"},
+		"no container's name": {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"App"} }, "containers"},
+		"tag":                 {tag("team", "Größe 1/2"), ""},
+		"empty tag key":       {tag("", "x"), "a key of sessionTags has to be"},
+		"tag key of 129":      {tag(strings.Repeat("k", 129), "x"), "a key of sessionTags has to be"},
+		"tag value with a |":  {tag("team", "a|b"), "sessionTags"},
+		"tag value of 257":    {tag("team", v1alpha1.TagValue(strings.Repeat("v", 257))), "sessionTags"},
+		"our tag":             {tag(v1alpha1.TagPodUID, "x"), "the server sets these tags itself"},
+		"our tag, other case": {tag("Kubernetes-Namespace", "x"), "the server sets these tags itself"},
+		"the cluster's tag":   {tag("Cluster", "x"), "the server sets these tags itself"},
+		"a tag of AWS":        {tag("aws:x", "x"), "the server sets these tags itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := binding(ns, account+"app")
+			test.change(&b.Spec)
+			err := w.Create(t.Context(), b)
+			if test.want == "" && err != nil {
+				t.Error(err)
+			}
+			if test.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if err == nil && b.Spec.AWS.Duration() < 40*time.Minute {
+				t.Errorf("the duration is %s", b.Spec.AWS.Duration())
+			}
+		})
+	}
+}
+
+func TestAllowListValidation(t *testing.T) {
+	w := newWorld(t)
+	list := func(name, namespace, role string) *v1alpha1.IAMRoleAllowList {
+		return &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IAMRoleAllowListSpec{
+			Rules: []v1alpha1.AllowRule{{Namespaces: []string{namespace}, Roles: []string{role}}}}}
+	}
+	for name, bad := range map[string]*v1alpha1.IAMRoleAllowList{
+		"another name":            list("other", "a", "b"),
+		"asterisk in the middle":  list(v1alpha1.AllowListName, "a*b", "b"),
+		"two asterisks":           list(v1alpha1.AllowListName, "a**", "b"),
+		"asterisk in the account": list(v1alpha1.AllowListName, "a", "arn:aws:iam::*:role/x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := w.Create(t.Context(), bad, client.DryRunAll); !apierrors.IsInvalid(err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package v1alpha1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the API of pod identity.
+var GroupVersion = schema.GroupVersion{Group: "iam.aws.k8s.io", Version: "v1alpha1"}
+
+// IAMBinding gives the pods of a ServiceAccount of its namespace credentials of an IAM role. Two bindings of one ServiceAccount
+// conflict, and neither gives any.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=iambindings
+// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, KEP-14 was never implemented in Kubernetes"
+// +kubebuilder:printcolumn:name="Service Account",type=string,JSONPath=`.spec.serviceAccountRef.name`
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.aws.roleArn`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Assumable",type=string,JSONPath=`.status.conditions[?(@.type=="RoleAssumable")].status`
+type IAMBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec IAMBindingSpec `json:"spec"`
+	// +optional
+	Status IAMBindingStatus `json:"status,omitempty"`
+}
+
+// IAMBindingSpec says which pods get which role.
+type IAMBindingSpec struct {
+	AWS AWSRole `json:"aws"`
+
+	ServiceAccountRef ServiceAccountReference `json:"serviceAccountRef"`
+
+	// Containers are the containers and init containers of the pods that are pointed at the credentials. Empty means all. The
+	// loopback is shared by all of a pod's containers, so this keeps mistakes apart, not attackers.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+	Containers []string `json:"containers,omitempty"`
+}
+
+// ServiceAccountReference names a ServiceAccount of the binding's namespace. It need not exist yet.
+type ServiceAccountReference struct {
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name has to be the name of a ServiceAccount: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+}
+
+// AWSRole is an IAM role and the session of it that pods get.
+type AWSRole struct {
+	// RoleARN is arn:<partition>:iam::<account>:role<path><name>. The role's trust policy has to allow sts:AssumeRole and
+	// sts:TagSession to the server's own role.
+	// +kubebuilder:validation:MaxLength=640
+	// +kubebuilder:validation:XValidation:rule="self.matches('^arn:aws(-[a-z]+)*:iam::[0-9]{12}:role(/[!-.0-~]+)*/[A-Za-z0-9_+=,.@-]{1,64}$')",message="roleArn has to be arn:aws:iam::<account>:role/<name>, with a path if the role has one"
+	RoleARN string `json:"roleArn"`
+
+	// ExternalID is what the trust policy may demand (sts:ExternalId).
+	// +optional
+	// +kubebuilder:validation:MaxLength=1224
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+=,.@:/-]{2,}$')",message="externalID has to be 2 to 1224 letters, digits or _+=,.@:/-"
+	ExternalID string `json:"externalID,omitempty"`
+
+	// SessionTags are added to those that the server sets. Their keys can neither be TagCluster nor begin with "kubernetes-".
+	// +optional
+	// +kubebuilder:validation:MaxProperties=45
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[\\\\p{L}\\\\p{Z}\\\\p{N}_.:/=+@-]{1,128}$'))",message="a key of sessionTags has to be 1 to 128 letters, digits, blanks or _.:/=+@-"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.lowerAscii().matches('^(kubernetes-.*|cluster|aws:.*)$'))",message="a key of sessionTags cannot be cluster or begin with kubernetes- or aws:, the server sets these tags itself"
+	SessionTags map[string]TagValue `json:"sessionTags,omitempty"`
+
+	// DurationSeconds is the lifetime of the credentials. The role's maximum session duration does not matter, since AWS gives
+	// chained sessions an hour.
+	// +optional
+	// +kubebuilder:default=3600
+	// +kubebuilder:validation:Minimum=2400
+	// +kubebuilder:validation:Maximum=3600
+	DurationSeconds int32 `json:"durationSeconds,omitempty"`
+
+	// SessionPolicy is a policy in JSON. The session may do what both it and the role allow.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self.matches('^\\\\s*\\\\{(?s:.*)\\\\}\\\\s*$')",message="sessionPolicy has to be a policy in JSON, {\"Version\": ...}"
+	SessionPolicy string `json:"sessionPolicy,omitempty"`
+}
+
+// TagValue is the value of a session tag.
+//
+// +kubebuilder:validation:MaxLength=256
+// +kubebuilder:validation:Pattern=`^[\p{L}\p{Z}\p{N}_.:/=+@-]*$`
+type TagValue string
+
+// Keys of the session tags that the server sets.
+const (
+	TagNamespace      = "kubernetes-namespace"
+	TagServiceAccount = "kubernetes-service-account"
+	TagPodName        = "kubernetes-pod-name"
+	TagPodUID         = "kubernetes-pod-uid"
+	TagCluster        = "cluster"
+)
+
+// maxDuration is the longest session of a role that was assumed with another role's.
+const maxDuration = time.Hour
+
+// Duration returns the lifetime of the credentials.
+func (r *AWSRole) Duration() time.Duration {
+	if r.DurationSeconds == 0 {
+		return maxDuration
+	}
+	return time.Duration(r.DurationSeconds) * time.Second
+}
+
+// IAMBindingStatus is the server's view of the binding.
+type IAMBindingStatus struct {
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions of an IAMBinding.
+const (
+	// ConditionAccepted says whether pods are served: the IAMRoleAllowList allows the role, and there is no conflict.
+	ConditionAccepted = "Accepted"
+	// ConditionConflict says whether another binding names the same ServiceAccount.
+	ConditionConflict = "Conflict"
+	// ConditionRoleAssumable says whether AWS lets the server assume the role, with the error of AWS if it does not.
+	ConditionRoleAssumable = "RoleAssumable"
+)
+
+// Reasons of the conditions, which are also codes of the server's answers. RoleAssumable has the codes of AWS too.
+const (
+	ReasonAccepted       = "Accepted"
+	ReasonConflict       = "Conflict"
+	ReasonNoConflict     = "NoConflict"
+	ReasonRoleNotAllowed = "RoleNotAllowed"
+	ReasonNotBound       = "NotBound"
+	ReasonAssumed        = "Assumed"
+	ReasonNotAccepted    = "NotAccepted"
+)
+
+// IAMBindingList is a list of IAMBindings.
+//
+// +kubebuilder:object:root=true
+type IAMBindingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IAMBinding `json:"items"`
+}
+
+// AddToScheme adds the kinds to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &IAMBinding{}, &IAMBindingList{}, &IAMRoleAllowList{}, &IAMRoleAllowListList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

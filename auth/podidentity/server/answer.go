@@ -1,0 +1,105 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+)
+
+// Codes of answers beside the reasons of package v1alpha1 and the codes of AWS.
+const (
+	codeNotAttested   = "NotAttested"
+	codeUnavailable   = "Unavailable"
+	codeThrottled     = "Throttled"
+	codeMisconfigured = "Misconfigured"
+	codeDenied        = "Denied"
+)
+
+// refusal is an answer without credentials.
+type refusal struct {
+	status        int
+	code, message string
+	result        string // a label of metrics, of which there are few
+	retryAfter    time.Duration
+}
+
+func (r *refusal) Error() string { return r.message }
+
+func unavailable(message string, retryAfter time.Duration) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, code: codeUnavailable, result: codeUnavailable, message: message, retryAfter: retryAfter}
+}
+
+// refusalOf makes an answer of any error. The texts of AWS and of the API server name principals of the server, so pods never get them.
+func refusalOf(err error) *refusal {
+	var known *refusal
+	if errors.As(err, &known) {
+		return known
+	}
+	if isRefused(err) {
+		code := codeOf(err)
+		return &refusal{status: http.StatusForbidden, code: code, result: resultRefused,
+			message: fmt.Sprintf("the role of the IAMBinding cannot be assumed (%s): see the Events of the pod and the condition RoleAssumable of the binding", code)}
+	}
+	r := unavailable("no credentials at the moment: see the log of the server", auth.RetryAfter(err))
+	if errors.Is(err, auth.ErrThrottled) {
+		r.code, r.result, r.message = codeThrottled, codeThrottled, "too many requests for credentials at the moment"
+		r.retryAfter += rand.N(throttledSpread) //nolint:gosec // spreads load, keeps no secret
+	}
+	return r
+}
+
+// codeOf returns the code of AWS, or one of ours where AWS was not asked.
+func codeOf(err error) string {
+	var known *auth.Error
+	switch {
+	case errors.As(err, &known) && known.Code != "":
+		return known.Code
+	case errors.Is(err, auth.ErrMisconfigured):
+		return codeMisconfigured
+	}
+	return codeDenied
+}
+
+// throttledSpread is the time over which pods come back that were throttled together, such as all pods after a restart.
+const throttledSpread = 8 * time.Second
+
+type errorBody struct{ Code, Message string }
+
+// credentialsBody is the JSON of the container-credentials protocol.
+type credentialsBody struct{ AccessKeyId, SecretAccessKey, Token, Expiration string } //nolint:revive // the name on the wire
+
+func (r *refusal) write(w http.ResponseWriter) {
+	if r.status == http.StatusServiceUnavailable {
+		seconds := max(1, int((r.retryAfter+time.Second-1)/time.Second))
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	}
+	switch r.status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case http.StatusMethodNotAllowed:
+		w.Header().Set("Allow", http.MethodPost)
+	case http.StatusBadRequest:
+		w.Header().Set("Connection", "close") // otherwise the body is read
+	}
+	writeJSON(w, r.status, errorBody{r.code, r.message})
+}
+
+func writeCredentials(w http.ResponseWriter, t *aws.Token) {
+	c := t.Credentials()
+	writeJSON(w, http.StatusOK, credentialsBody{c.AccessKeyID, c.SecretAccessKey, c.SessionToken, c.Expires.UTC().Format(time.RFC3339)})
+}
+
+// writeJSON writes no charset: the SDK for Go refuses it.
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
+}

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// pod is the identity that a token proves.
+type pod struct {
+	namespace, serviceAccount, name string
+	uid                             types.UID
+}
+
+// maxToken bounds a token in bytes. Those of API servers have one or two thousand.
+const maxToken = 16 << 10
+
+// bearer returns the token of a request that has the documented form.
+func bearer(r *http.Request) (string, error) {
+	switch {
+	case r.URL.Path != Path:
+		return "", &refusal{status: http.StatusNotFound, code: "NotFound", result: resultMalformed, message: "the only path is " + Path}
+	case r.Method != http.MethodPost:
+		return "", &refusal{status: http.StatusMethodNotAllowed, code: "MethodNotAllowed", result: resultMalformed, message: "use POST"}
+	case r.ContentLength != 0:
+		return "", &refusal{status: http.StatusBadRequest, code: "BadRequest", result: resultMalformed, message: "send no body"}
+	}
+	header := r.Header.Values("Authorization")
+	if len(header) != 1 {
+		return "", notAttested("send one Authorization header, with the pod's token as bearer")
+	}
+	scheme, token, _ := strings.Cut(header[0], " ")
+	// The API server would review the part before a blank.
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken || strings.ContainsAny(token, " \t") {
+		return "", notAttested(fmt.Sprintf("send the pod's token as bearer, in at most %d bytes", maxToken))
+	}
+	return token, nil
+}
+
+func notAttested(message string) error {
+	return &refusal{status: http.StatusUnauthorized, code: codeNotAttested, result: codeNotAttested, message: message}
+}
+
+// attest asks the API server which pod a token belongs to. The answer is not cached here: the API server caches it for ten seconds, and
+// refuses the token once the pod is gone.
+func (s *Server) attest(ctx context.Context, token string) (pod, error) {
+	start := time.Now()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{s.options.Audience}}}
+	err := s.options.Client.Create(ctx, review)
+	s.metrics.reviewed(start, err)
+	if err != nil {
+		s.options.Log.Error(err, "create TokenReview")
+		return pod{}, unavailable("the API server reviews no tokens at the moment", 0)
+	}
+	// An API server that knows nothing of audiences returns none, and vouches for its own only.
+	if !review.Status.Authenticated || !slices.Contains(review.Status.Audiences, s.options.Audience) {
+		return pod{}, notAttested(fmt.Sprintf("the API server refuses the token for the audience %q", s.options.Audience))
+	}
+	p, ok := podOf(&review.Status.User)
+	if !ok {
+		return pod{}, notAttested("the token is not bound to a pod: use a projected token")
+	}
+	return p, nil
+}
+
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// podOf reads a user of a token that is bound to a pod.
+func podOf(user *authenticationv1.UserInfo) (p pod, ok bool) {
+	names, isServiceAccount := strings.CutPrefix(user.Username, serviceAccountPrefix)
+	p.namespace, p.serviceAccount, _ = strings.Cut(names, ":")
+	p.name = extra(user, "authentication.kubernetes.io/pod-name")
+	p.uid = types.UID(extra(user, "authentication.kubernetes.io/pod-uid"))
+	return p, isServiceAccount && p.namespace != "" && p.serviceAccount != "" && p.name != "" && p.uid != ""
+}
+
+func extra(user *authenticationv1.UserInfo, key string) string {
+	if values := user.Extra[key]; len(values) == 1 {
+		return values[0]
+	}
+	return ""
+}

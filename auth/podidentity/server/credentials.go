@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// minimumLifetime is a little more than the 35 minutes that proxies have left when they renew, so that a renewal brings new credentials.
+const minimumLifetime = 36 * time.Minute
+
+// renewalPatience is the time that a caller waits for the renewal of credentials that are still valid.
+const renewalPatience = 5 * time.Second
+
+// ownIdentityError says that the server itself has no identity that AWS accepts, which no binding can change.
+type ownIdentityError struct{ error }
+
+func (e ownIdentityError) Unwrap() error { return e.error }
+
+// credentials assumes the role of a binding for a pod, or returns what the cache has of it.
+func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod, minimum time.Duration) (*aws.Token, error) {
+	own := slices.Concat(s.options.AuthOptions, []auth.Option{auth.WithCache(s.options.Cache,
+		cache.InvolvedObject{Kind: "IAMBinding", Namespace: b.Namespace, Name: b.Name, Operation: "credentials"})})
+	role := append(slices.Clone(own), aws.WithAssumeRole(s.role(b, p)), aws.WithSessionDuration(b.Spec.AWS.Duration()))
+
+	renewal, cancel := context.WithTimeout(ctx, renewalPatience)
+	defer cancel()
+	token, err := auth.GetAccessToken(renewal, s.options.Provider, append(role, auth.WithMinimumLifetime(minimum))...)
+	if err != nil && renewal.Err() != nil {
+		token, err = auth.GetAccessToken(ctx, s.options.Provider, role...)
+	}
+	if err == nil {
+		return aws.FromToken(token)
+	}
+	// The role's credentials derive from the server's own, whose failure has left its own answer in the cache.
+	if _, ownErr := auth.GetAccessToken(ctx, s.options.Provider, own...); ownErr != nil && ctx.Err() == nil {
+		return nil, ownIdentityError{ownErr}
+	}
+	if s.options.Provider.RefusesPrevious(err) {
+		return nil, ownIdentityError{err}
+	}
+	return nil, err
+}
+
+// role describes the session of a pod. The tags of the server replace those of the binding.
+func (s *Server) role(b *v1alpha1.IAMBinding, p pod) aws.AssumeRole {
+	tags := make(map[string]string, len(b.Spec.AWS.SessionTags)+5)
+	for key, value := range b.Spec.AWS.SessionTags {
+		tags[key] = string(value)
+	}
+	tags[v1alpha1.TagNamespace] = p.namespace
+	tags[v1alpha1.TagServiceAccount] = p.serviceAccount
+	tags[v1alpha1.TagPodName] = p.name
+	tags[v1alpha1.TagPodUID] = string(p.uid)
+	if s.options.Cluster != "" {
+		tags[v1alpha1.TagCluster] = s.options.Cluster
+	}
+	return aws.AssumeRole{
+		RoleARN:     b.Spec.AWS.RoleARN,
+		SessionName: SessionName(s.options.Cluster, p.namespace, p.serviceAccount),
+		ExternalID:  b.Spec.AWS.ExternalID,
+		Policy:      b.Spec.AWS.SessionPolicy,
+		Tags:        tags,
+	}
+}
+
+// isRefused reports whether AWS, or a check before it, has refused for good.
+func isRefused(err error) bool {
+	var own ownIdentityError
+	return !errors.As(err, &own) && (errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrMisconfigured))
+}

@@ -1,0 +1,279 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/testworld"
+)
+
+// fakeWorld is a server in fake time. Its API server accepts tokens of the form namespace/service account/pod, and requests to AWS are
+// calls of the fake's handler, so that nothing waits for a network.
+type fakeWorld struct {
+	t       *testing.T
+	cloud   *authtest.Cloud
+	server  *server.Server
+	reviews atomic.Int64
+
+	mu      sync.Mutex
+	latency time.Duration
+	hangs   bool
+}
+
+// inFakeTime makes the cloud outside of the bubble, since it has a listener.
+func inFakeTime(t *testing.T, run func(w *fakeWorld), objects ...client.Object) {
+	cloud := testworld.Cloud(t)
+	id, secret := cloud.AWS().AddUser(account, "server")
+	t.Setenv("AWS_ACCESS_KEY_ID", id)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
+	t.Setenv("AWS_SESSION_TOKEN", "")
+	t.Setenv("AWS_PROFILE", "")
+	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "")
+	t.Setenv("AWS_CONFIG_FILE", t.TempDir()+"/nothing")
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", t.TempDir()+"/nothing")
+	synctest.Test(t, func(t *testing.T) {
+		w := &fakeWorld{t: t, cloud: cloud}
+		w.start(objects)
+		run(w)
+	})
+}
+
+func (w *fakeWorld) start(objects []client.Object) {
+	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}, Spec: v1alpha1.IAMRoleAllowListSpec{
+		Rules: []v1alpha1.AllowRule{{Namespaces: []string{"*"}, Roles: []string{"*"}}}}}
+	kube := fake.NewClientBuilder().WithScheme(scheme(w.t)).WithObjects(append(objects, list)...).
+		WithIndex(&v1alpha1.IAMBinding{}, "spec.serviceAccountRef.name", func(o client.Object) []string {
+			b, _ := o.(*v1alpha1.IAMBinding)
+			return []string{b.Spec.ServiceAccountRef.Name}
+		}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			review, ok := o.(*authenticationv1.TokenReview)
+			if !ok {
+				return errors.New("not imitated")
+			}
+			w.review(review)
+			return nil
+		}}).Build()
+	var err error
+	w.server, err = server.New(server.Options{Client: kube, Audience: audience, Cache: testworld.Cache(w.t),
+		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *fakeWorld) review(r *authenticationv1.TokenReview) {
+	w.reviews.Add(1)
+	parts := strings.Split(r.Spec.Token, "/")
+	r.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience}, User: authenticationv1.UserInfo{
+		Username: "system:serviceaccount:" + parts[0] + ":" + parts[1],
+		Extra: map[string]authenticationv1.ExtraValue{
+			"authentication.kubernetes.io/pod-name": {parts[2]}, "authentication.kubernetes.io/pod-uid": {"uid-" + parts[2]}},
+	}}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (w *fakeWorld) roundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	latency, hangs := w.latency, w.hangs
+	w.mu.Unlock()
+	if hangs {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	time.Sleep(latency) // in fake time
+	r.Host = r.URL.Host
+	recorder := httptest.NewRecorder()
+	w.cloud.Handler().ServeHTTP(recorder, r)
+	return recorder.Result(), nil
+}
+
+func (w *fakeWorld) set(latency time.Duration, hangs bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latency, w.hangs = latency, hangs
+}
+
+func (w *fakeWorld) ask(namespace, serviceAccount, pod string) answer {
+	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, server.Path, http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+namespace+"/"+serviceAccount+"/"+pod)
+	return send(w.t, w.server, r)
+}
+
+func (w *fakeWorld) trust(role string) {
+	w.cloud.AWS().SetRole(role, authtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"}, TagSession: true})
+}
+
+func named(b *v1alpha1.IAMBinding, name string) *v1alpha1.IAMBinding {
+	b.Name, b.UID = name, types.UID("uid-"+name)
+	return b
+}
+
+// STS is down for half an hour, in the worst moment: just before the proxy renews, with 35 minutes left. The server waits for STS a few
+// seconds and then answers with what it has.
+func TestOutageJustBeforeARenewal(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		w.trust(roles + "app")
+		first := w.ask("a", "app", "worker")
+		time.Sleep(25 * time.Minute)
+		w.set(0, true)
+		for range 30 {
+			start := time.Now()
+			a := w.ask("a", "app", "worker")
+			if took := time.Since(start); a.status != http.StatusOK || a.body["AccessKeyId"] != first.body["AccessKeyId"] || took > 6*time.Second {
+				t.Fatalf("got %v after %s", a, took)
+			}
+			time.Sleep(time.Minute - time.Since(start))
+		}
+		expiry, err := time.Parse(time.RFC3339, first.body["Expiration"])
+		if left := time.Until(expiry); err != nil || left > 5*time.Minute || left < time.Minute {
+			t.Errorf("after the outage %s are left", left)
+		}
+		w.set(0, false)
+		time.Sleep(time.Minute)
+		if a := w.ask("a", "app", "worker"); a.status != http.StatusOK || a.body["AccessKeyId"] == first.body["AccessKeyId"] {
+			t.Errorf("after the outage: %v", a)
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"))
+}
+
+// A proxy that renews with 35 minutes left gets new credentials.
+func TestRenewal(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		w.trust(roles + "app")
+		first := w.ask("a", "app", "worker")
+		time.Sleep(23 * time.Minute)
+		if a := w.ask("a", "app", "worker"); a.body["AccessKeyId"] != first.body["AccessKeyId"] {
+			t.Error("new credentials too early")
+		}
+		time.Sleep(2 * time.Minute)
+		if a := w.ask("a", "app", "worker"); a.status != http.StatusOK || a.body["AccessKeyId"] == first.body["AccessKeyId"] {
+			t.Errorf("got %v", a)
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"))
+}
+
+// For ten minutes, each of 200 pods of a broken role asks every ten seconds.
+func TestBrokenRoleForTenMinutes(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		const minutes, pods = 10, 200
+		for range minutes * 6 {
+			for pod := range pods {
+				if a := w.ask("a", "app", fmt.Sprintf("worker-%d", pod)); a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" {
+					t.Fatalf("got %v", a)
+				}
+			}
+			time.Sleep(10 * time.Second)
+		}
+		calls := w.cloud.Calls("sts", "AssumeRole")
+		t.Logf("%d calls in %d minutes", calls, minutes)
+		if calls > 6*minutes {
+			t.Errorf("%d calls in %d minutes", calls, minutes)
+		}
+		w.trust(roles + "app")
+		time.Sleep(time.Minute)
+		if a := w.ask("a", "app", "worker-0"); a.status != http.StatusOK {
+			t.Errorf("once the role trusts the server: %v", a)
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"))
+}
+
+// A binding that was stored without the CRD's validation cannot replace a tag of the server.
+func TestUserTagsCannotReplaceOurs(t *testing.T) {
+	for name, test := range map[string]struct {
+		key  string
+		want int
+	}{
+		"the same key":        {v1alpha1.TagNamespace, http.StatusOK},
+		"a key of other case": {"Kubernetes-Namespace", http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := named(bindingOf("a", "app", roles+"app"), "app")
+			b.Spec.AWS.SessionTags = map[string]v1alpha1.TagValue{test.key: "kube-system"}
+			inFakeTime(t, func(w *fakeWorld) {
+				w.trust(roles + "app")
+				a := w.ask("a", "app", "worker")
+				if a.status != test.want {
+					t.Fatalf("got %v %v", a, a.body)
+				}
+				if id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"]); ok && id.Tags[v1alpha1.TagNamespace] != "a" {
+					t.Errorf("the tags are %v", id.Tags)
+				}
+			}, b)
+		})
+	}
+}
+
+var pods = flag.Int("podidentity.pods", 1000, "pods of the test of a warm-up")
+
+// All pods of 20 namespaces ask at once, STS takes 50 ms, and a pod that gets 503 comes back when Retry-After says.
+func TestWarmUp(t *testing.T) {
+	const namespaces = 20
+	var objects []client.Object
+	for n := range namespaces {
+		ns := fmt.Sprintf("ns-%d", n)
+		objects = append(objects, named(bindingOf(ns, "app", roles+ns), "app"))
+	}
+	inFakeTime(t, func(w *fakeWorld) {
+		for n := range namespaces {
+			w.trust(fmt.Sprintf("%sns-%d", roles, n))
+		}
+		w.set(50*time.Millisecond, false)
+		start, retries := time.Now(), atomic.Int64{}
+		var all sync.WaitGroup
+		for i := range *pods {
+			all.Go(func() {
+				for {
+					a := w.ask(fmt.Sprintf("ns-%d", i%namespaces), "app", fmt.Sprintf("worker-%d", i))
+					if a.status == http.StatusOK {
+						return
+					}
+					if a.status != http.StatusServiceUnavailable {
+						t.Errorf("got %v", a)
+						return
+					}
+					retries.Add(1)
+					wait, err := time.ParseDuration(a.header.Get("Retry-After") + "s")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(wait)
+				}
+			})
+		}
+		all.Wait()
+		took := time.Since(start)
+		t.Logf("%d pods in %d namespaces: %s, %d TokenReviews, %d AssumeRole, %d retries", *pods, namespaces, took, w.reviews.Load(), w.cloud.Calls("sts", "AssumeRole"), retries.Load())
+		if n := w.cloud.Calls("sts", "AssumeRole"); n != *pods {
+			t.Errorf("%d AssumeRole", n)
+		}
+		if limit := 5*time.Second + time.Duration(*pods)*2*time.Millisecond; took > limit {
+			t.Errorf("it took %s, want less than %s", took, limit)
+		}
+	}, objects...)
+}

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// Path is the only path that the server answers.
+const Path = "/v1/credentials"
+
+// requestTimeout bounds the time until an answer. A client that waits a little longer always gets one.
+const requestTimeout = 15 * time.Second
+
+// Options configures a Server.
+type Options struct {
+	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews, and writes the status of bindings. Use a manager's client,
+	// so that it reads from informers, with v1alpha1.AddToScheme in its scheme and no rate limit of its own (rest.Config.QPS -1). Required.
+	Client client.Client
+	// Audience is the audience of the pods' tokens. Nothing else may accept it. Required.
+	Audience string
+	// Cluster is a DNS label that tells this cluster from others whose servers may assume the same roles. It begins the names of sessions.
+	// Either all clusters of an AWS organization have one, or there is one cluster and it has none.
+	Cluster string
+	// Cache keeps the credentials. It should hold one entry for each pod and one more. Required.
+	Cache *cache.TokenCache
+	// Provider talks to AWS. Nil means the zero value.
+	Provider *aws.Provider
+	// AuthOptions apply to all credentials: auth.WithSTSRegion, say.
+	AuthOptions []auth.Option
+	// Recorder gets Events for pods and bindings. Nil records nothing.
+	Recorder events.EventRecorder
+	// Log gets one line for each answer with credentials. The zero value discards it.
+	Log logr.Logger
+	// Registerer gets the metrics. Nil means none.
+	Registerer prometheus.Registerer
+}
+
+// Server is the http.Handler. It is safe for concurrent use.
+type Server struct {
+	options Options
+	metrics metrics
+}
+
+// New returns a server. It needs SetupWithManager before the manager starts.
+func New(options Options) (*Server, error) {
+	switch {
+	case options.Client == nil:
+		return nil, errors.New("a server needs a client: set Options.Client to that of a manager")
+	case options.Audience == "":
+		return nil, errors.New("a server needs an audience that only it accepts: set Options.Audience")
+	case !options.Cache.Enabled():
+		return nil, errors.New("a server needs a cache: set Options.Cache to one with a capacity")
+	}
+	if errs := validation.IsDNS1123Label(options.Cluster); options.Cluster != "" && len(errs) > 0 {
+		return nil, fmt.Errorf("Options.Cluster %.100q: %s", options.Cluster, errs[0])
+	}
+	if options.Provider == nil {
+		options.Provider = &aws.Provider{}
+	}
+	s := &Server{options: options, metrics: newMetrics()}
+	return s, s.metrics.register(options.Registerer)
+}
+
+// ServeHTTP answers one request, within 15 seconds. It never reads a body.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	token, err := s.serve(ctx, r)
+	result := resultIssued
+	if err != nil {
+		refused := refusalOf(err)
+		refused.write(w)
+		result = refused.result
+	} else {
+		writeCredentials(w, token)
+	}
+	s.metrics.requests.WithLabelValues(result).Observe(time.Since(start).Seconds())
+}
+
+func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error) {
+	jwt, err := bearer(r)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := s.attest(ctx, jwt)
+	if err != nil {
+		return nil, err
+	}
+	binding, err := s.binding(ctx, pod.namespace, pod.serviceAccount)
+	if err != nil {
+		return nil, s.reported(pod, nil, err)
+	}
+	token, err := s.credentials(ctx, binding, pod, minimumLifetime)
+	if err != nil {
+		return nil, s.reported(pod, binding, err)
+	}
+	s.options.Log.Info("issued AWS credentials", "namespace", pod.namespace, "serviceAccount", pod.serviceAccount, "pod", pod.name, "podUID", pod.uid,
+		"binding", binding.Name, "role", binding.Spec.AWS.RoleARN, "session", token.SessionName(), "accessKeyID", token.AccessKeyID(), "expiry", token.ExpiresAt().Format(time.RFC3339))
+	return token, nil
+}
+
+// probeToken is no token, so that a TokenReview of it is answered and grants nothing.
+const probeToken = "readiness"
+
+// Ready is a healthz.Checker: the informers have synced, and the API server reviews tokens.
+func (s *Server) Ready(r *http.Request) error {
+	const patience = 5 * time.Second
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	if _, err := s.allowList(ctx); err != nil {
+		return err
+	}
+	if err := s.options.Client.List(ctx, &v1alpha1.IAMBindingList{}, client.Limit(1)); err != nil {
+		return fmt.Errorf("list IAMBindings: %w", err)
+	}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: probeToken, Audiences: []string{s.options.Audience}}}
+	if err := s.options.Client.Create(ctx, review); err != nil {
+		return fmt.Errorf("create TokenReview: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,508 @@
+package server_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/testworld"
+)
+
+func TestIssue(t *testing.T) {
+	w := newWorld(t)
+	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) {
+		b.Spec.AWS.SessionTags = map[string]v1alpha1.TagValue{"team": "a"}
+		b.Spec.AWS.DurationSeconds = 2400
+	})
+	p := w.worker("app")
+	got := w.ask(w.token("app", p, audience))
+	id := w.identity(got)
+
+	if keys := slices.Sorted(maps.Keys(got.body)); !slices.Equal(keys, []string{"AccessKeyId", "Expiration", "SecretAccessKey", "Token"}) {
+		t.Errorf("the answer has %v", keys)
+	}
+	expiry, err := time.Parse("2006-01-02T15:04:05Z", got.body["Expiration"])
+	if err != nil || time.Until(expiry) > 40*time.Minute || time.Until(expiry) < 39*time.Minute {
+		t.Errorf("the expiration is %q", got.body["Expiration"])
+	}
+	if want := "prod." + w.namespace + ".app"; id.RoleARN != roles+"app" || id.SessionName != want {
+		t.Errorf("got %s as %q, want %q", id.RoleARN, id.SessionName, want)
+	}
+	want := map[string]string{"team": "a", "kubernetes-namespace": w.namespace, "kubernetes-service-account": "app",
+		"kubernetes-pod-name": p.Name, "kubernetes-pod-uid": string(p.UID), "cluster": "prod"}
+	if !maps.Equal(id.Tags, want) {
+		t.Errorf("the tags are %v, want %v", id.Tags, want)
+	}
+	if all := w.audit.all(); len(all) != 1 {
+		t.Errorf("the log has %q", all)
+	} else {
+		for _, part := range []string{string(p.UID), b.Spec.AWS.RoleARN, id.SessionName, got.body["AccessKeyId"], b.Name, got.body["Expiration"]} {
+			if !strings.Contains(all[0], part) {
+				t.Errorf("the audit line lacks %q: %s", part, all[0])
+			}
+		}
+		if strings.Contains(all[0], got.body["SecretAccessKey"]) || strings.Contains(all[0], got.body["Token"]) {
+			t.Error("the audit line holds a secret")
+		}
+	}
+	if events := w.events.all(); len(events) > 0 {
+		t.Errorf("there are Events: %q", events)
+	}
+}
+
+// The 100 first requests of a pod make one AssumeRole, and those that give up fail none of the others.
+func TestHundredFirstRequestsMakeOneAssumeRole(t *testing.T) {
+	w := newWorld(t)
+	w.bind("app", w.role("app"))
+	token := w.workerToken("app")
+	const latency = 300 * time.Millisecond
+	defer w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Latency: latency})()
+	impatient, cancel := context.WithCancel(t.Context())
+	w.eventuallyInBackground("STS is asked", func() bool { return w.assumed() > 0 }, cancel)
+
+	answers := make([]answer, 100)
+	var calls sync.WaitGroup
+	for i := range answers {
+		calls.Go(func() {
+			ctx := t.Context()
+			if i == 0 {
+				ctx = impatient
+			}
+			answers[i] = w.askContext(ctx, token)
+		})
+	}
+	calls.Wait()
+	for i, a := range answers[1:] {
+		if a.status != http.StatusOK {
+			t.Errorf("request %d: %v", i+1, a)
+		}
+	}
+	if n := w.assumed(); n != 1 {
+		t.Errorf("%d AssumeRole", n)
+	}
+}
+
+func (w *world) eventuallyInBackground(what string, done func() bool, then func()) {
+	var waiting sync.WaitGroup
+	w.t.Cleanup(waiting.Wait)
+	waiting.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for end := time.Now().Add(patience); !done(); <-tick.C {
+			if time.Now().After(end) {
+				w.t.Errorf("still not so: %s", what)
+				break
+			}
+		}
+		then()
+	})
+}
+
+func TestTwentyPodsShareTheServersIdentity(t *testing.T) {
+	w := newWorld(t)
+	w.bind("app", w.role("app"))
+	keys := map[string]bool{}
+	var mu sync.Mutex
+	var calls sync.WaitGroup
+	for range 20 {
+		token := w.workerToken("app")
+		calls.Go(func() {
+			a := w.ask(token)
+			mu.Lock()
+			defer mu.Unlock()
+			keys[a.body["AccessKeyId"]] = true
+			if a.status != http.StatusOK {
+				t.Errorf("got %v %v", a, a.body)
+			}
+		})
+	}
+	calls.Wait()
+	if own, pods := w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"), w.assumed(); own != 1 || pods != 20 || len(keys) != 20 {
+		t.Errorf("%d AssumeRoleWithWebIdentity, %d AssumeRole, %d different keys", own, pods, len(keys))
+	}
+}
+
+func TestTwoExternalIDsNeverShare(t *testing.T) {
+	w := newWorld(t)
+	role := w.role("app", func(trust *authtest.Trust) { trust.ExternalID = "one" })
+	b := w.bind("app", role, func(b *v1alpha1.IAMBinding) { b.Spec.AWS.ExternalID = "one" })
+	token := w.workerToken("app")
+	w.identity(w.ask(token))
+
+	b.Spec.AWS.ExternalID = "two"
+	w.update(b)
+	w.eventually("the external ID counts", func() bool {
+		a := w.ask(token)
+		return a.status == http.StatusForbidden && a.body["Code"] == "AccessDenied"
+	})
+	b.Spec.AWS.ExternalID = "one"
+	w.update(b)
+	w.eventually("the first one has its credentials", func() bool { return w.ask(token).status == http.StatusOK })
+}
+
+func (w *world) update(b *v1alpha1.IAMBinding) {
+	w.t.Helper()
+	w.eventually("the binding is updated", func() bool {
+		now := b.DeepCopy()
+		if err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now); err != nil {
+			w.t.Fatal(err)
+		}
+		now.Spec = b.Spec
+		return w.admin.Update(w.t.Context(), now) == nil
+	})
+}
+
+// Twenty bindings with roles that do not trust the server delay no other role of the namespace.
+func TestTwentyBrokenRolesDelayNoGoodOne(t *testing.T) {
+	w := newWorld(t)
+	w.bind("good", w.role("good"))
+	good := w.workerToken("good")
+	var broken []string
+	for i := range 20 {
+		sa := fmt.Sprintf("broken-%d", i)
+		w.bind(sa, roles+sa)
+		broken = append(broken, w.workerToken(sa))
+	}
+	var calls sync.WaitGroup
+	for _, token := range broken {
+		calls.Go(func() {
+			for range 10 {
+				if a := w.ask(token); a.status != http.StatusForbidden && a.status != http.StatusServiceUnavailable {
+					t.Errorf("got %v", a)
+				}
+			}
+		})
+	}
+	start := time.Now()
+	w.identity(w.ask(good))
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("the good role took %s", took)
+	}
+	calls.Wait()
+	if n := w.assumed(); n > 1+20*3 {
+		t.Errorf("%d AssumeRole", n)
+	}
+}
+
+// 200 pods of a role that cannot be assumed ask four times each: the calls of AWS are those of one key that backs off.
+func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
+	w := newWorld(t)
+	b := w.bind("app", roles+"missing")
+	tokens := make([]string, 200)
+	for i := range tokens {
+		tokens[i] = w.workerToken("app")
+	}
+	start := time.Now()
+	for range 4 {
+		var calls sync.WaitGroup
+		for part := range slices.Chunk(tokens, 25) {
+			calls.Go(func() {
+				for _, token := range part {
+					if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" {
+						t.Errorf("got %v", a)
+					} else if strings.Contains(a.body["Message"], "assumed-role") {
+						t.Errorf("the message names the server's principal: %s", a.body["Message"])
+					}
+				}
+			})
+		}
+		calls.Wait()
+	}
+	if n, took := w.cloud.Calls("sts", "AssumeRole"), time.Since(start); n > 10+int(took/time.Second) {
+		t.Errorf("%d AssumeRole in %s", n, took)
+	}
+	if !w.events.find("IAMBinding "+b.Name, "Warning AccessDenied", serverRole[strings.LastIndexByte(serverRole, '/')+1:]) {
+		t.Errorf("no Event on the binding says why: %q", w.events.all()[:3])
+	}
+	if !w.events.find("Pod worker-", "Warning AccessDenied") {
+		t.Error("no Event on a pod says why")
+	}
+}
+
+// The API server keeps a TokenReview for ten seconds, and this server adds nothing to that.
+func TestRefusedAfterThePodIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.bind("app", w.role("app"))
+	p := w.worker("app")
+	token := w.token("app", p, audience)
+	w.identity(w.ask(token))
+	if err := w.admin.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	gone := time.Now()
+	w.eventually("the token is refused", func() bool { return w.ask(token).status == http.StatusUnauthorized })
+	if took := time.Since(gone); took > 15*time.Second {
+		t.Errorf("the token was refused after %s", took)
+	}
+	if events := w.events.all(); len(events) > 0 {
+		t.Errorf("there are Events: %q", events)
+	}
+}
+
+func TestUnattestedTokens(t *testing.T) {
+	w := newWorld(t)
+	w.bind("app", w.role("app"))
+	p := w.worker("app")
+	good := w.token("app", p, audience)
+	forged := good[:strings.LastIndexByte(good, '.')] + "." + strings.Repeat("A", 86)
+	issuer := testworld.SharedIssuer(t)
+	foreign, err := issuer.Sign(issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}, []string{audience}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "s"}}
+	if err := w.admin.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	bound := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "s", UID: secret.UID}}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}
+	if err := w.admin.SubResource("token").Create(t.Context(), sa, bound); err != nil {
+		t.Fatal(err)
+	}
+	for name, token := range map[string]string{
+		"another audience":      w.token("app", p, "sts.amazonaws.com"),
+		"the API server's":      w.token("app", p, w.cluster.IssuerURL()),
+		"without a pod":         w.token("app", nil, audience),
+		"bound to a Secret":     bound.Status.Token,
+		"forged":                forged,
+		"expired":               w.resign(good, -time.Minute),
+		"of another issuer":     foreign,
+		"no token":              "",
+		"not a JWT":             "x",
+		"a million characters":  strings.Repeat("a", 1<<20),
+		"control characters":    "a\tb",
+		"more than one segment": good + " " + good,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if a := w.ask(token); a.status != http.StatusUnauthorized || a.body["Code"] != "NotAttested" || a.header.Get("Www-Authenticate") != "Bearer" {
+				t.Errorf("got %v %v", a, a.body)
+			}
+		})
+	}
+	for name, token := range map[string]string{"the good token": good, "the expired one, had it not": w.resign(good, time.Hour)} {
+		if a := w.ask(token); a.status != http.StatusOK {
+			t.Errorf("%s: %v", name, a)
+		}
+	}
+	if events := w.events.all(); len(events) > 0 {
+		t.Errorf("there are Events: %q", events)
+	}
+}
+
+// resign signs the claims of a token with the API server's own key, with another expiry.
+func (w *world) resign(token string, lifetime time.Duration) string {
+	w.t.Helper()
+	content, err := os.ReadFile(filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.key"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	block, _ := pem.Decode(content)
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	claims := map[string]any{}
+	if err := parsed.UnsafeClaimsWithoutVerification(&claims); err != nil {
+		w.t.Fatal(err)
+	}
+	claims["exp"] = time.Now().Add(lifetime).Unix()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: parsed.Headers[0].KeyID}}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	signed, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return signed
+}
+
+func TestNotBound(t *testing.T) {
+	w := newWorld(t)
+	w.bind("other", w.role("other"))
+	p := w.worker("app")
+	a := w.ask(w.token("app", p, audience))
+	if a.status != http.StatusForbidden || a.body["Code"] != v1alpha1.ReasonNotBound || !strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
+		t.Errorf("got %v %v", a, a.body)
+	}
+	if !w.events.find("Pod "+p.Name, "Warning NotBound", `"app"`) {
+		t.Errorf("the Events are %q", w.events.all())
+	}
+}
+
+func TestTwoBindingsServeNobody(t *testing.T) {
+	w := newWorld(t)
+	first := w.bind("app", w.role("app"))
+	token := w.workerToken("app")
+	w.identity(w.ask(token))
+	second := w.bind("app", w.role("other"))
+	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != v1alpha1.ReasonConflict || !strings.Contains(a.body["Message"], first.Name) {
+		t.Errorf("got %v %v", a, a.body)
+	}
+	if err := w.admin.Delete(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the other binding serves again", func() bool { return w.ask(token).status == http.StatusOK })
+}
+
+// The list is checked at every issue, so that a rule that is taken away counts for credentials in the cache too.
+func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
+	w := newWorld(t)
+	w.bind("app", w.role("a"))
+	token := w.workerToken("app")
+	w.identity(w.ask(token))
+	refused := func() bool {
+		a := w.ask(token)
+		return a.status == http.StatusForbidden && a.body["Code"] == v1alpha1.ReasonRoleNotAllowed
+	}
+	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "a|" + roles + "b", roles + "a|b"}})
+	w.eventually("the pattern a|b is literal", refused)
+	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "a"}})
+	w.eventually("the role is served again", func() bool { return w.ask(token).status == http.StatusOK })
+	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace + "x"}, Roles: []string{"*"}})
+	w.eventually("another namespace's rule does not count", refused)
+	if err := w.admin.Delete(t.Context(), &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("without a list no role is allowed", refused)
+}
+
+// What AWS refuses the server itself, no pod can mend.
+func TestServerWithoutIdentity(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.cloud.AWS().RemoveRole(serverRole) })
+	w.bind("app", w.role("app"))
+	a := w.ask(w.workerToken("app"))
+	if a.status != http.StatusServiceUnavailable || a.body["Code"] != "Unavailable" || a.header.Get("Retry-After") == "" {
+		t.Errorf("got %v %v", a, a.body)
+	}
+	if events := w.events.all(); len(events) > 0 {
+		t.Errorf("there are Events: %q", events)
+	}
+}
+
+// A server whose own credentials AWS refuses gets new ones, and no pod is blamed.
+func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
+	w := newWorld(t)
+	b := w.bind("app", w.role("app"))
+	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden, Code: "InvalidClientTokenId", Message: "no"})
+	token := w.workerToken("app")
+	if a := w.ask(token); a.status != http.StatusServiceUnavailable {
+		t.Errorf("got %v %v", a, a.body)
+	}
+	w.eventually("the pod has credentials", func() bool { return w.ask(token).status == http.StatusOK })
+	if events := w.events.all(); len(events) > 0 {
+		t.Errorf("there are Events: %q", events)
+	}
+}
+
+// While STS does not answer, a pod keeps the credentials that are still valid.
+func TestOutageOfSTS(t *testing.T) {
+	w := newWorld(t)
+	w.bind("app", w.role("app"))
+	token := w.workerToken("app")
+	before := w.ask(token)
+	w.identity(before)
+	end := w.cloud.AddFault(authtest.Fault{Service: "sts", Status: http.StatusServiceUnavailable, Code: "ServiceUnavailable", Message: "down"})
+	defer end()
+	if a := w.ask(token); a.status != http.StatusOK || a.body["AccessKeyId"] != before.body["AccessKeyId"] {
+		t.Errorf("got %v", a)
+	}
+	other := w.ask(w.workerToken("app"))
+	if other.status != http.StatusServiceUnavailable || other.body["Code"] != "Unavailable" || other.header.Get("Retry-After") == "" {
+		t.Errorf("a new pod got %v %v", other, other.header)
+	}
+	for _, e := range w.events.all() {
+		if strings.HasPrefix(e, "Pod") {
+			t.Errorf("an Event about an outage: %s", e)
+		}
+	}
+}
+
+func TestMalformedRequests(t *testing.T) {
+	w := newWorld(t)
+	token := w.workerToken("app")
+	bomb := strings.Repeat("[", 1<<20)
+	for name, test := range map[string]struct {
+		method, path string
+		body         io.Reader
+		change       func(*http.Request)
+		want         int
+	}{
+		"another path":        {http.MethodPost, "/", nil, nil, http.StatusNotFound},
+		"a path below":        {http.MethodPost, server.Path + "/x", nil, nil, http.StatusNotFound},
+		"GET":                 {http.MethodGet, server.Path, nil, nil, http.StatusMethodNotAllowed},
+		"a JSON bomb":         {http.MethodPost, server.Path, strings.NewReader(bomb), nil, http.StatusBadRequest},
+		"a body in chunks":    {http.MethodPost, server.Path, io.MultiReader(strings.NewReader("{}")), nil, http.StatusBadRequest},
+		"no Authorization":    {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
+		"two Authorizations":  {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
+		"another scheme":      {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", token) }, http.StatusUnauthorized},
+		"the scheme in lower": {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", "bearer "+token) }, http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, test.body)
+			r.Header.Set("Authorization", "Bearer "+token)
+			if test.change != nil {
+				test.change(r)
+			}
+			if a := send(t, w.server, r); a.status != test.want {
+				t.Errorf("got %v", a)
+			}
+		})
+	}
+}
+
+func TestReady(t *testing.T) {
+	w := newWorld(t)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
+	if err := w.server.Ready(r); err != nil {
+		t.Error(err)
+	}
+	_, unstarted := w.replica()
+	if err := unstarted.Ready(r); err == nil {
+		t.Error("a server is ready before its informers")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.server.Ready(r.WithContext(ctx)); err == nil {
+		t.Error("a server is ready without an API server")
+	}
+}
+
+func TestBindingOfALongIdentity(t *testing.T) {
+	w := newWorld(t)
+	path := strings.Repeat("p", 510) + "/" // 512 with the slash before it
+	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 189)
+	w.bind(long, w.role(path+"app"))
+	id := w.identity(w.ask(w.workerToken(long)))
+	if id.RoleARN != roles+path+"app" || id.SessionName != server.SessionName("prod", w.namespace, long) {
+		t.Errorf("got %+v", id)
+	}
+}

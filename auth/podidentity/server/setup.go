@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+)
+
+// SetupWithManager adds the index that the handler looks bindings up by, and the controller that writes their status on the leader.
+func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.IAMBinding{}, serviceAccountIndex, indexServiceAccount); err != nil {
+		return fmt.Errorf("index IAMBindings: %w", err)
+	}
+	return (&statusWriter{Server: s}).setup(mgr)
+}
+
+// Limits of connections. A request is a few kilobytes of headers.
+const (
+	headerTimeout   = 5 * time.Second
+	writeTimeout    = requestTimeout + 5*time.Second
+	idleTimeout     = time.Minute
+	maxHeaderBytes  = 2 * maxToken
+	shutdownTimeout = requestTimeout
+)
+
+// Listen serves HTTPS on a listener while the manager runs, on every replica. A certificate and key that change on disk are used from
+// the next connection on; a pair that cannot be loaded is logged, and the one before stays. The manager closes the listener.
+func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFile string) error {
+	watcher, err := certwatcher.New(certFile, keyFile)
+	if err != nil {
+		return fmt.Errorf("load the certificate of the server from %q and %q: %w", certFile, keyFile, err)
+	}
+	if err := mgr.Add(watcher); err != nil {
+		return err
+	}
+	timeout := shutdownTimeout
+	return mgr.Add(&manager.Server{
+		Name: "podidentity",
+		Server: &http.Server{
+			Handler:           s,
+			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+			MaxHeaderBytes: maxHeaderBytes,
+		},
+		Listener:        tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}),
+		ShutdownTimeout: &timeout,
+	})
+}

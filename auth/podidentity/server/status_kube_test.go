@@ -1,0 +1,80 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+)
+
+func (w *world) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus, reason string) metav1.Condition {
+	w.t.Helper()
+	now := &v1alpha1.IAMBinding{}
+	w.eventually(conditionType+" is "+string(status)+", "+reason, func() bool {
+		if err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now); err != nil {
+			w.t.Fatal(err)
+		}
+		c := meta.FindStatusCondition(now.Status.Conditions, conditionType)
+		return c != nil && c.Status == status && c.Reason == reason && c.ObservedGeneration == now.Generation
+	})
+	return *meta.FindStatusCondition(now.Status.Conditions, conditionType)
+}
+
+func TestStatus(t *testing.T) {
+	w := newWorld(t)
+	good := w.bind("app", w.role("app"))
+	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(good, v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
+	c := w.awaitCondition(good, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	if want := "prod." + w.namespace + ".app"; !strings.Contains(c.Message, want) {
+		t.Errorf("the message is %q", c.Message)
+	}
+
+	second := w.bind("app", w.role("other"))
+	for _, b := range []*v1alpha1.IAMBinding{good, second} {
+		w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonConflict)
+		c = w.awaitCondition(b, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+		if !strings.Contains(c.Message, good.Name) || !strings.Contains(c.Message, second.Name) {
+			t.Errorf("the message is %q", c.Message)
+		}
+		w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionUnknown, v1alpha1.ReasonNotAccepted)
+	}
+	second.Spec.ServiceAccountRef.Name = "another"
+	w.update(second)
+	for _, b := range []*v1alpha1.IAMBinding{good, second} {
+		w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	}
+	w.awaitCondition(second, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+
+	w.allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "app"}})
+	w.awaitCondition(second, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed)
+	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+second.Name, "RoleNotAllowed") })
+}
+
+func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
+	w := newWorld(t)
+	missing := w.bind("missing", roles+"missing")
+	c := w.awaitCondition(missing, v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied")
+	if !strings.Contains(c.Message, "is not authorized to perform: sts:AssumeRole on resource: "+roles+"missing") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	w.awaitCondition(missing, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+missing.Name, "AccessDenied", "sts:AssumeRole") })
+
+	untagged := w.bind("untagged", w.role("untagged", func(trust *authtest.Trust) { trust.TagSession = false }))
+	c = w.awaitCondition(untagged, v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied")
+	if !strings.Contains(c.Message, "sts:TagSession") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	policy := w.bind("policy", w.role("policy"), func(b *v1alpha1.IAMBinding) { b.Spec.AWS.SessionPolicy = "{not JSON}" })
+	c = w.awaitCondition(policy, v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "Misconfigured")
+	if !strings.Contains(c.Message, "session policy") {
+		t.Errorf("the message is %q", c.Message)
+	}
+}

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+)
+
+// Lengths of names of sessions, in characters.
+const (
+	maxSessionName = 64
+	sessionHash    = 32
+)
+
+// SessionName returns the name of the sessions of a ServiceAccount, "<cluster>.<namespace>.<service account>", or
+// "<namespace>.<service account>" without a cluster. No two ServiceAccounts share one: clusters and namespaces have no dot, so the name
+// can be taken apart. A name that is too long for AWS ends in "@" and a hash of the whole, and no other name has an "@".
+func SessionName(cluster, namespace, serviceAccount string) string {
+	whole := namespace + "." + serviceAccount
+	if cluster != "" {
+		whole = cluster + "." + whole
+	}
+	if len(whole) <= maxSessionName {
+		return whole
+	}
+	sum := sha256.Sum256([]byte(whole))
+	return whole[:maxSessionName-sessionHash-1] + "@" + hex.EncodeToString(sum[:])[:sessionHash]
+}
+
+type policyDocument struct {
+	Version   string
+	Statement []policyStatement
+}
+
+type policyStatement struct {
+	Effect    string
+	Principal map[string]string
+	Action    string
+	Condition map[string]map[string]string
+}
+
+// TrustPolicy returns the trust policy, in JSON, of the role of a binding: serverRole, the ARN of the server's own role, may assume it for
+// the pods of this ServiceAccount. cluster is that of Options.
+//
+// KEP-14 compares aws:userid, which belongs to the requester. The policy compares sts:RoleSessionName instead.
+func TrustPolicy(cluster, serverRole string, b *v1alpha1.IAMBinding) ([]byte, error) {
+	for _, arn := range []string{serverRole, b.Spec.AWS.RoleARN} {
+		if _, err := aws.ParseRoleARN(arn); err != nil {
+			return nil, fmt.Errorf("%.640q is not the ARN of a role: %w", arn, err)
+		}
+	}
+	name := b.Spec.ServiceAccountRef.Name
+	assume := map[string]string{"sts:RoleSessionName": SessionName(cluster, b.Namespace, name)}
+	if id := b.Spec.AWS.ExternalID; id != "" {
+		assume["sts:ExternalId"] = id
+	}
+	const requestTag = "aws:RequestTag/"
+	tag := map[string]string{
+		requestTag + v1alpha1.TagNamespace:      b.Namespace,
+		requestTag + v1alpha1.TagServiceAccount: name,
+	}
+	if cluster != "" {
+		tag[requestTag+v1alpha1.TagCluster] = cluster
+	}
+	statement := func(action string, equals map[string]string) policyStatement {
+		return policyStatement{Effect: "Allow", Principal: map[string]string{"AWS": serverRole}, Action: action,
+			Condition: map[string]map[string]string{"StringEquals": equals}}
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(policyDocument{"2012-10-17", []policyStatement{statement("sts:AssumeRole", assume), statement("sts:TagSession", tag)}})
+	return out.Bytes(), err
+}
