@@ -2,11 +2,11 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop bench
+MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 # Those whose tests run with the main module's.
-TESTED := . test/clouds test/monitoring auth/exchange/interop bench
+TESTED := . test/clouds test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 

@@ -76,6 +76,10 @@ func TestImportGraph(t *testing.T) {
 	for _, example := range []string{"/examples/hub", "/examples/agent"} {
 		refuse(t, module+example, "the auth types of the examples need AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	}
+	for _, sidecar := range []string{"/auth/podidentity/proxy", "/examples/iam-credentials-provider/pod"} {
+		refuse(t, module+sidecar, "it runs in every pod and stays below 20 MiB: use net/http and the standard library",
+			append([]string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", module + "/auth/aws", module + "/auth/podidentity/api", module + "/cache"}, all...)...)
+	}
 	refuse(t, module+"/auth/authtest", "speak the protocol itself; only tests may use an SDK", all...)
 	for provider := range sdks {
 		if _, err := os.Stat(filepath.Join("auth", provider)); err != nil {

@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// credentials hold the answer to applications. They are immutable.
+type credentials struct {
+	accessKeyID string
+	expires     time.Time
+	body        []byte
+}
+
+func (c *credentials) validAt(now time.Time) bool {
+	return c != nil && now.Before(c.expires.Add(-margin))
+}
+
+// parseCredentials reads the server's answer and encodes it anew: all four fields, and an expiry with Z whatever the server
+// wrote. The JavaScript SDK fails without the Z, botocore fails without a field, and Go without an expiry never renews.
+func parseCredentials(body []byte, now time.Time) (*credentials, error) {
+	var answer struct{ AccessKeyId, SecretAccessKey, Token, Expiration string } //nolint:revive // names of the protocol
+	if json.Unmarshal(body, &answer) != nil {
+		return nil, errors.New("it is not the JSON of the container-credentials protocol") // the error could quote a secret
+	}
+	if answer.AccessKeyId == "" || answer.SecretAccessKey == "" || answer.Token == "" {
+		return nil, errors.New("AccessKeyId, SecretAccessKey or Token is missing")
+	}
+	expires, err := time.Parse(time.RFC3339, answer.Expiration)
+	if err != nil {
+		return nil, errors.New("Expiration is missing or not in the form of RFC 3339")
+	}
+	// A slow clock would let applications keep credentials that AWS refuses. None lives longer than the session.
+	if latest := now.Add(maxLifetime); expires.After(latest) {
+		expires = latest
+	}
+	c := &credentials{accessKeyID: answer.AccessKeyId, expires: expires.UTC().Truncate(time.Second)}
+	if !c.validAt(now) {
+		return nil, fmt.Errorf("the credentials expire at %s, less than a minute from now: check the clock of the node", c.expires.Format(time.RFC3339))
+	}
+	answer.Expiration = c.expires.Format(time.RFC3339)
+	c.body, err = json.Marshal(answer)
+	return c, err
+}

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const (
+	maxAnswer = 64 << 10
+	maxText   = 300
+)
+
+// newClient returns a client that opens a connection for each call. Calls are 25 minutes apart, and a new connection meets
+// the replicas and the certificate of that moment.
+func newClient(o Options) (*http.Client, error) {
+	if (o.Client == nil) == (len(o.CA) == 0) {
+		return nil, errors.New("proxy: pass either the CA of the server as PEM or a client")
+	}
+	if o.Client != nil {
+		return transport.Guard(o.Client), nil
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(o.CA) {
+		return nil, errors.New("proxy: the CA of the server holds no PEM certificate")
+	}
+	return transport.Guard(&http.Client{Transport: &http.Transport{
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxAnswer,
+	}}), nil
+}
+
+// fetch asks the server once.
+func (p *Proxy) fetch(ctx context.Context) (*credentials, *failure) {
+	req, err := p.request(ctx)
+	if err != nil {
+		return nil, unavailable("%v", err)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return nil, unavailable("%s", transport.Message(err))
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end or dropped
+	body, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, maxAnswer))
+	if err != nil {
+		return nil, unavailable("read the answer of the server: %s", transport.Message(err))
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, refusal(resp.StatusCode, resp.Header, body)
+	}
+	fresh, err := parseCredentials(body, time.Now())
+	if err != nil {
+		return nil, unavailable("the server's answer cannot be used: %v", err)
+	}
+	return fresh, nil
+}
+
+func (p *Proxy) request(ctx context.Context) (*http.Request, error) {
+	token, err := os.ReadFile(p.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the pod's token: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return req, nil
+}
+
+// refusal reads an answer other than 200. A 403 counts as the server's decision only in the form of the protocol: a 403 of
+// anything between proxy and server must not drop credentials.
+func refusal(status int, header http.Header, body []byte) *failure {
+	var said struct{ Code, Message string }
+	f := unavailable("the server answers with HTTP %d", status)
+	if json.Unmarshal(body, &said) == nil && said.Code != "" {
+		f.Code, f.Message = cut(said.Code), cut(said.Message)
+		if status == http.StatusForbidden {
+			f.status = status
+		}
+	}
+	f.retryAfter = transport.RetryAfter(header, time.Now())
+	return f
+}
+
+func cut(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+}
+
+// failure answers applications and describes an attempt that failed.
+type failure struct {
+	status        int
+	Code, Message string
+	retryAfter    time.Duration
+}
+
+func (f *failure) Error() string { return f.Code + ": " + f.Message }
+
+func unavailable(format string, args ...any) *failure {
+	return &failure{status: http.StatusServiceUnavailable, Code: "Unavailable", Message: cut(fmt.Sprintf(format, args...))}
+}

@@ -1,0 +1,92 @@
+package proxy
+
+import (
+	"crypto/subtle"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Path is the path of the credentials, on the server and on the proxy. The proxy also serves it with the secret as one more
+// element, for SDKs that send no Authorization.
+const Path = "/v1/credentials"
+
+// ServeHTTP answers from memory. The body of a 200 has AccessKeyId, SecretAccessKey, Token and Expiration.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if refused := p.refuse(r); refused != nil {
+		refused.write(w)
+		return
+	}
+	s := p.state.Load()
+	if !s.credentials.validAt(time.Now()) {
+		s.failure.write(w)
+		return
+	}
+	write(w, http.StatusOK, s.credentials.body)
+}
+
+// refuse returns the answer to a request that must not get credentials. A web page in a browser, a server-side request
+// forgery through the application, and a neighbour of the pod can make such requests.
+func (p *Proxy) refuse(r *http.Request) *failure {
+	authorization := strings.Join(r.Header["Authorization"], "\n") // two values are no secret
+	switch {
+	case !fromOwnPod(r):
+		return &failure{status: http.StatusForbidden, Code: "Forbidden", Message: "the connection must start in the proxy's own pod, and Host must be the address of the proxy"}
+	case forwarded(r.Header):
+		return &failure{status: http.StatusForbidden, Code: "Forbidden", Message: "the proxy refuses forwarded requests: exclude its address from the HTTP proxy of the application"}
+	case r.Method != http.MethodGet:
+		return &failure{status: http.StatusMethodNotAllowed, Code: "MethodNotAllowed", Message: "use GET"}
+	case r.URL.Path == Path && !p.isSecret(authorization):
+		return &failure{status: http.StatusUnauthorized, Code: "Unauthorized", Message: "send the value of AWS_CONTAINER_AUTHORIZATION_TOKEN as Authorization"}
+	case r.URL.Path != Path && !p.isSecret(strings.TrimPrefix(r.URL.Path, Path+"/")):
+		return &failure{status: http.StatusNotFound, Code: "NotFound", Message: "no such path"}
+	}
+	return nil
+}
+
+func (p *Proxy) isSecret(value string) bool {
+	return subtle.ConstantTimeCompare([]byte(value), p.secret) == 1
+}
+
+// fromOwnPod compares addresses of the connection, because 169.254.170.2 on the loopback interface also answers packets that
+// a neighbour sends to the pod's network interface. A Host other than the address is that of a web page (DNS rebinding).
+func fromOwnPod(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if !ok || err != nil {
+		return false
+	}
+	own := local.AddrPort().Addr().Unmap()
+	if peer.Addr() != own && !peer.Addr().IsLoopback() {
+		return false
+	}
+	return r.Host == local.String() || local.Port == 80 && r.Host == own.String()
+}
+
+func forwarded(header http.Header) bool {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
+		if _, ok := header[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *failure) write(w http.ResponseWriter) {
+	body, _ := json.Marshal(struct{ Code, Message string }{f.Code, f.Message}) // strings alone cannot fail
+	if f.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", http.MethodGet)
+	}
+	write(w, f.status, body)
+}
+
+// write sets the exact content type: the Go SDK reads no reason from an answer with a charset.
+func write(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the application is gone if this fails
+}

@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	// margin is the time before the expiry from which credentials are no longer served.
+	margin = time.Minute
+	// maxLifetime is the longest session that the server asks AWS for. A later expiry means that the pod's clock is slow.
+	maxLifetime = time.Hour
+
+	firstDelay    = time.Second
+	maxDelay      = 30 * time.Second
+	maxRetryAfter = time.Minute
+	// unchangedDelay follows an answer with the credentials that are already held.
+	unchangedDelay = time.Minute
+)
+
+// Options configure a Proxy. Server, TokenFile, Secret and one of CA and Client are required.
+type Options struct {
+	// Server is the server's address: https, host and port.
+	Server string
+	// CA holds the PEM certificates that the server's certificate has to chain to. No other CA is trusted.
+	CA []byte
+	// TokenFile is the projected token with the server's audience. Every call to the server reads the file again.
+	TokenFile string
+	// Secret proves that a request comes from an application of this pod. Applications send it verbatim as Authorization.
+	Secret string
+	// Client replaces the client that CA configures. The proxy follows no redirect with it, and bounds time and answers.
+	Client *http.Client
+	// Logger receives each renewal and each failure with its reason, because some SDKs show none. The zero value drops them.
+	Logger logr.Logger
+}
+
+// A Proxy answers applications with the credentials that Run fetches. It is safe for concurrent use.
+type Proxy struct {
+	server    string
+	tokenFile string
+	secret    []byte
+	client    *http.Client
+	logger    logr.Logger
+	state     atomic.Pointer[state]
+}
+
+// state is immutable. The failure is the answer while there are no valid credentials.
+type state struct {
+	credentials *credentials
+	failure     *failure
+}
+
+// New returns a Proxy without credentials. It reports every option that cannot work, and calls no server.
+func New(o Options) (*Proxy, error) {
+	server, err := endpoint(o.Server)
+	if err != nil {
+		return nil, err
+	}
+	if o.TokenFile == "" {
+		return nil, errors.New("proxy: no token file: name the file of the projected ServiceAccount token")
+	}
+	if !validSecret(o.Secret) {
+		return nil, errors.New("proxy: the secret is empty or no header value: use random printable ASCII without spaces")
+	}
+	client, err := newClient(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{server: server, tokenFile: o.TokenFile, secret: []byte(o.Secret), client: client, logger: o.Logger}
+	p.state.Store(&state{failure: unavailable("the first credentials have not been fetched yet")})
+	return p, nil
+}
+
+func endpoint(server string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
+		return "", fmt.Errorf("proxy: server %.200q: use https://host:port without a path", server)
+	}
+	return server + Path, nil
+}
+
+func validSecret(secret string) bool {
+	for _, c := range []byte(secret) {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return secret != ""
+}
+
+// Run fetches credentials at once, keeps them fresh, and returns nil when the context ends.
+func (p *Proxy) Run(ctx context.Context) error {
+	failures := 0
+	for wait := time.Duration(0); sleep(ctx, wait); {
+		fresh, failed := p.fetch(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case failed != nil:
+			failures++
+			wait = backoff(failures, failed.retryAfter)
+			p.fail(failed, wait)
+		default:
+			failures = 0
+			wait = p.keep(fresh)
+		}
+	}
+	return nil
+}
+
+// keep stores credentials that expire later than those held, and returns the time until the next renewal.
+func (p *Proxy) keep(fresh *credentials) time.Duration {
+	held := p.state.Load().credentials
+	if held != nil && !fresh.expires.After(held.expires) {
+		p.logger.Info("the server returned no later credentials", "expires", held.expires, "retryIn", unchangedDelay)
+		return unchangedDelay
+	}
+	p.state.Store(&state{credentials: fresh, failure: unavailable("the credentials have expired")})
+	wait := renewal(time.Until(fresh.expires))
+	p.logger.Info("credentials fetched", "accessKeyID", fresh.accessKeyID, "expires", fresh.expires, "renewIn", wait)
+	return wait
+}
+
+// fail stores the reason. Only a decision of the server drops valid credentials: during an outage they are all there is.
+func (p *Proxy) fail(reason *failure, wait time.Duration) {
+	next := &state{failure: reason}
+	if reason.status != http.StatusForbidden {
+		next.credentials = p.state.Load().credentials
+	}
+	p.state.Store(next)
+	p.logger.Error(reason, "no new credentials", "retryIn", wait)
+}
+
+// renewal leaves 7/12 of a lifetime. The jitter of 1/30 parts pods that started together; it is small enough for an hour's
+// session to survive an outage of 30 minutes with margin, jitter and back-off.
+func renewal(lifetime time.Duration) time.Duration {
+	return lifetime*5/12 + rand.N(lifetime/30) //nolint:gosec // spreads load, keeps no secret
+}
+
+func backoff(failures int, retryAfter time.Duration) time.Duration {
+	delay := min(firstDelay<<min(failures-1, 10), maxDelay)
+	delay = max(delay, min(retryAfter, maxRetryAfter))
+	return delay + rand.N(delay/4) //nolint:gosec // spreads load, keeps no secret
+}
+
+// sleep reports whether the time has passed before the context ended. The wall clock counts too, because the monotonic one
+// stands still while a machine is suspended and credentials expire.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	at := time.Now().Add(wait)
+	for ctx.Err() == nil {
+		left := min(time.Until(at), time.Until(at.Round(0)))
+		if left <= 0 {
+			return true
+		}
+		select {
+		case <-time.After(min(left, time.Minute)):
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
