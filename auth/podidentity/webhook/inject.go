@@ -1,0 +1,191 @@
+package webhook
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gomodules.xyz/jsonpatch/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+)
+
+// Bounds of what the author of a pod can make the webhook do.
+const (
+	maxContainers = 500
+	maxWarnings   = 10
+)
+
+// stronger are variables that win over those of the sidecar in at least one SDK.
+var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
+	"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", envRelativeURI}
+
+// secretForm is the form of rand.Text. A longer secret, in each of many containers, would make a patch without bound.
+var secretForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+
+// injection is the change of one pod. The patch names single places, so that fields that this build does not know survive.
+type injection struct {
+	options  Options
+	ca       []byte
+	pod      *corev1.Pod
+	binding  *v1alpha1.IAMBinding
+	secret   string
+	patch    []jsonpatch.Operation
+	warnings []string
+}
+
+// run fills the patch and the warnings, or returns the reason to deny the pod.
+func (in *injection) run() error {
+	if err := in.refuse(); err != nil {
+		return err
+	}
+	in.secret = rand.Text()
+	missing, err := in.missing()
+	if err != nil {
+		return err
+	}
+	spec := &in.pod.Spec
+	if len(missing) == 0 {
+		in.secret = findEnv(find(spec.InitContainers, ProxyContainer), envSecret).Value
+	}
+	// The variables go first, since an init container in front changes the places of the others.
+	pointed := in.addVariables("/spec/containers", spec.Containers) + in.addVariables("/spec/initContainers", spec.InitContainers)
+	if pointed == 0 {
+		in.warnf("no container of the pod gets the credentials of IAMBinding %q: check its spec.containers and the annotation %s",
+			in.binding.Name, AnnotationSkipContainers)
+	}
+	insert(in, "/spec/initContainers", len(spec.InitContainers), 0, missing...)
+	return in.addVolume()
+}
+
+func (in *injection) refuse() error {
+	spec := &in.pod.Spec
+	count := len(spec.Containers) + len(spec.InitContainers)
+	switch {
+	case spec.HostNetwork:
+		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
+	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
+		return in.deny("the pod is one of Windows, which has no sidecar")
+	case count > maxContainers:
+		return in.deny("the pod has %d containers: have at most %d", count, maxContainers)
+	case len(spec.Containers) == 0, find(spec.Containers, "") != nil, find(spec.InitContainers, "") != nil:
+		return errors.New("the pod has no container, or one without a name: name each")
+	}
+	return nil
+}
+
+func (in *injection) deny(format string, args ...any) error {
+	return fmt.Errorf("IAMBinding %q: %s, or set the annotation %s: \"false\"", in.binding.Name, fmt.Sprintf(format, args...), AnnotationInject)
+}
+
+func (in *injection) taken(kind, name string) error {
+	return in.deny("the pod has its own %s %q, a name of the webhook: rename it", kind, name)
+}
+
+func (in *injection) redirect() bool { return in.pod.Annotations[AnnotationRedirect] == "true" }
+
+// missing returns the init containers to add, all or none. It refuses a pod in which a reserved name means anything else.
+func (in *injection) missing() ([]corev1.Container, error) {
+	own := in.ownContainers()
+	if i := slices.IndexFunc(in.pod.Spec.Containers, isReserved); i >= 0 {
+		return nil, in.taken("container", in.pod.Spec.Containers[i].Name)
+	}
+	present := slices.DeleteFunc(slices.Clone(in.pod.Spec.InitContainers), func(c corev1.Container) bool { return !isReserved(c) })
+	switch {
+	case len(present) == 0:
+		return own, nil
+	case !slices.EqualFunc(present, own, isOurs):
+		return nil, in.taken("init container", present[0].Name)
+	}
+	return nil, nil
+}
+
+func (in *injection) addVolume() error {
+	volumes := in.pod.Spec.Volumes
+	i := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == TokenVolume })
+	switch {
+	case i < 0:
+		insert(in, "/spec/volumes", len(volumes), len(volumes), in.volume())
+	case !in.isToken(volumes[i].Projected):
+		return in.taken("volume", TokenVolume)
+	}
+	return nil
+}
+
+// addVariables points containers at the sidecar, and returns how many.
+func (in *injection) addVariables(path string, containers []corev1.Container) int {
+	skip := map[string]bool{}
+	for name := range strings.SplitSeq(in.pod.Annotations[AnnotationSkipContainers], ",") {
+		skip[strings.TrimSpace(name)] = true
+	}
+	pointed := 0
+	for i := range containers {
+		c, only := &containers[i], in.binding.Spec.Containers
+		if isReserved(*c) || skip[c.Name] || len(only) > 0 && !slices.Contains(only, c.Name) {
+			continue
+		}
+		pointed++
+		in.addVariablesTo(fmt.Sprintf("%s/%d/env", path, i), c)
+	}
+	return pointed
+}
+
+func (in *injection) addVariablesTo(path string, c *corev1.Container) {
+	want := in.variables()
+	var missing []corev1.EnvVar
+	for _, v := range want {
+		switch has := findEnv(c, v.Name); {
+		case has == nil:
+			missing = append(missing, v)
+		case *has != v:
+			in.warnf("container %.63q sets %s itself: it does not get the credentials of IAMBinding %q", c.Name, v.Name, in.binding.Name)
+			return
+		}
+	}
+	for _, name := range stronger {
+		if name != want[0].Name && findEnv(c, name) != nil {
+			in.warnf("container %.63q sets %s, which AWS SDKs prefer to the credentials of IAMBinding %q: remove it", c.Name, name, in.binding.Name)
+		}
+	}
+	insert(in, path, len(c.Env), len(c.Env), missing...)
+}
+
+// insert adds values to an array of a length, from an index on. An empty array may be absent or null.
+func insert[T any](in *injection, path string, length, at int, values ...T) {
+	if length == 0 && len(values) > 0 {
+		in.patch = append(in.patch, jsonpatch.NewOperation("add", path, values))
+		return
+	}
+	for i, v := range values {
+		in.patch = append(in.patch, jsonpatch.NewOperation("add", fmt.Sprintf("%s/%d", path, at+i), v))
+	}
+}
+
+// warnf adds a warning, which the API server hands to the user.
+func (in *injection) warnf(format string, args ...any) {
+	if len(in.warnings) < maxWarnings {
+		in.warnings = append(in.warnings, fmt.Sprintf(format, args...))
+	}
+}
+
+func find(containers []corev1.Container, name string) *corev1.Container {
+	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &containers[i]
+}
+
+// findEnv returns the last variable of a name, which is the one that counts.
+func findEnv(c *corev1.Container, name string) *corev1.EnvVar {
+	for i := len(c.Env) - 1; i >= 0; i-- {
+		if c.Env[i].Name == name {
+			return &c.Env[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package webhook
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/workloadid/workloadid/auth/podidentity/proxy"
+)
+
+// Names in an injected pod.
+const (
+	ProxyContainer    = "iam-credentials-proxy"
+	RedirectContainer = "iam-credentials-redirect"
+	TokenVolume       = "iam-credentials-token"
+)
+
+// Variables by which AWS SDKs find the sidecar, and the sidecar its server.
+const (
+	envFullURI     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+	envRelativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+	envSecret      = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
+	envServerCA    = "WORKLOADID_SERVER_CA"
+)
+
+const (
+	tokenDirectory = "/var/run/secrets/iam.aws.k8s.io"
+	tokenFile      = "token"
+	// tokenLifetime is in seconds. The kubelet renews the token at 80 % of it.
+	tokenLifetime = 3600
+	// unprivileged is the user of the sidecar, which can always read the token. With an fsGroup the kubelet gives the token to that
+	// group, which each container has. Otherwise, if all containers run as one user, the sidecar included, the token is that user's.
+	// Otherwise every user can read it.
+	unprivileged = 65532
+)
+
+func isReserved(c corev1.Container) bool {
+	return c.Name == ProxyContainer || c.Name == RedirectContainer
+}
+
+// isOurs compares what decides on credentials. The API server and other webhooks change the rest, such as image, resources and mounts.
+func isOurs(c, want corev1.Container) bool {
+	secret, wanted := findEnv(&c, envSecret), findEnv(&want, envSecret)
+	return c.Name == want.Name && slices.Equal(c.Command, want.Command) && slices.Equal(c.Args, want.Args) &&
+		reflect.DeepEqual(c.RestartPolicy, want.RestartPolicy) && (c.StartupProbe == nil) == (want.StartupProbe == nil) &&
+		(wanted == nil || secret != nil && secretForm.MatchString(secret.Value))
+}
+
+// address returns where the sidecar listens.
+func (in *injection) address() string {
+	if in.redirect() {
+		return proxy.LinkLocal + ":80"
+	}
+	return "127.0.0.1:" + strconv.Itoa(in.options.Port)
+}
+
+// variables returns the application's. SDKs that need the redirect send no Authorization, so their path has the secret.
+func (in *injection) variables() []corev1.EnvVar {
+	if in.redirect() {
+		return []corev1.EnvVar{{Name: envRelativeURI, Value: proxy.Path + "/" + in.secret}}
+	}
+	return []corev1.EnvVar{{Name: envFullURI, Value: "http://" + in.address() + proxy.Path}, {Name: envSecret, Value: in.secret}}
+}
+
+// ownContainers returns the init containers of the webhook, in the order in which they start.
+func (in *injection) ownContainers() []corev1.Container {
+	sidecar := in.sidecar()
+	if !in.redirect() {
+		return []corev1.Container{sidecar}
+	}
+	// Port 80 takes a capability, and without ambient capabilities only root has it.
+	sidecar.SecurityContext = asRoot("NET_BIND_SERVICE")
+	return []corev1.Container{{
+		Name: RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
+		SecurityContext: asRoot("NET_ADMIN"), Resources: resources(),
+	}, sidecar}
+}
+
+func (in *injection) sidecar() corev1.Container {
+	listen := "--listen=" + in.address()
+	return corev1.Container{
+		Name: ProxyContainer, Image: in.options.Image, Command: []string{in.options.Command},
+		Args:          []string{"proxy", "--server=" + in.options.Server, "--token-file=" + tokenDirectory + "/" + tokenFile, listen},
+		Env:           []corev1.EnvVar{{Name: envSecret, Value: in.secret}, {Name: envServerCA, Value: string(in.ca)}},
+		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+		// exec, because the kubelet does not reach the pod's loopback.
+		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
+		VolumeMounts:    []corev1.VolumeMount{{Name: TokenVolume, MountPath: tokenDirectory, ReadOnly: true}},
+		SecurityContext: restricted(),
+		Resources:       resources(),
+	}
+}
+
+func resources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("48Mi")},
+	}
+}
+
+// restricted passes the Pod Security level restricted.
+func restricted() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
+		RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)),
+		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+// asRoot has one capability.
+func asRoot(capability corev1.Capability) *corev1.SecurityContext {
+	c := restricted()
+	c.RunAsNonRoot, c.RunAsUser, c.RunAsGroup = new(false), new(int64(0)), new(int64(0))
+	c.Capabilities.Add = []corev1.Capability{capability}
+	return c
+}
+
+func (in *injection) volume() corev1.Volume {
+	return corev1.Volume{Name: TokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+		ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: in.options.Audience, ExpirationSeconds: new(int64(tokenLifetime)), Path: tokenFile}}}}}}
+}
+
+// isToken goes by audience and path, since the API server fills in defaults.
+func (in *injection) isToken(v *corev1.ProjectedVolumeSource) bool {
+	return v != nil && len(v.Sources) == 1 && v.Sources[0].ServiceAccountToken != nil &&
+		v.Sources[0].ServiceAccountToken.Audience == in.options.Audience && v.Sources[0].ServiceAccountToken.Path == tokenFile
+}

@@ -1,0 +1,152 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+)
+
+// Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
+type Options struct {
+	// Bindings lists the IAMBindings of a namespace, from a cache.
+	Bindings client.Reader
+	// Live lists them from the API server, if the cache has none for a pod: the binding may have been created just before.
+	Live client.Reader
+	// Image is the image of the sidecar. Its program, Command, is examples/iam-credentials-provider/pod.
+	Image string
+	// Command runs the program. Default: /pod.
+	Command string
+	// Server is the server's address, https://host:port.
+	Server string
+	// CA returns the PEM certificates that the server's certificate chains to. A pod keeps them for its lifetime, so during the
+	// rotation of a CA it returns the old one and the new one.
+	CA func() []byte
+	// Audience is the audience of the pods' tokens, the one that the server reviews.
+	Audience string
+	// Port is the loopback port of the sidecar, 1024 or higher. Default: DefaultPort.
+	Port int
+	// Logger records denials and failures. The zero value drops them.
+	Logger logr.Logger
+	// Registerer takes the metrics. Nil: none.
+	Registerer prometheus.Registerer
+}
+
+// DefaultPort is the loopback port of the sidecar.
+const DefaultPort = 2020
+
+// Annotations of pods.
+const (
+	// AnnotationInject keeps the sidecar out of a pod if its value is "false".
+	AnnotationInject = "iam.aws.k8s.io/inject"
+	// AnnotationSkipContainers lists containers, separated by commas, that get no variables.
+	AnnotationSkipContainers = "iam.aws.k8s.io/skip-containers"
+	// AnnotationRedirect asks with "true" for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and 169.254.170.2, for SDKs that know nothing else. It
+	// takes an init container with the capability NET_ADMIN, which the Pod Security levels restricted and baseline refuse.
+	AnnotationRedirect = "iam.aws.k8s.io/redirect"
+)
+
+type handler struct {
+	o       Options
+	results *prometheus.CounterVec
+}
+
+// New checks the options and returns the handler. It answers AdmissionReviews of v1, and is safe for concurrent use.
+func New(o Options) (http.Handler, error) {
+	if o.Bindings == nil || o.Live == nil || o.CA == nil || o.Image == "" || o.Audience == "" {
+		return nil, errors.New("webhook: Bindings, Live, Image, CA and Audience are required")
+	}
+	if u, err := url.Parse(o.Server); err != nil || u.Scheme != "https" || u.Hostname() == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
+		return nil, fmt.Errorf("webhook: server %.200q: use https://host:port without a path", o.Server)
+	}
+	o.Command, o.Port = cmp.Or(o.Command, "/pod"), cmp.Or(o.Port, DefaultPort)
+	if o.Port < 1024 || o.Port > 65535 {
+		return nil, fmt.Errorf("webhook: port %d: use one of 1024 to 65535, since the sidecar has no privileges", o.Port)
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.FromSlogHandler(slog.DiscardHandler) // controller-runtime would take its global one
+	}
+	h := &handler{o: o, results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total",
+		Help: "Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied or error."}, []string{"result"})}
+	if o.Registerer != nil {
+		if err := o.Registerer.Register(h.results); err != nil {
+			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
+		}
+	}
+	return admission.StandaloneWebhook(&admission.Webhook{Handler: h}, admission.StandaloneOptions{Logger: o.Logger})
+}
+
+// Handle implements admission.Handler.
+func (h *handler) Handle(ctx context.Context, req admission.Request) admission.Response {
+	response, result := h.answer(ctx, req)
+	h.results.WithLabelValues(result).Inc()
+	if !response.Allowed {
+		h.o.Logger.Info("pod not admitted", "namespace", req.Namespace, "pod", req.Name, "result", result, "reason", response.Result.Message)
+	}
+	return response
+}
+
+func (h *handler) answer(ctx context.Context, req admission.Request) (admission.Response, string) {
+	if req.Operation != admissionv1.Create || req.Resource.Resource != "pods" || req.SubResource != "" {
+		return admission.Allowed("not the creation of a pod"), "skipped"
+	}
+	pod := &corev1.Pod{}
+	if err := json.Unmarshal(req.Object.Raw, pod); err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the pod: %.300s", err.Error())), "error"
+	}
+	if _, isMirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; isMirror || pod.Annotations[AnnotationInject] == "false" {
+		return admission.Allowed("opted out"), "skipped"
+	}
+	account := cmp.Or(pod.Spec.ServiceAccountName, "default")
+	found, err := h.bindings(ctx, req.Namespace, account)
+	switch {
+	case err != nil:
+		return admission.Errored(http.StatusInternalServerError, err), "error"
+	case len(found) == 0:
+		return admission.Allowed("no IAMBinding"), "unbound"
+	case len(found) > 1:
+		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
+			found[0].Name, found[1].Name, req.Namespace, account)), "denied"
+	}
+	in := injection{options: h.o, ca: h.o.CA(), pod: pod, binding: &found[0]}
+	if len(in.ca) == 0 {
+		return admission.Errored(http.StatusInternalServerError, errors.New("the webhook has no CA of the server")), "error"
+	}
+	if err := in.run(); err != nil {
+		return admission.Denied(err.Error()), "denied"
+	}
+	response := admission.Patched("", in.patch...).WithWarnings(in.warnings...)
+	if len(in.patch) == 0 {
+		return response, "unchanged"
+	}
+	return response, "injected"
+}
+
+// bindings returns the bindings of a ServiceAccount. A cache without any may be behind.
+func (h *handler) bindings(ctx context.Context, namespace, account string) ([]v1alpha1.IAMBinding, error) {
+	for _, from := range []client.Reader{h.o.Bindings, h.o.Live} {
+		var list v1alpha1.IAMBindingList
+		if err := from.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("list the IAMBindings of namespace %q: %w", namespace, err)
+		}
+		found := slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool { return b.Spec.ServiceAccountRef.Name != account })
+		if len(found) > 0 {
+			return found, nil
+		}
+	}
+	return nil, nil
+}
