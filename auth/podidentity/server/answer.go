@@ -73,7 +73,12 @@ const throttledSpread = 8 * time.Second
 type errorBody struct{ Code, Message string }
 
 // credentialsBody is the JSON of the container-credentials protocol.
-type credentialsBody struct{ AccessKeyId, SecretAccessKey, Token, Expiration string } //nolint:revive // the name on the wire
+type credentialsBody struct {
+	AccessKeyID     string `json:"AccessKeyId"`
+	SecretAccessKey string
+	Token           string
+	Expiration      string
+}
 
 func (r *refusal) write(w http.ResponseWriter) {
 	if r.status == http.StatusServiceUnavailable {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +37,8 @@ type fakeWorld struct {
 	cloud   *authtest.Cloud
 	server  *server.Server
 	reviews atomic.Int64
+	metrics *prometheus.Registry
+	change  func(*authenticationv1.TokenReview) error // of the API server's answer; nil changes nothing
 
 	mu      sync.Mutex
 	latency time.Duration
@@ -73,10 +77,14 @@ func (w *fakeWorld) start(objects []client.Object) {
 				return errors.New("not imitated")
 			}
 			w.review(review)
+			if w.change != nil {
+				return w.change(review)
+			}
 			return nil
 		}}).Build()
 	var err error
-	w.server, err = server.New(server.Options{Client: kube, Audience: audience, Cache: testworld.Cache(w.t),
+	w.metrics = prometheus.NewRegistry()
+	w.server, err = server.New(server.Options{Client: kube, Audience: audience, Cache: testworld.Cache(w.t), Registerer: w.metrics,
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -200,6 +208,76 @@ func TestBrokenRoleForTenMinutes(t *testing.T) {
 			t.Errorf("once the role trusts the server: %v", a)
 		}
 	}, named(bindingOf("a", "app", roles+"app"), "app"))
+}
+
+// An API server that answers less than it should proves no pod.
+func TestReviewsThatProveNoPod(t *testing.T) {
+	const podName, podUID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"
+	for name, test := range map[string]struct {
+		change func(*authenticationv1.TokenReviewStatus)
+		want   int
+	}{
+		"a whole answer":        {func(*authenticationv1.TokenReviewStatus) {}, http.StatusOK},
+		"not authenticated":     {func(s *authenticationv1.TokenReviewStatus) { s.Authenticated = false }, http.StatusUnauthorized},
+		"no audiences":          {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = nil }, http.StatusUnauthorized},
+		"another audience":      {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = []string{"x"} }, http.StatusUnauthorized},
+		"no name of a pod":      {func(s *authenticationv1.TokenReviewStatus) { delete(s.User.Extra, podName) }, http.StatusUnauthorized},
+		"no UID of a pod":       {func(s *authenticationv1.TokenReviewStatus) { delete(s.User.Extra, podUID) }, http.StatusUnauthorized},
+		"two UIDs":              {func(s *authenticationv1.TokenReviewStatus) { s.User.Extra[podUID] = []string{"a", "b"} }, http.StatusUnauthorized},
+		"a user":                {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "a:app" }, http.StatusUnauthorized},
+		"half a ServiceAccount": {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:a" }, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *fakeWorld) {
+				w.trust(roles + "app")
+				w.change = func(r *authenticationv1.TokenReview) error {
+					test.change(&r.Status)
+					return nil
+				}
+				if a := w.ask("a", "app", "worker"); a.status != test.want {
+					t.Errorf("got %v", a)
+				}
+			}, named(bindingOf("a", "app", roles+"app"), "app"))
+		})
+	}
+}
+
+func TestAPIServerDown(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		w.change = func(*authenticationv1.TokenReview) error { return errors.New("connection refused by 10.0.0.1") }
+		a := w.ask("a", "app", "worker")
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" || strings.Contains(a.body["Message"], "10.0.0.1") {
+			t.Errorf("got %v %v %v", a, a.header, a.body)
+		}
+	})
+}
+
+// Metrics have one label, whose values are few whatever pods and AWS say.
+func TestMetrics(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		w.trust(roles + "app")
+		w.ask("a", "app", "worker")
+		w.ask("a", "other", "worker")
+		w.ask("a", "broken", "worker")
+		families, err := w.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]uint64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if len(m.GetLabel()) != 1 || m.GetLabel()[0].GetName() != "result" {
+					t.Errorf("%s has the labels %v", f.GetName(), m.GetLabel())
+				}
+				got[strings.TrimPrefix(f.GetName(), "podidentity_server_")+" "+m.GetLabel()[0].GetValue()] = m.GetHistogram().GetSampleCount()
+			}
+		}
+		const requests = "request_duration_seconds "
+		want := map[string]uint64{requests + "Issued": 1, requests + "NotBound": 1, requests + "RoleNotAssumable": 1, "token_review_duration_seconds success": 3}
+		if !maps.Equal(got, want) {
+			t.Errorf("got %v", got)
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"), named(bindingOf("a", "broken", roles+"missing"), "broken"))
 }
 
 // A binding that was stored without the CRD's validation cannot replace a tag of the server.

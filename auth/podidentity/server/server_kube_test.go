@@ -22,6 +22,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -241,23 +242,41 @@ func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
 	}
 }
 
-// The API server keeps a TokenReview for ten seconds, and this server adds nothing to that.
+// The API server keeps a TokenReview for ten seconds, and this server adds nothing to that. A terminating pod still has credentials, for a
+// minute at most.
 func TestRefusedAfterThePodIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.bind("app", w.role("app"))
-	p := w.worker("app")
-	token := w.token("app", p, audience)
-	w.identity(w.ask(token))
-	if err := w.admin.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+	terminating, gone := w.worker("app"), w.worker("app")
+	terminating.Finalizers = []string{"example.com/keep"}
+	if err := w.admin.Update(t.Context(), terminating); err != nil {
 		t.Fatal(err)
 	}
-	gone := time.Now()
-	w.eventually("the token is refused", func() bool { return w.ask(token).status == http.StatusUnauthorized })
-	if took := time.Since(gone); took > 15*time.Second {
+	token, goneToken := w.token("app", terminating, audience), w.token("app", gone, audience)
+	w.identity(w.ask(token))
+	w.identity(w.ask(goneToken))
+	for _, p := range []*corev1.Pod{terminating, gone} {
+		if err := w.admin.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deleted := time.Now()
+	w.eventually("the token of the pod that is gone is refused", func() bool { return w.ask(goneToken).status == http.StatusUnauthorized })
+	if took := time.Since(deleted); took > 15*time.Second {
 		t.Errorf("the token was refused after %s", took)
+	}
+	w.identity(w.ask(token))
+	w.eventually("the minute is over", func() bool { return time.Since(deleted) > 50*time.Second })
+	w.eventually("the token of the terminating pod is refused", func() bool { return w.ask(token).status == http.StatusUnauthorized })
+	if took := time.Since(deleted); took > 75*time.Second {
+		t.Errorf("the token of the terminating pod was refused after %s", took)
 	}
 	if events := w.events.all(); len(events) > 0 {
 		t.Errorf("there are Events: %q", events)
+	}
+	terminating.Finalizers = nil
+	if err := w.admin.Patch(t.Context(), terminating, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,6 +56,52 @@ func TestStatus(t *testing.T) {
 	w.awaitCondition(second, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed)
 	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	w.eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+second.Name, "RoleNotAllowed") })
+}
+
+// A replica that is not the leader serves pods, and writes no status.
+func TestStatusIsWrittenByTheLeader(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
+	w := newWorld(t, func(w *world) {
+		w.elects = true
+		lease.Namespace = w.namespace
+		holder, seconds, now := "another replica", int32(3600), metav1.NowMicro()
+		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now}
+		if err := w.admin.Create(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b := w.bind("app", w.role("app"))
+	w.identity(w.ask(w.workerToken("app")))
+	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil || len(b.Status.Conditions) > 0 {
+		t.Errorf("the conditions are %v, %v", b.Status.Conditions, err)
+	}
+	if err := w.admin.Delete(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+}
+
+// Only an edit or a change at AWS makes a write: probes that see the same again leave the status alone.
+func TestStatusIsWrittenOnce(t *testing.T) {
+	w := newWorld(t)
+	b := w.bind("app", w.role("app"))
+	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	before := &v1alpha1.IAMBinding{}
+	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), before); err != nil {
+		t.Fatal(err)
+	}
+	// A change of the list has every binding reconciled.
+	other := w.bind("other", w.role("other"))
+	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "app"}})
+	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed)
+	after := &v1alpha1.IAMBinding{}
+	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), after); err != nil {
+		t.Fatal(err)
+	}
+	if before.ResourceVersion != after.ResourceVersion {
+		t.Errorf("the status was written again: %v", after.Status)
+	}
 }
 
 func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {

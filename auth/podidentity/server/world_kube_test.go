@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -63,6 +64,8 @@ type world struct {
 	options   server.Options
 	events    *recorder
 	audit     *lines
+	// elects turns leader election on.
+	elects bool
 }
 
 // newWorld calls prepare before the server starts.
@@ -84,8 +87,9 @@ func newWorld(t testing.TB, prepare ...func(*world)) *world {
 // replica returns one more server with a cache of its own, whose manager does not run yet.
 func (w *world) replica() (ctrl.Manager, *server.Server) {
 	w.t.Helper()
-	config := rest.CopyConfig(w.cluster.Config())
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme(w.t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+	config := rest.CopyConfig(w.cluster.User(w.t, "podidentity-server", "", rules()...))
+	config.QPS = -1
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme(w.t), LeaderElection: w.elects, LeaderElectionID: "podidentity", LeaderElectionNamespace: w.namespace, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Logger: logr.Discard(), Cache: crcache.Options{DefaultNamespaces: map[string]crcache.Config{w.namespace: {}}}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -101,6 +105,18 @@ func (w *world) replica() (ctrl.Manager, *server.Server) {
 		w.t.Fatal(err)
 	}
 	return mgr, s
+}
+
+// rules are those that the package comment lists, and those of leader election.
+func rules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"iam.aws.k8s.io"}, Resources: []string{"iambindings", "iamroleallowlists"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"iam.aws.k8s.io"}, Resources: []string{"iambindings/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+	}
 }
 
 func (w *world) start(mgr ctrl.Manager) (stop func()) {

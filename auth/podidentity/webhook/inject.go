@@ -14,11 +14,8 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 )
 
-// Bounds of what the author of a pod can make the webhook do.
-const (
-	maxContainers = 500
-	maxWarnings   = 10
-)
+// Limits of the answer to one pod. A pod of a few megabytes can have 100,000 containers.
+const maxContainers, maxWarnings = 500, 10
 
 // stronger are variables that win over those of the sidecar in at least one SDK.
 var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
@@ -43,18 +40,13 @@ func (in *injection) run() error {
 	if err := in.refuse(); err != nil {
 		return err
 	}
-	in.secret = rand.Text()
 	missing, err := in.missing()
 	if err != nil {
 		return err
 	}
 	spec := &in.pod.Spec
-	if len(missing) == 0 {
-		in.secret = findEnv(find(spec.InitContainers, ProxyContainer), envSecret).Value
-	}
-	// The variables go first, since an init container in front changes the places of the others.
-	pointed := in.addVariables("/spec/containers", spec.Containers) + in.addVariables("/spec/initContainers", spec.InitContainers)
-	if pointed == 0 {
+	// The variables go first, since an init container in front moves the others.
+	if in.addVariables("/spec/containers", spec.Containers)+in.addVariables("/spec/initContainers", spec.InitContainers) == 0 {
 		in.warnf("no container of the pod gets the credentials of IAMBinding %q: check its spec.containers and the annotation %s",
 			in.binding.Name, AnnotationSkipContainers)
 	}
@@ -64,15 +56,14 @@ func (in *injection) run() error {
 
 func (in *injection) refuse() error {
 	spec := &in.pod.Spec
-	count := len(spec.Containers) + len(spec.InitContainers)
 	switch {
 	case spec.HostNetwork:
 		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
 	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
-		return in.deny("the pod is one of Windows, which has no sidecar")
-	case count > maxContainers:
-		return in.deny("the pod has %d containers: have at most %d", count, maxContainers)
-	case len(spec.Containers) == 0, find(spec.Containers, "") != nil, find(spec.InitContainers, "") != nil:
+		return in.deny("the pod runs on Windows, for which there is no sidecar")
+	case len(spec.Containers)+len(spec.InitContainers) > maxContainers:
+		return in.deny("the pod has more than %d containers: remove some", maxContainers)
+	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
 		return errors.New("the pod has no container, or one without a name: name each")
 	}
 	return nil
@@ -88,12 +79,13 @@ func (in *injection) taken(kind, name string) error {
 
 func (in *injection) redirect() bool { return in.pod.Annotations[AnnotationRedirect] == "true" }
 
-// missing returns the init containers to add, all or none. It refuses a pod in which a reserved name means anything else.
+// missing returns the init containers to add, all or none, and sets the secret. It refuses any other use of their names.
 func (in *injection) missing() ([]corev1.Container, error) {
-	own := in.ownContainers()
 	if i := slices.IndexFunc(in.pod.Spec.Containers, isReserved); i >= 0 {
 		return nil, in.taken("container", in.pod.Spec.Containers[i].Name)
 	}
+	in.secret = rand.Text()
+	own := in.ownContainers()
 	present := slices.DeleteFunc(slices.Clone(in.pod.Spec.InitContainers), func(c corev1.Container) bool { return !isReserved(c) })
 	switch {
 	case len(present) == 0:
@@ -101,16 +93,16 @@ func (in *injection) missing() ([]corev1.Container, error) {
 	case !slices.EqualFunc(present, own, isOurs):
 		return nil, in.taken("init container", present[0].Name)
 	}
+	in.secret = findEnv(&present[len(present)-1], envSecret).Value // the sidecar's
 	return nil, nil
 }
 
 func (in *injection) addVolume() error {
 	volumes := in.pod.Spec.Volumes
 	i := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == TokenVolume })
-	switch {
-	case i < 0:
+	if i < 0 {
 		insert(in, "/spec/volumes", len(volumes), len(volumes), in.volume())
-	case !in.isToken(volumes[i].Projected):
+	} else if !in.isToken(volumes[i].Projected) {
 		return in.taken("volume", TokenVolume)
 	}
 	return nil
@@ -167,22 +159,12 @@ func insert[T any](in *injection, path string, length, at int, values ...T) {
 
 // warnf adds a warning, which the API server hands to the user.
 func (in *injection) warnf(format string, args ...any) {
-	if len(in.warnings) < maxWarnings {
-		in.warnings = append(in.warnings, fmt.Sprintf(format, args...))
-	}
+	in.warnings = append(in.warnings, fmt.Sprintf(format, args...))
 }
 
-func find(containers []corev1.Container, name string) *corev1.Container {
-	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &containers[i]
-}
-
-// findEnv returns the last variable of a name, which is the one that counts.
+// findEnv returns the last variable of a name, since the kubelet takes the last.
 func findEnv(c *corev1.Container, name string) *corev1.EnvVar {
-	for i := len(c.Env) - 1; i >= 0; i-- {
+	for i := range slices.Backward(c.Env) {
 		if c.Env[i].Name == name {
 			return &c.Env[i]
 		}

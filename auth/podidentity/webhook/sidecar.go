@@ -16,17 +16,13 @@ const (
 	ProxyContainer    = "iam-credentials-proxy"
 	RedirectContainer = "iam-credentials-redirect"
 	TokenVolume       = "iam-credentials-token"
-)
 
-// Variables by which AWS SDKs find the sidecar, and the sidecar its server.
-const (
+	// The first three point AWS SDKs at the sidecar.
 	envFullURI     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 	envRelativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 	envSecret      = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
 	envServerCA    = "WORKLOADID_SERVER_CA"
-)
 
-const (
 	tokenDirectory = "/var/run/secrets/iam.aws.k8s.io"
 	tokenFile      = "token"
 	// tokenLifetime is in seconds. The kubelet renews the token at 80 % of it.
@@ -37,11 +33,12 @@ const (
 	unprivileged = 65532
 )
 
+func isNameless(c corev1.Container) bool { return c.Name == "" }
 func isReserved(c corev1.Container) bool {
 	return c.Name == ProxyContainer || c.Name == RedirectContainer
 }
 
-// isOurs compares what decides on credentials. The API server and other webhooks change the rest, such as image, resources and mounts.
+// isOurs compares the fields on which credentials depend. The API server and other webhooks may change the others.
 func isOurs(c, want corev1.Container) bool {
 	secret, wanted := findEnv(&c, envSecret), findEnv(&want, envSecret)
 	return c.Name == want.Name && slices.Equal(c.Command, want.Command) && slices.Equal(c.Args, want.Args) &&
@@ -57,7 +54,7 @@ func (in *injection) address() string {
 	return "127.0.0.1:" + strconv.Itoa(in.options.Port)
 }
 
-// variables returns the application's. SDKs that need the redirect send no Authorization, so their path has the secret.
+// variables returns the variables of the application. An SDK that needs the redirect sends no Authorization, so its path has the secret.
 func (in *injection) variables() []corev1.EnvVar {
 	if in.redirect() {
 		return []corev1.EnvVar{{Name: envRelativeURI, Value: proxy.Path + "/" + in.secret}}
@@ -73,10 +70,8 @@ func (in *injection) ownContainers() []corev1.Container {
 	}
 	// Port 80 takes a capability, and without ambient capabilities only root has it.
 	sidecar.SecurityContext = asRoot("NET_BIND_SERVICE")
-	return []corev1.Container{{
-		Name: RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
-		SecurityContext: asRoot("NET_ADMIN"), Resources: resources(),
-	}, sidecar}
+	return []corev1.Container{{Name: RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
+		SecurityContext: asRoot("NET_ADMIN"), Resources: resources()}, sidecar}
 }
 
 func (in *injection) sidecar() corev1.Container {
@@ -90,8 +85,7 @@ func (in *injection) sidecar() corev1.Container {
 		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
 			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
 		VolumeMounts:    []corev1.VolumeMount{{Name: TokenVolume, MountPath: tokenDirectory, ReadOnly: true}},
-		SecurityContext: restricted(),
-		Resources:       resources(),
+		SecurityContext: restricted(), Resources: resources(),
 	}
 }
 
@@ -107,8 +101,7 @@ func restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
 		RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)),
-		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 }
 

@@ -46,11 +46,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// DefaultPort is the loopback port of the sidecar.
-const DefaultPort = 2020
-
-// Annotations of pods.
 const (
+	// DefaultPort is the loopback port of the sidecar.
+	DefaultPort = 2020
 	// AnnotationInject keeps the sidecar out of a pod if its value is "false".
 	AnnotationInject = "iam.aws.k8s.io/inject"
 	// AnnotationSkipContainers lists containers, separated by commas, that get no variables.
@@ -129,7 +127,7 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (admission.
 	if err := in.run(); err != nil {
 		return admission.Denied(err.Error()), "denied"
 	}
-	response := admission.Patched("", in.patch...).WithWarnings(in.warnings...)
+	response := admission.Patched("", in.patch...).WithWarnings(in.warnings[:min(len(in.warnings), maxWarnings)]...)
 	if len(in.patch) == 0 {
 		return response, "unchanged"
 	}

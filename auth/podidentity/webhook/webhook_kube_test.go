@@ -25,6 +25,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -356,8 +357,19 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		if err := w.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
 			t.Error(err)
 		}
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}
+		if err := w.SubResource("resize").Update(t.Context(), pod); err != nil {
+			t.Error(err)
+		}
 		if len(pod.Spec.EphemeralContainers) != 1 || len(pod.Spec.EphemeralContainers[0].Env) > 0 || len(pod.Spec.InitContainers) != 1 {
 			t.Errorf("got %+v", pod.Spec)
+		}
+	})
+	t.Run("the deprecated field serviceAccount", func(t *testing.T) {
+		pod := w.pod("")
+		pod.Spec.DeprecatedServiceAccount = "app"
+		if err := w.Create(t.Context(), pod); err != nil || len(pod.Spec.InitContainers) != 1 {
+			t.Errorf("got %+v: %v", pod.Spec, err)
 		}
 	})
 	t.Run("another ServiceAccount gets nothing", func(t *testing.T) {
@@ -369,9 +381,10 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			t.Errorf("got %+v", pod.Spec)
 		}
 	})
-	t.Run("two bindings serve nobody", func(t *testing.T) {
+	t.Run("a pod with two bindings is denied", func(t *testing.T) {
 		w.bind(t, "twice")
 		w.bind(t, "twice")
+		// With one of the two in the cache, the pod is injected, and the server refuses it.
 		eventually(t, "the cache has both", func() bool {
 			err := w.Create(t.Context(), w.pod("twice"), client.DryRunAll)
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "delete all but one")

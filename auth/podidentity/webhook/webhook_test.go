@@ -39,9 +39,11 @@ type bindings struct {
 	calls int
 }
 
-func (b *bindings) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (b *bindings) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	b.calls++
-	list.(*v1alpha1.IAMBindingList).Items = slices.Clone(b.items) //nolint:forcetypeassert // the only kind
+	namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace
+	items := slices.DeleteFunc(slices.Clone(b.items), func(b v1alpha1.IAMBinding) bool { return b.Namespace != namespace })
+	list.(*v1alpha1.IAMBindingList).Items = items //nolint:forcetypeassert // the only kind
 	return b.err
 }
 
@@ -201,7 +203,7 @@ func TestSecretsOfPodsDiffer(t *testing.T) {
 	}
 }
 
-// Each form in which a pod can lack something gets the same injection.
+// Absent, null, empty and filled arrays get the same injection.
 func TestInjectionOfEveryForm(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
 	for name, pod := range map[string]string{
@@ -221,7 +223,7 @@ func TestInjectionOfEveryForm(t *testing.T) {
 	}
 }
 
-// What this build does not know survives byte for byte, and so do numbers that no float64 holds.
+// Unknown fields survive byte for byte, also numbers that no float64 holds.
 func TestUnknownFieldsAndLargeNumbersSurvive(t *testing.T) {
 	const unknown = `{"z":9223372036854775807,"a":[18446744073709551615,1e400,1.0,-0],"text":"\u003c\u0041é"}`
 	h := newHandler(t, options(bind("b", "default")))
@@ -288,7 +290,7 @@ func TestContainersOfTheBindingAndOptOut(t *testing.T) {
 		warn string
 	}{
 		"all":                        {nil, `{` + two, []string{"a", "b", "i"}, ""},
-		"those of the binding":       {[]string{"b", "i"}, `{` + two, []string{"b", "i"}, ""},
+		"containers of the binding":  {[]string{"b", "i"}, `{` + two, []string{"b", "i"}, ""},
 		"opt-out of containers":      {nil, `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"a, i"}},` + two, []string{"b"}, ""},
 		"opt-out wins":               {[]string{"a", "b"}, `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"a"}},` + two, []string{"b"}, ""},
 		"binding names no container": {[]string{"c"}, `{` + two, nil, "no container of the pod gets"},
@@ -314,9 +316,10 @@ func TestNothingToDo(t *testing.T) {
 		pod    string
 		change func(*admissionv1.AdmissionRequest)
 	}{
-		"opt-out of the pod":     {`{"metadata":{"annotations":{"iam.aws.k8s.io/inject":"false"}},` + pod[1:], nil},
-		"mirror pod":             {`{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},` + pod[1:], nil},
-		"ServiceAccount without": {strings.Replace(pod, "app", "other", 1), nil},
+		"opt-out of the pod":           {`{"metadata":{"annotations":{"iam.aws.k8s.io/inject":"false"}},` + pod[1:], nil},
+		"mirror pod":                   {`{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},` + pod[1:], nil},
+		"ServiceAccount without":       {strings.Replace(pod, "app", "other", 1), nil},
+		"binding of another namespace": {strings.Replace(pod, "{", `{"metadata":{"namespace":"team"},`, 1), func(r *admissionv1.AdmissionRequest) { r.Namespace = "other" }},
 		"pods/ephemeralcontainers": {pod, func(r *admissionv1.AdmissionRequest) {
 			r.Operation, r.SubResource = admissionv1.Update, "ephemeralcontainers"
 		}},
@@ -367,20 +370,20 @@ func TestDenials(t *testing.T) {
 		"own init container with that name":    {spec(`"initContainers":[{"name":"iam-credentials-redirect"}]`), `init container "iam-credentials-redirect"`},
 		"sidecar with other arguments":         {changed("--listen=127", "--listen=128"), "init container"},
 		"sidecar with another program":         {changed(`"/pod"`, `"/bin/sh"`), "init container"},
-		"sidecar that is none":                 {changed(`"restartPolicy":"Always",`, ``), "init container"},
+		"sidecar without restartPolicy":        {changed(`"restartPolicy":"Always",`, ``), "init container"},
 		"sidecar without a probe":              {changed(`"startupProbe":{},`, ``), "init container"},
 		"sidecar without a secret":             {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, ``), "init container"},
 		"sidecar with a guessable secret":      {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, `A`), "init container"},
 		"sidecar with a long secret":           {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, strings.Repeat("A", 1<<20)), "init container"},
 		"sidecar without variables":            {changed(`,"env":`, `,"x":`), "init container"},
-		"sidecar of the other mode":            {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` + spec(`"initContainers":[` + sidecar + `]`)[1:], "init container"},
+		"sidecar of the default mode":          {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` + spec(`"initContainers":[` + sidecar + `]`)[1:], "init container"},
 		"redirect without a sidecar": {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` +
 			spec(`"initContainers":[{"name":"iam-credentials-redirect","command":["/pod"],"args":["redirect"]},{"name":"iam-credentials-redirect","command":["/pod"],"args":["redirect"]}]`)[1:], "init container"},
 		"own volume":                           {spec(`"volumes":[{"name":"iam-credentials-token","emptyDir":{}}]`), `volume "iam-credentials-token"`},
 		"token volume of another audience":     {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}]`), `volume`},
 		"token volume with another path":       {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"x","audience":"iam.aws.k8s.io"}}]}}]`), `volume`},
 		"token volume with another source too": {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}},{}]}}]`), `volume`},
-		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "have at most 500"},
+		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "more than 500 containers"},
 		"no containers":                        {`{"spec":{}}`, "no container"},
 		"container without a name":             {`{"spec":{"containers":[null]}}`, "without a name"},
 		"nothing at all":                       {`{}`, "no container"},
@@ -420,7 +423,7 @@ func TestCacheAndLiveList(t *testing.T) {
 		allowed, inject bool
 		calls           int
 	}{
-		"a hit asks nobody else":              {bindings{items: has}, bindings{err: down}, true, true, 0},
+		"a hit asks only the cache":           {bindings{items: has}, bindings{err: down}, true, true, 0},
 		"a miss asks the API server":          {bindings{items: has2}, bindings{items: has}, true, true, 1},
 		"a miss of both":                      {bindings{}, bindings{items: has2}, true, false, 1},
 		"a miss while the API server is down": {bindings{}, bindings{err: down}, false, false, 1},
@@ -506,19 +509,19 @@ func TestMalformedReviews(t *testing.T) {
 		body        []byte
 		code        int32
 	}{
-		"no body":               {"application/json", nil, http.StatusBadRequest},
-		"another content type":  {"text/plain", good, http.StatusBadRequest},
-		"no JSON":               {"application/json", []byte(`{"`), http.StatusBadRequest},
-		"another kind":          {"application/json", []byte(`{"apiVersion":"v1","kind":"Pod"}`), http.StatusOK},
-		"an array":              {"application/json", []byte(`[]`), http.StatusBadRequest},
-		"a pod that is no pod":  {"application/json", review(t, nil, `{"spec":[]}`), http.StatusBadRequest},
-		"a pod that is a text":  {"application/json", review(t, nil, `"x"`), http.StatusBadRequest},
-		"10 MB":                 {"application/json", review(t, nil, `{"spec":"`+strings.Repeat("x", 10<<20)+`"}`), http.StatusRequestEntityTooLarge},
-		"10 MB of brackets":     {"application/json", bytes.Repeat([]byte(`[`), 10<<20), http.StatusRequestEntityTooLarge},
-		"many brackets":         {"application/json", bytes.Repeat([]byte(`[`), 1<<20), http.StatusBadRequest},
-		"brackets in the pod":   {"application/json", review(t, nil, strings.Repeat(`[`, 5000)+strings.Repeat(`]`, 5000)), http.StatusBadRequest},
-		"no request":            {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), http.StatusOK},
-		"a request that's null": {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`), http.StatusOK},
+		"no body":              {"application/json", nil, http.StatusBadRequest},
+		"another content type": {"text/plain", good, http.StatusBadRequest},
+		"no JSON":              {"application/json", []byte(`{"`), http.StatusBadRequest},
+		"another kind":         {"application/json", []byte(`{"apiVersion":"v1","kind":"Pod"}`), http.StatusOK},
+		"an array":             {"application/json", []byte(`[]`), http.StatusBadRequest},
+		"a pod that is no pod": {"application/json", review(t, nil, `{"spec":[]}`), http.StatusBadRequest},
+		"a pod that is a text": {"application/json", review(t, nil, `"x"`), http.StatusBadRequest},
+		"10 MB":                {"application/json", review(t, nil, `{"spec":"`+strings.Repeat("x", 10<<20)+`"}`), http.StatusRequestEntityTooLarge},
+		"10 MB of brackets":    {"application/json", bytes.Repeat([]byte(`[`), 10<<20), http.StatusRequestEntityTooLarge},
+		"many brackets":        {"application/json", bytes.Repeat([]byte(`[`), 1<<20), http.StatusBadRequest},
+		"brackets in the pod":  {"application/json", review(t, nil, strings.Repeat(`[`, 5000)+strings.Repeat(`]`, 5000)), http.StatusBadRequest},
+		"no request":           {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), http.StatusOK},
+		"a null request":       {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`), http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response := post(t, h, test.contentType, test.body)
