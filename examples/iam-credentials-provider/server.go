@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -90,11 +91,14 @@ func (o *serverOptions) newCache() (*cache.TokenCache, error) {
 	return cache.NewTokenCache(o.pods+1, cache.WithObserver(observer))
 }
 
+func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }
+func (c *common) keyFile() string  { return filepath.Join(c.certs, "tls.key") }
+
 func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager, error) {
 	kube = rest.CopyConfig(kube)
 	kube.QPS = -1 // one TokenReview for each request: the API server limits itself
-	options.Scheme = runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(options.Scheme), v1alpha1.AddToScheme(options.Scheme)); err != nil {
+	var err error
+	if options.Scheme, err = newScheme(); err != nil {
 		return nil, err
 	}
 	options.Metrics = metricsserver.Options{BindAddress: o.metricsAddress}
@@ -104,4 +108,9 @@ func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager
 		return nil, err
 	}
 	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -31,9 +30,6 @@ type webhookOptions struct {
 	port                    int
 }
 
-func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }
-func (c *common) keyFile() string  { return filepath.Join(c.certs, "tls.key") }
-
 // runWebhook runs until ctx ends, then lets requests finish.
 func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error {
 	host, text, err := net.SplitHostPort(o.listen)
@@ -54,7 +50,7 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 	if err != nil {
 		return err
 	}
-	https.Register(webhookPath, handler)
+	mgr.GetWebhookServer().Register(webhookPath, handler) // which also adds the server to the manager
 	// The informer starts with the manager instead of with the first pod.
 	if _, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.IAMBinding{}, cache.BlockUntilSynced(false)); err != nil {
 		return err
