@@ -103,6 +103,13 @@ func (d *demo) setUp(assets string) (err error) {
 		return err
 	}
 	d.stops = append(d.stops, d.cluster.Stop)
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	if d.admin, err = client.New(d.cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
 	d.ca, err = writeCertificate(d.dir)
 	return err
 }

@@ -99,6 +99,7 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 	f := cmd.Flags()
 	o.bind(f, ":9443")
 	f.StringVar(&o.image, "image", "", "image of the sidecar, whose program /pod is the folder pod; required")
+	_ = cobra.MarkFlagRequired(f, "image") // it exists
 	f.StringVar(&o.server, "server", "https://"+name+"."+namespace+".svc:8443", "address of the server")
 	f.StringVar(&o.serverCA, "server-ca-file", "/certs/ca.crt", "PEM certificates that the certificate of the server chains to; while a CA rotates, the old one and the new one")
 	f.IntVar(&o.port, "port", webhook.DefaultPort, "loopback port of the sidecar, 1024 or higher")
@@ -109,6 +110,7 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 // bind adds the flags that both commands have.
 func (c *common) bind(f *pflag.FlagSet, listen string) {
 	f.StringVar(&c.audience, "audience", "", "audience of the pods' tokens, which only the server accepts; required")
+	_ = cobra.MarkFlagRequired(f, "audience") // it exists
 	f.StringVar(&c.listen, "listen", listen, "address of HTTPS")
 	f.StringVar(&c.certs, "cert-dir", "/certs", "folder with tls.crt and tls.key; they are read again when they change")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")

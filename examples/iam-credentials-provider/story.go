@@ -95,17 +95,14 @@ func (d *demo) install(ctx context.Context) error {
 		}
 		files = append(files, string(content))
 	}
-	if err := apply(ctx, d.cluster.Client(), files...); err != nil {
-		return err
-	}
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	if d.admin, err = client.New(d.cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+	if err := apply(ctx, d.admin, files...); err != nil {
 		return err
 	}
 	d.step("The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
+	return d.awaitKinds(ctx)
+}
+
+func (d *demo) awaitKinds(ctx context.Context) error {
 	return wait(ctx, "the API server does not serve IAMBindings", func(ctx context.Context) (bool, error) {
 		return true, errors.Join(d.admin.List(ctx, &v1alpha1.IAMBindingList{}), d.admin.List(ctx, &v1alpha1.IAMRoleAllowListList{}))
 	})
@@ -358,17 +355,30 @@ func (d *demo) conflict(ctx context.Context) error {
 	d.detail("condition", "%s is %s", condition.Type, condition.Status)
 	d.detail("answer", "%s", answer)
 	d.detail("after", "%s", took.Round(time.Millisecond))
-	pod, err := newPod(app + "-1")
-	if err != nil {
+	if answer, err = d.refusedPod(ctx); err != nil {
 		return err
 	}
-	d.detail("next pod", "%v", d.admin.Create(ctx, pod))
+	d.detail("next pod", "%s", answer)
 	return d.admin.Delete(ctx, second)
+}
+
+// refusedPod waits until the webhook knows of the conflict too, and returns its answer.
+func (d *demo) refusedPod(ctx context.Context) (answer string, err error) {
+	pod, err := newPod(app + "-1")
+	if err != nil {
+		return "", err
+	}
+	err = wait(ctx, "the webhook admits another pod", func(ctx context.Context) (bool, error) {
+		refused := d.admin.Create(ctx, pod.DeepCopy(), client.DryRunAll)
+		answer = fmt.Sprint(refused)
+		return apierrors.IsForbidden(refused), nil
+	})
+	return answer, err
 }
 
 func (d *demo) end(ctx context.Context) error {
 	if err := wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
-		status, _, err := d.ask(ctx)
+		status, _, err := d.ask(ctx, d.webhook.server)
 		return status == http.StatusOK, err
 	}); err != nil {
 		return err
@@ -391,18 +401,18 @@ func (d *demo) awaitRefusal(ctx context.Context, want int) (answer string, err e
 	err = wait(ctx, fmt.Sprintf("the server does not answer with %d", want), func(ctx context.Context) (bool, error) {
 		var status int
 		var err error
-		status, answer, err = d.ask(ctx)
+		status, answer, err = d.ask(ctx, d.webhook.server)
 		return status == want, err
 	})
 	return answer, err
 }
 
 // ask asks the server as the sidecar does when it renews.
-func (d *demo) ask(ctx context.Context) (status int, answer string, err error) {
+func (d *demo) ask(ctx context.Context, address string) (status int, answer string, err error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(d.ca)
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.webhook.server+server.Path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+server.Path, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}
