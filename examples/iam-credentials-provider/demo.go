@@ -22,14 +22,13 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/internal/controlplane"
+	"github.com/workloadid/workloadid/internal/story"
 )
 
 //go:embed config/*.yaml
@@ -37,7 +36,7 @@ var manifests embed.FS
 
 // demo plays the life of a pod's credentials. Its steps are in story.go.
 type demo struct {
-	printer
+	story.Printer
 	dir     string // temporary files
 	cluster *controlplane.Cluster
 	admin   client.Client
@@ -61,17 +60,17 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 	}
 	start := time.Now()
 	ctx, fail := context.WithCancelCause(ctx)
-	d := &demo{printer: printer{out: out}, fail: fail}
+	d := &demo{Printer: story.Printer{Out: out}, fail: fail}
 	defer func() {
-		d.say("Stopping the control plane and removing its files.")
+		d.Say("Stopping the control plane and removing its files.")
 		if err = errors.Join(err, d.stop()); err == nil {
-			d.say("Done in %s.", time.Since(start).Round(time.Second))
+			d.Say("Done in %s.", time.Since(start).Round(time.Second))
 		}
 	}()
 	if err := d.setUp(assets); err != nil {
 		return err
 	}
-	for _, step := range d.story() {
+	for _, step := range d.steps() {
 		if err := step(ctx); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
@@ -90,7 +89,7 @@ func (d *demo) stop() (err error) {
 
 // setUp starts the control plane and the fake AWS, and writes a certificate as cert-manager does.
 func (d *demo) setUp(assets string) (err error) {
-	d.say("A pod gets AWS credentials through an IAMBinding. Everything is embedded: a real API server with etcd runs on this machine, and AWS is simulated.")
+	d.Say("A pod gets AWS credentials through an IAMBinding. Everything is embedded: a real API server with etcd runs on this machine, and AWS is simulated.")
 	if d.dir, err = os.MkdirTemp("", "iam-credentials-"); err != nil {
 		return err
 	}
@@ -142,41 +141,6 @@ func freeAddress() (string, error) {
 		return "", err
 	}
 	return listener.Addr().String(), listener.Close()
-}
-
-// wait polls, since an API server and two programs work at the same time.
-func wait(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
-	const patience = time.Minute
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for {
-		ok, err := done(ctx)
-		if ok && err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-deadline:
-			return errors.Join(fmt.Errorf("within %s %s", patience, what), err)
-		}
-	}
-}
-
-// apply creates the objects of manifests.
-func apply(ctx context.Context, c client.Client, manifests ...string) error {
-	for document := range strings.SplitSeq(strings.Join(manifests, "\n---\n"), "\n---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-			return err
-		}
-		if err := c.Create(ctx, object); err != nil {
-			return fmt.Errorf("create %s %q: %w", object.GetKind(), object.GetName(), err)
-		}
-	}
-	return nil
 }
 
 // requestToken asks for a token as the kubelet does.
@@ -234,48 +198,4 @@ func (d *demo) runApp(ctx context.Context, container *corev1.Container) (string,
 		return "", fmt.Errorf("the application: %w: %s", err, &reason)
 	}
 	return string(out), nil
-}
-
-// printer writes for people, at most 80 columns.
-type printer struct {
-	out   io.Writer
-	steps int
-}
-
-const columns = 80
-
-func (p *printer) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.out, "\n%s\n", wrap(fmt.Sprintf(format, args...), ""))
-}
-
-func (p *printer) step(format string, args ...any) {
-	p.steps++
-	text := wrap(fmt.Sprintf(format, args...), "    ")
-	_, _ = fmt.Fprintf(p.out, "\n%2d. %s\n", p.steps, text[4:])
-}
-
-func (p *printer) detail(label, format string, args ...any) {
-	const indent = "                  "
-	text := wrap(fmt.Sprintf(format, args...), indent)
-	_, _ = fmt.Fprintf(p.out, "    %-14s%s\n", label, text[len(indent):])
-}
-
-// wrap breaks text between words and indents each line. It breaks a word that no line can hold, such as an ARN, after a slash.
-func wrap(text, indent string) string {
-	var lines []string
-	line := indent
-	for word := range strings.FieldsSeq(text) {
-		parts := []string{word}
-		if len(indent)+len(word) > columns {
-			parts = strings.SplitAfter(word, "/")
-		}
-		for _, part := range parts {
-			if len(line)+len(part) > columns && line != indent {
-				lines, line = append(lines, strings.TrimRight(line, " ")), indent
-			}
-			line += part
-		}
-		line += " "
-	}
-	return strings.Join(append(lines, strings.TrimRight(line, " ")), "\n")
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
+
 	"github.com/workloadid/workloadid/internal/kubetest"
 )
 
@@ -50,6 +52,20 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"server", "--help"}, io.Discard, io.Discard); err != nil {
 		t.Errorf("--help: %v", err)
+	}
+}
+
+func TestDocumentedFlags(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range newRoot(io.Discard).Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(string(readme), "| `--"+f.Name+"` |") {
+				t.Errorf("README.md lacks --%s of %s", f.Name, cmd.Name())
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,10 +25,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/story"
 )
 
 // build returns the objects of a folder, as kubectl kustomize makes them.
@@ -78,7 +81,7 @@ func pick[T any](t *testing.T, objects []*unstructured.Unstructured, kind string
 func install(t *testing.T) (*demo, []*unstructured.Unstructured) {
 	t.Helper()
 	_, fail := context.WithCancelCause(t.Context())
-	d := &demo{printer: printer{out: io.Discard}, fail: fail}
+	d := &demo{Printer: story.Printer{Out: io.Discard}, fail: fail}
 	t.Cleanup(func() {
 		if err := d.stop(); err != nil {
 			t.Error(err)
@@ -245,7 +248,7 @@ func TestRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
+	if err := story.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
 		events := &eventsv1.EventList{}
 		err := d.admin.List(ctx, events, client.InNamespace(tenant))
 		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Kind == "Pod" && e.Reason == "Conflict" }), err
@@ -304,6 +307,7 @@ func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := d.server
+	second.registerer = prometheus.NewRegistry()
 	if second.listen, err = freeAddress(); err != nil {
 		t.Fatal(err)
 	}
@@ -346,9 +350,57 @@ func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
 	load.Wait()
 }
 
+// Both programs say that they live and are ready.
+func TestReady(t *testing.T) {
+	d, _ := install(t)
+	if err := d.configure(); err != nil {
+		t.Fatal(err)
+	}
+	var probes [2]string
+	for i := range probes {
+		var err error
+		if probes[i], err = freeAddress(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.server.probeAddress, d.webhook.probeAddress = probes[0], probes[1]
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i, run := range []func(context.Context, *rest.Config) error{
+		func(ctx context.Context, kube *rest.Config) error { return runServer(ctx, kube, d.server) },
+		func(ctx context.Context, kube *rest.Config) error { return runWebhook(ctx, kube, d.webhook) },
+	} {
+		account := []string{name, webhookName}[i]
+		t.Run(account, func(t *testing.T) {
+			kube, err := d.configOf(t.Context(), account)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.run(account, func() error { return run(ctx, kube) })
+			for _, path := range []string{"/healthz", "/readyz"} {
+				await(t, path, func() bool { return probe(t, probes[i], path) == http.StatusOK })
+			}
+		})
+	}
+}
+
+func probe(t *testing.T, address, path string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode
+}
+
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	if err := wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+	if err := story.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -360,7 +412,7 @@ func TestDocumentedYAML(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, _ := install(t)
-	if err := apply(t.Context(), d.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
+	if _, err := story.Apply(t.Context(), d.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
 		t.Fatal(err)
 	}
 	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
@@ -378,7 +430,7 @@ func TestDocumentedYAML(t *testing.T) {
 		case "Namespace":
 			err = d.admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
 		case "IAMBinding": // after the list has reached the policy
-			err = wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
+			err = story.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
 				return true, d.admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
 			})
 		default:

@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/story"
 )
 
 const (
@@ -82,7 +84,7 @@ spec:
     securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 `
 
-func (d *demo) story() []func(context.Context) error {
+func (d *demo) steps() []func(context.Context) error {
 	return []func(context.Context) error{d.install, d.start, d.allow, d.bind, d.inject, d.call, d.refuseRole, d.conflict, d.end}
 }
 
@@ -95,15 +97,15 @@ func (d *demo) install(ctx context.Context) error {
 		}
 		files = append(files, string(content))
 	}
-	if err := apply(ctx, d.admin, files...); err != nil {
+	if _, err := story.Apply(ctx, d.admin, files...); err != nil {
 		return err
 	}
-	d.step("The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
+	d.Step("The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
 	return d.awaitKinds(ctx)
 }
 
 func (d *demo) awaitKinds(ctx context.Context) error {
-	return wait(ctx, "the API server does not serve IAMBindings", func(ctx context.Context) (bool, error) {
+	return story.Wait(ctx, "the API server does not serve IAMBindings", func(ctx context.Context) (bool, error) {
 		return true, errors.Join(d.admin.List(ctx, &v1alpha1.IAMBindingList{}), d.admin.List(ctx, &v1alpha1.IAMRoleAllowListList{}))
 	})
 }
@@ -125,9 +127,9 @@ func (d *demo) start(ctx context.Context) error {
 	if err := d.registerWebhook(ctx); err != nil {
 		return err
 	}
-	d.step("The server and the webhook start, with the rights of their ServiceAccounts. In AWS the server has a role of its own.")
-	d.detail("server", "%s", d.webhook.server)
-	d.detail("role", "%s", serverRole)
+	d.Step("The server and the webhook start, with the rights of their ServiceAccounts. In AWS the server has a role of its own.")
+	d.Detail("server", "%s", d.webhook.server)
+	d.Detail("role", "%s", serverRole)
 	return nil
 }
 
@@ -156,7 +158,7 @@ func (d *demo) configure() error {
 		// In a cluster it is the environment of the server's pod. Here it is a ServiceAccount, which serves bindings of other namespaces.
 		auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }}),
 	}
-	both := common{audience: name + "." + namespace + ".svc", certs: d.dir, metricsAddress: "0", probeAddress: "0"}
+	both := common{audience: name + "." + namespace + ".svc", certs: d.dir, metricsAddress: "0", probeAddress: "0", registerer: prometheus.NewRegistry()}
 	d.server = serverOptions{common: both, cluster: "demo", region: region, pods: 100, leaderElect: true, leaderElectNamespace: namespace, auth: login}
 	d.webhook = webhookOptions{common: both, image: "registry.example/iam-credentials-pod:v1", serverCA: filepath.Join(d.dir, "ca.crt")}
 	d.server.listen, d.webhook.listen, d.webhook.server = addresses[0], addresses[1], "https://"+addresses[0]
@@ -180,12 +182,12 @@ func (d *demo) registerWebhook(ctx context.Context) error {
 }
 
 func (d *demo) allow(ctx context.Context) error {
-	if err := apply(ctx, d.admin, tenantObjects); err != nil {
+	if _, err := story.Apply(ctx, d.admin, tenantObjects); err != nil {
 		return err
 	}
-	d.step("The administrator creates the namespace %q, whose pods are injected, and allows it a family of roles.", tenant)
-	d.detail("Pod Security", "restricted")
-	d.detail("roles", "%s*", teamRoles)
+	d.Step("The administrator creates the namespace %q, whose pods are injected, and allows it a family of roles.", tenant)
+	d.Detail("Pod Security", "restricted")
+	d.Detail("roles", "%s*", teamRoles)
 	return nil
 }
 
@@ -206,7 +208,7 @@ func (d *demo) bind(ctx context.Context) error {
 	if _, err := roles.CreateRole(ctx, &iam.CreateRoleInput{RoleName: aws.String(app), Path: aws.String("/" + tenant + "/"), AssumeRolePolicyDocument: aws.String(string(policy))}); err != nil {
 		return err
 	}
-	if err := wait(ctx, "the API server admits no IAMBinding", func(ctx context.Context) (bool, error) {
+	if err := story.Wait(ctx, "the API server admits no IAMBinding", func(ctx context.Context) (bool, error) {
 		return true, client.IgnoreAlreadyExists(d.admin.Create(ctx, b))
 	}); err != nil {
 		return err
@@ -215,15 +217,15 @@ func (d *demo) bind(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The team creates a role, with the trust policy that wid pod-identity trust-policy prints, and an IAMBinding. The server tries the role.")
-	d.detail("role", "%s", b.Spec.AWS.RoleARN)
-	d.detail("condition", "%s is %s: %s", assumable.Type, assumable.Status, assumable.Message)
+	d.Step("The team creates a role, with the trust policy that wid pod-identity trust-policy prints, and an IAMBinding. The server tries the role.")
+	d.Detail("role", "%s", b.Spec.AWS.RoleARN)
+	d.Detail("condition", "%s is %s: %s", assumable.Type, assumable.Status, assumable.Message)
 	return nil
 }
 
 // condition waits until a condition of the binding has a status.
 func (d *demo) condition(ctx context.Context, kind string, status metav1.ConditionStatus) (found *metav1.Condition, err error) {
-	err = wait(ctx, fmt.Sprintf("%s does not become %s", kind, status), func(ctx context.Context) (bool, error) {
+	err = story.Wait(ctx, fmt.Sprintf("%s does not become %s", kind, status), func(ctx context.Context) (bool, error) {
 		b := &v1alpha1.IAMBinding{}
 		err := d.admin.Get(ctx, client.ObjectKey{Namespace: tenant, Name: app}, b)
 		found = meta.FindStatusCondition(b.Status.Conditions, kind)
@@ -243,7 +245,7 @@ func (d *demo) inject(ctx context.Context) (err error) {
 	if d.pod, err = newPod(app + "-0"); err != nil {
 		return err
 	}
-	err = wait(ctx, "the webhook does not inject", func(ctx context.Context) (bool, error) {
+	err = story.Wait(ctx, "the webhook does not inject", func(ctx context.Context) (bool, error) {
 		dry := d.pod.DeepCopy()
 		err := d.admin.Create(ctx, dry, client.DryRunAll)
 		return len(dry.Spec.InitContainers) > 0, err
@@ -255,16 +257,16 @@ func (d *demo) inject(ctx context.Context) (err error) {
 		return err
 	}
 	sidecar, container := &d.pod.Spec.InitContainers[0], &d.pod.Spec.Containers[0]
-	d.step("The team creates a pod, which says nothing of AWS. On its way through admission the webhook injects:")
-	d.detail("sidecar", "%s", sidecar.Name)
-	d.detail("runs", "%s %s", sidecar.Command[0], strings.Join(sidecar.Args, " "))
+	d.Step("The team creates a pod, which says nothing of AWS. On its way through admission the webhook injects:")
+	d.Detail("sidecar", "%s", sidecar.Name)
+	d.Detail("runs", "%s %s", sidecar.Command[0], strings.Join(sidecar.Args, " "))
 	for _, v := range d.pod.Spec.Volumes {
 		if v.Name == webhook.TokenVolume {
-			d.detail("token", "of the audience %s", v.Projected.Sources[0].ServiceAccountToken.Audience)
+			d.Detail("token", "of the audience %s", v.Projected.Sources[0].ServiceAccountToken.Audience)
 		}
 	}
 	for _, v := range container.Env {
-		d.detail("container", "%s has %s", container.Name, v.Name)
+		d.Detail("container", "%s has %s", container.Name, v.Name)
 	}
 	return nil
 }
@@ -283,8 +285,8 @@ func (d *demo) call(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.step("The demo plays the pod: the sidecar fetches credentials with the pod's token, and an application with an unmodified AWS SDK asks STS for its identity.")
-	d.detail("answer", "%s", arn)
+	d.Step("The demo plays the pod: the sidecar fetches credentials with the pod's token, and an application with an unmodified AWS SDK asks STS for its identity.")
+	d.Detail("answer", "%s", arn)
 	return nil
 }
 
@@ -327,12 +329,12 @@ func variable(c *corev1.Container, name string) string {
 
 func (d *demo) refuseRole(ctx context.Context) error {
 	var refused error
-	err := wait(ctx, "the API server admits every role", func(ctx context.Context) (bool, error) {
+	err := story.Wait(ctx, "the API server admits every role", func(ctx context.Context) (bool, error) {
 		refused = d.admin.Create(ctx, binding("escape", "arn:aws:iam::"+account+":role/admin"), client.DryRunAll)
 		return apierrors.IsForbidden(refused), nil
 	})
-	d.step("The team tries a role that the administrator has not allowed.")
-	d.detail("answer", "%s", refused)
+	d.Step("The team tries a role that the administrator has not allowed.")
+	d.Detail("answer", "%s", refused)
 	return err
 }
 
@@ -351,14 +353,14 @@ func (d *demo) conflict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The team creates a second IAMBinding of the same ServiceAccount. Neither of them serves, and the running pod gets no new credentials.")
-	d.detail("condition", "%s is %s", condition.Type, condition.Status)
-	d.detail("answer", "%s", answer)
-	d.detail("after", "%s", took.Round(time.Millisecond))
+	d.Step("The team creates a second IAMBinding of the same ServiceAccount. Neither of them serves, and the running pod gets no new credentials.")
+	d.Detail("condition", "%s is %s", condition.Type, condition.Status)
+	d.Detail("answer", "%s", answer)
+	d.Detail("after", "%s", took.Round(time.Millisecond))
 	if answer, err = d.refusedPod(ctx); err != nil {
 		return err
 	}
-	d.detail("next pod", "%s", answer)
+	d.Detail("next pod", "%s", answer)
 	return d.admin.Delete(ctx, second)
 }
 
@@ -368,7 +370,7 @@ func (d *demo) refusedPod(ctx context.Context) (answer string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = wait(ctx, "the webhook admits another pod", func(ctx context.Context) (bool, error) {
+	err = story.Wait(ctx, "the webhook admits another pod", func(ctx context.Context) (bool, error) {
 		refused := d.admin.Create(ctx, pod.DeepCopy(), client.DryRunAll)
 		answer = fmt.Sprint(refused)
 		return apierrors.IsForbidden(refused), nil
@@ -377,7 +379,7 @@ func (d *demo) refusedPod(ctx context.Context) (answer string, err error) {
 }
 
 func (d *demo) end(ctx context.Context) error {
-	if err := wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
+	if err := story.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
 		status, _, err := d.ask(ctx, d.webhook.server)
 		return status == http.StatusOK, err
 	}); err != nil {
@@ -391,14 +393,14 @@ func (d *demo) end(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The second IAMBinding is gone, and the pod is served again. Then the pod is deleted. Its token has not expired, but the server refuses it.")
-	d.detail("answer", "%s", answer)
-	d.detail("after", "%s, since the API server caches its reviews of tokens for 10 s", time.Since(start).Round(time.Second))
+	d.Step("The second IAMBinding is gone, and the pod is served again. Then the pod is deleted. Its token has not expired, but the server refuses it.")
+	d.Detail("answer", "%s", answer)
+	d.Detail("after", "%s, since the API server caches its reviews of tokens for 10 s", time.Since(start).Round(time.Second))
 	return nil
 }
 
 func (d *demo) awaitRefusal(ctx context.Context, want int) (answer string, err error) {
-	err = wait(ctx, fmt.Sprintf("the server does not answer with %d", want), func(ctx context.Context) (bool, error) {
+	err = story.Wait(ctx, fmt.Sprintf("the server does not answer with %d", want), func(ctx context.Context) (bool, error) {
 		var status int
 		var err error
 		status, answer, err = d.ask(ctx, d.webhook.server)
