@@ -50,6 +50,13 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	return t, nil
 }
 
+// IsOwnIdentityError reports whether err says that the controller's own credentials cannot be had. With WithAssumeRole that is the first
+// link of the chain, and no other role helps.
+func (*Provider) IsOwnIdentityError(err error) bool {
+	var known *auth.Error
+	return errors.As(err, &known) && known.Operation == opControllerToken
+}
+
 func ownToken(c aws.Credentials) *Token {
 	var expires time.Time
 	if c.CanExpire {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,6 +84,29 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
 	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "controller's own")
+}
+
+// A chain whose first link is missing tells that from a role that refuses the controller, with and without a cache.
+func TestIsOwnIdentityError(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	w.setWebIdentity(t)
+	provider := &aws.Provider{}
+	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target + "-missing"})}
+	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
+	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", target)
+	if provider.IsOwnIdentityError(err) {
+		t.Errorf("an error of the role: %v", err)
+	}
+	w.cloud.AWS().RemoveRole(role("tenant-a"))
+	cached := append(slices.Clone(opts), auth.WithCache(testworld.Cache(t), object("tenant-a")))
+	for _, opts := range [][]auth.Option{opts, cached, cached} {
+		_, err = auth.GetAccessToken(t.Context(), provider, opts...)
+		testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "controller's own")
+		if !provider.IsOwnIdentityError(err) {
+			t.Errorf("an error of the controller's own identity: %v", err)
+		}
+	}
 }
 
 // EKS Pod Identity, and every other agent that speaks the container credentials protocol.

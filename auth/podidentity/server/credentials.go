@@ -18,31 +18,27 @@ const minimumLifetime = 36 * time.Minute
 // renewalPatience is the time that a caller waits for the renewal of credentials that are still valid.
 const renewalPatience = 5 * time.Second
 
-// ownIdentityError says that the server itself has no identity that AWS accepts, which no binding can change.
+// ownIdentityError reports that the server itself has no identity that AWS accepts. No edit of a binding changes that.
 type ownIdentityError struct{ error }
 
 func (e ownIdentityError) Unwrap() error { return e.error }
 
 // credentials assumes the role of a binding for a pod, or returns what the cache has of it.
 func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod, minimum time.Duration) (*aws.Token, error) {
-	own := slices.Concat(s.options.AuthOptions, []auth.Option{auth.WithCache(s.options.Cache,
-		cache.InvolvedObject{Kind: "IAMBinding", Namespace: b.Namespace, Name: b.Name, Operation: "credentials"})})
-	role := append(slices.Clone(own), aws.WithAssumeRole(s.role(b, p)), aws.WithSessionDuration(b.Spec.AWS.Duration()))
+	object := cache.InvolvedObject{Kind: "IAMBinding", Namespace: b.Namespace, Name: b.Name, Operation: "credentials"}
+	opts := append(slices.Clone(s.options.AuthOptions), auth.WithCache(s.options.Cache, object),
+		aws.WithAssumeRole(s.role(b, p)), aws.WithSessionDuration(b.Spec.AWS.Duration()))
 
 	renewal, cancel := context.WithTimeout(ctx, renewalPatience)
 	defer cancel()
-	token, err := auth.GetAccessToken(renewal, s.options.Provider, append(role, auth.WithMinimumLifetime(minimum))...)
+	token, err := auth.GetAccessToken(renewal, s.options.Provider, append(opts, auth.WithMinimumLifetime(minimum))...)
 	if err != nil && renewal.Err() != nil {
-		token, err = auth.GetAccessToken(ctx, s.options.Provider, role...)
+		token, err = auth.GetAccessToken(ctx, s.options.Provider, opts...)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return aws.FromToken(token)
-	}
-	// The role's credentials derive from the server's own, whose failure has left its own answer in the cache.
-	if _, ownErr := auth.GetAccessToken(ctx, s.options.Provider, own...); ownErr != nil && ctx.Err() == nil {
-		return nil, ownIdentityError{ownErr}
-	}
-	if s.options.Provider.RefusesPrevious(err) {
+	case s.options.Provider.IsOwnIdentityError(err), s.options.Provider.RefusesPrevious(err):
 		return nil, ownIdentityError{err}
 	}
 	return nil, err

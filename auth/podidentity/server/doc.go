@@ -1,5 +1,5 @@
-// Package server issues AWS credentials to pods (KEP-14). A pod presents its projected ServiceAccount token, the API server attests it,
-// an IAMBinding names the role, and the answer is the JSON of the container-credentials protocol:
+// Package server issues AWS credentials to pods (KEP-14). A pod presents its projected ServiceAccount token, and the API server attests
+// the pod. An IAMBinding names the role. The answer is the JSON of the container-credentials protocol:
 //
 //	POST /v1/credentials
 //	Authorization: Bearer <token of the audience in Options.Audience, bound to the pod>

@@ -210,6 +210,30 @@ func TestBrokenRoleForTenMinutes(t *testing.T) {
 	}, named(bindingOf("a", "app", roles+"app"), "app"))
 }
 
+// Pods that find no slot of their namespace come back at different times.
+func TestThrottledPodsSpread(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		w.set(0, true)
+		seen := map[string]int{}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				a := w.ask("a", "app", fmt.Sprintf("worker-%d", i))
+				mu.Lock()
+				defer mu.Unlock()
+				if a.body["Code"] == "Throttled" {
+					seen[a.header.Get("Retry-After")]++
+				}
+			})
+		}
+		all.Wait()
+		if len(seen) < 3 {
+			t.Errorf("pods were sent away for %v seconds", seen)
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"))
+}
+
 // An API server that answers less than it should proves no pod.
 func TestReviewsThatProveNoPod(t *testing.T) {
 	const podName, podUID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"

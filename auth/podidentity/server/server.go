@@ -36,7 +36,7 @@ type Options struct {
 	// Cluster is a DNS label that tells this cluster from others whose servers may assume the same roles. It begins the names of sessions.
 	// Either all clusters of an AWS organization have one, or there is one cluster and it has none.
 	Cluster string
-	// Cache keeps the credentials. It should hold one entry for each pod and one more. Required.
+	// Cache keeps the credentials. It should hold one entry for each pod, one for each binding, and the server's own. Required.
 	Cache *cache.TokenCache
 	// Provider talks to AWS. Nil means the zero value.
 	Provider *aws.Provider

@@ -21,6 +21,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -274,7 +276,6 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 	if events := w.events.all(); len(events) > 0 {
 		t.Errorf("there are Events: %q", events)
 	}
-	terminating.Finalizers = nil
 	if err := w.admin.Patch(t.Context(), terminating, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Error(err)
 	}
@@ -376,6 +377,37 @@ func TestNotBound(t *testing.T) {
 	}
 }
 
+// An Event that repeats is counted by the API server's own rules, so that pods that keep asking write few.
+func TestEventsAtTheAPIServer(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.records = true })
+	b := w.bind("app", roles+"missing")
+	p := w.worker("app")
+	token := w.token("app", p, audience)
+	for range 20 {
+		if a := w.ask(token); a.status != http.StatusForbidden {
+			t.Fatalf("got %v", a)
+		}
+	}
+	all := &eventsv1.EventList{}
+	count := func(kind, name string) (n int) {
+		for _, e := range all.Items {
+			if e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == "AccessDenied" && e.Type == corev1.EventTypeWarning && strings.Contains(e.Note, "sts:AssumeRole") {
+				n++
+			}
+		}
+		return n
+	}
+	w.eventually("there are Events on the pod and the binding", func() bool {
+		if err := w.admin.List(t.Context(), all, client.InNamespace(w.namespace)); err != nil {
+			t.Fatal(err)
+		}
+		return count("Pod", p.Name) > 0 && count("IAMBinding", b.Name) > 0
+	})
+	if pods, bindings := count("Pod", p.Name), count("IAMBinding", b.Name); pods != 1 || bindings != 1 {
+		t.Errorf("%d Events on the pod, %d on the binding", pods, bindings)
+	}
+}
+
 func TestTwoBindingsServeNobody(t *testing.T) {
 	w := newWorld(t)
 	first := w.bind("app", w.role("app"))
@@ -389,6 +421,33 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually("the other binding serves again", func() bool { return w.ask(token).status == http.StatusOK })
+}
+
+// A binding that is being deleted counts as gone, for pods and for conflicts, and its status is left alone.
+func TestBindingThatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Finalizers = []string{"example.com/keep"} })
+	token := w.workerToken("app")
+	w.identity(w.ask(token))
+	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	if err := w.admin.Delete(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == v1alpha1.ReasonNotBound })
+	next := w.bind("app", w.role("next"))
+	if id := w.identity(w.ask(token)); id.RoleARN != roles+"next" {
+		t.Errorf("got %s", id.RoleARN)
+	}
+	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
+		t.Fatal(err)
+	}
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != v1alpha1.ReasonAccepted || c.ObservedGeneration == b.Generation {
+		t.Errorf("the condition is %v", c)
+	}
+	if err := w.admin.Patch(t.Context(), b, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Error(err)
+	}
 }
 
 // The list is checked at every issue, so that a rule that is taken away counts for credentials in the cache too.
@@ -413,13 +472,24 @@ func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
 	w.eventually("without a list no role is allowed", refused)
 }
 
-// What AWS refuses the server itself, no pod can mend.
+// A server without an identity at AWS answers 503, since no pod can mend that.
 func TestServerWithoutIdentity(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.cloud.AWS().RemoveRole(serverRole) })
 	w.bind("app", w.role("app"))
 	a := w.ask(w.workerToken("app"))
 	if a.status != http.StatusServiceUnavailable || a.body["Code"] != "Unavailable" || a.header.Get("Retry-After") == "" {
 		t.Errorf("got %v %v", a, a.body)
+	}
+	w.trustServer()
+	tokens := []string{w.workerToken("app"), w.workerToken("app")}
+	for _, token := range tokens {
+		w.eventually("the server has an identity", func() bool {
+			a := w.ask(token)
+			if a.status != http.StatusServiceUnavailable && a.status != http.StatusOK {
+				t.Fatalf("got %v %v", a, a.body)
+			}
+			return a.status == http.StatusOK
+		})
 	}
 	if events := w.events.all(); len(events) > 0 {
 		t.Errorf("there are Events: %q", events)

@@ -25,7 +25,7 @@ func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
 
 // Limits of connections. A request is a few kilobytes of headers.
 const (
-	headerTimeout   = 5 * time.Second
+	headerTimeout   = 5 * time.Second // also for a body, which is refused
 	writeTimeout    = requestTimeout + 5*time.Second
 	idleTimeout     = time.Minute
 	maxHeaderBytes  = 2 * maxToken

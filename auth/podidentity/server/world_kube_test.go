@@ -64,8 +64,8 @@ type world struct {
 	options   server.Options
 	events    *recorder
 	audit     *lines
-	// elects turns leader election on.
-	elects bool
+	// elects turns leader election on, records sends Events to the API server.
+	elects, records bool
 }
 
 // newWorld calls prepare before the server starts.
@@ -97,6 +97,9 @@ func (w *world) replica() (ctrl.Manager, *server.Server) {
 	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t),
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.cloud.Client())},
 		Recorder:    w.events, Log: w.audit.logger(), Registerer: prometheus.NewRegistry()}
+	if w.records {
+		w.options.Recorder = mgr.GetEventRecorder("podidentity-server")
+	}
 	s, err := server.New(w.options)
 	if err != nil {
 		w.t.Fatal(err)
@@ -114,7 +117,6 @@ func rules() []rbacv1.PolicyRule {
 		{APIGroups: []string{"iam.aws.k8s.io"}, Resources: []string{"iambindings", "iamroleallowlists"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{"iam.aws.k8s.io"}, Resources: []string{"iambindings/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
 	}
 }
@@ -217,6 +219,10 @@ func (w *world) setIdentity() {
 	w.t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
 	w.t.Setenv("AWS_ROLE_ARN", serverRole)
 	w.cloud.AWS().AddOIDCProvider(account, w.cluster.IssuerURL(), w.cluster.IssuerClient(w.t), aws.DefaultAudience)
+	w.trustServer()
+}
+
+func (w *world) trustServer() {
 	w.cloud.AWS().SetRole(serverRole, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
 }
 

@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AllowListName is the name of the only IAMRoleAllowList that there can be: with several, it would not be clear which one counts.
+// AllowListName is the name of the only IAMRoleAllowList. With several, an admission policy would demand that all of them agree.
 const AllowListName = "cluster"
 
-// IAMRoleAllowList says which namespaces may use which roles. There is one, of the name AllowListName, and only administrators of the
-// cluster should be able to write it.
+// IAMRoleAllowList lists the roles that each namespace may use. Its name is AllowListName. Only administrators of the cluster should be
+// able to write it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=iamroleallowlists,scope=Cluster

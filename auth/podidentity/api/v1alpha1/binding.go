@@ -31,14 +31,14 @@ type IAMBinding struct {
 	Status IAMBindingStatus `json:"status,omitempty"`
 }
 
-// IAMBindingSpec says which pods get which role.
+// IAMBindingSpec names the role and the pods that get it.
 type IAMBindingSpec struct {
 	AWS AWSRole `json:"aws"`
 
 	ServiceAccountRef ServiceAccountReference `json:"serviceAccountRef"`
 
-	// Containers are the containers and init containers of the pods that are pointed at the credentials. Empty means all. The
-	// loopback is shared by all of a pod's containers, so this keeps mistakes apart, not attackers.
+	// Containers are the containers and init containers of the pods that are pointed at the credentials. Empty means all. This prevents
+	// mistakes, not attacks: all containers of a pod share the loopback, where the proxy answers.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -61,7 +61,7 @@ type AWSRole struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^arn:aws(-[a-z]+)*:iam::[0-9]{12}:role(/[!-.0-~]+)*/[A-Za-z0-9_+=,.@-]{1,64}$')",message="roleArn has to be arn:aws:iam::<account>:role/<name>, with a path if the role has one"
 	RoleARN string `json:"roleArn"`
 
-	// ExternalID is what the trust policy may demand (sts:ExternalId).
+	// ExternalID is compared by trust policies that demand one (sts:ExternalId).
 	// +optional
 	// +kubebuilder:validation:MaxLength=1224
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+=,.@:/-]{2,}$')",message="externalID has to be 2 to 1224 letters, digits or _+=,.@:/-"
@@ -74,8 +74,7 @@ type AWSRole struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.lowerAscii().matches('^(kubernetes-.*|cluster|aws:.*)$'))",message="a key of sessionTags cannot be cluster or begin with kubernetes- or aws:, the server sets these tags itself"
 	SessionTags map[string]TagValue `json:"sessionTags,omitempty"`
 
-	// DurationSeconds is the lifetime of the credentials. The role's maximum session duration does not matter, since AWS gives
-	// chained sessions an hour.
+	// DurationSeconds is the lifetime of the credentials. AWS limits it to an hour, since the server assumes the role with another role.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=2400
@@ -126,11 +125,11 @@ type IAMBindingStatus struct {
 
 // Conditions of an IAMBinding.
 const (
-	// ConditionAccepted says whether pods are served: the IAMRoleAllowList allows the role, and there is no conflict.
+	// ConditionAccepted reports whether pods are served: the IAMRoleAllowList allows the role, and there is no conflict.
 	ConditionAccepted = "Accepted"
-	// ConditionConflict says whether another binding names the same ServiceAccount.
+	// ConditionConflict reports whether another binding names the same ServiceAccount.
 	ConditionConflict = "Conflict"
-	// ConditionRoleAssumable says whether AWS lets the server assume the role, with the error of AWS if it does not.
+	// ConditionRoleAssumable reports whether AWS lets the server assume the role, with the error of AWS if it does not.
 	ConditionRoleAssumable = "RoleAssumable"
 )
 
