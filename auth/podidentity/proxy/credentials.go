@@ -21,11 +21,14 @@ func (c *credentials) validAt(now time.Time) bool {
 // parseCredentials reads the server's answer and encodes it anew: all four fields, and an expiry with Z whatever the server
 // wrote. The JavaScript SDK fails without the Z, botocore fails without a field, and Go without an expiry never renews.
 func parseCredentials(body []byte, now time.Time) (*credentials, error) {
-	var answer struct{ AccessKeyId, SecretAccessKey, Token, Expiration string } //nolint:revive // names of the protocol
+	var answer struct {
+		AccessKeyID                        string `json:"AccessKeyId"`
+		SecretAccessKey, Token, Expiration string
+	}
 	if json.Unmarshal(body, &answer) != nil {
 		return nil, errors.New("it is not the JSON of the container-credentials protocol") // the error could quote a secret
 	}
-	if answer.AccessKeyId == "" || answer.SecretAccessKey == "" || answer.Token == "" {
+	if answer.AccessKeyID == "" || answer.SecretAccessKey == "" || answer.Token == "" {
 		return nil, errors.New("AccessKeyId, SecretAccessKey or Token is missing")
 	}
 	expires, err := time.Parse(time.RFC3339, answer.Expiration)
@@ -36,7 +39,7 @@ func parseCredentials(body []byte, now time.Time) (*credentials, error) {
 	if latest := now.Add(maxLifetime); expires.After(latest) {
 		expires = latest
 	}
-	c := &credentials{accessKeyID: answer.AccessKeyId, expires: expires.UTC().Truncate(time.Second)}
+	c := &credentials{accessKeyID: answer.AccessKeyID, expires: expires.UTC().Truncate(time.Second)}
 	if !c.validAt(now) {
 		return nil, fmt.Errorf("the credentials expire at %s, less than a minute from now: check the clock of the node", c.expires.Format(time.RFC3339))
 	}

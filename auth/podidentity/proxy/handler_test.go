@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,6 +96,7 @@ func TestForgedRequestsGetNothing(t *testing.T) {
 		"empty Authorization":         {headers: "Authorization: \r\n", status: "401"},
 		"wrong Authorization":         {headers: "Authorization: " + secret + "x\r\n", status: "401"},
 		"two Authorizations":          {headers: authorized + authorized, status: "401"},
+		"secret in two parts":         {headers: "Authorization: " + secret[:5] + "\r\nAuthorization: " + secret[5:] + "\r\n", status: "401"},
 		"secret in the query":         {path: "/v1/credentials?Authorization=" + secret, headers: "A: b\r\n", status: "401"},
 		"POST":                        {method: "POST", status: "405"},
 		"HEAD":                        {method: "HEAD", status: "405"},
@@ -184,6 +186,27 @@ func TestListensOnlyWhereNoOtherPodReaches(t *testing.T) {
 				t.Errorf("%v, %v", listeners, err)
 			}
 		})
+	}
+}
+
+func TestListensOnTheLoopbackOfBothFamilies(t *testing.T) {
+	want := []string{"127.0.0.1"}
+	if six, err := net.Listen("tcp", "[::1]:0"); err == nil { //nolint:noctx // of a test
+		_ = six.Close()
+		want = append(want, "[::1]")
+	}
+	listeners, err := proxy.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(listeners[0].Addr().String())
+	var got []string
+	for _, l := range listeners {
+		got = append(got, strings.TrimSuffix(l.Addr().String(), ":"+port))
+		_ = l.Close()
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

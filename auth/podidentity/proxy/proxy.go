@@ -139,7 +139,7 @@ func (p *Proxy) fail(reason *failure, wait time.Duration) {
 	p.logger.Error(reason, "no new credentials", "retryIn", wait)
 }
 
-// renewal leaves 7/12 of a lifetime. The jitter of 1/30 parts pods that started together; it is small enough for an hour's
+// renewal leaves 7/12 of a lifetime. The jitter of 1/30 separates pods that started together. It is small enough for an hour's
 // session to survive an outage of 30 minutes with margin, jitter and back-off.
 func renewal(lifetime time.Duration) time.Duration {
 	return lifetime*5/12 + rand.N(lifetime/30) //nolint:gosec // spreads load, keeps no secret

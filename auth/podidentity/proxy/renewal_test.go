@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,14 +58,13 @@ func checkOutage(t *testing.T, firstCall int, issued *time.Time, fail func(http.
 	synctest.Wait()
 	seen := map[string]bool{}
 	for range 2 * 60 * 60 {
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		a := ask(t, p)
 		expires, err := time.Parse(time.RFC3339, a.Expiration)
 		if a.status != http.StatusOK || err != nil || time.Until(expires) < time.Minute {
 			t.Fatalf("%s after the start: %d %s", time.Since(until.Add(-30*time.Minute)), a.status, a.body)
 		}
-		seen[a.AccessKeyId] = true
+		seen[a.AccessKeyID] = true
 	}
 	if len(seen) < 3 {
 		t.Errorf("only %d credentials in two hours", len(seen))
@@ -85,7 +85,7 @@ func TestRenewsWith35Of60MinutesLeft(t *testing.T) {
 				p := newProxy(t, server)
 				run(t, p)
 				for range 3 * 60 * 60 {
-					time.Sleep(time.Second)
+					pass(time.Second)
 					ask(t, p) // never a reason to call the server
 				}
 				if len(server.calls) < 5 {
@@ -110,11 +110,11 @@ func TestServesUntilAMinuteBeforeTheExpiryThen503(t *testing.T) {
 			t.Errorf("before the first fetch: %d %s", a.status, a.body)
 		}
 		run(t, p)
-		time.Sleep(59*time.Minute - time.Millisecond)
+		pass(59*time.Minute - time.Millisecond)
 		if a := ask(t, p); a.status != http.StatusOK {
 			t.Errorf("just before the last minute: %d %s", a.status, a.body)
 		}
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		if a := ask(t, p); a.status != http.StatusServiceUnavailable || a.Code != "Throttling" || a.Message != "STS is down" {
 			t.Errorf("in the last minute: %d %s", a.status, a.body)
 		}
@@ -123,18 +123,19 @@ func TestServesUntilAMinuteBeforeTheExpiryThen503(t *testing.T) {
 
 func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bound := true
+		var bound atomic.Bool
+		bound.Store(true)
 		var log strings.Builder
 		server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-			return !bound && refuseWith(w, http.StatusForbidden, "NotBound", "no IAMBinding names ServiceAccount \"default/app\"")
+			return !bound.Load() && refuseWith(w, http.StatusForbidden, "NotBound", "no IAMBinding names ServiceAccount \"default/app\"")
 		}}
 		p := newProxy(t, server, func(o *proxy.Options) {
 			o.Logger = funcr.New(func(_, line string) { log.WriteString(line + "\n") }, funcr.Options{})
 		})
 		run(t, p)
 		synctest.Wait()
-		bound = false
-		time.Sleep(28 * time.Minute)
+		bound.Store(false)
+		pass(28 * time.Minute)
 		a := ask(t, p)
 		if a.status != http.StatusForbidden || a.Code != "NotBound" || a.Message != `no IAMBinding names ServiceAccount "default/app"` {
 			t.Errorf("%d %s", a.status, a.body)
@@ -142,8 +143,8 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 		if !strings.Contains(log.String(), "NotBound: no IAMBinding names ServiceAccount") {
 			t.Errorf("no reason in the log:\n%s", &log)
 		}
-		bound = true
-		time.Sleep(time.Minute)
+		bound.Store(true)
+		pass(time.Minute)
 		if a := ask(t, p); a.status != http.StatusOK {
 			t.Errorf("bound again: %d %s", a.status, a.body)
 		}
@@ -151,6 +152,20 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 			if strings.Contains(log.String(), part) {
 				t.Errorf("the log holds %q:\n%s", part, &log)
 			}
+		}
+	})
+}
+
+// A 401 can pass: the token on the disk is replaced, or the API server comes back.
+func TestTokenThatTheServerRefusesIsNoDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			return refuseWith(w, http.StatusUnauthorized, "NotAttested", "the token is not bound to a pod")
+		}})
+		run(t, p)
+		synctest.Wait()
+		if a := ask(t, p); a.status != http.StatusServiceUnavailable || a.Code != "NotAttested" || a.Message != "the token is not bound to a pod" {
+			t.Errorf("%d %s", a.status, a.body)
 		}
 	})
 }
@@ -174,7 +189,7 @@ func TestBacksOff(t *testing.T) {
 				p := newProxy(t, server)
 				run(t, p)
 				for range 3600 {
-					time.Sleep(time.Second)
+					pass(time.Second)
 					ask(t, p)
 				}
 				if n := server.count(); n < test.least || n > test.most {
@@ -194,7 +209,7 @@ func TestTokenRotatedOnDiskIsUsedAtTheNextCall(t *testing.T) {
 		if err := os.WriteFile(name, []byte("second"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(28 * time.Minute)
+		pass(28 * time.Minute)
 		if got := strings.Join(server.tokens, " "); got != "first second" {
 			t.Errorf("tokens %q", got)
 		}
@@ -226,12 +241,12 @@ func TestKeepsTheCredentialsThatExpireLater(t *testing.T) {
 		}}
 		p := newProxy(t, server)
 		run(t, p)
-		time.Sleep(28 * time.Minute)
-		if a := ask(t, p); server.count() < 2 || a.AccessKeyId != "ASIA1" {
+		pass(28 * time.Minute)
+		if a := ask(t, p); server.count() < 2 || a.AccessKeyID != "ASIA1" {
 			t.Errorf("after %d calls %s", server.count(), a.body)
 		}
-		time.Sleep(time.Minute + time.Second)
-		if a := ask(t, p); a.AccessKeyId == "ASIA1" {
+		pass(time.Minute + time.Second)
+		if a := ask(t, p); a.AccessKeyID == "ASIA1" {
 			t.Errorf("after %d calls %s", server.count(), a.body)
 		}
 	})
@@ -250,7 +265,7 @@ func TestClockSkew(t *testing.T) {
 			if a := ask(t, p); a.Expiration != time.Now().Add(time.Hour).UTC().Format(time.RFC3339) {
 				t.Errorf("%s at %s", a.body, time.Now().UTC())
 			}
-			time.Sleep(28 * time.Minute)
+			pass(28 * time.Minute)
 			if server.count() != 2 {
 				t.Errorf("%d calls in 28 minutes", server.count())
 			}
@@ -264,7 +279,7 @@ func TestClockSkew(t *testing.T) {
 			}}
 			p := newProxy(t, server)
 			run(t, p)
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 			if a := ask(t, p); a.status != http.StatusServiceUnavailable || !strings.Contains(a.Message, "check the clock") {
 				t.Errorf("%d %s", a.status, a.body)
 			}

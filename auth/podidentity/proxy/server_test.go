@@ -138,7 +138,7 @@ func TestSlowServerIsGivenUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newProxy(t, nil, func(o *proxy.Options) { o.Client = &http.Client{Transport: roundTripper(slow)} })
 				run(t, p)
-				time.Sleep(25 * time.Second)
+				pass(25 * time.Second)
 				if a := ask(t, p); !strings.Contains(a.Message, "timed out") {
 					t.Errorf("%d %s", a.status, a.body)
 				}

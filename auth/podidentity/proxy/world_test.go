@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/workloadid/workloadid/auth/podidentity/proxy"
@@ -113,14 +114,21 @@ func run(t testing.TB, p *proxy.Proxy) {
 	})
 }
 
+// pass lets fake time pass, and then everything that is due.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // answer is what an application sees.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 
-	AccessKeyId, SecretAccessKey, Token, Expiration string //nolint:revive // names of the protocol
-	Code, Message                                   string
+	AccessKeyID                        string `json:"AccessKeyId"`
+	SecretAccessKey, Token, Expiration string
+	Code, Message                      string
 }
 
 func read(t testing.TB, resp *http.Response) answer {
