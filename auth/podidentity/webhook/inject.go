@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,9 +12,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 )
-
-// Limits of the answer to one pod. A pod of a few megabytes can have 100,000 containers.
-const maxContainers, maxWarnings = 500, 10
 
 // stronger are variables that win over those of the sidecar in at least one SDK.
 var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
@@ -61,10 +57,8 @@ func (in *injection) refuse() error {
 		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
 	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
 		return in.deny("the pod runs on Windows, for which there is no sidecar")
-	case len(spec.Containers)+len(spec.InitContainers) > maxContainers:
-		return in.deny("the pod has more than %d containers: remove some", maxContainers)
 	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
-		return errors.New("the pod has no container, or one without a name: name each")
+		return in.deny("the pod has no container, or one without a name: name each")
 	}
 	return nil
 }
@@ -74,7 +68,7 @@ func (in *injection) deny(format string, args ...any) error {
 }
 
 func (in *injection) taken(kind, name string) error {
-	return in.deny("the pod has its own %s %q, a name of the webhook: rename it", kind, name)
+	return in.deny("the pod has its own %s %q, a name of the webhook: rename or remove it", kind, name)
 }
 
 func (in *injection) redirect() bool { return in.pod.Annotations[AnnotationRedirect] == "true" }

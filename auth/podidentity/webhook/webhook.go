@@ -58,6 +58,23 @@ const (
 	AnnotationRedirect = "iam.aws.k8s.io/redirect"
 )
 
+// Limits on the cost of a request. The author of a pod writes most of it, and each pod of the cluster may reach the webhook.
+const (
+	maxBody     = 2 << 20 // etcd stores no larger pod
+	maxElements = 500
+	maxWarnings = 10
+)
+
+// shape has the arrays whose elements take far more memory than text. Its own elements take none.
+type shape struct {
+	Spec struct {
+		Containers          []struct{} `json:"containers"`
+		InitContainers      []struct{} `json:"initContainers"`
+		EphemeralContainers []struct{} `json:"ephemeralContainers"`
+		Volumes             []struct{} `json:"volumes"`
+	} `json:"spec"`
+}
+
 type handler struct {
 	o       Options
 	results *prometheus.CounterVec
@@ -85,7 +102,8 @@ func New(o Options) (http.Handler, error) {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
 		}
 	}
-	return admission.StandaloneWebhook(&admission.Webhook{Handler: h}, admission.StandaloneOptions{Logger: o.Logger})
+	hook, err := admission.StandaloneWebhook(&admission.Webhook{Handler: h}, admission.StandaloneOptions{Logger: o.Logger})
+	return http.MaxBytesHandler(hook, maxBody), err
 }
 
 // Handle implements admission.Handler.
@@ -102,7 +120,11 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (admission.
 	if req.Operation != admissionv1.Create || req.Resource.Resource != "pods" || req.SubResource != "" {
 		return admission.Allowed("not the creation of a pod"), "skipped"
 	}
-	pod := &corev1.Pod{}
+	pod, size := &corev1.Pod{}, shape{}
+	_ = json.Unmarshal(req.Object.Raw, &size) // fails again below
+	if s := size.Spec; len(s.Containers)+len(s.InitContainers)+len(s.EphemeralContainers)+len(s.Volumes) > maxElements {
+		return admission.Denied(fmt.Sprintf("the pod has more than %d containers and volumes: remove some", maxElements)), "denied"
+	}
 	if err := json.Unmarshal(req.Object.Raw, pod); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the pod: %.300s", err.Error())), "error"
 	}

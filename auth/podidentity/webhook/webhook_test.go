@@ -89,9 +89,6 @@ func review(t testing.TB, change func(*admissionv1.AdmissionRequest), pod string
 func post(t testing.TB, h http.Handler, contentType string, body []byte) *admissionv1.AdmissionResponse {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
-	if body == nil {
-		r.Body = http.NoBody // as a server has it
-	}
 	r.Header.Set("Content-Type", contentType)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -143,8 +140,8 @@ func inject(t testing.TB, h http.Handler, pod string) (*corev1.Pod, []string) {
 		t.Fatal(response.Result.Message)
 	}
 	patched := apply(t, pod, response)
-	if again := admit(t, h, patched); !again.Allowed || len(again.Patch) > 0 {
-		t.Fatalf("the second call gives %+v with the patch %s", again.Result, again.Patch)
+	if again := admit(t, h, patched); !again.Allowed || len(again.Patch) > 0 || !slices.Equal(again.Warnings, response.Warnings) {
+		t.Fatalf("the second call gives %+v with the patch %s and the warnings %q", again.Result, again.Patch, again.Warnings)
 	}
 	return decode(t, patched), response.Warnings
 }
@@ -383,9 +380,11 @@ func TestDenials(t *testing.T) {
 		"token volume of another audience":     {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}]`), `volume`},
 		"token volume with another path":       {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"x","audience":"iam.aws.k8s.io"}}]}}]`), `volume`},
 		"token volume with another source too": {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}},{}]}}]`), `volume`},
-		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "more than 500 containers"},
+		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "more than 500 containers and volumes"},
+		"too many volumes":                     {spec(`"volumes":[{}` + strings.Repeat(`,null`, 499) + `]`), "more than 500 containers and volumes"},
 		"no containers":                        {`{"spec":{}}`, "no container"},
 		"container without a name":             {`{"spec":{"containers":[null]}}`, "without a name"},
+		"init container without a name":        {spec(`"initContainers":[null]`), "without a name"},
 		"nothing at all":                       {`{}`, "no container"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -472,18 +471,27 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// The kubelet takes the last of two variables of one name.
+func TestVariableThatIsSetTwice(t *testing.T) {
+	h := newHandler(t, options(bind("b", "default")))
+	_, warnings := inject(t, h, `{"spec":{"containers":[{"name":"a","env":[{"name":"`+fullURI+`","value":"http://127.0.0.1:2020/v1/credentials"},{"name":"`+fullURI+`","value":"http://127.0.0.1:1"}]}]}}`)
+	if len(warnings) != 1 || !strings.Contains(warnings[0], fullURI+" itself") {
+		t.Errorf("got %q", warnings)
+	}
+}
+
 // The author of a pod cannot make the answer long.
 func TestAnswersAreBounded(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
 	long := strings.Repeat("é", 100_000)
 	var containers []string
-	for i := range 500 {
+	for i := range 400 {
 		containers = append(containers, fmt.Sprintf(`{"name":"%d%s","env":[{"name":"AWS_PROFILE"},{"name":"AWS_ACCESS_KEY_ID"}]}`, i, long[:1000]))
 	}
 	for name, pod := range map[string]string{
 		"many warnings":       `{"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`,
 		"long name":           `{"spec":{"containers":[{"name":"` + long + `","env":[{"name":"AWS_PROFILE"}]}]}}`,
-		"long annotation":     `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"` + strings.Repeat("a,", 1_000_000) + `"}},"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`,
+		"long annotation":     `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"` + strings.Repeat("a,", 500_000) + `"}},"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`,
 		"long number":         `{"spec":{"activeDeadlineSeconds":` + strings.Repeat("1", 1_000_000) + `}}`,
 		"long quantity":       `{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"` + long + `"}}}]}}`,
 		"long ServiceAccount": `{"spec":{"serviceAccountName":"` + long + `","containers":[{"name":"a"}]}}`,
@@ -509,15 +517,15 @@ func TestMalformedReviews(t *testing.T) {
 		body        []byte
 		code        int32
 	}{
-		"no body":              {"application/json", nil, http.StatusBadRequest},
+		"no body":              {"application/json", nil, http.StatusOK},
 		"another content type": {"text/plain", good, http.StatusBadRequest},
 		"no JSON":              {"application/json", []byte(`{"`), http.StatusBadRequest},
 		"another kind":         {"application/json", []byte(`{"apiVersion":"v1","kind":"Pod"}`), http.StatusOK},
 		"an array":             {"application/json", []byte(`[]`), http.StatusBadRequest},
 		"a pod that is no pod": {"application/json", review(t, nil, `{"spec":[]}`), http.StatusBadRequest},
 		"a pod that is a text": {"application/json", review(t, nil, `"x"`), http.StatusBadRequest},
-		"10 MB":                {"application/json", review(t, nil, `{"spec":"`+strings.Repeat("x", 10<<20)+`"}`), http.StatusRequestEntityTooLarge},
-		"10 MB of brackets":    {"application/json", bytes.Repeat([]byte(`[`), 10<<20), http.StatusRequestEntityTooLarge},
+		"10 MB":                {"application/json", review(t, nil, `{"spec":"`+strings.Repeat("x", 10<<20)+`"}`), http.StatusBadRequest},
+		"10 MB of brackets":    {"application/json", bytes.Repeat([]byte(`[`), 10<<20), http.StatusBadRequest},
 		"many brackets":        {"application/json", bytes.Repeat([]byte(`[`), 1<<20), http.StatusBadRequest},
 		"brackets in the pod":  {"application/json", review(t, nil, strings.Repeat(`[`, 5000)+strings.Repeat(`]`, 5000)), http.StatusBadRequest},
 		"no request":           {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), http.StatusOK},
