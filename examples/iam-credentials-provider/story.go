@@ -115,15 +115,16 @@ func (d *demo) start(ctx context.Context) error {
 	if err := d.configure(); err != nil {
 		return err
 	}
-	kube, err := d.configOf(ctx, name)
+	forServer, err := d.configOf(ctx, name)
 	if err != nil {
 		return err
 	}
-	d.run("server", func() error { return runServer(ctx, kube, d.server) })
-	if kube, err = d.configOf(ctx, webhookName); err != nil {
+	forWebhook, err := d.configOf(ctx, webhookName)
+	if err != nil {
 		return err
 	}
-	d.run("webhook", func() error { return runWebhook(ctx, kube, d.webhook) })
+	d.run("server", func() error { return runServer(ctx, forServer, d.server) })
+	d.run("webhook", func() error { return runWebhook(ctx, forWebhook, d.webhook) })
 	if err := d.registerWebhook(ctx); err != nil {
 		return err
 	}
