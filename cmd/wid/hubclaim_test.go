@@ -135,7 +135,7 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 			h.granted = nil
 			h.during = func() {
 				out, err := h.decide(h.fake, (*deciding).accept)
-				if exitCode(t.Context(), err) != exitUnavailable || !strings.Contains(err.Error(), `still taking away the access of cluster "shop"`) || out != "" {
+				if err == nil || exitCode(t.Context(), err) != exitUnavailable || !strings.Contains(err.Error(), `still taking away the access of cluster "shop"`) || out != "" {
 					t.Errorf("accept says %q, %v", out, err)
 				}
 			}
@@ -188,7 +188,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
 		t.Errorf("the hub granted %q", h.granted)
 	}
-	if denied := meta.FindStatusCondition(h.cluster().Status.Conditions, ocm.ConditionHubAccepted); denied.Reason != ocm.ReasonHubDenied || time.Since(denied.LastTransitionTime.Time) > time.Hour {
+	if denied := meta.FindStatusCondition(h.cluster().Status.Conditions, ocm.ConditionHubAccepted); denied == nil || denied.Reason != ocm.ReasonHubDenied || time.Since(denied.LastTransitionTime.Time) > time.Hour {
 		t.Errorf("the condition is %+v", denied)
 	}
 }
@@ -212,7 +212,7 @@ func TestHubDenyFailsIfTheHubAcceptsMeanwhile(t *testing.T) {
 		return apierrors.NewConflict(ocm.GroupVersion.WithResource("managedclusters").GroupResource(), "shop", errors.New("changed"))
 	}})
 	out, err := h.decide(hub, (*deciding).deny)
-	if exitCode(t.Context(), err) != exitUnavailable || !strings.Contains(err.Error(), `cluster "shop" was accepted meanwhile; run the command again`) || out != "" {
+	if err == nil || exitCode(t.Context(), err) != exitUnavailable || !strings.Contains(err.Error(), `cluster "shop" was accepted meanwhile; run the command again`) || out != "" {
 		t.Errorf("deny says %q, %v", out, err)
 	}
 }
