@@ -184,7 +184,7 @@ func TestHubCommands(t *testing.T) {
 	initHub := func(more ...string) string {
 		return must(t, append([]string{"hub", "init", w.onHub, image, "--apply", "--hub-apiserver=" + w.hubConfig.Host}, more...)...)
 	}
-	if out := initHub(); !strings.Contains(out, "wid bootstrap publish") || strings.Contains(out, "certificates") {
+	if out := initHub(); !strings.Contains(out, "wid bootstrap publish") || !strings.Contains(out, "with --hub-apiserver\n") || strings.Contains(out, "certificates") {
 		t.Errorf("init says %s", out)
 	}
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)

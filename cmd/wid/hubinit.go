@@ -147,6 +147,8 @@ func (h *hubInit) hubManifests() ([]string, error) {
 	manifests[1] = withRole(manifests[1], hubServiceAccount, hubServiceAccount, role)
 	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
 		manifests = append(manifests, awsirsa.AWSAuthManifest)
+	} else {
+		manifests[1] = withoutCSR(manifests[1])
 	}
 	return manifests, nil
 }
@@ -189,7 +191,7 @@ func (h *hubInit) invite(ctx context.Context, cmd *cobra.Command, c client.Clien
 	if err != nil {
 		return answerOf(err, "create a bootstrap token")
 	}
-	warnOfLoopback(cmd, info.Server)
+	warnOfLoopback(cmd, info.Server, "hub-apiserver")
 	published := &corev1.ConfigMap{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, published)
 	if apierrors.IsNotFound(err) {

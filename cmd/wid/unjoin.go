@@ -29,7 +29,7 @@ func newUnjoin() *cobra.Command {
 		Short: "Take a cluster out of its hub, and remove its agent",
 		Long: "Take a cluster out of its hub. With the agent's own credential it withdraws the cluster's acceptance, whereupon the\n" +
 			"hub takes away all its access. Then it removes the agent and its two Secrets from the cluster. If the hub cannot be\n" +
-			"told, nothing is removed without --force.",
+			"told, nothing is removed without --force, unless the agent has no credential of its own yet.",
 		Example: "  wid unjoin --cluster-name managed-0 --context managed-0",
 	}
 	f := cmd.Flags()
@@ -56,6 +56,8 @@ func newUnjoin() *cobra.Command {
 	})
 }
 
+var errNoCredential = errors.New("the agent has no credential of its own yet")
+
 // withdraw tells the hub. That the agent has no access there is a warning.
 func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *clusterARNs, force bool) error {
 	secret, err := agentSecret(ctx, local, name)
@@ -68,7 +70,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	}
 	var usage *usageError
 	switch {
-	case errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
+	case errors.Is(err, errNoCredential) || errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
 		cmd.PrintErrf("wid: warning: the hub was not told; to make sure, run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
 		return nil
 	case errors.As(err, &usage):
@@ -82,7 +84,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 // serves those that are unknown here, as long as their kubeconfig runs no program.
 func tell(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *clusterARNs) error {
 	if len(secret.Data[registration.SecretKeyKubeconfig]) == 0 {
-		return registration.ErrNotJoined
+		return errNoCredential
 	}
 	driver, err := registration.Driver(csr.New(csr.Options{})), error(nil)
 	if string(secret.Data[registration.SecretKeyAuthType]) == authTypeAWS {

@@ -118,7 +118,7 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	name := r.Name()
 	out, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if err != nil || out.Role == nil {
-		return fmt.Errorf("role %q cannot be read: %w; create it as wid hub policies prints it", r.ARN, orEmpty(err))
+		return fmt.Errorf("role %q cannot be read: %w%s", r.ARN, orEmpty(err), ifMissing(err, "; create it as wid hub policies prints it"))
 	}
 	var wrong []error
 	if arn := aws.ToString(out.Role.Arn); arn != r.ARN {
@@ -133,7 +133,7 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	access, err := c.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: &name})
 	switch {
 	case err != nil:
-		wrong = append(wrong, fmt.Errorf("its inline policy %q cannot be read: %w; add it, or check by hand that another policy allows the same", name, err))
+		wrong = append(wrong, fmt.Errorf("its inline policy %q cannot be read: %w%s", name, err, ifMissing(err, "; add it, or check by hand that another policy allows the same")))
 	case !r.Access.equals(aws.ToString(access.PolicyDocument)):
 		wrong = append(wrong, fmt.Errorf("its inline policy %q differs: replace it", name))
 	}
@@ -141,6 +141,14 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 		return fmt.Errorf("role %q: %w", r.ARN, errors.Join(wrong...))
 	}
 	return nil
+}
+
+// ifMissing returns a remedy if IAM says that the object does not exist.
+func ifMissing(err error, remedy string) string {
+	if hasCode(err, codeNoRole) {
+		return remedy
+	}
+	return ""
 }
 
 // RoleReader are the calls of *iam.Client that Verify makes.
