@@ -242,8 +242,8 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	return errors.Join(err, h.revoke(ctx, cluster))
 }
 
-// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: an agent may write the
-// conditions.
+// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: where the admission policy is
+// missing, an agent may write the conditions.
 func wasAccepted(cluster *ocm.ManagedCluster) bool {
 	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
 	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || c != nil && (c.Status == metav1.ConditionTrue || c.Reason == ocm.ReasonHubDenied)
