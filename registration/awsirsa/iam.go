@@ -67,7 +67,7 @@ const (
 	maxAttempts     = 9
 	minDelay        = 250 * time.Millisecond
 	maxDelay        = 5 * time.Second
-	personDelay     = 10 * time.Minute // until a retry of what takes a person to mend
+	personDelay     = 10 * time.Minute // at most, until a retry of what takes a person to mend
 	revocationLooks = 3
 	revocationDelay = time.Second
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
