@@ -616,6 +616,9 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		if w.keys("a-hub-kubeconfig") != nil || w.keys(signerSecret) != nil {
 			t.Error("Secrets are left")
 		}
+		if !slices.Equal(w.driver.forgotten, []string{"a"}) || !slices.Equal(w.signer.forgotten, []string{"a"}) {
+			t.Errorf("the drivers forgot %q, %q", w.driver.forgotten, w.signer.forgotten)
+		}
 		if w.keys("b-hub-kubeconfig") == nil || w.secretIn(addOnNamespace, "a-mine").Name == "" {
 			t.Error("Secrets of others are gone")
 		}

@@ -104,6 +104,11 @@ func (a *AddOns) forget(ctx context.Context, addOn string) error {
 	delete(a.places, addOn)
 	a.mu.Unlock()
 	a.agent.events.forget(addOn)
+	for _, d := range []Driver{a.opts.KubeClient, a.opts.CustomSigner} {
+		if f, ok := d.(Forgetter); ok {
+			f.Forget(addOn)
+		}
+	}
 	return nil
 }
 

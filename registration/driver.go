@@ -83,6 +83,12 @@ type Annotator interface {
 	Annotations() map[string]string
 }
 
+// Forgetter is implemented by drivers that keep something of each add-on in memory, such as metrics.
+type Forgetter interface {
+	// Forget drops what the driver keeps of an add-on that the hub has deleted.
+	Forget(addOn string)
+}
+
 // HubDriver is the hub's half of a driver. Implementations are safe for concurrent use: one cluster's slow call delays no other. Their errors
 // become conditions and Events, so they never hold a secret.
 type HubDriver interface {
