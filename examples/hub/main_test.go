@@ -50,6 +50,35 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// Certificates of add-ons are approved by default where clusters use certificates. Tokens take RBAC of their own.
+func TestFlagsOfAddOns(t *testing.T) {
+	for name, row := range map[string]struct {
+		args []string
+		want string
+	}{
+		"default":                  {nil, "csr"},
+		"default with both":        {[]string{"--registration-auth", "csr,aws-irsa", "--eks-hub-cluster-arn", hubARN}, "csr"},
+		"default with AWS IAM":     {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN}, ""},
+		"csr with AWS IAM":         {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--addon-registration-auth", "csr"}, "csr"},
+		"both":                     {[]string{"--addon-registration-auth", "csr,token"}, "csr token"},
+		"one twice":                {[]string{"--addon-registration-auth", "token", "--addon-registration-auth", "token"}, "token"},
+		"none":                     {[]string{"--addon-registration-auth="}, ""},
+		"demo with certificates":   {[]string{"--demo"}, "csr token"},
+		"demo of a hub on AWS EKS": {[]string{"--demo=aws-irsa"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parseFlags(row.args, io.Discard)
+			var got []string
+			for _, a := range o.addOnAuth {
+				got = append(got, a.name)
+			}
+			if err != nil || strings.Join(got, " ") != row.want {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
 func TestFlagsOfDemos(t *testing.T) {
 	for argument, want := range map[string]struct{ auth, defaultAuth, hubARN string }{
 		"--demo":          {"csr", "csr", ""},
@@ -79,6 +108,9 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"aws-irsa without ARN":        {[]string{"--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
 		"ARN that is none":            {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", "foo"}, `--eks-hub-cluster-arn: "foo" is not the ARN`},
 		"default that is left out":    {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--default-registration-auth", "csr"}, `unknown auth type "csr"`},
+		"token for clusters":          {[]string{"--registration-auth", "csr,token"}, "--registration-auth: token registers add-ons only: use --addon-registration-auth=token"},
+		"unknown add-on auth type":    {[]string{"--addon-registration-auth", "csr,magic"}, `--addon-registration-auth: unknown auth type "magic": use one of csr, token`},
+		"demo with add-on auth types": {[]string{"--demo", "--addon-registration-auth", "csr"}, "leave --registration-auth"},
 		"unknown demo":                {[]string{"--demo=magic"}, `--demo: unknown auth type "magic": use one of aws-irsa, csr`},
 		"demo of nothing":             {[]string{"--demo="}, `--demo: unknown auth type ""`},
 		"demo with auth types":        {[]string{"--demo", "--registration-auth", "csr"}, "leave --registration-auth"},
