@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -10,11 +11,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // asProgram makes the test binary run the program instead of the tests.
@@ -195,6 +198,24 @@ func TestDemo(t *testing.T) {
 		`own namespace:\s+allowed`,
 		`neighbour "cluster2": forbidden`,
 		`namespace "cluster2"\n`,
+		`creates the add-on "search"`,
+		`item +type kubeClient, without driver and subject\n`,
+		`driver +token\n`,
+		`user +system:serviceaccount:cluster1:cluster1-search-agent\n`,
+		`objects +Role search-token-role, RoleBinding search-token-role,\s+ServiceAccount cluster1-search-agent\n`,
+		`TokenInfrastructureReady is True: ServiceAccount\s+cluster1/cluster1-search-agent\s+\(UID:`,
+		`Secret +open-cluster-management-agent-addon/search-hub-kubeconfig\n`,
+		`expires +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`,
+		`AddonTokenRefreshed is True`,
+		`add-on\s+reads\s+it:\s+allowed`,
+		`cluster1/search-settings\n`,
+		`own\s+cluster:\s+forbidden`,
+		`namespace\s+"cluster2"\n`,
+		`namespace\s+"cluster1"\n`,
+		`deletes the add-on`,
+		`hub +nothing is left after \d`,
+		`Secret +gone after \d`,
+		`token +refused with 401 after \d`,
 		`administrator denies`,
 		`HubAcceptedManagedCluster is False: HubClusterAdminDenied`,
 		`namespace "cluster1"\n`,
@@ -256,6 +277,37 @@ func TestDemoAWS(t *testing.T) {
 		`deletes the access entry, then\s+the\s+role`,
 		`in AWS +no role, no access entry\n`,
 		`Done in \d+s`)
+}
+
+// A hub that serves no add-ons runs all the same, and says so.
+func TestHubWithoutAddOns(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	if _, err := apply(t.Context(), cluster.Client(), ocm.CRD); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "--addon-registration-auth=csr,token", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+cluster.Kubeconfig(t))
+	log, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		text += lines.Text() + "\n"
+		if strings.Contains(lines.Text(), "Starting workers") { // the first controller that has read the hub
+			cancel()
+		}
+	}
+	_ = cmd.Wait() // killed
+	if !strings.Contains(text, "The hub serves no ManagedClusterAddOns") || !strings.Contains(text, "Starting workers") || strings.Contains(text, "controller=addon-token") ||
+		strings.Contains(text, "controller=csr-addon") {
+		t.Error(text)
+	}
 }
 
 // checkText checks what a demo prints, in this order.
