@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // hubHeading is the section of docs/wid.md whose commands TestHubCommands runs, word for word.
@@ -257,8 +259,51 @@ func TestHubCommands(t *testing.T) {
 	w.until("the hub lets it in", func() bool { return w.status()[0].Condition == "True" })
 	must(t, "hub", "deny", w.onHub, "--clusters=managed-0,managed-0")
 	w.until("the hub takes away the access", func() bool { return w.status()[0].Condition == "False" })
+	w.checkAddOns(printed)
 	if len(w.documented) > 0 {
 		t.Errorf("not tried: %q", w.documented)
+	}
+}
+
+// checkAddOns lets add-ons have tokens. The programs of the Deployments do not run here: examples/hub shows them.
+func (w *hubWorld) checkAddOns(printed []string) {
+	w.t.Helper()
+	w.document("hub init")
+	w.document("join", `"$TOKEN"`, printed[2], `"$HUB"`, printed[4], `"$PIN"`, printed[6])
+	for _, row := range []struct {
+		in              client.Client
+		namespace, name string
+		arg             string
+		role            client.Object
+	}{
+		{w.hub, hubNamespace, hubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
+		{w.managed, registration.DefaultAgentNamespace, agentName, "--addon-kubeclient-registration-auth=token",
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: "registration-agent-addon"}}},
+	} {
+		deployment := &appsv1.Deployment{}
+		if err := errors.Join(row.in.Get(w.t.Context(), client.ObjectKeyFromObject(row.role), row.role),
+			row.in.Get(w.t.Context(), client.ObjectKey{Namespace: row.namespace, Name: row.name}, deployment)); err != nil {
+			w.t.Fatal(err)
+		}
+		if args := deployment.Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, row.arg) {
+			w.t.Errorf("args of %s: %q", row.name, args)
+		}
+	}
+	secret := func(name string, labels map[string]string) *corev1.Secret {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: name, Labels: labels}}
+		if err := w.managed.Create(w.t.Context(), s); err != nil {
+			w.t.Fatal(err)
+		}
+		return s
+	}
+	ours := secret("search-hub-kubeconfig", map[string]string{addon.NameLabel: "search", registration.AddOnClusterLabel: "managed-0"})
+	other := secret("other", map[string]string{addon.NameLabel: "search", registration.AddOnClusterLabel: "managed-1"})
+	out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge")
+	if err := w.managed.Get(w.t.Context(), client.ObjectKeyFromObject(ours), ours); !apierrors.IsNotFound(err) {
+		w.t.Errorf("the Secret of an add-on: %v", err)
+	}
+	if err := w.managed.Get(w.t.Context(), client.ObjectKeyFromObject(other), other); err != nil || !strings.Contains(out, `Role "open-cluster-management-agent-addon/registration-agent-addon" deleted`) {
+		w.t.Errorf("another Secret: %v; unjoin says %s", err, out)
 	}
 }
 
@@ -283,16 +328,21 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 		w.t.Fatal(err)
 	}
 	role.Rules = role.Rules[:1]
-	crd := &unstructured.Unstructured{}
-	crd.SetAPIVersion("apiextensions.k8s.io/v1")
-	crd.SetKind("CustomResourceDefinition")
-	crd.SetName("managedclusters.cluster.open-cluster-management.io")
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))
-	if err := errors.Join(w.hub.Update(w.t.Context(), role), w.hub.Patch(w.t.Context(), crd, patch)); err != nil {
+	if err := w.hub.Update(w.t.Context(), role); err != nil {
 		w.t.Fatal(err)
 	}
+	for _, name := range []string{"managedclusters.cluster.open-cluster-management.io", "managedclusteraddons.addon.open-cluster-management.io"} {
+		crd := &unstructured.Unstructured{}
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind("CustomResourceDefinition")
+		crd.SetName(name)
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))
+		if err := w.hub.Patch(w.t.Context(), crd, patch); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	w.fails(exitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/hub:v1", "--apply")
-	if out := initHub("--force-conflicts"); !strings.Contains(out, "io\" left as it is") {
+	if out := initHub("--force-conflicts"); strings.Count(out, "io\" left as it is") != 2 {
 		w.t.Errorf("init says %s", out)
 	}
 	if err := w.hub.Get(w.t.Context(), client.ObjectKeyFromObject(role), role); err != nil || len(role.Rules) != 2 {
