@@ -94,7 +94,7 @@ func (w *hubWorld) as(c client.Client, config *rest.Config, namespace, name stri
 }
 
 // run runs a manager in place of a Deployment.
-func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) {
+func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) (stop func()) {
 	w.t.Helper()
 	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: w.hub.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err == nil {
@@ -110,7 +110,9 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 			w.t.Error(err)
 		}
 	})
-	w.t.Cleanup(func() { cancel(); running.Wait() })
+	stop = func() { cancel(); running.Wait() }
+	w.t.Cleanup(stop)
+	return stop
 }
 
 func (w *hubWorld) runHub() {
@@ -127,9 +129,9 @@ func (w *hubWorld) runHub() {
 	})
 }
 
-func (w *hubWorld) runAgent() {
+func (w *hubWorld) runAgent() (stop func()) {
 	config := w.as(w.managed, w.managedConfig, registration.DefaultAgentNamespace, agentName)
-	w.run(config, func(mgr ctrl.Manager) error {
+	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := registration.NewAgent(registration.AgentOptions{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
 			return err
@@ -213,7 +215,7 @@ func TestHubCommands(t *testing.T) {
 	w.checkPodSecurity(w.managed, append(without(join, "--apply"), "--reveal")...)
 	w.fails(exitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=3s")...)
 	w.checkFirstContact(printed[2])
-	w.runAgent()
+	stopAgent := w.runAgent()
 	w.until("the agent asks for a certificate", func() bool {
 		all := w.status()
 		return len(all) == 1 && len(all[0].PendingRequests) == 1
@@ -252,21 +254,30 @@ func TestHubCommands(t *testing.T) {
 			t.Errorf("%T %s: %v", object, object.GetName(), err)
 		}
 	}
-	if out := must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge"); !strings.Contains(out, "wid hub deny --clusters managed-0") || !strings.Contains(out, `Namespace "open-cluster-management-agent" deleted`) {
-		t.Errorf("unjoin again says %s", out)
+	stopAgent()
+	left := w.checkAddOns(printed)
+	out = must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge")
+	for _, want := range []string{"wid hub deny --clusters managed-0", `Namespace "open-cluster-management-agent" deleted`,
+		`Role "open-cluster-management-agent-addon/registration-agent-addon" deleted`, `Secret "open-cluster-management-agent-addon/search-hub-kubeconfig" deleted`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("unjoin says no %s: %s", want, out)
+		}
+	}
+	if err := w.managed.Get(t.Context(), client.ObjectKeyFromObject(left), left); err != nil {
+		t.Errorf("the Secret of another cluster: %v", err)
 	}
 	must(t, "hub", "accept", w.onHub, "--clusters=managed-0")
 	w.until("the hub lets it in", func() bool { return w.status()[0].Condition == "True" })
 	must(t, "hub", "deny", w.onHub, "--clusters=managed-0,managed-0")
 	w.until("the hub takes away the access", func() bool { return w.status()[0].Condition == "False" })
-	w.checkAddOns(printed)
 	if len(w.documented) > 0 {
 		t.Errorf("not tried: %q", w.documented)
 	}
 }
 
-// checkAddOns lets add-ons have tokens. The programs of the Deployments do not run here: examples/hub shows them.
-func (w *hubWorld) checkAddOns(printed []string) {
+// checkAddOns lets add-ons have tokens, and returns the Secret of an add-on of another cluster. The programs of the Deployments do not run
+// here: examples/hub shows them.
+func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 	w.t.Helper()
 	w.document("hub init")
 	w.document("join", `"$TOKEN"`, printed[2], `"$HUB"`, printed[4], `"$PIN"`, printed[6])
@@ -289,22 +300,14 @@ func (w *hubWorld) checkAddOns(printed []string) {
 			w.t.Errorf("args of %s: %q", row.name, args)
 		}
 	}
-	secret := func(name string, labels map[string]string) *corev1.Secret {
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: name, Labels: labels}}
-		if err := w.managed.Create(w.t.Context(), s); err != nil {
+	for cluster, name := range map[string]string{"managed-0": "search-hub-kubeconfig", "managed-1": "other"} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: name,
+			Labels: map[string]string{addon.NameLabel: "search", registration.AddOnClusterLabel: cluster}}}
+		if err := w.managed.Create(w.t.Context(), secret); err != nil {
 			w.t.Fatal(err)
 		}
-		return s
 	}
-	ours := secret("search-hub-kubeconfig", map[string]string{addon.NameLabel: "search", registration.AddOnClusterLabel: "managed-0"})
-	other := secret("other", map[string]string{addon.NameLabel: "search", registration.AddOnClusterLabel: "managed-1"})
-	out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge")
-	if err := w.managed.Get(w.t.Context(), client.ObjectKeyFromObject(ours), ours); !apierrors.IsNotFound(err) {
-		w.t.Errorf("the Secret of an add-on: %v", err)
-	}
-	if err := w.managed.Get(w.t.Context(), client.ObjectKeyFromObject(other), other); err != nil || !strings.Contains(out, `Role "open-cluster-management-agent-addon/registration-agent-addon" deleted`) {
-		w.t.Errorf("another Secret: %v; unjoin says %s", err, out)
-	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: "other"}}
 }
 
 // available plays the kubelet.
