@@ -233,4 +233,3 @@ func TestExampleController(t *testing.T) {
 		t.Errorf("items %+v", items)
 	}
 }
-

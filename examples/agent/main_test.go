@@ -116,6 +116,9 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 	if holder() == "" {
 		t.Error("the Lease has no holder")
 	}
+	eventually(t, "reconciler of add-ons", func() bool {
+		return strings.Contains(get(t, "http://"+metrics+"/metrics"), `controller_runtime_max_concurrent_reconciles{controller="registration-addons"} 8`)
+	})
 	for url, want := range map[string]string{probes + "/healthz": "ok", probes + "/readyz": "ok", metrics + "/metrics": "registration_agent_"} {
 		if got := get(t, "http://"+url); !strings.Contains(got, want) {
 			t.Errorf("%s has no %s", url, want)

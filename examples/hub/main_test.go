@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/kubetest"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // asProgram makes the test binary run the program instead of the tests.
@@ -279,35 +281,66 @@ func TestDemoAWS(t *testing.T) {
 		`Done in \d+s`)
 }
 
-// A hub that serves no add-ons runs all the same, and says so.
-func TestHubWithoutAddOns(t *testing.T) {
+// A hub that serves no add-ons runs all the same, and says so. Once it serves them, the program runs what they need.
+func TestHubFindsAddOns(t *testing.T) {
 	cluster := kubetest.StartNew(t)
-	if _, err := apply(t.Context(), cluster.Client(), ocm.CRD); err != nil {
-		t.Fatal(err)
+	kubeconfig := cluster.Kubeconfig(t)
+	for _, row := range []struct {
+		name, crd string
+		started   []string // names of controllers
+		others    []string
+		says      bool
+	}{
+		{"no add-ons", ocm.CRD, []string{"registration-hub", "csr-approver"}, []string{"csr-addon-approver", "addon-token-infrastructure"}, true},
+		{"add-ons", addon.CRD, []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if _, err := apply(t.Context(), cluster.Client(), row.crd); err != nil {
+				t.Fatal(err)
+			}
+			log := logUntil(t, kubeconfig, row.started)
+			if strings.Contains(log, "The hub serves no ManagedClusterAddOns") != row.says {
+				t.Error(log)
+			}
+			for _, name := range row.others {
+				if strings.Contains(log, "controller="+name) {
+					t.Errorf("%s runs", name)
+				}
+			}
+		})
 	}
+}
+
+// logUntil runs the program until all controllers with these names have workers, and returns its log.
+func logUntil(t *testing.T, kubeconfig string, controllers []string) (log string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "--addon-registration-auth=csr,token", "--metrics-bind-address=0", "--health-probe-bind-address=0")
-	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+cluster.Kubeconfig(t))
-	log, err := cmd.StderrPipe()
+	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
+	out, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := ""
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		text += lines.Text() + "\n"
-		if strings.Contains(lines.Text(), "Starting workers") { // the first controller that has read the hub
+	missing := slices.Clone(controllers)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := lines.Text()
+		log += line + "\n"
+		missing = slices.DeleteFunc(missing, func(name string) bool {
+			return strings.Contains(line, "Starting workers") && strings.Contains(line, "controller="+name+" ")
+		})
+		if len(missing) == 0 {
 			cancel()
 		}
 	}
 	_ = cmd.Wait() // killed
-	if !strings.Contains(text, "The hub serves no ManagedClusterAddOns") || !strings.Contains(text, "Starting workers") || strings.Contains(text, "controller=addon-token") ||
-		strings.Contains(text, "controller=csr-addon") {
-		t.Error(text)
+	if len(missing) > 0 {
+		t.Fatalf("%q do not run:\n%s", missing, log)
 	}
+	return log
 }
 
 // checkText checks what a demo prints, in this order.
