@@ -134,7 +134,7 @@ func setUpAddOns(mgr ctrl.Manager, o options) error {
 	_, err := addon.Discover(mgr.GetRESTMapper())
 	if meta.IsNoMatchError(err) {
 		mgr.GetLogger().Info("The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
-		return nil
+		return nil //nolint:nilerr // clusters register without add-ons
 	}
 	if err != nil {
 		return err
