@@ -17,6 +17,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -229,6 +230,25 @@ func TestManifestsForAddOns(t *testing.T) {
 				t.Errorf("%q has no rights:\n%s", account, row.manifests)
 			}
 		})
+	}
+}
+
+// A user with rights in the agent's namespace alone takes a cluster out of its hub, and learns what stays.
+func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
+	agent := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}}
+	c := fake.NewClientBuilder().WithObjects(agent).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
+		}}).Build()
+	var out bytes.Buffer
+	cmd := newUnjoin()
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(agent), agent); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), registration.AddOnClusterLabel+"=managed-0") {
+		t.Errorf("%v: %s", err, &out)
 	}
 }
 

@@ -121,7 +121,12 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 	secrets := &unstructured.UnstructuredList{}
 	secrets.SetAPIVersion("v1")
 	secrets.SetKind("SecretList")
-	if err := local.List(ctx, secrets, client.MatchingLabels{registration.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel}); err != nil {
+	err := local.List(ctx, secrets, client.MatchingLabels{registration.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
+	switch {
+	case apierrors.IsForbidden(err):
+		cmd.PrintErrf("wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
+			registration.AddOnClusterLabel, name)
+	case err != nil:
 		return answerOf(err, "list the Secrets of add-ons")
 	}
 	for i := range secrets.Items {
