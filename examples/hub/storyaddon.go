@@ -165,17 +165,14 @@ func (d *demo) settings(ctx context.Context, cluster string) error {
 }
 
 func (d *demo) readsOwn(ctx context.Context) error {
-	status, err := d.awaitAddOn(ctx, "the add-on has no item", func(addon.Status) bool { return true })
-	if err != nil {
-		return err
-	}
 	named := metav1.ObjectMeta{Namespace: cluster, Name: addOnSettings}
 	for _, object := range []client.Object{
 		&corev1.ConfigMap{ObjectMeta: named, Data: map[string]string{"index": "all"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: addOnSettings}},
 		&rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{addOnSettings}, Verbs: []string{"get"}}}},
 		&rbacv1.RoleBinding{ObjectMeta: named, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: addOnSettings},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: status.Items[0].Subject.User}}},
+			// Not the subject in the status: the agent wrote that.
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: cluster, Name: registration.ProposedNames.AddOnServiceAccount(cluster, addOnName)}}},
 	} {
 		if err := d.admin.Create(ctx, object); err != nil {
 			return err
@@ -184,7 +181,7 @@ func (d *demo) readsOwn(ctx context.Context) error {
 	if err := wait(ctx, "the add-on cannot read its ConfigMap", func(ctx context.Context) (bool, error) { return true, d.settings(ctx, cluster) }); err != nil {
 		return err
 	}
-	d.step("The add-on's controller binds a Role to the declared user: to get one ConfigMap. With its token the add-on reads it: allowed.")
+	d.step("The add-on's controller binds a Role to that ServiceAccount: to get one ConfigMap. With its token the add-on reads it: allowed.")
 	d.detail("ConfigMap", "%s/%s", cluster, addOnSettings)
 	return nil
 }
