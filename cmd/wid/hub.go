@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/token"
 )
 
 func newHub() *cobra.Command {
@@ -116,8 +117,31 @@ func agentDriver(authType string, arns *clusterARNs) (registration.Driver, error
 }
 
 func checkAuthType(authType string) error {
+	if authType == registration.AuthTypeToken {
+		return usagef("--registration-auth: token registers add-ons only: use --addon-registration-auth=token in wid hub init, --%s=token in wid join", addOnAuthFlag)
+	}
 	if _, err := registration.Pick([]namedDriver{csr.New(csr.Options{}), awsClaims{}}, authType); err != nil {
 		return usagef("--registration-auth: %v", err)
+	}
+	return nil
+}
+
+// Flags of the agent for add-ons.
+const (
+	addOnAuthFlag    = "addon-kubeclient-registration-auth"
+	addOnSecondsFlag = "addon-token-expiration-seconds"
+)
+
+// checkAddOns judges auth types of add-ons that a flag names, and the lifetime of tokens.
+func checkAddOns(flag string, seconds int64, authTypes ...string) error {
+	tokens, err := token.New(token.Options{ExpirationSeconds: seconds})
+	if err != nil {
+		return usagef("--%s: %v", addOnSecondsFlag, err)
+	}
+	for _, authType := range authTypes {
+		if _, err := registration.Pick([]namedDriver{csr.New(csr.Options{}), tokens}, authType); err != nil {
+			return usagef("--%s: %v", flag, err)
+		}
 	}
 	return nil
 }

@@ -35,8 +35,10 @@ type demo struct {
 	token        bootstrap.Token
 	accepted     time.Time
 
-	driver  registration.Driver // of the agent
-	account string              // its ServiceAccount
+	driver      registration.Driver // of the agent
+	addOnDriver registration.Driver // of its add-ons; nil: none are registered
+	account     string              // its ServiceAccount
+	addOn       client.Client       // with the add-on's own credential
 
 	stops   []func() error // run in reverse order
 	running sync.WaitGroup

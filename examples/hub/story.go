@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,8 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
 )
 
 const (
@@ -46,8 +49,10 @@ const (
 
 func (d *demo) story() []func(context.Context) error {
 	d.driver, d.account = csr.New(csr.Options{Lifetime: certificateLifetime}), agentAccount
-	return []func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startHub, d.setUpCluster, d.startAgent, d.appears, d.asks,
-		d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace, d.revoke}
+	return slices.Concat(
+		[]func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startControllers, d.startHub, d.setUpCluster, d.startAgent, d.appears,
+			d.asks, d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace},
+		d.addOnSteps(), []func(context.Context) error{d.revoke})
 }
 
 // start starts both control planes. The flags are those of the hub's API server.
@@ -72,34 +77,50 @@ func (d *demo) start(ctx context.Context, flags ...controlplane.Flag) (err error
 	return err
 }
 
-func (d *demo) startControlPlanes(ctx context.Context) error {
-	d.Say("A cluster joins a hub by certificate. Everything below is real: API servers, etcd, RBAC and certificates.")
-	if err := d.start(ctx); err != nil {
-		return err
-	}
-	stop, err := d.hub.ControllerManager("csrsigning")
+func (d *demo) startControlPlanes(ctx context.Context) (err error) {
+	d.Say("A cluster joins a hub by certificate, and an add-on by token. Everything below is real: API servers, etcd, RBAC, certificates and tokens.")
+	tokens, err := token.New(token.Options{ExpirationSeconds: addOnLifetime})
 	if err != nil {
 		return err
 	}
-	d.stops = append(d.stops, func() error { stop(); return nil })
-	d.Step("Two control planes run. The hub also has kube-controller-manager, which signs certificates.")
+	d.addOnDriver = tokens
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	d.Step("Two control planes run.")
 	d.Detail("hub", "%s", d.hub.IssuerURL())
 	d.Detail("cluster", "%s", d.managed.IssuerURL())
 	return nil
 }
 
+// startControllers follows the CustomResourceDefinitions: the garbage collector looks for new kinds every 30 s only.
+func (d *demo) startControllers(context.Context) error {
+	stop, err := d.hub.ControllerManager("csrsigning", "garbage-collector-controller")
+	if err != nil {
+		return err
+	}
+	d.stops = append(d.stops, func() error { stop(); return nil })
+	d.Step("kube-controller-manager starts on the hub. It signs certificates, and removes objects whose owner is gone.")
+	return nil
+}
+
 func (d *demo) setUpHub(ctx context.Context) error {
-	count, err := story.Apply(ctx, d.admin, ocm.CRD, registration.HubManifest, registration.BootstrapManifest)
+	manifests, what := []string{ocm.CRD, registration.HubManifest, registration.BootstrapManifest}, "the kind ManagedCluster"
+	kinds := []client.ObjectList{&ocm.ManagedClusterList{}}
+	if d.addOnDriver != nil {
+		manifests, what = append(manifests, addon.CRD, registration.TokenManifest), "the kinds ManagedCluster and ManagedClusterAddOn"
+		kinds = append(kinds, &addon.ManagedClusterAddOnList{})
+	}
+	count, err := story.Apply(ctx, d.admin, manifests...)
 	if err != nil {
 		return err
 	}
-	err = story.Wait(ctx, "the hub does not serve ManagedClusters", func(ctx context.Context) (bool, error) {
-		return true, d.admin.List(ctx, &ocm.ManagedClusterList{})
-	})
-	if err != nil {
-		return err
+	for _, kind := range kinds {
+		if err := story.Wait(ctx, fmt.Sprintf("the hub does not serve %T", kind), func(ctx context.Context) (bool, error) { return true, d.admin.List(ctx, kind) }); err != nil {
+			return err
+		}
 	}
-	d.Step("The manifests of the hub are applied: the kind ManagedCluster, RBAC, and the policies that guard acceptance.")
+	d.Step("The manifests of the hub are applied: %s, RBAC, and the policies that guard acceptance.", what)
 	d.Detail("objects", "%d", count)
 	return nil
 }
@@ -127,7 +148,11 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 		return err
 	}
 	d.token = created.Token
-	if _, err := story.Apply(ctx, d.local, strings.ReplaceAll(registration.AgentManifest, agentAccount, d.account)); err != nil {
+	manifests := []string{strings.ReplaceAll(registration.AgentManifest, agentAccount, d.account)}
+	if d.addOnDriver != nil {
+		manifests = append(manifests, registration.AgentAddOnManifest)
+	}
+	if _, err := story.Apply(ctx, d.local, manifests...); err != nil {
 		return err
 	}
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
@@ -171,12 +196,23 @@ func (d *demo) startAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.agent.SetupWithManager(mgr); err != nil {
+	if err := errors.Join(d.agent.SetupWithManager(mgr), d.setUpAgentAddOns(mgr)); err != nil {
 		return err
 	}
 	d.run(ctx, "agent", mgr.Start)
 	d.Step("The agent starts on the managed cluster. On the hub it has nothing but the bootstrap credential.")
 	return nil
+}
+
+func (d *demo) setUpAgentAddOns(mgr ctrl.Manager) error {
+	if d.addOnDriver == nil {
+		return nil
+	}
+	addOns, err := registration.NewAddOns(registration.AddOnOptions{Agent: d.agent, KubeClient: d.addOnDriver})
+	if err != nil {
+		return err
+	}
+	return addOns.SetupWithManager(mgr, 1)
 }
 
 func (d *demo) appears(ctx context.Context) error {
