@@ -39,12 +39,17 @@ type addOnDriver struct {
 	condition string
 	life      time.Duration // 0 means for ever
 
-	mu     sync.Mutex
-	issued int
-	hold   bool // gives no credential
-	fail   error
-	hang   string // the add-on for which it hangs
-	in     registration.Input
+	mu        sync.Mutex
+	issued    int
+	hold      bool // gives no credential
+	fail      error
+	hang      string // the add-on for which it hangs
+	in        registration.Input
+	forgotten []string
+}
+
+func (d *addOnDriver) Forget(addOn string) {
+	d.set(func() { d.forgotten = append(d.forgotten, addOn) })
 }
 
 func (d *addOnDriver) Name() string { return d.name }
