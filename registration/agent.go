@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -76,8 +75,10 @@ type Agent struct {
 
 	// The state of Reconcile. Losing it in a restart costs a client and an Event.
 	own, bootstrap agentClient
-	waited         int               // passes since the agent waits
-	events         map[string]string // the last message of each reason, which is not repeated
+	waited         int // passes since the agent waits
+
+	events   *eventLog
+	sessions hubSessions // for the add-ons
 }
 
 // NewAgent checks the options.
@@ -88,11 +89,8 @@ func NewAgent(opts AgentOptions) (*Agent, error) {
 	if opts.Driver == nil || opts.Local == nil {
 		return nil, errors.New("an agent needs a Driver and a client of the managed cluster: set AgentOptions.Driver and AgentOptions.Local")
 	}
-	if err := checkNames([]Driver{opts.Driver}); err != nil {
+	if err := checkDriver(opts.Driver); err != nil {
 		return nil, err
-	}
-	if name := opts.Driver.Name(); len(validation.IsDNS1123Label(name)) > 0 {
-		return nil, fmt.Errorf("the driver name %.100q is not a DNS label: it is part of keys of a Secret", name)
 	}
 	setDefault(&opts.Namespace, DefaultAgentNamespace)
 	setDefault(&opts.BootstrapSecret, DefaultBootstrapSecret)
@@ -107,7 +105,19 @@ func NewAgent(opts AgentOptions) (*Agent, error) {
 		opts.Now = time.Now
 	}
 	metrics, err := newAgentMetrics(opts.Cluster, opts.Registerer)
-	return &Agent{opts: opts, metrics: metrics, events: map[string]string{}}, err
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: opts.Secret}}
+	return &Agent{opts: opts, metrics: metrics, events: &eventLog{recorder: opts.Recorder, secret: secret, last: map[eventKey]string{}}}, err
+}
+
+// checkDriver refuses a name that cannot be part of a key of a Secret.
+func checkDriver(d Driver) error {
+	if err := checkNames([]Driver{d}); err != nil {
+		return err
+	}
+	if name := d.Name(); len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("the driver name %.100q is not a DNS label: it is part of keys of a Secret", name)
+	}
+	return nil
 }
 
 func setDefault(s *string, value string) {
@@ -175,7 +185,7 @@ func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error
 			return due, false, err
 		}
 		if a.ensureNames(secret) {
-			if err := a.writeSecret(ctx, secret); err != nil {
+			if err := secret.write(ctx); err != nil {
 				return due, false, err
 			}
 			continue
@@ -199,18 +209,18 @@ func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error
 }
 
 // step calls the driver, stores its Step, and only then reports its condition.
-func (a *Agent) step(ctx context.Context, hub *agentHub, secret *corev1.Secret, conn *agentConn) (changed bool, at time.Time, err error) {
+func (a *Agent) step(ctx context.Context, hub *agentHub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
 	defer cancel()
-	step, err := a.opts.Driver.Next(next, Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: string(secret.Data[SecretKeyAgentName]),
-		Stored: conn.stored, State: a.state(secret), Hub: conn.Client,
+	step, err := a.opts.Driver.Next(next, Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,
+		Stored: conn.stored, State: secret.state(), Hub: conn.Client,
 		Conditions: conn.cluster.Status.Conditions, Annotations: conn.cluster.Annotations})
 	if err != nil {
 		return false, at, fmt.Errorf("driver %q: %w", a.opts.Driver.Name(), err)
 	}
-	changed, err = a.storeStep(hub, secret, step)
+	changed, err = secret.store(hub, step)
 	if err == nil && changed {
-		err = a.writeSecret(ctx, secret)
+		err = secret.write(ctx)
 	}
 	if err != nil {
 		return false, at, err
@@ -237,13 +247,9 @@ func (a *Agent) tell(ctx context.Context, conn *agentConn, condition *metav1.Con
 	return nil
 }
 
-// event records an Event of the agent's Secret, unless it repeats one.
+// event records an Event of the cluster's own registration.
 func (a *Agent) event(kind, reason, message string) {
-	if message = redact.Text(message); a.opts.Recorder != nil && a.events[reason] != message {
-		a.events[reason] = message
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
-		a.opts.Recorder.Eventf(secret, nil, kind, reason, "Register", "%s", message)
-	}
+	a.events.add(eventKey{reason: reason}, kind, message)
 }
 
 // HubConfig returns the configuration of the stored credential for clients in this process. Like a certificate it expires: ask again when the
@@ -257,7 +263,7 @@ func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, _, err := a.ownConfig(ctx, hub, secret)
+	config, _, err := secret.open(ctx, hub)
 	return config, err
 }
 

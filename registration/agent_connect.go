@@ -3,8 +3,11 @@ package registration
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
+	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +33,46 @@ type agentClient struct {
 	made map[string][]byte
 }
 
+// hubSession is the agent's access to the hub with its own credential, which the hub has taken.
+type hubSession struct {
+	config *rest.Config
+	hub    *agentHub
+	agent  string            // the agent's name
+	made   map[string][]byte // what the configuration is made of
+}
+
+// hubSessions hands the agent's access to the add-ons. The zero value has none.
+type hubSessions struct {
+	mu       sync.Mutex
+	current  *hubSession
+	replaced context.Context // of current
+	replace  context.CancelFunc
+}
+
+// get returns the access, nil if there is none, and a context that ends when it is replaced.
+func (s *hubSessions) get() (current *hubSession, replaced context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replaced == nil {
+		s.replaced, s.replace = context.WithCancel(context.Background())
+	}
+	return s.current, s.replaced
+}
+
+// set keeps an access that is made of the same.
+func (s *hubSessions) set(next *hubSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == next || s.current != nil && next != nil && maps.EqualFunc(s.current.made, next.made, bytes.Equal) {
+		return
+	}
+	s.current = next
+	if s.replace != nil {
+		s.replace()
+		s.replaced, s.replace = nil, nil
+	}
+}
+
 // readBootstrap returns what the bootstrap Secret says.
 func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
@@ -46,26 +89,61 @@ func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
 	return hub, nil
 }
 
+// readSecret returns the agent's Secret.
+func (a *Agent) readSecret(ctx context.Context) (*credentialSecret, error) {
+	key := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}
+	secret := &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
+		local: a.opts.Local, driver: a.opts.Driver, cluster: a.opts.Cluster}
+	if err := secret.read(ctx); err != nil {
+		return nil, err
+	}
+	if name, ok := secret.Data[SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
+		return nil, fmt.Errorf("the Secret %q is that of cluster %.100q, not of %q: delete it to join under the new name", key, name, a.opts.Cluster)
+	}
+	return secret, nil
+}
+
+// ensureNames adds the names to the Secret and reports whether it has changed. The agent's name is drawn once: the hub compares renewals
+// with it.
+func (a *Agent) ensureNames(secret *credentialSecret) bool {
+	data := maps.Clone(secret.Data)
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	data[SecretKeyClusterName] = []byte(a.opts.Cluster)
+	if CheckAgentName(string(data[SecretKeyAgentName])) != nil {
+		const length = 12
+		data[SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
+	}
+	secret.agent = string(data[SecretKeyAgentName])
+	return secret.replaceData(data)
+}
+
 // connect picks the stored credential if the hub takes it, else the bootstrap credential. It returns nil if the hub knows the credential
 // but does not let it in, as before acceptance and after denial: then it is kept.
-func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *corev1.Secret) (*agentConn, error) {
-	config, stored, err := a.ownConfig(ctx, hub, secret)
+func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSecret) (*agentConn, error) {
+	config, stored, err := secret.open(ctx, hub)
 	if err == nil {
 		conn, err := a.open(ctx, &a.own, config, stored)
 		switch {
 		case err == nil:
 			conn.own = true
+			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[SecretKeyAgentName]), made: maps.Clone(stored)})
 			return conn, a.introduce(ctx, hub, conn)
-		case apierrors.IsForbidden(err) && !a.isForeign(secret):
+		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
+			return nil, a.hubError(hub, err) // the add-ons try for themselves
+		}
+		switch {
+		case apierrors.IsForbidden(err) && !secret.isForeign():
+			a.sessions.set(nil)
 			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with wid hub accept --clusters %s; "+
 				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, a.opts.Cluster, a.opts.Secret))
 			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
 			stored = onlyNames(stored) // the driver gets another one
-		case !apierrors.IsForbidden(err):
-			return nil, a.hubError(hub, err)
 		}
 	}
+	a.sessions.set(nil)
 	if hub.user == nil {
 		return nil, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: add a bootstrap credential with wid join",
 			hub.cluster.Server, a.opts.BootstrapSecret)
@@ -80,61 +158,6 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *corev1.Secre
 	}
 	conn.stored = stored
 	return conn, a.introduce(ctx, hub, conn)
-}
-
-// ownConfig returns the configuration of the stored credential, and what the driver may see of the Secret.
-func (a *Agent) ownConfig(ctx context.Context, hub *agentHub, secret *corev1.Secret) (*rest.Config, map[string][]byte, error) {
-	stored := map[string][]byte{}
-	for key, value := range secret.Data {
-		if isFile(key) {
-			stored[key] = bytes.Clone(value)
-		}
-	}
-	config, err := a.storedConfig(ctx, hub, secret, stored)
-	if err != nil {
-		delete(stored, SecretKeyKubeconfig)
-		err = fmt.Errorf("%w (Secret %q: %w)", ErrNotJoined, client.ObjectKeyFromObject(secret), err)
-	}
-	if a.isForeign(secret) {
-		stored = onlyNames(stored)
-	}
-	return config, stored, err
-}
-
-func (a *Agent) storedConfig(ctx context.Context, hub *agentHub, secret *corev1.Secret, stored map[string][]byte) (*rest.Config, error) {
-	user, err := storedUser(stored)
-	if err != nil {
-		return nil, err
-	}
-	if stored[SecretKeyKubeconfig], err = hub.compose(a.opts.Cluster, user); err != nil {
-		return nil, err
-	}
-	if driver, ok := a.opts.Driver.(RESTConfigurer); ok && !a.isForeign(secret) {
-		config, err := driver.RESTConfig(ctx, stored)
-		if err != nil {
-			return nil, err
-		}
-		hub.setAddress(config)
-		return config, nil
-	}
-	if user, err = inline(user, stored); err != nil {
-		return nil, err
-	}
-	config := hub.config(user)
-	_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
-	return config, err
-}
-
-// isForeign reports whether another driver made the stored credential. It stays in use until this one brings its own.
-func (a *Agent) isForeign(secret *corev1.Secret) bool {
-	name, ok := secret.Data[SecretKeyAuthType]
-	return ok && string(name) != a.opts.Driver.Name()
-}
-
-// onlyNames hides a credential.
-func onlyNames(stored map[string][]byte) map[string][]byte {
-	maps.DeleteFunc(stored, func(key string, _ []byte) bool { return key != SecretKeyClusterName && key != SecretKeyAgentName })
-	return stored
 }
 
 // open reads the ManagedCluster, and creates it if there is none. The client is made anew only if what it is made of has changed.

@@ -34,17 +34,17 @@ import (
 
 // agentKube is a managed cluster and a hub that are real API servers. The test plays the hub's controller.
 type agentKube struct {
-	t            *testing.T
-	managed      *kubetest.Cluster
-	local, hub   client.Client // of administrators
-	hubConfig    *rest.Config
-	agentConfig  *rest.Config // of the agent's ServiceAccount on the managed cluster
-	bootstrapped string       // the token of a bootstrap user
+	t             *testing.T
+	managed, hubs *kubetest.Cluster
+	local, hub    client.Client // of administrators
+	hubConfig     *rest.Config
+	agentConfig   *rest.Config // of the agent's ServiceAccount on the managed cluster
+	bootstrapped  string       // the token of a bootstrap user
 }
 
 func newAgentKube(t *testing.T) *agentKube {
 	managed, hub := kubetest.StartNew(t), kubetest.StartNew(t)
-	k := &agentKube{t: t, managed: managed, hubConfig: hub.Config()}
+	k := &agentKube{t: t, managed: managed, hubs: hub, hubConfig: hub.Config()}
 	k.local, k.hub = k.client(managed.Config()), k.client(hub.Config())
 	k.apply(k.local, registration.AgentManifest)
 	k.apply(k.hub, ocm.CRD)
@@ -224,8 +224,18 @@ func (k *agentKube) options() registration.AgentOptions {
 		}}
 }
 
+// bootstrapSecret has the hub under an address, and the bootstrap user.
+func (k *agentKube) bootstrapSecret(server string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: registration.DefaultBootstrapSecret},
+		StringData: map[string]string{"kubeconfig": strings.Replace(strings.Replace(bootstrapKubeconfig(server), bootstrapToken, k.bootstrapped, 1),
+			"server:", "certificate-authority-data: "+base64.StdEncoding.EncodeToString(k.hubConfig.CAData)+", server:", 1)}}
+}
+
 // run starts the agent under a manager and returns a function that ends it.
-func (k *agentKube) run() (agent *registration.Agent, stop func()) {
+func (k *agentKube) run() (agent *registration.Agent, stop func()) { return k.runWith(nil) }
+
+// runWith starts more with the agent.
+func (k *agentKube) runWith(more func(ctrl.Manager, *registration.Agent) error) (agent *registration.Agent, stop func()) {
 	k.t.Helper()
 	mgr, err := ctrl.NewManager(k.agentConfig, ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
@@ -238,6 +248,11 @@ func (k *agentKube) run() (agent *registration.Agent, stop func()) {
 	}
 	if err := agent.SetupWithManager(mgr); err != nil {
 		k.t.Fatal(err)
+	}
+	if more != nil {
+		if err := more(mgr, agent); err != nil {
+			k.t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(k.t.Context())
 	ended := make(chan error, 1)
@@ -255,9 +270,7 @@ func TestAgentOnTwoAPIServers(t *testing.T) {
 	k := newAgentKube(t)
 	agent, stop := k.run()
 	k.until("no Event about the missing bootstrap Secret", func() bool { return k.event("RegistrationFailed") })
-	k.create(k.local, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: registration.DefaultBootstrapSecret},
-		StringData: map[string]string{"kubeconfig": strings.Replace(strings.Replace(bootstrapKubeconfig(k.hubConfig.Host), bootstrapToken, k.bootstrapped, 1),
-			"server:", "certificate-authority-data: "+base64.StdEncoding.EncodeToString(k.hubConfig.CAData)+", server:", 1)}})
+	k.create(k.local, k.bootstrapSecret(k.hubConfig.Host))
 	k.until("the agent creates no ManagedCluster", func() bool { return k.cluster().Name != "" })
 	k.until("no Event about the driver's condition", func() bool { return k.event("NotAccepted") })
 	k.tryBootstrapRights(false)

@@ -3,7 +3,6 @@ package registration
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -33,134 +33,141 @@ const (
 
 func isFile(key string) bool { return key != SecretKeyAuthType && !strings.HasPrefix(key, keyState) }
 
-// readSecret returns the agent's Secret, without a resource version if there is none.
-func (a *Agent) readSecret(ctx context.Context) (*corev1.Secret, error) {
-	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}
-	switch err := a.opts.Local.Get(ctx, key, secret); {
+// credentialSecret is the Secret of one registration: what its driver got, and the driver's notes.
+type credentialSecret struct {
+	*corev1.Secret
+	local   client.Client
+	driver  Driver
+	cluster string
+	agent   string // its name
+	bare    bool   // holds the files of a credential that is not for the hub's API server, without kubeconfig
+}
+
+// read replaces the Secret by the stored one. It has no resource version if there is none.
+func (s *credentialSecret) read(ctx context.Context) error {
+	key := client.ObjectKeyFromObject(s.Secret)
+	switch err := s.local.Get(ctx, key, s.Secret); {
 	case apierrors.IsNotFound(err):
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		s.Secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	case err != nil:
-		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
+		return fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
 	}
-	if name, ok := secret.Data[SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
-		return nil, fmt.Errorf("the Secret %q is that of cluster %.100q, not of %q: delete it to join under the new name", key, name, a.opts.Cluster)
-	}
-	return secret, nil
+	return nil
 }
 
 // errSecretChanged says that the Secret has changed since it was read, or that a cache lags behind.
 var errSecretChanged = errors.New("the Secret has changed")
 
-// writeSecret fails with errSecretChanged rather than overwrite a change.
-func (a *Agent) writeSecret(ctx context.Context, secret *corev1.Secret) error {
-	write := func() error { return a.opts.Local.Update(ctx, secret) }
-	if secret.ResourceVersion == "" {
-		write = func() error { return a.opts.Local.Create(ctx, secret) }
+// write fails with errSecretChanged rather than overwrite a change.
+func (s *credentialSecret) write(ctx context.Context) error {
+	write := func() error { return s.local.Update(ctx, s.Secret) }
+	if s.ResourceVersion == "" {
+		write = func() error { return s.local.Create(ctx, s.Secret) }
 	}
 	err := write()
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		return errSecretChanged
 	case err != nil:
-		return fmt.Errorf("write Secret %q on the managed cluster: %w", client.ObjectKeyFromObject(secret), err)
+		return fmt.Errorf("write Secret %q on the managed cluster: %w", client.ObjectKeyFromObject(s.Secret), err)
 	}
 	return nil
 }
 
-// ensureNames adds the names to the Secret and reports whether it has changed. The agent's name is drawn once: the hub compares renewals
-// with it.
-func (a *Agent) ensureNames(secret *corev1.Secret) bool {
-	data := maps.Clone(secret.Data)
-	if data == nil {
-		data = map[string][]byte{}
-	}
-	data[SecretKeyClusterName] = []byte(a.opts.Cluster)
-	if CheckAgentName(string(data[SecretKeyAgentName])) != nil {
-		const length = 12
-		data[SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
-	}
-	return replaceData(secret, data)
-}
-
 // replaceData reports whether anything has changed.
-func replaceData(secret *corev1.Secret, data map[string][]byte) bool {
-	if maps.EqualFunc(secret.Data, data, bytes.Equal) {
+func (s *credentialSecret) replaceData(data map[string][]byte) bool {
+	if maps.EqualFunc(s.Data, data, bytes.Equal) {
 		return false
 	}
-	secret.Data = data
+	s.Data = data
 	return true
 }
 
+// isForeign reports whether another driver made the stored credential. It stays in use until this one brings its own.
+func (s *credentialSecret) isForeign() bool {
+	name, ok := s.Data[SecretKeyAuthType]
+	return ok && string(name) != s.driver.Name()
+}
+
 // state returns the driver's notes.
-func (a *Agent) state(secret *corev1.Secret) map[string][]byte {
+func (s *credentialSecret) state() map[string][]byte {
 	state := map[string][]byte{}
-	for key, value := range secret.Data {
-		if note, ok := strings.CutPrefix(key, a.statePrefix()); ok {
+	for key, value := range s.Data {
+		if note, ok := strings.CutPrefix(key, s.statePrefix()); ok {
 			state[note] = bytes.Clone(value)
 		}
 	}
 	return state
 }
 
-func (a *Agent) statePrefix() string { return keyState + a.opts.Driver.Name() + "." }
+func (s *credentialSecret) statePrefix() string { return keyState + s.driver.Name() + "." }
 
-// storeStep changes the Secret to what the step says, and reports whether that differs.
-func (a *Agent) storeStep(hub *agentHub, secret *corev1.Secret, step Step) (bool, error) {
+// store changes the Secret to what the step says, and reports whether that differs.
+func (s *credentialSecret) store(hub *agentHub, step Step) (bool, error) {
 	var data map[string][]byte
 	var err error
 	if step.Credential != nil {
-		data, err = a.newCredential(hub, secret, step.Credential)
+		data, err = s.newCredential(hub, step.Credential)
 	} else {
-		data, err = a.keptCredential(hub, secret)
+		data, err = s.keptCredential(hub)
 	}
 	if err != nil {
 		return false, err
 	}
 	for note, value := range step.State {
-		key := a.statePrefix() + note
+		key := s.statePrefix() + note
 		if problems := validation.IsConfigMapKey(key); len(problems) > 0 {
-			return false, fmt.Errorf("driver %q keeps a note %q: %s", a.opts.Driver.Name(), note, problems[0])
+			return false, fmt.Errorf("driver %q keeps a note %q: %s", s.driver.Name(), note, problems[0])
 		}
 		data[key] = value
 	}
-	return replaceData(secret, data), nil
+	return s.replaceData(data), nil
 }
 
 // keptCredential returns the stored credential with today's address of the hub.
-func (a *Agent) keptCredential(hub *agentHub, secret *corev1.Secret) (map[string][]byte, error) {
-	data := maps.Clone(secret.Data)
+func (s *credentialSecret) keptCredential(hub *agentHub) (map[string][]byte, error) {
+	data := map[string][]byte{}
+	maps.Copy(data, s.Data)
 	maps.DeleteFunc(data, func(key string, _ []byte) bool { return strings.HasPrefix(key, keyState) })
 	user, err := storedUser(data)
 	if err != nil {
 		return data, nil //nolint:nilerr // there is none, or it was edited: the driver brings another one
 	}
-	data[SecretKeyKubeconfig], err = hub.compose(a.opts.Cluster, user)
+	s.setNames(data)
+	data[SecretKeyKubeconfig], err = hub.compose(s.cluster, user)
 	return data, err
 }
 
-func (a *Agent) newCredential(hub *agentHub, secret *corev1.Secret, c *Credential) (map[string][]byte, error) {
-	data := map[string][]byte{SecretKeyAuthType: []byte(a.opts.Driver.Name())}
-	for _, name := range []string{SecretKeyClusterName, SecretKeyAgentName} {
-		data[name] = secret.Data[name]
+// setNames sets the names that a kubeconfig goes with.
+func (s *credentialSecret) setNames(data map[string][]byte) {
+	if !s.bare {
+		data[SecretKeyClusterName], data[SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
 	}
+}
+
+func (s *credentialSecret) newCredential(hub *agentHub, c *Credential) (map[string][]byte, error) {
+	data := map[string][]byte{SecretKeyAuthType: []byte(s.driver.Name())}
+	s.setNames(data)
 	for key, value := range c.Files {
 		_, taken := data[key]
 		if taken || key == SecretKeyKubeconfig || !isFile(key) || len(validation.IsConfigMapKey(key)) > 0 {
-			return nil, fmt.Errorf("driver %q returns a file %q, which cannot be a key of Secret %q", a.opts.Driver.Name(), key, a.opts.Secret)
+			return nil, fmt.Errorf("driver %q returns a file %q, which cannot be a key of Secret %q", s.driver.Name(), key, s.Name)
 		}
 		data[key] = value
 	}
-	user, err := a.checkUser(c)
-	if err != nil {
-		return nil, fmt.Errorf("driver %q returns a credential that cannot be used: %w", a.opts.Driver.Name(), err)
+	if s.bare {
+		return data, nil
 	}
-	data[SecretKeyKubeconfig], err = hub.compose(a.opts.Cluster, user)
+	user, err := s.checkUser(c)
+	if err != nil {
+		return nil, fmt.Errorf("driver %q returns a credential that cannot be used: %w", s.driver.Name(), err)
+	}
+	data[SecretKeyKubeconfig], err = hub.compose(s.cluster, user)
 	return data, err
 }
 
 // checkUser accepts what the agent itself can use after a restart, when only the Secret is left.
-func (a *Agent) checkUser(c *Credential) (clientcmdv1.AuthInfo, error) {
+func (s *credentialSecret) checkUser(c *Credential) (clientcmdv1.AuthInfo, error) {
 	if c.User == nil {
 		return clientcmdv1.AuthInfo{}, errors.New("it has no user")
 	}
@@ -168,11 +175,60 @@ func (a *Agent) checkUser(c *Credential) (clientcmdv1.AuthInfo, error) {
 	if err := clientcmdv1.Convert_api_AuthInfo_To_v1_AuthInfo(c.User, &user, nil); err != nil {
 		return user, err
 	}
-	if _, ok := a.opts.Driver.(RESTConfigurer); ok {
+	if _, ok := s.driver.(RESTConfigurer); ok {
 		return user, nil
 	}
 	_, err := inline(user, c.Files)
 	return user, err
+}
+
+// open returns the configuration of the stored credential, and what the driver may see of the Secret.
+func (s *credentialSecret) open(ctx context.Context, hub *agentHub) (*rest.Config, map[string][]byte, error) {
+	stored := map[string][]byte{}
+	for key, value := range s.Data {
+		if isFile(key) {
+			stored[key] = bytes.Clone(value)
+		}
+	}
+	config, err := s.config(ctx, hub, stored)
+	if err != nil {
+		delete(stored, SecretKeyKubeconfig)
+		err = fmt.Errorf("%w (Secret %q: %w)", ErrNotJoined, client.ObjectKeyFromObject(s.Secret), err)
+	}
+	if s.isForeign() {
+		stored = onlyNames(stored)
+	}
+	return config, stored, err
+}
+
+func (s *credentialSecret) config(ctx context.Context, hub *agentHub, stored map[string][]byte) (*rest.Config, error) {
+	user, err := storedUser(stored)
+	if err != nil {
+		return nil, err
+	}
+	if stored[SecretKeyKubeconfig], err = hub.compose(s.cluster, user); err != nil {
+		return nil, err
+	}
+	if driver, ok := s.driver.(RESTConfigurer); ok && !s.isForeign() {
+		config, err := driver.RESTConfig(ctx, stored)
+		if err != nil {
+			return nil, err
+		}
+		hub.setAddress(config)
+		return config, nil
+	}
+	if user, err = inline(user, stored); err != nil {
+		return nil, err
+	}
+	config := hub.config(user)
+	_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
+	return config, err
+}
+
+// onlyNames hides a credential.
+func onlyNames(stored map[string][]byte) map[string][]byte {
+	maps.DeleteFunc(stored, func(key string, _ []byte) bool { return key != SecretKeyClusterName && key != SecretKeyAgentName })
+	return stored
 }
 
 // storedUser returns the user entry of the stored kubeconfig.

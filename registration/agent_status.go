@@ -3,13 +3,17 @@ package registration
 import (
 	"context"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/redact"
@@ -32,7 +36,7 @@ func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, 
 	if err != nil {
 		return time.Time{}, false, ignoreRefused(err)
 	}
-	clear(a.events)
+	a.events.forget("")
 	return due, true, nil
 }
 
@@ -97,6 +101,41 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 		return time.Time{}, fmt.Errorf("renew the cluster's Lease on the hub: %w", err)
 	}
 	return now.Add(duration), nil
+}
+
+// eventKey is what an Event is about. The add-on is "" for the cluster's own registration.
+type eventKey struct{ addOn, reason string }
+
+// eventLog records Events of the agent's Secret, and none twice in a row. It is safe for concurrent use.
+type eventLog struct {
+	recorder events.EventRecorder // nil: none
+	secret   *corev1.Secret
+	mu       sync.Mutex
+	last     map[eventKey]string
+}
+
+func (l *eventLog) add(key eventKey, kind, message string) {
+	if message = redact.Text(message); l.recorder == nil || !l.isNew(key, message) {
+		return
+	}
+	l.recorder.Eventf(l.secret, nil, kind, key.reason, "Register", "%s", message)
+}
+
+func (l *eventLog) isNew(key eventKey, message string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last[key] == message {
+		return false
+	}
+	l.last[key] = message
+	return true
+}
+
+// forget lets the next Event of an add-on repeat an earlier one.
+func (l *eventLog) forget(addOn string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.last, func(key eventKey, _ string) bool { return key.addOn == addOn })
 }
 
 // agentMetrics counts passes.

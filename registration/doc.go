@@ -1,5 +1,5 @@
 // Package registration joins managed clusters to a hub, in the vocabulary of Open Cluster Management: a small contract, drivers that
-// plug into it, one reconciler for the agent and one for the hub.
+// plug into it, and reconcilers for the agent, for its add-ons and for the hub.
 //
 // An agent on the managed cluster reaches the hub with a bootstrap credential that may do little: it creates a ManagedCluster.
 // An administrator of the hub accepts it. Then the hub grants the cluster a namespace and its RBAC, and the driver gets the agent a

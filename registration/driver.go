@@ -41,6 +41,7 @@ type Input struct {
 	//
 	// Only the two names are there if another driver made the credential, or if the hub answered it with 401: get another one. The
 	// kubeconfig alone is missing if the agent cannot use it, as after an edit: return the Credential again, from the other keys.
+	// customSigner items have the Files alone, neither kubeconfig nor names.
 	Stored, State map[string][]byte
 	// Hub reaches the hub: with the stored credential if the hub takes it, else with the bootstrap credential. For add-ons it has the
 	// cluster's credential.
@@ -59,7 +60,7 @@ type Step struct {
 	State map[string][]byte
 	// Condition is set on the ManagedCluster or the add-on. Before the cluster has a credential of its own it becomes an Event, since
 	// bootstrap users cannot write the status. Return it with every Step: one that has not changed is not written. Nil leaves the
-	// conditions alone.
+	// conditions alone. Of the items of an add-on that return the same type, the first that is False counts, else the first.
 	Condition *metav1.Condition
 	// At is when to call Next again at the latest. The zero time means when something changes.
 	At time.Time
@@ -70,7 +71,7 @@ type Step struct {
 // Credential is what an agent authenticates to the hub with. Secrets in it never reach a log, an error, an Event or a condition.
 type Credential struct {
 	// User is the user entry of the kubeconfig that the reconciler composes with the hub's address and CA. Paths of files
-	// in it are names of Files.
+	// in it are names of Files. It is not used for customSigner items.
 	User *clientcmdapi.AuthInfo
 	// Files are keys of the Secret beside the kubeconfig, such as "tls.crt" and "tls.key".
 	Files map[string][]byte
@@ -80,6 +81,12 @@ type Credential struct {
 type Annotator interface {
 	// Annotations returns the annotations that the agent sets on its ManagedCluster, at creation and later.
 	Annotations() map[string]string
+}
+
+// Forgetter is implemented by drivers that keep something of each add-on in memory, such as metrics.
+type Forgetter interface {
+	// Forget drops what the driver keeps of an add-on that the hub has deleted.
+	Forget(addOn string)
 }
 
 // HubDriver is the hub's half of a driver. Implementations are safe for concurrent use: one cluster's slow call delays no other. Their errors
