@@ -49,7 +49,13 @@ type World struct {
 // New returns the world for one test.
 func New(t *testing.T) *World {
 	t.Helper()
-	w := &World{T: t, whole: t, Hub: kubetest.Start(t), Managed: kubetest.StartSecond(t)}
+	return NewWith(t, kubetest.Start(t))
+}
+
+// NewWith returns one with another hub.
+func NewWith(t *testing.T, hub *kubetest.Cluster) *World {
+	t.Helper()
+	w := &World{T: t, whole: t, Hub: hub, Managed: kubetest.StartSecond(t)}
 	w.Local, w.Admin = NewClient(t, w.Managed.Config()), NewClient(t, w.Hub.Config())
 	w.Apply(w.Admin, ocm.CRD)
 	Eventually(t, "the hub serves ManagedClusters", func() bool {
@@ -148,22 +154,32 @@ const (
 // sets the drivers and everything else but the client.
 func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions, error)) (stop func()) {
 	w.T.Helper()
+	return w.RunControllers(func(mgr ctrl.Manager) error {
+		options, err := configure(mgr)
+		if err != nil {
+			return err
+		}
+		options.Client = mgr.GetClient()
+		hub, err := registration.NewHub(options)
+		if err != nil {
+			return err
+		}
+		return hub.SetupWithManager(mgr, 2)
+	})
+}
+
+// RunControllers runs other controllers of the hub in the same way.
+func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) {
+	w.T.Helper()
 	mgr, err := ctrl.NewManager(WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)),
 		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	options, err := configure(mgr)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	options.Client = mgr.GetClient()
-	hub, err := registration.NewHub(options)
-	if err == nil {
-		err = hub.SetupWithManager(mgr, 2)
-	}
-	if err != nil {
-		w.T.Fatal(err)
+	for _, f := range setup {
+		if err := f(mgr); err != nil {
+			w.T.Fatal(err)
+		}
 	}
 	return RunManager(w.whole, mgr)
 }
