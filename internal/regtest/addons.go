@@ -76,7 +76,7 @@ func Approver(said events.EventRecorder) func(ctrl.Manager) error {
 }
 
 // RunAddOns runs the agent and the AddOns in one process, with exactly the rights of AgentManifest and AgentAddOnManifest, until the
-// test ends or stop is called.
+// whole test ends or stop is called.
 func (m *Member) RunAddOns(options registration.AddOnOptions, workers int) (stop func()) {
 	m.T.Helper()
 	m.Apply(m.Local, m.adapt(registration.AgentAddOnManifest))
@@ -96,7 +96,7 @@ func (m *Member) RunAddOns(options registration.AddOnOptions, workers int) (stop
 	if err := m.AddOns.SetupWithManager(mgr, workers); err != nil {
 		m.T.Fatal(err)
 	}
-	return RunManager(m.T, mgr)
+	return RunManager(m.whole, mgr)
 }
 
 // AddOnNamespace holds the Secrets of add-ons.

@@ -118,6 +118,8 @@ func (m *addOnMember) runWith(options registration.AddOnOptions) {
 
 func (m *addOnMember) set(ahead time.Duration) { m.ahead.Store(int64(ahead)) }
 
+func (m *addOnMember) clock() time.Duration { return time.Duration(m.ahead.Load()) }
+
 // secret returns the Secret of the kubeClient item.
 func (m *addOnMember) secret(addOn string) *corev1.Secret {
 	m.T.Helper()
