@@ -82,7 +82,7 @@ func (m *Member) RunAddOns(options registration.AddOnOptions, workers int) (stop
 	m.Apply(m.Local, m.adapt(registration.AgentAddOnManifest))
 	m.Managed.Await(m.T, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + m.Namespace + ":" + m.Account,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "secrets", Namespace: m.AddOnNamespace()}})
-	mgr, err := ctrl.NewManager(m.Config(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(m.Config(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue()})
 	if err != nil {
 		m.T.Fatal(err)
 	}

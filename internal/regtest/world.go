@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
@@ -172,7 +173,7 @@ func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions
 func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) {
 	w.T.Helper()
 	mgr, err := ctrl.NewManager(WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)),
-		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}})
+		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue()})
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -183,6 +184,9 @@ func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) 
 	}
 	return RunManager(w.whole, mgr)
 }
+
+// queue lets managers stop in time: the priority queue of controller-runtime 0.24 can block a worker until the grace period ends.
+func queue() config.Controller { return config.Controller{UsePriorityQueue: new(false)} }
 
 // RunManager runs until the test ends or stop is called.
 func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) {
