@@ -73,8 +73,6 @@ func TestImportGraph(t *testing.T) {
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/auth/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
-	refuse(t, module+"/auth/podidentity/proxy", "each pod runs the proxy, so it stays small: the server does what needs Kubernetes or an SDK",
-		append([]string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/"}, all...)...)
 	refuse(t, module+"/doctor", "tests use the fakes, programs do not", module+"/auth/authtest")
 	for _, example := range []string{"/examples/hub", "/examples/agent", "/examples/iam-credentials-provider"} {
 		refuse(t, module+example, "the examples need AWS only", append(sdks["azure"], sdks["gcp"]...)...)

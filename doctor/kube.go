@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -50,7 +51,7 @@ func kubeMessage(err error, secrets ...string) string {
 	}
 	var silent *silence
 	if apierrors.ReasonForError(err) != "" || errors.As(err, &silent) {
-		return transport.KubeMessage(err, secrets...)
+		return kubeerror.Message(err, secrets...)
 	}
 	return transport.Message(err, secrets...)
 }

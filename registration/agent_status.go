@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -59,7 +59,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 		defer cancel()
 		if version, err = a.opts.Version(bounded); err != nil {
 			available.Status, available.Reason = metav1.ConditionFalse, ReasonAPIUnavailable
-			available.Message = "the cluster's API server does not answer the agent: " + transport.KubeMessage(err)
+			available.Message = "the cluster's API server does not answer the agent: " + kubeerror.Message(err)
 		}
 	}
 	now := metav1.NewTime(a.opts.Now())

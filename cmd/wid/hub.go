@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/transport"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -82,7 +82,7 @@ func answerOf(err error, operation string) error {
 	if err == nil || errors.As(err, &known) || errors.As(err, &usage) {
 		return err
 	}
-	e := &auth.Error{Operation: operation, Err: err, Message: oneLine(transport.KubeMessage(err))}
+	e := &auth.Error{Operation: operation, Err: err, Message: oneLine(kubeerror.Message(err))}
 	switch status := apierrors.APIStatus(nil); {
 	case meta.IsNoMatchError(err) || errors.As(err, new(*meta.NoKindMatchError)):
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "prepare the hub with wid hub init --apply, or pick another cluster with --context"

@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/transport"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -247,7 +247,7 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(transport.KubeMessage(err, token)),
+		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(kubeerror.Message(err, token)),
 			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", registration.BootstrapRole)}
 	}
 	return answerOf(err, operation)

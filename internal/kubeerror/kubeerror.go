@@ -1,4 +1,5 @@
-package transport
+// Package kubeerror describes errors of Kubernetes clients.
+package kubeerror
 
 import (
 	"errors"
@@ -10,9 +11,9 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// KubeMessage describes an error of a Kubernetes client, without the secrets. The client quotes the body of an answer that is not
-// a Status, such as the page of a proxy. KubeMessage leaves that body out.
-func KubeMessage(err error, secrets ...string) string {
+// Message describes an error of a Kubernetes client, without the secrets. The client quotes the body of an answer that is not
+// a Status, such as the page of a proxy. Message leaves that body out.
+func Message(err error, secrets ...string) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return fmt.Sprintf("the server answers %d without a Kubernetes Status", status.Status().Code)

@@ -1,4 +1,4 @@
-package transport_test
+package kubeerror_test
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/workloadid/workloadid/internal/transport"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 )
 
-func TestKubeMessage(t *testing.T) {
+func TestMessage(t *testing.T) {
 	const page, secret = "<html>you sent hunter2-pass1</html>", "hunter2-pass1"
 	resource := schema.GroupResource{Resource: "serviceaccounts"}
 	unexpected := func(code int) error {
@@ -28,7 +28,7 @@ func TestKubeMessage(t *testing.T) {
 		"error without a status": {errors.New("no route to hunter2-pass1"), "no route to [redacted]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := transport.KubeMessage(tc.err, secret); got != tc.want {
+			if got := kubeerror.Message(tc.err, secret); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
