@@ -86,7 +86,7 @@ func (s *surroundings) findEnvironments(p *Provider) error {
 	for i := range p.PrivateClouds {
 		e, err := p.PrivateClouds[i].environment()
 		if err != nil {
-			return misconfigured("correct Provider.PrivateClouds", "private cloud %d: %v", i, err)
+			return self.Misconfigured("correct Provider.PrivateClouds", "private cloud %d: %v", i, err)
 		}
 		s.environments = append(s.environments, e)
 	}
@@ -96,7 +96,7 @@ func (s *surroundings) findEnvironments(p *Provider) error {
 	}
 	file, err := environmentFile(os.Getenv("AZURE_ENVIRONMENT_FILEPATH"), authority)
 	if err != nil {
-		return misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names", "%v", err)
+		return self.Misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names", "%v", err)
 	}
 	if file != nil {
 		s.environments = append(s.environments, file)
@@ -120,7 +120,7 @@ func (s *surroundings) findStandard(authority string, file *environment) error {
 	}
 	host, err := parseAuthority(authority)
 	if err != nil {
-		return misconfigured("set it to https://login.microsoftonline.com, or to that of another cloud",
+		return self.Misconfigured("set it to https://login.microsoftonline.com, or to that of another cloud",
 			"the authority %.300q of the controller is refused: %v", authority, err)
 	}
 	if s.standard = s.at(host); s.standard == nil {
@@ -216,20 +216,20 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 	if authority == "" {
 		authority = opts.STSEndpoint
 	} else if opts.STSEndpoint != "" && !sameAuthority(opts.STSEndpoint, authority) {
-		return nil, "", misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
+		return nil, "", self.Misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
 	}
 	if authority == "" {
 		return s.standard, s.standard.authorities[0], nil
 	}
 	host, err := parseAuthority(authority)
 	if err != nil {
-		return nil, "", misconfigured("use one such as https://login.microsoftonline.us",
+		return nil, "", self.Misconfigured("use one such as https://login.microsoftonline.us",
 			"the authority %.300q is refused: %v", authority, err)
 	}
 	if e := s.at(host); e != nil {
 		return e, host, nil
 	}
-	return nil, "", misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
+	return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
 		"the authority %.300q is refused: its host is not known", authority)
 }
 
@@ -259,9 +259,4 @@ func parseAuthority(address string) (string, error) {
 		return "", errors.New("what follows https:// has to be a host name and nothing else")
 	}
 	return strings.TrimSuffix(host, ":443"), nil
-}
-
-func misconfigured(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Remedy: remedy,
-		Message: fmt.Sprintf(format, args...)}
 }

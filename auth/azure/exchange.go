@@ -47,7 +47,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if claims := claimsOf(opts); claims != "" {
 		form.Set("claims", claims)
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -74,19 +74,10 @@ func (e *environment) scopes(opts *auth.Options) ([]string, error) {
 		return opts.Scopes, nil
 	}
 	if len(e.defaultScopes) == 0 {
-		return nil, misconfigured("pass WithScopes, or describe the cloud in Provider.PrivateClouds",
+		return nil, self.Misconfigured("pass WithScopes, or describe the cloud in Provider.PrivateClouds",
 			"%s has no default scope, because the address of its Azure Resource Manager is not known", e.name)
 	}
 	return e.defaultScopes, nil
-}
-
-// httpClient returns the client of the options, or a shared one. Either follows no redirect and reads bounded answers.
-func (p *Provider) httpClient(opts *auth.Options) (*http.Client, error) {
-	client, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
-	if err != nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
-	}
-	return client, nil
 }
 
 // postForm makes the same request at each try.

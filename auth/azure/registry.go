@@ -39,11 +39,11 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	}
 	for _, other := range p.learn().environments {
 		if other.hasRegistry(host) {
-			return "", misconfigured(fmt.Sprintf("pass WithAuthorityHost(%q)", "https://"+other.authorities[0]),
+			return "", self.Misconfigured(fmt.Sprintf("pass WithAuthorityHost(%q)", "https://"+other.authorities[0]),
 				"the registry %q belongs to %s, the authority to %s", host, other.name, e.name)
 		}
 	}
-	return "", misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
+	return "", self.Misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
 }
 
 func (e *environment) hasRegistry(host string) bool {
@@ -83,7 +83,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	if err != nil {
 		return nil, err
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}

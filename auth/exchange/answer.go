@@ -132,7 +132,7 @@ func tokenType(o object) (bearer bool, err *auth.Error) {
 	case kind == "":
 		return false, unusable("token_type is missing")
 	}
-	return false, misconfigured("have the server issue bearer tokens to this client",
+	return false, self.Misconfigured("have the server issue bearer tokens to this client",
 		"the server issued a token of type %.100q, which cannot be used", kind)
 }
 
@@ -141,12 +141,12 @@ func (r *tokenRequest) issuedType(o object) (string, *auth.Error) {
 	want := r.provider.RequestedTokenType
 	switch {
 	case issued == tokenTypeRefreshToken:
-		return "", misconfigured("set Provider.RequestedTokenType to TokenTypeAccessToken",
+		return "", self.Misconfigured("set Provider.RequestedTokenType to TokenTypeAccessToken",
 			"the server issued a refresh token, which outlives the ServiceAccount")
 	case len(issued) > maxTokenType || issued != "" && !absoluteURI(issued):
 		return "", unusable("issued_token_type is not a URI")
 	case issued != "" && want != "" && issued != want:
-		return "", misconfigured("allow that type to this client at the server, or change Provider.RequestedTokenType",
+		return "", self.Misconfigured("allow that type to this client at the server, or change Provider.RequestedTokenType",
 			"the server issued a token of type %.200q instead of %.200q", issued, want)
 	}
 	return issued, nil
@@ -163,7 +163,7 @@ func (r *tokenRequest) scope(o object) (string, *auth.Error) {
 	scopes := strings.Fields(granted)
 	for _, want := range r.opts.Scopes {
 		if !slices.Contains(scopes, want) {
-			return "", denied("allow the scope to this ServiceAccount and client at the server, or do not ask for it",
+			return "", self.Denied("allow the scope to this ServiceAccount and client at the server, or do not ask for it",
 				"the server did not grant the scope %.100q", want)
 		}
 	}

@@ -37,13 +37,13 @@ func (p *Provider) server() string { return firstNonEmpty(p.Endpoint, p.IssuerUR
 func (p *Provider) check() error {
 	switch {
 	case p.Endpoint == "" && p.IssuerURL == "":
-		return misconfigured("set Provider.Endpoint or Provider.IssuerURL", "the provider knows no authorization server")
+		return self.Misconfigured("set Provider.Endpoint or Provider.IssuerURL", "the provider knows no authorization server")
 	case p.Endpoint != "" && p.IssuerURL != "":
-		return misconfigured("leave one out", "Provider.Endpoint and Provider.IssuerURL exclude each other")
+		return self.Misconfigured("leave one out", "Provider.Endpoint and Provider.IssuerURL exclude each other")
 	case p.RequestedTokenType == tokenTypeRefreshToken:
-		return misconfigured("ask for TokenTypeAccessToken", "refresh tokens cannot be asked for: they outlive the ServiceAccount")
+		return self.Misconfigured("ask for TokenTypeAccessToken", "refresh tokens cannot be asked for: they outlive the ServiceAccount")
 	case p.AssumedLifetime < 0 || p.AssumedLifetime > maxLifetime:
-		return misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
+		return self.Misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
 	}
 	if err := p.checkAddress(); err != nil {
 		return err
@@ -54,12 +54,12 @@ func (p *Provider) check() error {
 func (p *Provider) checkAddress() error {
 	if p.IssuerURL != "" {
 		if err := checkIssuer(p.IssuerURL); err != nil {
-			return misconfigured("use https://<host>[/<path>]", "the issuer %q is refused: %v", redact.URL(p.IssuerURL), err)
+			return self.Misconfigured("use https://<host>[/<path>]", "the issuer %q is refused: %v", redact.URL(p.IssuerURL), err)
 		}
 		return nil
 	}
 	if err := checkEndpoint(p.Endpoint); err != nil {
-		return misconfigured("use https://<host>/<path>", "the token endpoint %q is refused: %v", redact.URL(p.Endpoint), err)
+		return self.Misconfigured("use https://<host>/<path>", "the token endpoint %q is refused: %v", redact.URL(p.Endpoint), err)
 	}
 	return nil
 }
@@ -68,16 +68,16 @@ func (p *Provider) checkTokenRequest() error {
 	for field, value := range map[string]string{"RequestedTokenType": p.RequestedTokenType,
 		"SubjectTokenType": p.SubjectTokenType, "ActorTokenType": p.ActorTokenType, "Resource": p.Resource} {
 		if value != "" && !absoluteURI(value) {
-			return misconfigured("use an absolute URI without a fragment", "Provider.%s is %.300q", field, value)
+			return self.Misconfigured("use an absolute URI without a fragment", "Provider.%s is %.300q", field, value)
 		}
 	}
 	for _, resource := range p.AllowedResources {
 		if !absoluteURI(resource) {
-			return misconfigured("use absolute URIs without a fragment", "Provider.AllowedResources has %.300q", resource)
+			return self.Misconfigured("use absolute URIs without a fragment", "Provider.AllowedResources has %.300q", resource)
 		}
 	}
 	if slices.Contains(p.AllowedAudiences, "") {
-		return misconfigured("leave it out", "an audience of Provider.AllowedAudiences is empty")
+		return self.Misconfigured("leave it out", "an audience of Provider.AllowedAudiences is empty")
 	}
 	if p.Client != nil {
 		return p.Client.check()

@@ -70,7 +70,7 @@ func canonicalHosts(hosts []string) ([]string, error) {
 	for _, host := range hosts {
 		c, ok := canonicalHost(host)
 		if !ok {
-			return nil, misconfigured("use <host> or <host>:<port>", "%.300q is not a host", host)
+			return nil, self.Misconfigured("use <host> or <host>:<port>", "%.300q is not a host", host)
 		}
 		canonical = append(canonical, c)
 	}

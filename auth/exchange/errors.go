@@ -14,14 +14,6 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-func misconfigured(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
-func denied(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
 // Error codes of RFC 6749, sections 4.1.2.1 and 5.2, of RFC 8693, section 2.2.2, and slow_down of RFC 8628.
 const (
 	codeInvalidRequest         = "invalid_request"

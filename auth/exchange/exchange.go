@@ -32,9 +32,9 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 	if err := p.ValidateOptions(opts); err != nil {
 		return nil, err
 	}
-	httpClient, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
+	httpClient, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
-		return nil, misconfigured("correct the proxy or the certificates", "there is no way to the server: %v", err)
+		return nil, err
 	}
 	endpoint, err := p.endpoint(ctx, httpClient)
 	if err != nil {

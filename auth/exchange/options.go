@@ -40,11 +40,11 @@ func (p *Provider) resource(opts *auth.Options) string {
 // checkTargets compares whole: what an issued token is good for is the controller's decision.
 func (p *Provider) checkTargets(opts *auth.Options) error {
 	if a := p.audience(opts); a != p.Audience && !slices.Contains(p.AllowedAudiences, a) {
-		return denied("add it to the provider's AllowedAudiences if callers may choose it",
+		return self.Denied("add it to the provider's AllowedAudiences if callers may choose it",
 			"the audience %.300q is not one that the provider allows for issued tokens", a)
 	}
 	if r := p.resource(opts); r != p.Resource && !slices.Contains(p.AllowedResources, r) {
-		return denied("add it to the provider's AllowedResources if callers may choose it",
+		return self.Denied("add it to the provider's AllowedResources if callers may choose it",
 			"the resource %.300q is not one that the provider allows for issued tokens", r)
 	}
 	return nil

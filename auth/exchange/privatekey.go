@@ -41,7 +41,7 @@ func (keyClient) method() string { return "private_key_jwt" }
 
 func (c keyClient) check() error {
 	if c.sign == nil {
-		return misconfigured("pass a function that signs, such as SignWithKey returns", "the client %.100q has no key", c.clientID)
+		return self.Misconfigured("pass a function that signs, such as SignWithKey returns", "the client %.100q has no key", c.clientID)
 	}
 	return c.client.check()
 }
@@ -65,7 +65,7 @@ func (c keyClient) authenticate(ctx context.Context, r *tokenRequest) error {
 		return sourceError(err, "the client assertion cannot be signed", jwt)
 	}
 	if strings.Count(jwt, ".") != 2 {
-		return misconfigured("have it return the JWT in compact form", "the signer of client %.100q returned no JWT", c.clientID)
+		return self.Misconfigured("have it return the JWT in compact form", "the signer of client %.100q returned no JWT", c.clientID)
 	}
 	r.setAssertion(jwt, c.clientID)
 	return nil

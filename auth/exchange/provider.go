@@ -9,12 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
 const ProviderName = "exchange"
+
+// self is nameless: auth fills in what GetName returns.
+const self = provider.Name("")
 
 // Token types of RFC 8693, section 3, for Provider.RequestedTokenType, SubjectTokenType and ActorTokenType.
 const (
@@ -102,12 +106,12 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 		return c.err
 	}
 	if opts.STSEndpoint != "" {
-		return misconfigured("leave WithSTSEndpoint out; the controller configures the server",
+		return self.Misconfigured("leave WithSTSEndpoint out; the controller configures the server",
 			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint))
 	}
 	for _, scope := range opts.Scopes {
 		if !validScope(scope) {
-			return misconfigured("pass each scope by itself", "%.100q is not a scope of OAuth 2.0", scope)
+			return self.Misconfigured("pass each scope by itself", "%.100q is not a scope of OAuth 2.0", scope)
 		}
 	}
 	return p.checkTargets(opts)

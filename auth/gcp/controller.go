@@ -159,7 +159,7 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 	if err := refuseShellOut(content, opts); err != nil {
 		return nil, badFile(err)
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}

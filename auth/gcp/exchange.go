@@ -56,7 +56,7 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 		return nil, err
 	}
 	e := &exchange{provider: p, opts: opts, oidcToken: oidcToken, email: email}
-	if e.client, err = p.httpClient(opts); err != nil {
+	if e.client, err = self.HTTPClient(&p.transports, opts); err != nil {
 		return nil, err
 	}
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
@@ -78,15 +78,6 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 	return e, nil
 }
 
-// httpClient returns the client of the options, or a shared one. Either follows no redirect and reads bounded answers.
-func (p *Provider) httpClient(opts *auth.Options) (*http.Client, error) {
-	client, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
-	if err != nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
-	}
-	return client, nil
-}
-
 // minSubjectLife is what a token has to live at least to be exchanged: STS answers with an internal error to one that ends
 // within seconds.
 const minSubjectLife = time.Minute
@@ -99,7 +90,7 @@ func (e *exchange) checkSubjectToken(now time.Time) error {
 			Remedy:  "use a token of the cluster's ServiceAccount token issuer"}
 	}
 	if claims.Expiry.Sub(now) < minSubjectLife {
-		return unavailable(opExchange, "have its source renew it earlier, and check that the clocks agree",
+		return self.Unavailable(opExchange, "have its source renew it earlier, and check that the clocks agree",
 			"the subject token has less than %s left, or no usable expiry", minSubjectLife)
 	}
 	return nil

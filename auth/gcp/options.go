@@ -67,11 +67,11 @@ const (
 func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 	emails := delegates(opts)
 	if len(emails) > maxDelegates {
-		return misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails), maxDelegates)
+		return self.Misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails), maxDelegates)
 	}
 	for _, email := range emails {
 		if err := gcpname.CheckServiceAccountEmail(email); err != nil {
-			return misconfigured("use <name>@<project>.iam.gserviceaccount.com",
+			return self.Misconfigured("use <name>@<project>.iam.gserviceaccount.com",
 				"the delegate %.300q is not the e-mail address of a service account: %v", email, err)
 		}
 	}
@@ -82,9 +82,9 @@ func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 	audience, ofIDToken := idTokenAudience(opts)
 	switch {
 	case ofIDToken && asked:
-		return misconfigured("leave WithLifetime out", "the lifetime of ID tokens cannot be chosen")
+		return self.Misconfigured("leave WithLifetime out", "the lifetime of ID tokens cannot be chosen")
 	case opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil && (asked || len(emails) > 0):
-		return misconfigured("leave them out, or name a ServiceAccount",
+		return self.Misconfigured("leave them out, or name a ServiceAccount",
 			"WithDelegates and WithLifetime do not apply to the controller's own identity")
 	case ofIDToken:
 		return opts.CheckAudience(audience)
@@ -96,11 +96,11 @@ func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 func (p *Provider) checkLifetime(d time.Duration) error {
 	switch {
 	case d < time.Second || d%time.Second != 0:
-		return misconfigured("use one such as 15m", "access tokens cannot live for %s", d)
+		return self.Misconfigured("use one such as 15m", "access tokens cannot live for %s", d)
 	case d > maxExtendedLifetime:
-		return misconfigured("use at most 12h", "access tokens cannot live for %s", d)
+		return self.Misconfigured("use at most 12h", "access tokens cannot live for %s", d)
 	case d > maxLifetime && !p.AllowExtendedLifetime:
-		return misconfigured("use at most 1h, or set Provider.AllowExtendedLifetime", "access tokens cannot live for %s", d)
+		return self.Misconfigured("use at most 1h, or set Provider.AllowExtendedLifetime", "access tokens cannot live for %s", d)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func needsImpersonation(opts *auth.Options) error {
 	default:
 		return nil
 	}
-	return misconfigured("set it to the e-mail address of the service account to impersonate",
+	return self.Misconfigured("set it to the e-mail address of the service account to impersonate",
 		"%s needs the annotation %q, which is missing", what, ServiceAccountAnnotation)
 }
 
@@ -165,7 +165,7 @@ func (p *Provider) stsURL(opts *auth.Options) (string, error) {
 	}
 	host, err := p.checkSTSEndpoint(opts.STSEndpoint)
 	if err != nil {
-		return "", misconfigured("leave it out, or use https://sts."+p.universe(),
+		return "", self.Misconfigured("leave it out, or use https://sts."+p.universe(),
 			"the STS endpoint %.300q is refused: %v", opts.STSEndpoint, err)
 	}
 	return "https://" + host + stsPath, nil

@@ -51,7 +51,7 @@ const tokenType = "Bearer"
 func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return nil, misconfigured("get it from auth.GetAccessToken with this provider, without WithIDTokenAudience",
+		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider, without WithIDTokenAudience",
 			"the token is a %T, not a *gcp.Token", t)
 	}
 	return own, nil
@@ -104,7 +104,7 @@ func validBearer(s string) bool {
 }
 
 func unusable(operation, why string) *auth.Error {
-	return unavailable(operation, "check that it is Google's service that answers, and that the clocks agree",
+	return self.Unavailable(operation, "check that it is Google's service that answers, and that the clocks agree",
 		"the answer cannot be used: %s", why)
 }
 
