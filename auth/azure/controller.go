@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -78,7 +79,7 @@ func checkController(token sdkToken, tenant, source string, now time.Time) (auth
 		return nil, self.Unavailable(opControllerToken, "", "the token of the %s cannot be used: %s", source, what)
 	}
 	switch {
-	case !validBearer(token.Token):
+	case oauth.CheckToken(token.Token) != nil:
 		return bad("it is empty or malformed")
 	case !token.ExpiresOn.After(now):
 		return bad("it has expired")

@@ -13,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -92,7 +93,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	if token.tenant != "" {
 		form.Set("tenant", token.tenant)
 	}
-	answer, err := transport.Send(ctx, client, postForm("https://"+host+"/oauth2/exchange", form), nil)
+	answer, err := transport.Send(ctx, client, func() (*http.Request, error) { return oauth.NewRequest(ctx, "https://"+host+"/oauth2/exchange", form) }, nil)
 	if err != nil {
 		return nil, unanswered(err, opRegistry, secret)
 	}
@@ -115,7 +116,7 @@ func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Tim
 	if json.Unmarshal(body, &answer) != nil {
 		return "", expiry, errors.New("it is not the JSON object that was expected")
 	}
-	if !validBearer(answer.RefreshToken) {
+	if oauth.CheckToken(answer.RefreshToken) != nil {
 		return "", expiry, errors.New("refresh_token is missing or malformed")
 	}
 	claims, err := jwt.Parse(answer.RefreshToken)

@@ -1,11 +1,13 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"net/url"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 // ClientAuthentication is how the controller proves to the server which client it is (RFC 6749, section 2.3). PublicClient,
@@ -102,12 +104,9 @@ func (c secretClient) authenticate(ctx context.Context, r *tokenRequest) error {
 	return nil
 }
 
-// assertionType is that of RFC 7523, section 2.2.
-const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-
 func (r *tokenRequest) setAssertion(jwt, clientID string) {
 	r.addSecrets(jwt)
-	r.form.Set("client_assertion_type", assertionType)
+	r.form.Set("client_assertion_type", oauth.AssertionType)
 	r.form.Set("client_assertion", jwt)
 	if clientID != "" {
 		r.form.Set("client_id", clientID)
@@ -149,5 +148,5 @@ func (c assertionClient) authenticate(ctx context.Context, r *tokenRequest) erro
 }
 
 func (p *Provider) assertionAudience() string {
-	return firstNonEmpty(p.ClientAudience, p.learn().audiences[0])
+	return cmp.Or(p.ClientAudience, p.learn().audiences[0])
 }

@@ -49,13 +49,3 @@ func (p *Provider) checkTargets(opts *auth.Options) error {
 	}
 	return nil
 }
-
-// validScope is scope-token of RFC 6749, section 3.3. A blank would make two scopes of one.
-func validScope(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
-			return false
-		}
-	}
-	return s != ""
-}

@@ -2,9 +2,7 @@ package gcp
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -106,43 +105,30 @@ func (e *exchange) federate(ctx context.Context) (*Token, error) {
 	if e.email != "" {
 		scope = scopeCloudPlatform // the caller's are those of the service account's token
 	}
-	form := url.Values{
-		"grant_type":           {"urn:ietf:params:oauth:grant-type:token-exchange"},
-		"audience":             {e.audience},
-		"scope":                {scope},
-		"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
-		"subject_token_type":   {"urn:ietf:params:oauth:token-type:jwt"},
-		"subject_token":        {e.oidcToken},
-	}.Encode()
-	answer, err := transport.Send(ctx, e.client, func() (*http.Request, error) {
-		return newRequest(ctx, http.MethodPost, address, "application/x-www-form-urlencoded", form, "")
-	}, takesAMoment)
+	form := oauth.Exchange{Audience: e.audience, Scope: scope, RequestedTokenType: oauth.TokenTypeAccessToken,
+		SubjectToken: e.oidcToken, SubjectTokenType: oauth.TokenTypeJWT}.Form()
+	answer, err := transport.Send(ctx, e.client, func() (*http.Request, error) { return oauth.NewRequest(ctx, address, form) }, takesAMoment)
 	if err != nil {
 		return nil, unreachable(opExchange, err, e.oidcToken)
 	}
 	if answer.Status != http.StatusOK {
 		return nil, e.exchangeError(answer)
 	}
-	var body struct {
-		AccessToken string      `json:"access_token"`
-		TokenType   string      `json:"token_type"`
-		ExpiresIn   json.Number `json:"expires_in"`
-	}
-	if json.Unmarshal(answer.Body, &body) != nil {
+	body, err := oauth.ParseAnswer(answer.Body)
+	if err != nil {
 		return nil, unusable(opExchange, "it is not the JSON that it should be")
 	}
 	now := time.Now()
 	return newToken(opExchange, body.AccessToken, body.TokenType, "", expiry(now, body.ExpiresIn), now)
 }
 
-// expiry returns the end of so many seconds, the zero time if that is missing or malformed.
-func expiry(now time.Time, seconds json.Number) time.Time {
-	const most = 100 * 365 * 24 * 3600 // of what a Duration can hold
-	n, err := seconds.Int64()
-	if err != nil || n > most || n < -most {
+// expiry returns the time after so many seconds, the zero time if the answer does not say how many.
+func expiry(now time.Time, seconds float64) time.Time {
+	const most = 100 * 365 * 24 * 3600 // a Duration can hold it
+	if seconds == 0 || seconds > most {
 		return time.Time{}
 	}
-	return now.Add(time.Duration(n) * time.Second).Truncate(time.Second)
+	return now.Add(time.Duration(seconds * float64(time.Second))).Truncate(time.Second)
 }
 
 // newRequest makes a request. bearer may be empty.

@@ -1,15 +1,14 @@
 package gcp
 
 import (
-	"errors"
-	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 // option is the type of the keys under which auth.Options keep the options of this package.
@@ -147,26 +146,17 @@ const (
 	scopeEmail         = "https://www.googleapis.com/auth/userinfo.email"
 )
 
-// validScope is scope-token of RFC 6749, section 3.3, without the comma, which the metadata server takes for a separator.
-func validScope(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' || c == ',' {
-			return false
-		}
-	}
-	return s != ""
-}
+// validScope refuses the comma, which the metadata server takes for a separator.
+func validScope(s string) bool { return oauth.ValidScope(s) && !strings.Contains(s, ",") }
 
-// stsURL returns the address of the token endpoint. Whoever is there gets the ServiceAccount's token, so the host is
-// compared whole and nothing else may be in the URL.
+// stsURL returns the address of the token endpoint, which gets the ServiceAccount's token.
 func (p *Provider) stsURL(opts *auth.Options) (string, error) {
 	if opts.STSEndpoint == "" {
 		return "https://sts." + p.universe() + stsPath, nil
 	}
 	host, err := p.checkSTSEndpoint(opts.STSEndpoint)
 	if err != nil {
-		return "", self.Misconfigured("leave it out, or use https://sts."+p.universe(),
-			"the STS endpoint %.300q is refused: %v", opts.STSEndpoint, err)
+		return "", self.Misconfigured("leave it out, or use https://sts."+p.universe(), "%v", err)
 	}
 	return "https://" + host + stsPath, nil
 }
@@ -174,27 +164,13 @@ func (p *Provider) stsURL(opts *auth.Options) (string, error) {
 const stsPath = "/v1/token"
 
 func (p *Provider) checkSTSEndpoint(endpoint string) (host string, err error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", errors.New("it is not a URL")
-	}
+	u, err := address.Parse("STS endpoint", strings.TrimSuffix(endpoint, stsPath), 0)
 	switch {
-	case !strings.HasPrefix(endpoint, "https://"):
-		return "", errors.New("it has to begin with https://")
-	case u.User != nil:
-		return "", errors.New("it holds a user name")
-	case u.RawQuery != "" || u.ForceQuery || strings.Contains(endpoint, "#"):
-		return "", errors.New("it holds a query or a fragment")
-	case u.Path != "" && u.Path != "/" && u.Path != stsPath || u.Opaque != "":
-		return "", fmt.Errorf("it holds a path, %.100q", u.Path)
-	case strings.ContainsAny(endpoint, "\\%@ \t\r\n"):
-		return "", errors.New("it holds characters that have no place in it")
-	case slices.Contains(p.AllowedSTSHosts, u.Host):
+	case err != nil:
+		return "", err
+	case slices.Contains(p.AllowedSTSHosts, u.Host),
+		gcpname.IsSTSHost(u.Hostname(), p.universe()) && (u.Port() == "" || u.Port() == "443"):
 		return u.Host, nil
-	case u.Host != u.Hostname() && u.Host != u.Hostname()+":443":
-		return "", fmt.Errorf("it names the port %.100q", u.Port())
-	case !gcpname.IsSTSHost(u.Hostname(), p.universe()):
-		return "", fmt.Errorf("%.100q is not a host of the security token service", u.Hostname())
 	}
-	return u.Host, nil
+	return "", address.Refuse("STS endpoint", endpoint, "it is not one of the security token service")
 }
