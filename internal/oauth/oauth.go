@@ -75,7 +75,9 @@ func ParseAnswer(body []byte) (Answer, error) {
 	o, err := ParseObject(body)
 	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"), IssuedTokenType: o.Text("issued_token_type"),
 		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.seconds("expires_in")}
-	_ = json.Unmarshal(o["scope"], &a.Scope) // nil if it is no string
+	if scope := (*string)(nil); json.Unmarshal(o["scope"], &scope) == nil {
+		a.Scope = scope
+	}
 	return a, err
 }
 
