@@ -118,7 +118,7 @@ func (s *surroundings) findStandard(authority string, file *environment) error {
 		}
 		return nil
 	}
-	host, err := parseAuthority("controller's authority", authority)
+	host, err := parseAuthority("authority", authority)
 	if err != nil {
 		return self.Misconfigured("set it to https://login.microsoftonline.com, or to that of another cloud", "%v", err)
 	}

@@ -204,7 +204,7 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 
 // webIdentity lets one ServiceAccount of a cluster assume a role.
 func webIdentity(cluster ClusterARN, issuer, subject string) (Statement, error) {
-	const remedy = "use what aws eks describe-cluster shows as identity.oidc.issuer"
+	const remedy = "use the https URL that aws eks describe-cluster shows as identity.oidc.issuer"
 	if _, err := address.Parse("OIDC issuer", issuer, address.Path); err != nil {
 		return Statement{}, fmt.Errorf("%w; %s", err, remedy)
 	}
