@@ -60,11 +60,6 @@ func (e *examination) clientIDWord() string {
 // email is the service account of Google Cloud that is impersonated. Empty: none.
 func (e *examination) email() string { return e.serviceAccount().Annotations[emailAnnotation] }
 
-const (
-	poolProviderAnnotation = "gcp.auth.fluxcd.io/workload-identity-provider"
-	emailAnnotation        = "iam.gke.io/gcp-service-account"
-)
-
 // memberWord is the principal that the ServiceAccount is to Google Cloud, with the usual mapping of google.subject if the provider
 // was not read.
 func (e *examination) memberWord(ctx context.Context) string {

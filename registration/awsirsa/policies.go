@@ -11,6 +11,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+
+	"github.com/workloadid/workloadid/internal/address"
 )
 
 // Policy is an IAM policy. Its JSON is what IAM takes.
@@ -210,9 +212,12 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 
 // webIdentity lets one ServiceAccount of a cluster assume a role.
 func webIdentity(cluster ClusterARN, issuer, subject string) (Statement, error) {
-	u, err := url.Parse(issuer)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(issuer, `"*?#$\ `) {
-		return Statement{}, errors.New("the OIDC issuer has to be an https URL without query: use what aws eks describe-cluster shows as identity.oidc.issuer")
+	const remedy = "use the https URL that aws eks describe-cluster shows as identity.oidc.issuer"
+	if _, err := address.Parse("OIDC issuer", issuer, address.Path); err != nil {
+		return Statement{}, fmt.Errorf("%w; %s", err, remedy)
+	}
+	if strings.ContainsAny(issuer, `"*$`) { // they mean something in a policy
+		return Statement{}, errors.New("the OIDC issuer holds characters that have no place in it; " + remedy)
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
 	return Statement{Effect: "Allow", Action: OneOrMany{"sts:AssumeRoleWithWebIdentity"},
