@@ -139,6 +139,7 @@ func (h *hubInit) args() []string {
 
 // hubManifests are those besides the Deployment.
 func (h *hubInit) hubManifests() ([]string, error) {
+	const hubAt = 2 // of the hub controller's own manifest
 	manifests := []string{ocm.CRD, addon.CRD, registration.HubManifest, registration.BootstrapManifest}
 	if slices.Contains(h.addOnTypes, registration.AuthTypeToken) {
 		manifests = append(manifests, registration.TokenManifest)
@@ -161,11 +162,11 @@ func (h *hubInit) hubManifests() ([]string, error) {
 	if err != nil {
 		return nil, usagef("--%s: %v", hubARNFlag, err)
 	}
-	manifests[2] = withRole(manifests[2], hubServiceAccount, hubServiceAccount, role)
+	manifests[hubAt] = withRole(manifests[hubAt], hubServiceAccount, hubServiceAccount, role)
 	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
 		manifests = append(manifests, awsirsa.AWSAuthManifest)
-	} else {
-		manifests[1] = withoutCSR(manifests[1])
+	} else if !slices.Contains(h.addOnTypes, registration.AuthTypeCSR) {
+		manifests[hubAt] = withoutCSR(manifests[hubAt])
 	}
 	return manifests, nil
 }
