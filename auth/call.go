@@ -39,8 +39,6 @@ type call struct {
 
 	// fresh is for access tokens that another credential is made of.
 	fresh bool
-	// rejected is a credential that a service has refused; it is not returned again once it may be replaced.
-	rejected Token
 
 	key KeyBuilder
 }
@@ -62,7 +60,6 @@ func beginCall(provider Provider, operation string, opts []Option) *call {
 			opt(&c.opts)
 		}
 	}
-	c.rejected = c.opts.rejected
 	return c
 }
 
@@ -227,15 +224,8 @@ func (c *call) accessToken(ctx context.Context) (Token, error) {
 // cached asks the cache with the key as it is now. What is missing is minted: the access token, or what c.kind says.
 func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	key := c.key.sum()
-	// Others may be served by the token that a refused credential was made of.
-	part := c.fresh && c.rejected != nil
-	if !part {
-		if c.rejected != nil {
-			c.opts.Cache.Reject(key, c.rejected)
-		}
-		if token, ok := c.opts.Cache.GetFor(key, c.opts.InvolvedObject, c.opts.MinimumLifetime); ok {
-			return token, nil
-		}
+	if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject, c.opts.MinimumLifetime, c.opts.invalidBefore); ok {
+		return token, nil
 	}
 	c.prepareChain()
 	m := c.detach(jwt)
@@ -249,9 +239,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Mint:     m.accessToken,
 
 		MinimumLifetime: c.opts.MinimumLifetime,
-	}
-	if part {
-		req.Refused = c.rejected
+		InvalidBefore:   c.opts.invalidBefore,
 	}
 	if c.kind != notDerived {
 		req.Prepare, req.Mint = m.accessTokens, m.derived

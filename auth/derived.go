@@ -82,11 +82,8 @@ func (m *minter) accessTokens(ctx context.Context) error {
 		return m.describe(err)
 	}
 	m.tokens = make([]Token, 0, len(lists))
-	for n, list := range lists {
+	for _, list := range lists {
 		c := m.forAccessToken(list)
-		if old, ok := m.rejected.(*RESTConfig); ok && n < len(old.from) {
-			c.rejected = old.from[n]
-		}
 		token, err := c.accessTokenOf(ctx)
 		if err != nil {
 			return m.describe(err)
@@ -103,7 +100,7 @@ func (m *minter) forAccessToken(list []Option) *call {
 	if m.serviceAccount == &m.stored {
 		c.serviceAccount = &c.stored
 	}
-	c.kind, c.input, c.source, c.lists, c.rejected, c.fresh = notDerived, "", nil, nil, nil, true
+	c.kind, c.input, c.source, c.lists, c.fresh = notDerived, "", nil, nil, true
 	c.opts.providerOptions = slices.Clone(c.opts.providerOptions)
 	for _, opt := range list {
 		opt(&c.opts)

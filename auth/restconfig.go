@@ -145,5 +145,5 @@ func (m *minter) newRESTConfig(ctx context.Context) (Token, error) {
 	if config.bearer.Reveal() == "" {
 		return nil, &Error{Reason: ErrUnavailable, Message: "the provider gave no bearer token"}
 	}
-	return &RESTConfig{host: host, bearer: config.bearer, caData: config.caData, expiresAt: config.expiresAt, from: m.tokens}, nil
+	return &RESTConfig{host: host, bearer: config.bearer, caData: config.caData, expiresAt: config.expiresAt}, nil
 }
