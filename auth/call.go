@@ -25,7 +25,7 @@ type call struct {
 
 	// The rest of this block is for credentials that are derived from access tokens.
 	kind  derivedKind
-	input string     // what ParseArtifactRepository or ParseGitRepository returned
+	input string     // what ParseArtifactRepository or ParseGitRepository returned, or ClusterAccess.CacheKey
 	lists [][]Option // for the access tokens, one list each
 	// source is the config that the credential is for. It keeps the credential if there is no cache.
 	source *clusterSource

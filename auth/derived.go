@@ -64,10 +64,8 @@ func (c *call) addDerivedKey() {
 		// One of the first two is there, and no access token's key has such an input.
 		b := appendInput(k.buf, inputCluster, c.opts.ClusterResource)
 		b = appendInput(b, inputClusterAddress, c.opts.ClusterAddress)
-		k.buf = appendInput(b, inputClusterCA, c.opts.CAData)
-		if p, ok := c.provider.(ClusterCacheKeyContributor); ok {
-			p.AddToClusterCacheKey(k, &c.opts)
-		}
+		b = appendInput(b, inputClusterCA, c.opts.CAData)
+		k.buf = appendInput(b, inputClusterOther, c.input)
 	case notDerived, chainKind:
 	}
 }

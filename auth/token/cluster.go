@@ -8,22 +8,18 @@ import (
 
 // GetAccessTokenOptionsForCluster implements auth.RESTConfigProvider: one token, whose audience is the caller's or the
 // cluster's address.
-func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+//
+// With its default audience a token is for that address only, and only the server that the system's roots trust there gets it.
+func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	switch {
 	case opts.ClusterResource != "":
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+		return auth.ClusterAccess{}, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
 			Message: "this provider knows no clusters by name", Remedy: "pass WithClusterAddress instead of WithClusterResource"}
 	case opts.ClusterAddress == "":
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
+		return auth.ClusterAccess{}, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
 			Message: "the cluster's address is missing", Remedy: "pass WithClusterAddress"}
 	}
-	return make([][]auth.Option, 1), nil
-}
-
-// IsClusterBound implements auth.ClusterBoundProvider: with its default audience a token is for that address only, and only
-// who the system's roots say is there gets it.
-func (*Provider) IsClusterBound(opts *auth.Options) bool {
-	return len(opts.Audiences) == 0 && opts.ClusterAddress != "" && opts.CAData == ""
+	return auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
 }
 
 // NewRESTConfig implements auth.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.
