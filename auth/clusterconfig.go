@@ -24,7 +24,7 @@ import (
 // config is safe for concurrent use as rest.Configs are. Errors of requests are those of GetRESTConfig.
 func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
 	source := &clusterSource{provider: provider, turn: make(chan struct{}, 1)}
-	source.opts = source.invalidation.observedBy(opts)
+	source.opts = source.invalidated.observedBy(opts)
 	first, err := source.get(ctx)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	clone.Header.Set("Authorization", "Bearer "+credential.BearerToken())
 	resp, err := t.next.RoundTrip(clone)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		t.source.invalidation.set(obtained)
+		t.source.invalidated.set(obtained)
 	}
 	return resp, err
 }
@@ -83,9 +83,9 @@ func (t *clusterTransport) WrappedRoundTripper() http.RoundTripper { return t.ne
 
 // clusterSource gets the credentials of one config. Without a TokenCache it also keeps the last one.
 type clusterSource struct {
-	provider     Provider
-	opts         []Option
-	invalidation invalidation
+	provider    Provider
+	opts        []Option
+	invalidated invalidation
 
 	turn chan struct{} // the lock of kept; a caller stops waiting for it when its context ends
 	kept keptToken

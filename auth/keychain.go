@@ -9,9 +9,9 @@ import (
 
 // Keychain is a keychain of go-containerregistry that knows the registries of its providers. It is safe for concurrent use.
 type Keychain struct {
-	providers    *ProviderSet
-	opts         []Option
-	invalidation invalidation
+	providers   *ProviderSet
+	opts        []Option
+	invalidated invalidation
 }
 
 var (
@@ -27,13 +27,13 @@ var (
 //	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
 func NewKeychain(providers *ProviderSet, opts ...Option) *Keychain {
 	k := &Keychain{providers: providers}
-	k.opts = k.invalidation.observedBy(opts)
+	k.opts = k.invalidated.observedBy(opts)
 	return k
 }
 
 // Invalidate has the credentials of all registries replaced, as WithInvalidBefore of this moment does, because a registry has
 // refused one.
-func (k *Keychain) Invalidate() { k.invalidation.set(time.Now()) }
+func (k *Keychain) Invalidate() { k.invalidated.set(time.Now()) }
 
 // resolveTimeout bounds what the two methods without a context do.
 const resolveTimeout = time.Minute

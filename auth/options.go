@@ -322,15 +322,15 @@ func WithProviderOption(key, value any) Option {
 	return func(o *Options) { o.providerOptions = append(o.providerOptions, set) }
 }
 
-// WithInvalidBefore makes credentials of the cache invalid that were minted at this time or before, and the access tokens that
-// they were made of, because a service has refused one that should still be valid. Pass the time of the refusal, or the time
-// when the refused credential was obtained, which spares a newer one. A credential that is younger than ten seconds is
-// returned all the same: a service that refuses everything must not cause an exchange for every request. Calls at the same
-// time share the exchange, and calls without this option keep the old credential until there is a new one. The latest time
-// counts. Adapters and the Keychain have a method Invalidate instead, and GetClusterConfig does this by itself. Without a
-// cache every call brings a new credential anyway.
+// WithInvalidBefore makes credentials invalid that the cache got at this time or before, and the access tokens that they were
+// made of, because a service has refused one that should still be valid. Pass the time of the refusal, or the time at which the
+// call obtained the refused credential, which spares a newer one.
+//
+// A credential that is younger than ten seconds is returned all the same: a service that refuses everything must not cause an
+// exchange for every request. Calls at the same time share the exchange. Calls without this option keep the old credential until
+// there is a new one. Adapters and the Keychain have a method Invalidate instead, and GetClusterConfig needs neither.
 func WithInvalidBefore(t time.Time) Option {
-	return func(o *Options) { o.invalidBefore = later(o.invalidBefore, t) }
+	return func(o *Options) { o.invalidBefore = t }
 }
 
 // WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the

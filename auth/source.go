@@ -12,11 +12,10 @@ import (
 // requests. It does what GetAccessToken does, which it saves from looking at options that cannot have changed: a token of
 // the controller's own that is cached costs little more than the look-up. It is safe for concurrent use.
 type AccessTokenSource struct {
-	provider Provider
-	opts     []Option
-	known    atomic.Pointer[knownKey]
-
-	invalidation invalidation
+	provider    Provider
+	opts        []Option
+	known       atomic.Pointer[knownKey]
+	invalidated invalidation
 }
 
 // knownKey is where the token is cached, once a call has found out that its place depends on nothing but the options.
@@ -25,26 +24,24 @@ type knownKey struct {
 	cache  *cache.TokenCache
 	object cache.InvolvedObject
 	lasts  time.Duration
-
-	invalidBefore time.Time // of the options
 }
 
 // NewAccessTokenSource returns a source for the options of GetAccessToken. Neither they nor the fields of the provider may
 // change any more.
 func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource {
 	s := &AccessTokenSource{provider: provider}
-	s.opts = s.invalidation.observedBy(opts)
+	s.opts = s.invalidated.observedBy(opts)
 	return s
 }
 
 // Invalidate has the tokens of the source replaced, as WithInvalidBefore of this moment does, because a service has refused one.
-func (s *AccessTokenSource) Invalidate() { s.invalidation.set(time.Now()) }
+func (s *AccessTokenSource) Invalidate() { s.invalidated.set(time.Now()) }
 
 // Token is GetAccessToken: with a ServiceAccount, that is read each time; the Policy's functions are asked each time. The
 // options of the call follow those of the source.
 func (s *AccessTokenSource) Token(ctx context.Context, ofCall ...Option) (Token, error) {
 	if k := s.known.Load(); k != nil && len(ofCall) == 0 {
-		if token, ok := k.cache.Get(k.key, k.object, k.lasts, s.invalidation.later(k.invalidBefore)); ok {
+		if token, ok := k.cache.Get(k.key, k.object, k.lasts, s.invalidated.time()); ok {
 			return token, nil
 		}
 	}
@@ -59,7 +56,7 @@ func (s *AccessTokenSource) get(ctx context.Context, ofCall []Option) (token Tok
 	}
 	token, err = c.accessToken(ctx)
 	if err == nil && len(ofCall) == 0 && s.known.Load() == nil && c.dependsOnOptionsOnly() {
-		s.known.Store(&knownKey{c.key.sum(), c.opts.Cache, c.opts.InvolvedObject, c.opts.MinimumLifetime, c.opts.invalidBefore})
+		s.known.Store(&knownKey{c.key.sum(), c.opts.Cache, c.opts.InvolvedObject, c.opts.MinimumLifetime})
 	}
 	return token, err
 }
