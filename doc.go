@@ -10,6 +10,7 @@
 //	to test my controller without a cloud                        github.com/workloadid/workloadid/auth/authtest
 //	to join a cluster given only a bootstrap token               github.com/workloadid/workloadid/bootstrap
 //	to join managed clusters to a hub                            github.com/workloadid/workloadid/registration
+//	to serve AWS credentials to pods                             github.com/workloadid/workloadid/auth/podidentity/server
 //	to write a provider of my own                                auth.Provider, authtest.RunConformance
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.

@@ -222,9 +222,9 @@ func TestProvidersThatMisbehave(t *testing.T) {
 		"an expired one":  {func(context.Context, string) (auth.Token, error) { return &tagged{}, nil }, "has expired"},
 		"a panic":         {func(_ context.Context, jwt string) (auth.Token, error) { panic(jwt) }, "panic"},
 		"the token in it": {func(_ context.Context, jwt string) (auth.Token, error) { return nil, fmt.Errorf("cannot use %s", jwt) }, "cannot use"},
-		"parts of it": {func(_ context.Context, jwt string) (auth.Token, error) {
-			return nil, &auth.Error{Message: "bad signature " + jwt[strings.LastIndex(jwt, ".")+1:]}
-		}, "bad signature"},
+		"the token in its own error": {func(_ context.Context, jwt string) (auth.Token, error) {
+			return nil, &auth.Error{Message: "bad token\n" + url.QueryEscape(jwt) + strings.Repeat("x", 2<<10), Code: jwt, Remedy: jwt, RequestID: jwt}
+		}, "bad token [redacted]x"},
 	} {
 		for _, cached := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, cached %t", name, cached), func(t *testing.T) {

@@ -17,8 +17,15 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// call is one call of a Get function: its options and what was found out about them.
+// call is one call of a Get function.
 type call struct {
+	request
+	key KeyBuilder
+}
+
+// request is what a call asks for: its options and what was found out about them. It has no pointer into itself, so a copy stands
+// on its own.
+type request struct {
 	operation string
 	provider  Provider
 	opts      Options
@@ -30,17 +37,23 @@ type call struct {
 	// source is the config that the credential is for. It keeps the credential if there is no cache.
 	source *clusterSource
 
-	// The rest is for a named ServiceAccount only. stored is where it is read into.
-	serviceAccount *corev1.ServiceAccount
-	stored         corev1.ServiceAccount
-	identity       string
-	audiences      []string
-	lifetime       time.Duration
+	// named reports whether there is a ServiceAccount; the fields below it are for one only.
+	named     bool
+	account   corev1.ServiceAccount
+	identity  string
+	audiences []string
+	lifetime  time.Duration
 
 	// fresh is for access tokens that another credential is made of.
 	fresh bool
+}
 
-	key KeyBuilder
+// serviceAccount returns nil for the controller's own identity.
+func (r *request) serviceAccount() *corev1.ServiceAccount {
+	if !r.named {
+		return nil
+	}
+	return &r.account
 }
 
 // scratch recycles calls, so that a hit allocates nothing. It holds no state: end clears each call.
@@ -105,13 +118,13 @@ func (c *call) checkOwner() error {
 
 func (c *call) loadServiceAccount(ctx context.Context) error {
 	if c.opts.SubjectServiceAccount != nil {
-		c.serviceAccount = c.opts.SubjectServiceAccount
+		c.named, c.account = true, *c.opts.SubjectServiceAccount
 		return nil
 	}
 	if c.opts.ServiceAccount == nil {
 		return nil
 	}
-	sa := &c.stored
+	sa := &c.account
 	if err := readServiceAccount(ctx, c.opts.Client, *c.opts.ServiceAccount, sa); err != nil {
 		return readError(err, *c.opts.ServiceAccount)
 	}
@@ -120,7 +133,7 @@ func (c *call) loadServiceAccount(ctx context.Context) error {
 	}
 	// What the provider sees is what was asked for, whatever kind of reader filled it in.
 	sa.Name, sa.Namespace = c.opts.ServiceAccount.Name, c.opts.ServiceAccount.Namespace
-	c.serviceAccount = sa
+	c.named = true
 	return nil
 }
 
@@ -152,15 +165,15 @@ func readError(err error, sa client.ObjectKey) error {
 
 // inspectServiceAccount learns from the provider what the annotations ask for.
 func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
-	if c.serviceAccount == nil {
+	if !c.named {
 		return nil
 	}
 	c.overlayAnnotations()
-	if c.identity, err = c.provider.GetIdentity(c.serviceAccount, &c.opts); err != nil {
+	if c.identity, err = c.provider.GetIdentity(&c.account, &c.opts); err != nil {
 		return err
 	}
 	if c.audiences = c.opts.Audiences; len(c.audiences) == 0 {
-		if c.audiences, err = c.provider.GetAudiences(ctx, c.serviceAccount, &c.opts); err != nil {
+		if c.audiences, err = c.provider.GetAudiences(ctx, &c.account, &c.opts); err != nil {
 			return err
 		}
 	}
@@ -169,7 +182,7 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 	}
 	c.lifetime = c.opts.TokenLifetime
 	if p, ok := c.provider.(TokenLifetimeProvider); ok && c.lifetime == 0 {
-		if c.lifetime, err = p.GetTokenLifetime(c.serviceAccount, &c.opts); err != nil {
+		if c.lifetime, err = p.GetTokenLifetime(&c.account, &c.opts); err != nil {
 			return err
 		}
 	}
@@ -181,12 +194,10 @@ func (c *call) overlayAnnotations() {
 	if len(c.opts.Annotations) == 0 {
 		return
 	}
-	annotations := make(map[string]string, len(c.serviceAccount.Annotations)+len(c.opts.Annotations))
-	maps.Copy(annotations, c.serviceAccount.Annotations)
+	annotations := make(map[string]string, len(c.account.Annotations)+len(c.opts.Annotations))
+	maps.Copy(annotations, c.account.Annotations)
 	maps.Copy(annotations, c.opts.Annotations)
-	c.stored = *c.serviceAccount
-	c.stored.Annotations = annotations
-	c.serviceAccount = &c.stored
+	c.account.Annotations = annotations
 }
 
 func (c *call) authorize(ctx context.Context) error {
@@ -228,7 +239,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		return token, nil
 	}
 	c.prepareChain()
-	m := c.detach(jwt)
+	m := &minter{request: c.request, jwt: redact.New(jwt)}
 	req := cache.Request{
 		Key:      key,
 		Object:   c.opts.InvolvedObject,
@@ -269,14 +280,14 @@ func (c *call) tenant() string {
 }
 
 func (c *call) tenantOfCluster() string {
-	owner, own := c.opts.owner().Namespace, c.serviceAccount == nil
+	owner, own := c.opts.owner().Namespace, !c.named
 	switch {
 	case owner != "" && (own || c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil):
 		return owner
 	case c.opts.SubjectServiceAccount != nil:
 		return unverifiedToken
 	case !own:
-		return c.serviceAccount.Namespace
+		return c.account.Namespace
 	case c.opts.STSRegion != "":
 		return "region " + c.opts.STSRegion
 	}

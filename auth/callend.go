@@ -24,8 +24,8 @@ func (c *call) end(token *Token, err *error) {
 	}
 }
 
-func (c *call) describe(err error) error {
-	return describe(err, c.providerName(), c.operation, c.subject())
+func (r *request) describe(err error) error {
+	return describe(err, r.providerName(), r.operation, r.subject())
 }
 
 // describeAtLast also is where an error that is a nil pointer, or another one of a provider's that panics, comes to its end.
@@ -39,21 +39,21 @@ func (c *call) describeAtLast(err error) (described error) {
 }
 
 // providerName is empty if there is none to ask.
-func (c *call) providerName() (name string) {
+func (r *request) providerName() (name string) {
 	defer func() { _ = recover() }()
-	if c.provider != nil {
-		name = c.provider.GetName()
+	if r.provider != nil {
+		name = r.provider.GetName()
 	}
 	return name
 }
 
 // subject names the ServiceAccount, or nothing for the controller's own identity.
-func (c *call) subject() client.ObjectKey {
+func (r *request) subject() client.ObjectKey {
 	switch {
-	case c.opts.ServiceAccount != nil:
-		return *c.opts.ServiceAccount
-	case c.opts.SubjectServiceAccount != nil:
-		return client.ObjectKeyFromObject(c.opts.SubjectServiceAccount)
+	case r.opts.ServiceAccount != nil:
+		return *r.opts.ServiceAccount
+	case r.opts.SubjectServiceAccount != nil:
+		return client.ObjectKeyFromObject(r.opts.SubjectServiceAccount)
 	}
 	return client.ObjectKey{}
 }

@@ -46,7 +46,7 @@ func (c *call) group(jwt string) cache.Key {
 func (c *call) addInputs(k *KeyBuilder, jwt string) {
 	b := appendInput(k.buf, inputProvider, c.provider.GetName())
 	b = appendInput(b, inputClusterID, c.opts.ClusterID)
-	if sa := c.serviceAccount; sa != nil {
+	if sa := &c.account; c.named {
 		b = appendInput(b, inputIdentity, c.identity)
 		b = appendInput(b, inputName, sa.Name)
 		b = appendInput(b, inputNamespace, sa.Namespace)
@@ -59,7 +59,7 @@ func (c *call) addInputs(k *KeyBuilder, jwt string) {
 	b = appendInput(b, inputSTSRegion, c.opts.STSRegion)
 	k.buf = appendInput(b, inputSTSEndpoint, c.opts.STSEndpoint)
 	c.addLifetimes(k)
-	if c.serviceAccount == nil && c.opts.AllowShellOut {
+	if !c.named && c.opts.AllowShellOut {
 		k.Add("allowShellOut", "true")
 	}
 	if jwt != "" {
@@ -70,7 +70,7 @@ func (c *call) addInputs(k *KeyBuilder, jwt string) {
 		k.Add("proxyURL", c.opts.ProxyURL.String())
 	}
 	if p, ok := c.provider.(CacheKeyContributor); ok {
-		p.AddToCacheKey(k, c.serviceAccount, &c.opts)
+		p.AddToCacheKey(k, c.serviceAccount(), &c.opts)
 	}
 }
 

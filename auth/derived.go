@@ -93,17 +93,13 @@ func (m *minter) accessTokens(ctx context.Context) error {
 
 // forAccessToken returns the call that gets one of the access tokens.
 func (m *minter) forAccessToken(list []Option) *call {
-	c := m.call
-	c.key = KeyBuilder{}
-	if m.serviceAccount == &m.stored {
-		c.serviceAccount = &c.stored
-	}
+	c := &call{request: m.request}
 	c.kind, c.input, c.source, c.lists, c.fresh = notDerived, "", nil, nil, true
 	c.opts.providerOptions = slices.Clone(c.opts.providerOptions)
 	for _, opt := range list {
 		opt(&c.opts)
 	}
-	return &c
+	return c
 }
 
 // accessTokenOf is for options that the provider has added to: it validates them.
@@ -136,6 +132,6 @@ func (m *minter) derived(ctx context.Context) (Token, error) {
 }
 
 // incapable is the error for a provider that lacks an optional interface.
-func (c *call) incapable(of string) error {
-	return misconfigured("use a provider that does", "the provider %q has no %s", c.provider.GetName(), of)
+func (r *request) incapable(of string) error {
+	return misconfigured("use a provider that does", "the provider %q has no %s", r.provider.GetName(), of)
 }

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 )
 
 // Reason says what the caller of a failed operation should do next. Each Reason is itself an error, for errors.Is.
@@ -207,7 +207,7 @@ func foreignMessage(err error, secrets ...string) string {
 	case context.Canceled.Error():
 		return "cancelled"
 	default:
-		return redact.Text(text, secrets...)
+		return kubeerror.Message(err, secrets...)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -61,7 +62,7 @@ func checkGitURL(u *url.URL) error {
 		return misconfigured("leave the user out", "the Git URL %q is refused: it holds a user name", shown)
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.RawFragment != "" || u.Opaque != "":
 		return misconfigured(remedy, "the Git URL %q is refused: it holds a query or a fragment", shown)
-	case strings.HasSuffix(u.Host, ":") || !validHostName(u.Hostname()) || u.Port() != "" && !validPort(u.Port()):
+	case strings.HasSuffix(u.Host, ":") || !validHostName(u.Hostname()) || u.Port() != "" && !address.ValidPort(u.Port()):
 		return misconfigured(remedy, "the Git URL %q is refused: it has no valid host", shown)
 	}
 	return nil

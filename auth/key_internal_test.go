@@ -90,7 +90,7 @@ func annotate(key, value string) func(*corev1.ServiceAccount) {
 
 func keyOf(t *testing.T, provider Provider, opts ...Option) (cache.Key, string) {
 	t.Helper()
-	c := &call{provider: provider, operation: opAccessToken}
+	c := &call{request: request{provider: provider, operation: opAccessToken}}
 	for _, opt := range opts {
 		opt(&c.opts)
 	}

@@ -83,7 +83,7 @@ func (k *Keychain) providerOf(registry string) (Provider, error) {
 			return p, nil
 		}
 		if owner, ok := p.(RegistryOwner); ok && owner.OwnsRegistry(host) {
-			return nil, describe(err, p.GetName(), opRegistry, (&call{opts: *o}).subject())
+			return nil, describe(err, p.GetName(), opRegistry, (&request{opts: *o}).subject())
 		}
 	}
 	return nil, nil

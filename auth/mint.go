@@ -13,25 +13,16 @@ import (
 
 // minter makes the credential of one call. Unlike the call it may outlive it, since exchanges are shared.
 type minter struct {
-	call
+	request
 	jwt    redact.Secret
 	tokens []Token // the access tokens that a credential is derived from
 
 	previous cache.Key // that of the last of them
 }
 
-func (c *call) detach(jwt string) *minter {
-	m := &minter{call: *c, jwt: redact.New(jwt)}
-	m.key = KeyBuilder{}
-	if c.serviceAccount == &c.stored {
-		m.serviceAccount = &m.stored
-	}
-	return m
-}
-
 // accessToken makes a new access token. Its errors are complete, because the cache hands them to many callers.
 func (m *minter) accessToken(ctx context.Context) (Token, error) {
-	if m.serviceAccount == nil {
+	if !m.named {
 		token, err := m.provider.NewControllerToken(ctx, &m.opts)
 		return m.checked(token, err, "")
 	}
@@ -39,20 +30,20 @@ func (m *minter) accessToken(ctx context.Context) (Token, error) {
 	if err != nil {
 		return nil, m.describe(err)
 	}
-	token, err := m.provider.NewTokenForServiceAccount(ctx, jwt, m.serviceAccount.DeepCopy(), &m.opts)
+	token, err := m.provider.NewTokenForServiceAccount(ctx, jwt, m.account.DeepCopy(), &m.opts)
 	return m.checked(token, err, jwt)
 }
 
 // subjectToken returns a token of the ServiceAccount that may be sent out.
 func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
 	if jwt = m.jwt.Reveal(); jwt == "" {
-		source := TokenRequest{Client: m.opts.Client, ServiceAccount: m.serviceAccount,
+		source := TokenRequest{Client: m.opts.Client, ServiceAccount: &m.account,
 			Lifetime: m.lifetime, BoundObject: m.opts.BoundObject}
 		if jwt, _, err = source.Token(ctx, m.audiences); err != nil {
 			return "", err
 		}
 	}
-	return jwt, checkSubjectToken(jwt, time.Now(), m.audiences, m.serviceAccount, &m.opts.Policy)
+	return jwt, checkSubjectToken(jwt, time.Now(), m.audiences, &m.account, &m.opts.Policy)
 }
 
 func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
@@ -87,8 +78,8 @@ func clean(err error, jwt string) *Error {
 	}
 	cleaned := *known
 	cleaned.exchange = true
-	cleaned.Message = redact.Text(known.Message, jwt)
-	cleaned.Remedy = redact.Text(known.Remedy, jwt)
+	cleaned.Message = redact.Line(known.Message, jwt)
+	cleaned.Remedy = redact.Line(known.Remedy, jwt)
 	cleaned.Code = redact.Text(known.Code, jwt)
 	cleaned.RequestID = redact.Text(known.RequestID, jwt)
 	return &cleaned

@@ -65,5 +65,5 @@ func (s *AccessTokenSource) get(ctx context.Context, ofCall []Option) (token Tok
 // holds, a function of the Policy.
 func (c *call) dependsOnOptionsOnly() bool {
 	p := &c.opts.Policy
-	return c.serviceAccount == nil && c.opts.SubjectToken == nil && p.Authorize == nil && p.AllowCrossNamespace == nil && p.AllowProxy == nil
+	return !c.named && c.opts.SubjectToken == nil && p.Authorize == nil && p.AllowCrossNamespace == nil && p.AllowProxy == nil
 }

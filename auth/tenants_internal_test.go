@@ -143,7 +143,7 @@ func TestTenantOfAnExchange(t *testing.T) {
 			opt(&c.opts)
 		}
 		if tc.sa != "" {
-			c.serviceAccount = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tc.sa}}
+			c.named, c.account.Namespace = true, tc.sa
 		}
 		if got := c.tenant(); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)

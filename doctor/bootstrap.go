@@ -119,7 +119,7 @@ func RunBootstrap(ctx context.Context, config BootstrapConfig) *Report {
 	settleLogin(report)
 	b.settleSignature(report)
 	lastly(whole, b.learn, config.Timeout)
-	report.scrub(secrets.scrubber())
+	report.scrub(secrets.all())
 	return report
 }
 

@@ -3,6 +3,8 @@ package doctor
 import (
 	"slices"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/annotation"
 )
 
 // cloud is what the checks know of a provider: the names of its settings, and which error class is evidence for what.
@@ -32,25 +34,29 @@ type cloud struct {
 	readsIssuer bool
 }
 
-const tenantAnnotation = "azure.workload.identity/tenant-id"
+const (
+	tenantAnnotation       = annotation.AzureTenantID
+	poolProviderAnnotation = annotation.GCPWorkloadIdentityProvider
+	emailAnnotation        = annotation.GCPServiceAccount
+)
 
 func cloudOf(provider string) cloud {
 	switch provider {
 	case "aws":
 		return cloud{name: "AWS", audience: "sts.amazonaws.com", audiences: []string{"sts.amazonaws.com", "sts.amazonaws.com.cn"},
-			annotations: []string{"eks.amazonaws.com/role-arn", "eks.amazonaws.com/audience", "eks.amazonaws.com/token-expiration",
+			annotations: []string{annotation.AWSRoleARN, annotation.AWSAudience, annotation.AWSTokenExpiration,
 				"eks.amazonaws.com/sts-regional-endpoints"},
-			required: "eks.amazonaws.com/role-arn", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
+			required: annotation.AWSRoleARN, tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
 			hiding: []string{"AWS_ACCESS_KEY_ID"}, doubtful: []string{"AWS_PROFILE", "AWS_DEFAULT_PROFILE"},
-			audienceKey: "eks.amazonaws.com/audience", skipKey: "eks.amazonaws.com/skip-containers",
+			audienceKey: annotation.AWSAudience, skipKey: "eks.amazonaws.com/skip-containers",
 			malformed: "A6", noKey: "A3", noAudience: "A5", old: "A9", wrongAudience: "A4", wrongSubject: "A1", wrongCase: "A1",
 			wrongIssuer: "A2", private: "A3", unpublished: "A3", badSignature: "A8", badIdentifier: "A10", unset: "A14", readsIssuer: true}
 	case "azure":
 		return cloud{name: "Azure", audience: "api://AzureADTokenExchange",
 			audiences: []string{"api://AzureADTokenExchange", "api://AzureADTokenExchangeUSGov", "api://AzureADTokenExchangeChina"},
-			annotations: []string{"azure.workload.identity/client-id", tenantAnnotation,
-				"azure.workload.identity/service-account-token-expiration"},
-			labels: []string{"azure.workload.identity/use"}, required: "azure.workload.identity/client-id",
+			annotations: []string{annotation.AzureClientID, tenantAnnotation,
+				annotation.AzureTokenExpiration},
+			labels: []string{"azure.workload.identity/use"}, required: annotation.AzureClientID,
 			tokenFile: "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
 			hiding:    []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"},
 			skipKey:   "azure.workload.identity/skip-containers",
@@ -58,7 +64,7 @@ func cloudOf(provider string) cloud {
 			wrongIssuer: "Z2", private: "Z12", unpublished: "Z11", badSignature: "Z11", badIdentifier: "Z7", unset: "Z16", readsIssuer: true}
 	case "gcp":
 		return cloud{name: "Google Cloud", audience: "//iam.googleapis.com/<provider>",
-			annotations: []string{"iam.gke.io/gcp-service-account", "gcp.auth.fluxcd.io/workload-identity-provider"},
+			annotations: []string{emailAnnotation, poolProviderAnnotation},
 			malformed:   "A6", noKey: "G5", noAudience: "G3", old: "G7", wrongAudience: "G3", wrongSubject: "G10", wrongCase: "G10",
 			wrongIssuer: "G4", private: "G5", unpublished: "G5", badSignature: "G6", badIdentifier: "G2", unset: "G15",
 			maxSubject: 127, readsIssuer: true}

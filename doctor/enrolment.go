@@ -117,7 +117,7 @@ func RunEnrolment(ctx context.Context, config EnrolmentConfig) *Report {
 	report := &Report{Target: "enrolment of the cluster " + shown(config.ClusterName),
 		Findings: performSteps(ctx, e.steps(), config.Skip)}
 	lastly(whole, e.learn, config.Timeout)
-	report.scrub(secrets.scrubber())
+	report.scrub(secrets.all())
 	return report
 }
 

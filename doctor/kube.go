@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -40,7 +41,7 @@ func (e *examination) checkAPIServer(ctx context.Context) Finding {
 	}
 	user := review.Status.UserInfo
 	name := redact.Text(user.Username, e.secrets()...)
-	return pass("you are %s", shown(name)).with(same("user", name), same("groups", audiences(redacted(user.Groups, e.secrets()...))))
+	return pass("you are %s", name).with(same("user", name), same("groups", audiences(redacted(user.Groups, e.secrets()...))))
 }
 
 // kubeMessage makes the text of a client's error fit for a finding.
@@ -50,7 +51,7 @@ func kubeMessage(err error, secrets ...string) string {
 	}
 	var silent *silence
 	if apierrors.ReasonForError(err) != "" || errors.As(err, &silent) {
-		return shown(redact.Text(err.Error(), secrets...))
+		return kubeerror.Message(err, secrets...)
 	}
 	return transport.Message(err, secrets...)
 }

@@ -72,7 +72,7 @@ func (e *examination) checkIdentity(ctx context.Context) Finding {
 	}
 	want := e.serviceAccount().Annotations[e.cloud.required]
 	if e.Provider.GetName() == "gcp" {
-		want = e.serviceAccount().Annotations["iam.gke.io/gcp-service-account"]
+		want = e.serviceAccount().Annotations[emailAnnotation]
 	}
 	if e.own() || want == "" || sameIdentity(who, want) {
 		return pass("you are %s", shown(who)).with(same("identity", who))

@@ -19,7 +19,7 @@ const ownToken = "leave --service-account out, and the token that the pod has is
 
 func (e *examination) mintRefused(ctx context.Context) Finding {
 	f := refusal(e.minted.err)
-	f.Message = redact.Text(f.Message, e.secrets()...)
+	f.Message = redact.Line(f.Message, e.secrets()...)
 	if f.Class != "K1" {
 		return f
 	}
@@ -31,7 +31,7 @@ func (e *examination) mintRefused(ctx context.Context) Finding {
 	}
 	f.Message = fmt.Sprintf("RBAC lacks create on serviceaccounts/token for %s/%s", sa.Namespace, sa.Name)
 	if allowed, known := e.mayMint(ctx); known && allowed {
-		f.Message = "RBAC allows it, but the API server refuses: an admission plugin, perhaps: " + shown(redact.Text(messageOf(e.minted.err), e.secrets()...))
+		f.Message = "RBAC allows it, but the API server refuses: an admission plugin, perhaps: " + redact.Text(messageOf(e.minted.err), e.secrets()...)
 	}
 	f.Remedy = e.grantToMint(user)
 	return f.with(differs("create serviceaccounts/token", "no", "yes"))

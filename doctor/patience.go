@@ -28,7 +28,7 @@ func (e *examination) watch() {
 func (e *examination) scrub(whole context.Context, report *Report) {
 	e.secrets() // has the credential that was gained known
 	lastly(whole, func(ctx context.Context) { learn(ctx, e.RESTConfig, e.apiServer()) }, e.Timeout)
-	report.scrub(e.known.scrubber())
+	report.scrub(e.known.all())
 }
 
 // lastly is for what has to be done when the time for the checks is over, or their context.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
 	internal "github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -42,35 +42,32 @@ func (e *examination) checkRegistry(ctx context.Context) Finding {
 	if err != nil {
 		return pass("the registry gave a password; name a repository to see whether it can be pulled")
 	}
-	status, body, err := pullTags(ctx, guarded, repository, credentials)
-	return e.judgeRegistry(ctx, status, body, err)
+	return e.judgeRegistry(ctx, pullTags(ctx, guarded, repository, credentials))
 }
 
-const maxRegistryAnswer = 64 << 10
-
-// pullTags asks for the tags of a repository, with the rights that a pull needs.
+// pullTags asks for the tags of a repository, with the rights that a pull needs. An answer other than 200 is a *transport.Error.
 func pullTags(ctx context.Context, client *http.Client, repository name.Repository, credentials *auth.ArtifactRegistryCredentials,
-) (int, string, error) {
+) error {
 	way := registryWay{client.Transport, repository.RegistryStr()}
 	rt, err := transport.NewWithContext(ctx, repository.Registry, credentials, way, []string{repository.Scope(transport.PullScope)})
 	if err != nil {
-		return 0, "", err
+		return err
 	}
 	address := fmt.Sprintf("%s://%s/v2/%s/tags/list?n=1", repository.Scheme(), repository.RegistryStr(), repository.RepositoryStr())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return 0, "", err
+		return err
 	}
 	resp, err := (&http.Client{Transport: rt, CheckRedirect: internal.NoRedirect}).Do(req)
 	if err != nil {
-		return 0, "", err
+		return err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRegistryAnswer))
-	return resp.StatusCode, string(body), err
+	return transport.CheckError(resp, http.StatusOK)
 }
 
-func (e *examination) judgeRegistry(ctx context.Context, status int, body string, err error) Finding {
+func (e *examination) judgeRegistry(ctx context.Context, err error) Finding {
+	status, body := http.StatusOK, ""
 	var refused *transport.Error
 	var way noAnswer
 	switch {
@@ -86,7 +83,7 @@ func (e *examination) judgeRegistry(ctx context.Context, status int, body string
 	case err != nil: // its text holds whole answers
 		return unknown("the registry gives no usable answer", "see what answers in the registry's place: a proxy, perhaps")
 	}
-	body = shown(e.known.scrubber().Clean(body))
+	body = redact.Text(body, e.known.all()...)
 	switch {
 	case status == http.StatusOK:
 		return pass("the registry accepts the credentials, %s can be pulled", shown(e.Repository))

@@ -22,6 +22,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -84,7 +85,7 @@ func (e *examination) knownAs(ctx context.Context, access *auth.RESTConfig, stat
 	switch {
 	case user == "":
 		f.Message = fmt.Sprintf("something answers %d without saying as whom it knows you: that is no API server, perhaps", status)
-	case e.known.scrubber().Clean(user) != user:
+	case redact.Clean(user, e.known.all()...) != user:
 		f.Message = "the answer repeats the credential instead of naming a user: that is no API server, perhaps"
 	default:
 		return e.mayAct(ctx, access, user)

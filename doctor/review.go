@@ -35,9 +35,9 @@ func (e *examination) checkTokenReview(ctx context.Context) Finding {
 	case err != nil:
 		return unknown("the token cannot be reviewed: "+kubeMessage(err, e.secrets()...), remedyOf(err, ""))
 	case review.Status.Authenticated:
-		return pass("the cluster accepts the token as %s", shown(redact.Text(review.Status.User.Username, e.token.raw)))
+		return pass("the cluster accepts the token as %s", redact.Text(review.Status.User.Username, e.token.raw))
 	}
-	text := shown(redact.Text(review.Status.Error, e.token.raw))
+	text := redact.Text(review.Status.Error, e.token.raw)
 	why, remedy := e.explainReview(ctx, text)
 	return fail("K6", remedy, "the cluster refuses the token: %s", why).
 		with(Field{Name: "TokenReview", Observed: firstOf(text, "not authenticated"), Expected: "authenticated", Differs: true})

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -204,17 +205,8 @@ func exactly(s string) string {
 	return shown(strconv.Quote(s))
 }
 
-// maxShown bounds what a stranger's value takes of the report, in bytes.
-const maxShown = 300
-
-// shown makes a value fit for a terminal.
-func shown(s string) string {
-	s = oneLine(s)
-	if len(s) > maxShown {
-		return s[:maxShown] + "…"
-	}
-	return s
-}
+// shown makes a value from outside fit for a terminal.
+func shown(s string) string { return redact.Text(s) }
 
 func oneLine(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {

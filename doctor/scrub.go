@@ -2,33 +2,22 @@ package doctor
 
 import "github.com/workloadid/workloadid/internal/redact"
 
-func newScrubber(secrets, pairs []string) *redact.Scrubber {
-	s := &redact.Scrubber{}
-	for _, secret := range secrets {
-		s.Add(secret)
-	}
-	for _, pair := range pairs {
-		s.AddWhole(pair)
-	}
-	return s
-}
-
-// scrub takes secrets and parts of them, which strangers have echoed, out of a whole report. The checks see to that
-// themselves; this is for what they forget.
-func (r *Report) scrub(s *redact.Scrubber) {
+// scrub takes the secrets of a run out of its whole report. Each check does so itself; this covers a check that forgets it.
+func (r *Report) scrub(secrets []string) {
+	clean := func(text string) string { return redact.Clean(text, secrets...) }
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		f.Message, f.Remedy, f.Code, f.RequestID = s.Clean(f.Message), s.Clean(f.Remedy), s.Clean(f.Code), s.Clean(f.RequestID)
-		f.shared = s.Clean(f.shared)
+		f.Message, f.Remedy, f.Code, f.RequestID = clean(f.Message), clean(f.Remedy), clean(f.Code), clean(f.RequestID)
+		f.shared = clean(f.shared)
 		causes := make([]string, 0, len(f.Causes))
 		for _, cause := range f.Causes {
-			causes = append(causes, s.Clean(cause)) // they may be those of all findings of a class
+			causes = append(causes, clean(cause)) // they may be those of all findings of a class
 		}
 		f.Causes = causes
 		for n := range f.Fields {
 			own := &f.Fields[n]
-			own.Name, own.Observed, own.Expected = s.Clean(own.Name), s.Clean(own.Observed), s.Clean(own.Expected)
+			own.Name, own.Observed, own.Expected = clean(own.Name), clean(own.Observed), clean(own.Expected)
 		}
 	}
-	r.Target = s.Clean(r.Target)
+	r.Target = clean(r.Target)
 }

@@ -11,26 +11,13 @@ import (
 	"sync"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// known are the secrets that a run has come to hold: those that it was given, those that it has gained, and those that it has
-// seen its own requests carry. They are kept for the run, to have no finding repeat them.
+// known are the secrets of one run: given to it, gained by it, or seen in its own requests. No finding repeats them.
 type known struct {
-	mu sync.Mutex
-	// secrets count in parts too, pairs of user and password only as a whole: the user's name is no secret.
-	secrets, pairs []string
+	mu      sync.Mutex
+	secrets []string
 }
-
-const (
-	// maxKnown bounds how many secrets a run holds, of jwt.MaxSize bytes each. A plugin may make a new one for each request.
-	maxKnown = 256
-	// minSecret is the length in bytes from which something is a secret. What is shorter is found in ordinary text, which would
-	// not only become unreadable: the gap would tell the secret. Such a password is kept out of the report in its usual form
-	// in a request (Basic, with the user's name) only.
-	minSecret = 8
-)
 
 type knownKey struct{}
 
@@ -49,32 +36,17 @@ func (k *known) add(secrets ...string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range secrets {
-		k.secrets = remember(k.secrets, strings.TrimSpace(s))
+		if s = strings.TrimSpace(s); s != "" && !slices.Contains(k.secrets, s) {
+			k.secrets = append(k.secrets, strings.Clone(s))
+		}
 	}
 }
 
-// remember keeps the newest.
-func remember(list []string, s string) []string {
-	s = s[:min(len(s), jwt.MaxSize)]
-	if len(s) < minSecret || slices.Contains(list, s) {
-		return list
-	}
-	if len(list) >= maxKnown {
-		list = slices.Delete(list, 0, 1)
-	}
-	return append(list, strings.Clone(s))
-}
-
-// addLogin is for RFC 7617, whose encoding hides nothing.
+// addLogin adds the password, and the pair that Basic authentication encodes (RFC 7617).
 func (k *known) addLogin(user, password string) {
-	if password == "" {
-		return
+	if password != "" {
+		k.add(password, user+":"+password)
 	}
-	pair := user + ":" + password
-	k.add(password, base64.StdEncoding.EncodeToString([]byte(pair)), base64.RawURLEncoding.EncodeToString([]byte(pair)))
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.pairs = remember(k.pairs, pair)
 }
 
 // addHeader takes the value of an Authorization header.
@@ -136,16 +108,8 @@ func (k *known) addToken(token auth.Token) {
 	}
 }
 
-// all are the secrets without the pairs.
 func (k *known) all() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.secrets)
-}
-
-// scrubber finds them all.
-func (k *known) scrubber() *redact.Scrubber {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return newScrubber(k.secrets, k.pairs)
 }

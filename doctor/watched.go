@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // watchedClient takes note of how long reading and creating takes, and returns when the time is over, whatever the client
@@ -99,7 +101,30 @@ func asked[T runtime.Object](ctx context.Context, who string, into T, call func(
 	if errors.Is(o.err, context.DeadlineExceeded) {
 		return &silence{who, o.err}
 	}
-	return o.err
+	return withoutSecrets(ctx, o.err)
+}
+
+// cleaned is an error whose text repeats no secret. Checks cut the texts of errors, and no check of the whole report finds the
+// beginning of a secret that a cut leaves.
+type cleaned struct {
+	error
+	text string
+}
+
+func (c *cleaned) Error() string { return c.text }
+
+func (c *cleaned) Unwrap() error { return c.error }
+
+func withoutSecrets(ctx context.Context, err error) error {
+	k := knownTo(ctx)
+	if err == nil || k == nil {
+		return err
+	}
+	text := redact.Clean(err.Error(), k.all()...)
+	if text == err.Error() {
+		return err
+	}
+	return &cleaned{err, text}
 }
 
 // silence is a time-out that says whose.

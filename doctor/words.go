@@ -60,11 +60,6 @@ func (e *examination) clientIDWord() string {
 // email is the service account of Google Cloud that is impersonated. Empty: none.
 func (e *examination) email() string { return e.serviceAccount().Annotations[emailAnnotation] }
 
-const (
-	poolProviderAnnotation = "gcp.auth.fluxcd.io/workload-identity-provider"
-	emailAnnotation        = "iam.gke.io/gcp-service-account"
-)
-
 // memberWord is the principal that the ServiceAccount is to Google Cloud, with the usual mapping of google.subject if the provider
 // was not read.
 func (e *examination) memberWord(ctx context.Context) string {
@@ -146,7 +141,7 @@ func (e *examination) secrets() []string {
 }
 
 // text makes what somebody else says fit for a finding.
-func (e *examination) text(s string) string { return shown(redact.Text(s, e.secrets()...)) }
+func (e *examination) text(s string) string { return redact.Text(s, e.secrets()...) }
 
 // redacted is the list without the secrets.
 func redacted(list []string, secrets ...string) []string {

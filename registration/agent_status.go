@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -58,7 +59,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 		defer cancel()
 		if version, err = a.opts.Version(bounded); err != nil {
 			available.Status, available.Reason = metav1.ConditionFalse, ReasonAPIUnavailable
-			available.Message = "the cluster's API server does not answer the agent: " + redact.Text(err.Error())
+			available.Message = "the cluster's API server does not answer the agent: " + kubeerror.Message(err)
 		}
 	}
 	now := metav1.NewTime(a.opts.Now())
@@ -115,7 +116,7 @@ type eventLog struct {
 }
 
 func (l *eventLog) add(key eventKey, kind, message string) {
-	if message = redact.Text(message); l.recorder == nil || !l.isNew(key, message) {
+	if message = redact.Line(message); l.recorder == nil || !l.isNew(key, message) {
 		return
 	}
 	l.recorder.Eventf(l.secret, nil, kind, key.reason, "Register", "%s", message)

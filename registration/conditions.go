@@ -34,13 +34,17 @@ func patchStatus(ctx context.Context, c client.Client, cluster *ocm.ManagedClust
 	})
 }
 
-// setCondition sets one condition of a ManagedCluster.
+// setCondition sets one condition of a ManagedCluster. A denial counts from the time when it became one, whatever the status was before.
 func setCondition(ctx context.Context, c client.Client, cluster *ocm.ManagedCluster, condition metav1.Condition) error {
 	condition.ObservedGeneration = cluster.Generation
 	if len(condition.Message) > maxConditionMessage {
 		condition.Message = condition.Message[:maxConditionMessage]
 	}
 	return patchStatus(ctx, c, cluster, func(s *ocm.ManagedClusterStatus) bool {
+		had := meta.FindStatusCondition(s.Conditions, condition.Type)
+		if had != nil && had.Reason != condition.Reason && condition.Reason == ocm.ReasonHubDenied {
+			had.Status = metav1.ConditionUnknown // SetStatusCondition keeps the time unless the status changes
+		}
 		return meta.SetStatusCondition(&s.Conditions, condition)
 	})
 }

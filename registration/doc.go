@@ -5,6 +5,8 @@
 // An administrator of the hub accepts it. Then the hub grants the cluster a namespace and its RBAC, and the driver gets the agent a
 // credential of its own: a client certificate (package csr), or AWS IAM (package awsirsa).
 //
+// After that, AddOns registers the cluster's add-ons, by client certificate or by ServiceAccount token (package token).
+//
 //	managed cluster                                   hub
 //	Agent ── bootstrap credential ──▶ ManagedCluster ◀── wid hub accept
 //	  │                                    │

@@ -103,8 +103,9 @@ type HubDriver interface {
 	Approves(ctx context.Context, cluster *ocm.ManagedCluster, claim string) (bool, error)
 
 	// Grant gives the accepted cluster what it needs outside the hub's RBAC, which the reconciler keeps itself. It is idempotent and
-	// repairs drift. The duration says when to look again; zero leaves that to the reconciler. claim is the one that was
-	// recorded when the cluster was first accepted, never a later one.
+	// repairs drift. The duration says when to look again; zero leaves that to the reconciler. With an error it says when to retry a
+	// cluster that was never granted, instead of the usual back-off of up to a minute. claim is the one that was recorded when
+	// the cluster was first accepted, never a later one.
 	Grant(ctx context.Context, cluster, claim string) (time.Duration, error)
 
 	// Revoke takes away what Grant gave, going by the recorded claim. It is idempotent, and touches nothing that does not

@@ -99,6 +99,9 @@ type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
 
+// errPostponed says that a failure is reported, and that its retry is scheduled.
+var errPostponed = errors.New("postponed")
+
 // Reasons of the condition HubAcceptedManagedCluster beside those of Open Cluster Management.
 const (
 	ReasonInvalidName        = "InvalidName"
@@ -151,6 +154,9 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		err = h.admit(ctx, cluster)
 	default:
 		err = h.exclude(ctx, cluster)
+	}
+	if errors.Is(err, errPostponed) {
+		return nil
 	}
 	var refused *refusal
 	if !errors.As(err, &refused) {
@@ -232,18 +238,19 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	h.setState(cluster.Name, stateDenied)
 	// A condition that cannot be written keeps nothing granted: the finalizer is a sign too.
 	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its access is revoked"})
+		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides"})
 	return errors.Join(err, h.revoke(ctx, cluster))
 }
 
-// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: an agent may write the
-// conditions.
+// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: where the admission policy is
+// missing, an agent may write the conditions.
 func wasAccepted(cluster *ocm.ManagedCluster) bool {
 	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
 	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || c != nil && (c.Status == metav1.ConditionTrue || c.Reason == ocm.ReasonHubDenied)
 }
 
-// autoApprove accepts a new cluster if its driver approves.
+// autoApprove accepts a new cluster if its driver approves. The hub creates the namespace after that, so one that exists is of an earlier
+// cluster of the name, or of none.
 func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	claimed, err := h.claim(cluster)
 	if err != nil {
@@ -264,6 +271,9 @@ func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	}
 	if !approved {
 		return h.wait(ctx, cluster)
+	}
+	if err := h.checkUnused(ctx, cluster.Name, claimed); err != nil {
+		return err
 	}
 	if err := h.patch(ctx, cluster, func() { cluster.Spec.HubAcceptsClient = true }); err != nil {
 		return fmt.Errorf("accept cluster %q: %w", cluster.Name, err)
@@ -329,8 +339,13 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver Hub
 		return err // it keeps what it has
 	}
 	h.setState(cluster.Name, stateRefused)
-	return errors.Join(err, setCondition(ctx, h.options.Client, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
-		Status: metav1.ConditionFalse, Reason: ReasonGrantFailed, Message: err.Error()}))
+	setErr := setCondition(ctx, h.options.Client, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
+		Status: metav1.ConditionFalse, Reason: ReasonGrantFailed, Message: err.Error()})
+	if next > 0 && setErr == nil {
+		h.schedule(cluster.Name, record{}, next)
+		return errPostponed
+	}
+	return errors.Join(err, setErr)
 }
 
 // revoke has the recorded driver take away what it granted, then deletes the record.

@@ -73,7 +73,7 @@ func (d *hubDriver) Grant(ctx context.Context, cluster, claim string) (time.Dura
 		d.onGrant(cluster, claim)
 	}
 	if err := d.fail["grant"]; err != nil {
-		return 0, err
+		return d.next, err
 	}
 	d.granted[cluster] = claim
 	return d.next, nil

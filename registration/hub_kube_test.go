@@ -349,12 +349,14 @@ func (k *hubKube) testLease(t *testing.T) {
 	if err := k.admin.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":1}}`))); err != nil {
 		t.Fatal(err)
 	}
-	base := cluster.DeepCopy()
-	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
-	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
-	if err := k.agent(t, "cluster1").Status().Patch(t.Context(), cluster, client.MergeFrom(base)); err != nil {
-		t.Fatal(err)
-	}
+	agent := k.agent(t, "cluster1")
+	hubEventually(t, "the agent has reported", func() bool { // the hub reports too, about the new generation
+		cluster := k.get(t, "cluster1")
+		base := cluster.DeepCopy()
+		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
+		return agent.Status().Patch(t.Context(), cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})) == nil
+	})
 	begin := time.Now()
 	k.awaitCondition(t, "cluster1", ocm.ConditionAvailable, registration.ReasonLeaseStopped)
 	if took := time.Since(begin); took < 4*time.Second {
@@ -536,6 +538,13 @@ func (k *hubKube) testPolicy(t *testing.T) {
 		if err := k.setAccepted(t, k.admin, "vap", accepted); err != nil {
 			t.Fatal(err)
 		}
+		base := k.get(t, "vap")
+		now := base.DeepCopy()
+		if withAcceptance(metav1.ConditionTrue, "Hub")(now); accepted {
+			if err := k.admin.Status().Patch(t.Context(), now, client.MergeFrom(base)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for _, test := range []struct {
 			name    string
 			do      func(client.Client) error
@@ -566,6 +575,13 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			{"an agent leaves", off, itself, true, true},
 			{"an agent of EKS leaves", off, eks, true, true},
 			{"an agent leaves by removing the field", remove, itself, true, true},
+			{"an agent backdates its acceptance", change(withAcceptance(metav1.ConditionFalse, "Mine")), itself, true, false},
+			{"an agent says that it is accepted", change(withAcceptance(metav1.ConditionTrue, ocm.ReasonHubAccepted)), itself, false, false},
+			{"an agent removes its acceptance", change(func(m *ocm.ManagedCluster) { m.Status.Conditions = nil }), itself, true, false},
+			{"an agent adds a condition of its own", change(func(m *ocm.ManagedCluster) {
+				meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+			}), itself, true, true},
+			{"an acceptor reports the acceptance", change(withAcceptance(metav1.ConditionFalse, "Other")), acceptor, true, true},
 			{"an agent makes its neighbour leave", off, neighbour, true, false},
 			{"a bootstrap user denies", off, bootstrap, true, false},
 			{"an acceptor denies", off, acceptor, true, true},
@@ -579,8 +595,8 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			{"an agent writes 65 annotations", change(withAnnotations(65)), itself, true, false},
 			{"an acceptor writes 65 annotations", change(withAnnotations(65)), acceptor, true, true},
 			{"an agent writes 65 labels", change(withLabels(65)), itself, true, false},
-			{"an agent writes 32 conditions", change(withConditions(32, 1024)), itself, true, true},
-			{"an agent writes 33 conditions", change(withConditions(33, 0)), itself, true, false},
+			{"an agent writes 31 conditions beside the hub's", change(withConditions(31, 1024)), itself, true, true},
+			{"an agent writes 32 conditions beside the hub's", change(withConditions(32, 0)), itself, true, false},
 			{"an agent writes long conditions", change(withConditions(3, 32768)), itself, true, false},
 			{"the hub writes long conditions", change(withConditions(33, 4096)), acceptor, true, true},
 			{"an agent writes 128 claims", change(withClaims(128, 256)), itself, true, true},
@@ -626,6 +642,15 @@ func withAnnotations(n int) func(*ocm.ManagedCluster) {
 func withLabels(n int) func(*ocm.ManagedCluster) {
 	return func(m *ocm.ManagedCluster) {
 		many(n, func(name string) { metav1.SetMetaDataLabel(&m.ObjectMeta, name, "a") })
+	}
+}
+
+// withAcceptance sets the hub's condition, with a time of long ago.
+func withAcceptance(status metav1.ConditionStatus, reason string) func(*ocm.ManagedCluster) {
+	return func(m *ocm.ManagedCluster) {
+		meta.RemoveStatusCondition(&m.Status.Conditions, ocm.ConditionHubAccepted)
+		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: reason,
+			LastTransitionTime: metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))})
 	}
 }
 

@@ -128,6 +128,19 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 	return nil
 }
 
+// checkUnused refuses to approve a cluster without a person where its namespace exists: the cluster would get what that holds.
+func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed record) error {
+	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, &corev1.Namespace{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
+	}
+	return &refusal{ReasonNamespaceTaken, fmt.Sprintf("the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
+		claimed, cluster)}
+}
+
 // bindings returns the bindings of an accepted cluster.
 func bindings(cluster string) []client.Object {
 	name := ClusterRoleName(cluster)

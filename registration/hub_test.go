@@ -224,6 +224,41 @@ func TestHubAutoApproval(t *testing.T) {
 		h.wantAccepted("cluster1", isAccepted)
 		h.wantGranted("cluster1", "one", "id-1")
 	})
+	t.Run("a namespace of before leaves it to a person", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "id-1")))
+		h.driver.approves = true
+		h.mustPass("cluster1")
+		h.edit("cluster1", deny)
+		h.mustPass("cluster1")
+		if err := h.client.Delete(t.Context(), h.cluster("cluster1")); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPass("cluster1")
+		if err := h.client.Create(t.Context(), managedCluster("cluster1", marked(driverMark, "id-2"))); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPass("cluster1")
+		h.wantRevoked("cluster1")
+		h.wantAccepted("cluster1", "False/NamespaceTaken")
+		if h.cluster("cluster1").Spec.HubAcceptsClient || !h.hasEvent("Warning NamespaceTaken") {
+			t.Errorf("accepted, or without an Event: %q", h.events)
+		}
+		h.edit("cluster1", accept)
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "id-2")
+	})
+	t.Run("goes on after the namespace of before is deleted", func(t *testing.T) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
+		h := newHubTest(t, managedCluster("cluster1"), namespace)
+		h.driver.approves = true
+		h.mustPass("cluster1")
+		h.wantAccepted("cluster1", "False/NamespaceTaken")
+		if err := h.client.Delete(t.Context(), namespace); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "")
+	})
 	for name, tamper := range map[string]func(*ocm.ManagedCluster){
 		"a denied cluster stays out":                                func(*ocm.ManagedCluster) {},
 		"also if its agent removed the finalizer":                   func(c *ocm.ManagedCluster) { c.Finalizers = nil },
@@ -270,6 +305,31 @@ func TestHubRevokesDeniedCluster(t *testing.T) {
 		h.wantGranted("cluster1", "one", "id-2")
 		h.wantAccepted("cluster1", isAccepted)
 	})
+}
+
+func TestHubDenialCountsFromItself(t *testing.T) {
+	for _, reason := range []string{"Mine", registration.ReasonGrantFailed, ocm.ReasonHubAccepted} {
+		t.Run("after False "+reason, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept))
+			h.mustPass("cluster1")
+			begin, past := time.Now().Add(-time.Minute), metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+			h.edit("cluster1", func(c *ocm.ManagedCluster) {
+				deny(c)
+				c.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: past}}
+			})
+			h.mustPass("cluster1")
+			h.wantAccepted("cluster1", isDenied)
+			denied := meta.FindStatusCondition(h.cluster("cluster1").Status.Conditions, ocm.ConditionHubAccepted)
+			if denied.LastTransitionTime.Time.Before(begin) {
+				t.Errorf("denied now, the condition says since %s", denied.LastTransitionTime)
+			}
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Status.Conditions[0].LastTransitionTime = past })
+			h.mustPass("cluster1")
+			if c := h.cluster("cluster1").Status.Conditions[0]; !c.LastTransitionTime.Time.Equal(past.Time) {
+				t.Errorf("a later pass sets the time again, to %s", c.LastTransitionTime)
+			}
+		})
+	}
 }
 
 func TestHubRevokesByTheRecord(t *testing.T) {
@@ -352,6 +412,26 @@ func TestHubFailures(t *testing.T) {
 		h.mustPass("cluster1")
 		h.wantAccepted("cluster1", isAccepted)
 		h.wantGranted("cluster1", "one", "")
+	})
+	t.Run("a grant that fails at first is retried when the driver says", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		h.driver.fail["grant"], h.driver.next = errors.New("no such role"), 10*time.Minute
+		if wait := h.mustPass("cluster1").RequeueAfter; wait < 5*time.Minute || wait > 10*time.Minute {
+			t.Errorf("the hub tries again after %s", wait)
+		}
+		h.wantAccepted("cluster1", "False/GrantFailed")
+		if got := h.rbac("cluster1"); len(got) != 1 || !h.hasEvent("Warning GrantFailed") {
+			t.Errorf("the cluster has %q, the Events are %q", got, h.events)
+		}
+		h.driver.fail["grant"], h.driver.next = nil, 0
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "")
+		h.now = h.now.Add(2 * time.Hour)
+		h.driver.fail["grant"], h.driver.next = errors.New("no such role"), 10*time.Minute
+		if _, err := h.pass("cluster1"); err == nil {
+			t.Error("a cluster that was granted waits too")
+		}
+		h.wantAccepted("cluster1", isAccepted)
 	})
 	t.Run("a grant that fails later leaves the cluster its access", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))

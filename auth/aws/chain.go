@@ -40,7 +40,7 @@ func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token, opt
 	}
 	role, _ := lastRole(opts)
 	if role == nil {
-		return nil, misconfigured("pass WithAssumeRole", "there is no further role to assume")
+		return nil, self.Misconfigured("pass WithAssumeRole", "there is no further role to assume")
 	}
 	if err := p.checkPartition(role.RoleARN, opts); err != nil {
 		return nil, err

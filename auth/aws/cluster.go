@@ -39,25 +39,25 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 	name := clusterName(opts)
 	if opts.ClusterResource == "" {
 		if name == "" {
-			return ClusterARN{}, misconfigured(
+			return ClusterARN{}, self.Misconfigured(
 				"pass auth.WithClusterResource with its ARN, or aws.WithClusterName and auth.WithSTSRegion",
 				"the name of the EKS cluster is not known")
 		}
 		region := p.stsRegion(opts)
 		partition, ok := awsname.PartitionOf(region)
 		if !ok {
-			return ClusterARN{}, misconfigured("pass WithSTSRegion with the cluster's region",
+			return ClusterARN{}, self.Misconfigured("pass WithSTSRegion with the cluster's region",
 				"%.100q is not a region of a known partition of AWS", region)
 		}
 		return ClusterARN{Partition: partition.Name, Region: region, Name: name}, nil
 	}
 	arn, err := ParseClusterARN(opts.ClusterResource)
 	if err != nil {
-		return ClusterARN{}, misconfigured("use arn:aws:eks:<region>:<account>:cluster/<name>",
+		return ClusterARN{}, self.Misconfigured("use arn:aws:eks:<region>:<account>:cluster/<name>",
 			"%.300q is not the ARN of an EKS cluster: %v", opts.ClusterResource, err)
 	}
 	if name != "" && name != arn.Name {
-		return ClusterARN{}, misconfigured("leave WithClusterName out",
+		return ClusterARN{}, self.Misconfigured("leave WithClusterName out",
 			"the cluster's ARN names %q, WithClusterName %q", arn.Name, name)
 	}
 	return arn, nil
@@ -83,7 +83,7 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clu
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
 ) (*auth.RESTConfig, error) {
 	if len(accessTokens) != 1 {
-		return nil, misconfigured("pass what GetAccessTokenOptionsForCluster asks for",
+		return nil, self.Misconfigured("pass what GetAccessTokenOptionsForCluster asks for",
 			"there are %d access tokens, not one", len(accessTokens))
 	}
 	token, err := FromToken(accessTokens[0])
@@ -111,11 +111,11 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *auth.Options,
 ) (address string, ca []byte, err error) {
 	if opts.ClusterResource == "" {
-		return "", nil, misconfigured(
+		return "", nil, self.Misconfigured(
 			"pass auth.WithClusterResource with the cluster's ARN, or address and certificate authority both",
 			"the cluster %q cannot be looked up by its name alone", cluster.Name)
 	}
-	httpClient, err := p.httpClient(opts)
+	httpClient, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return "", nil, err
 	}
@@ -140,21 +140,21 @@ func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (addr
 		encoded = aws.ToString(c.CertificateAuthority.Data)
 	}
 	if c.Status == types.ClusterStatusCreating || endpoint == "" || opts.CAData == "" && encoded == "" {
-		return "", nil, unusable(opCluster, "wait until the cluster is active",
+		return "", nil, self.Unavailable(opCluster, "wait until the cluster is active",
 			"the cluster %q has no address or no certificate authority yet; its status is %.50q", cluster.String(), c.Status)
 	}
 	if name := aws.ToString(c.Name); name != "" && name != cluster.Name {
 		return "", nil, strange("it holds the cluster %.100q instead of %q", name, cluster.Name)
 	}
 	if arn := aws.ToString(c.Arn); arn != "" && arn != cluster.String() {
-		return "", nil, misconfigured("correct the ARN of the cluster, or use a role of its account",
+		return "", nil, self.Misconfigured("correct the ARN of the cluster, or use a role of its account",
 			"EKS finds the cluster %.300q instead of %q with this role", arn, cluster.String())
 	}
 	if address, err = auth.ParseClusterAddress(endpoint); err != nil {
 		return "", nil, strange("its endpoint %.300q is not an address", redact.URL(endpoint))
 	}
 	if opts.ClusterAddress != "" && opts.ClusterAddress != address {
-		return "", nil, misconfigured("correct the address, or leave it out",
+		return "", nil, self.Misconfigured("correct the address, or leave it out",
 			"the address %.300q is not that of the cluster %q, which is %q", opts.ClusterAddress, cluster.String(), address)
 	}
 	if opts.CAData != "" {
@@ -168,7 +168,7 @@ func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (addr
 }
 
 func strange(format string, args ...any) error {
-	return unusable(opCluster, "check that no proxy answers for EKS", "the answer of EKS cannot be used: "+format, args...)
+	return self.Unavailable(opCluster, "check that no proxy answers for EKS", "the answer of EKS cannot be used: "+format, args...)
 }
 
 func clusterError(err error, cluster ClusterARN, token *Token) error {
@@ -195,11 +195,11 @@ func clusterBearer(ctx context.Context, cluster ClusterARN, token *Token, now ti
 	req.Header.Set("x-k8s-aws-id", cluster.Name)
 	signed, _, err := v4.NewSigner().PresignHTTP(ctx, token.Credentials(), req, emptySHA256, "sts", cluster.Region, now)
 	if err != nil {
-		return "", time.Time{}, unusable(opCluster, "", "the request for the cluster's token cannot be signed: %T", err)
+		return "", time.Time{}, self.Unavailable(opCluster, "", "the request for the cluster's token cannot be signed: %T", err)
 	}
 	bearer := bearerPrefix + base64.RawURLEncoding.EncodeToString([]byte(signed))
 	if len(bearer) > maxBearer {
-		return "", time.Time{}, misconfigured("use fewer session tags and no session policy",
+		return "", time.Time{}, self.Misconfigured("use fewer session tags and no session policy",
 			"the cluster's token has %d bytes, and EKS accepts %d: the session token is too long", len(bearer), maxBearer)
 	}
 	return bearer, token.endsBy(now.Add(signatureLife)), nil

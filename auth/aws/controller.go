@@ -41,11 +41,11 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, p.chains.controllerError(err)
 	}
 	if !c.HasKeys() {
-		return nil, controllerError(unusable(opControllerToken, noIdentity, "the chain gave no keys"))
+		return nil, controllerError(self.Unavailable(opControllerToken, noIdentity, "the chain gave no keys"))
 	}
 	t := ownToken(c)
 	if t == nil {
-		return nil, controllerError(unusable(opControllerToken, noIdentity, "the credentials hold characters that have no place in them"))
+		return nil, controllerError(self.Unavailable(opControllerToken, noIdentity, "the credentials hold characters that have no place in them"))
 	}
 	return t, nil
 }

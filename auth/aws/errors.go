@@ -134,16 +134,6 @@ func serviceError(err error, operation string, from *Token) *auth.Error {
 	return e
 }
 
-func misconfigured(remedy, format string, args ...any) error {
-	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
-// unusable is for answers that lack something or cannot be true.
-func unusable(operation, remedy, format string, args ...any) error {
-	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
-		Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
 // takesAMoment tells errors that go away by themselves when a cluster or its keys are new, and those that another try mends:
 // with the first answer the SDK learns the service's time, and signs by that.
 func takesAMoment(err error) bool {

@@ -3,7 +3,6 @@ package aws
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -55,13 +54,13 @@ func (p *Provider) checkPartition(arn string, opts *auth.Options) error {
 	if opts.STSEndpoint != "" || !known || strings.HasPrefix(arn, "arn:"+partition.Name+":") {
 		return nil
 	}
-	return misconfigured("use a region of the role's own partition with WithSTSRegion or AWS_REGION",
+	return self.Misconfigured("use a region of the role's own partition with WithSTSRegion or AWS_REGION",
 		"the role %q is not in the partition %q of the region %q", arn, partition.Name, region)
 }
 
 // stsClient is made of explicit options only: nothing of the environment signs or directs the request.
 func (p *Provider) stsClient(opts *auth.Options, credentials aws.CredentialsProvider) (*sts.Client, error) {
-	httpClient, err := p.httpClient(opts)
+	httpClient, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -80,15 +79,6 @@ func (p *Provider) stsClient(opts *auth.Options, credentials aws.CredentialsProv
 		o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	}
 	return sts.New(o), nil
-}
-
-// httpClient returns the client of the options, or a shared one. Either follows no redirect and reads bounded answers.
-func (p *Provider) httpClient(opts *auth.Options) (*http.Client, error) {
-	client, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
-	if err != nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
-	}
-	return client, nil
 }
 
 func newRetryer() aws.Retryer {

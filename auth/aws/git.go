@@ -22,13 +22,13 @@ const gitPath = "/v1/repos/"
 func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
 	host := strings.ToLower(strings.TrimSuffix(gitURL.Host, ":443")) // what is signed is the repository's one name
 	if _, ok := awsname.ParseGitHost(host); !ok {
-		return "", misconfigured(
+		return "", self.Misconfigured(
 			"use https://git-codecommit.<region>.amazonaws.com/v1/repos/<name>, or choose another provider",
 			"%.300q is not a host of AWS CodeCommit", gitURL.Host)
 	}
 	name, ok := strings.CutPrefix(gitURL.Path, gitPath)
 	if !ok || gitURL.RawPath != "" || !validRepositoryName(name) {
-		return "", misconfigured("use "+gitPath+"<name>",
+		return "", self.Misconfigured("use "+gitPath+"<name>",
 			"%.300q is not the path of a repository of AWS CodeCommit", gitURL.Path)
 	}
 	return host + gitURL.Path, nil

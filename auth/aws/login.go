@@ -45,7 +45,7 @@ type SignedCallerIdentity struct {
 func (p *Provider) NewSignedCallerIdentity(ctx context.Context, serverID string, opts ...auth.Option,
 ) (*SignedCallerIdentity, error) {
 	if len(serverID) > maxServerID || !printable(serverID) {
-		return nil, misconfigured("use the value that the server expects", "%.100q cannot be a server ID", serverID)
+		return nil, self.Misconfigured("use the value that the server expects", "%.100q cannot be a server ID", serverID)
 	}
 	issued, err := auth.GetAccessToken(ctx, p, opts...)
 	if err != nil {
@@ -72,7 +72,7 @@ func (t *Token) signCallerIdentity(ctx context.Context, region, serverID string,
 ) (*SignedCallerIdentity, error) {
 	partition, ok := awsname.PartitionOf(region)
 	if !ok {
-		return nil, misconfigured("use one such as eu-central-1",
+		return nil, self.Misconfigured("use one such as eu-central-1",
 			"%.100q is not a region of a known partition of AWS", region)
 	}
 	url := "https://sts." + region + "." + partition.Suffix + "/"
@@ -87,7 +87,7 @@ func (t *Token) signCallerIdentity(ctx context.Context, region, serverID string,
 	sum := sha256.Sum256([]byte(identityBody))
 	hash := hex.EncodeToString(sum[:])
 	if err := v4.NewSigner().SignHTTP(ctx, t.Credentials(), req, hash, "sts", region, now); err != nil {
-		return nil, unusable(opSign, "", "it cannot be signed: %T", err)
+		return nil, self.Unavailable(opSign, "", "it cannot be signed: %T", err)
 	}
 	header, err := json.Marshal(req.Header)
 	if err != nil {

@@ -129,17 +129,17 @@ const (
 func (r *AssumeRole) check() error {
 	const remedy = "correct WithAssumeRole"
 	if s := r.SessionName; s != "" && (len(s) < minSessionName || !validSessionPart(s)) {
-		return misconfigured(remedy, "the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
+		return self.Misconfigured(remedy, "the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
 	}
 	if s := r.ExternalID; s != "" && (len(s) < minExternalID || len(s) > maxExternalID || !allOf(s, "+=,.@:/-_")) {
-		return misconfigured(remedy, "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
+		return self.Misconfigured(remedy, "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
 	}
 	if s := r.SourceIdentity; s != "" && (len(s) < minSessionName || !validSessionPart(s) || hasAWSPrefix(s)) {
-		return misconfigured(remedy,
+		return self.Misconfigured(remedy,
 			"the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
 	}
 	if r.Policy != "" && (len(r.Policy) > maxSessionPolicy || !json.Valid([]byte(r.Policy))) {
-		return misconfigured(remedy, "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
+		return self.Misconfigured(remedy, "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
 	}
 	return r.checkTags()
 }
@@ -151,7 +151,7 @@ func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
 		err = r.errOther
 	}
 	if err != nil {
-		return misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
+		return self.Misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
 			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
 	}
 	return r.err
@@ -160,25 +160,25 @@ func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
 func (r *AssumeRole) checkTags() error {
 	const remedy = "correct the tags of WithAssumeRole"
 	if len(r.Tags) > maxTags {
-		return misconfigured(remedy, "there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
+		return self.Misconfigured(remedy, "there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
 	}
 	seen := map[string]bool{}
 	for key, value := range r.Tags {
 		folded := strings.ToLower(key)
 		switch {
 		case !validTag(key, maxTagKey) || key == "" || hasAWSPrefix(key):
-			return misconfigured(remedy, "%.200q cannot be the key of a session tag", key)
+			return self.Misconfigured(remedy, "%.200q cannot be the key of a session tag", key)
 		case !validTag(value, maxTagValue):
-			return misconfigured(remedy,
+			return self.Misconfigured(remedy,
 				"the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
 		case seen[folded]:
-			return misconfigured(remedy, "two session tags differ by case only, %q", key)
+			return self.Misconfigured(remedy, "two session tags differ by case only, %q", key)
 		}
 		seen[folded] = true
 	}
 	for i, key := range r.TransitiveTagKeys {
 		if _, ok := r.Tags[key]; !ok || i > 0 && key == r.TransitiveTagKeys[i-1] {
-			return misconfigured(remedy,
+			return self.Misconfigured(remedy,
 				"the transitive tag key %.200q is not that of a session tag, or is there twice", key)
 		}
 	}
@@ -248,12 +248,12 @@ func (d *sessionDuration) check(opts *auth.Options) error {
 	_, length := lastRole(opts)
 	switch {
 	case d.Duration < minSessionDuration || d.Duration > maxSessionDuration || d.Duration%time.Second != 0:
-		return misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration)
+		return self.Misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration)
 	case (!own && length > 0 || length > 1) && d.Duration > maxChainedDuration:
-		return misconfigured(remedy,
+		return self.Misconfigured(remedy,
 			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
 	case own && length == 0:
-		return misconfigured("leave it out, or name a ServiceAccount",
+		return self.Misconfigured("leave it out, or name a ServiceAccount",
 			"the life of the controller's own credentials is not for WithSessionDuration")
 	}
 	return nil
@@ -295,7 +295,7 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	roles := 0
 	for role := range chain(opts) {
 		if roles++; roles > maxChain {
-			return misconfigured("pass fewer", "there are more than %d WithAssumeRole", maxChain)
+			return self.Misconfigured("pass fewer", "there are more than %d WithAssumeRole", maxChain)
 		}
 		if err := role.checkFor(p, opts); err != nil {
 			return err
@@ -308,12 +308,12 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	}
 	if v := opts.ProviderOption(sessionPrefixOption{}); v != nil {
 		if s := sessionPrefix(opts); len(s) < minSessionName || len(s) > maxSessionPrefix || !allOf(s, "-_") {
-			return misconfigured("correct WithSessionNamePrefix",
+			return self.Misconfigured("correct WithSessionNamePrefix",
 				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s)
 		}
 	}
 	if v := opts.ProviderOption(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
-		return misconfigured("correct WithClusterName", "%.200q cannot be the name of an EKS cluster", clusterName(opts))
+		return self.Misconfigured("correct WithClusterName", "%.200q cannot be the name of an EKS cluster", clusterName(opts))
 	}
 	if clusterName(opts) != "" && opts.LendsOwnIdentity() {
 		// Policy.AllowCluster judges resource and address. It does not see this name, which decides where the credential is valid.

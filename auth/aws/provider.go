@@ -2,16 +2,16 @@ package aws
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -19,14 +19,16 @@ import (
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "aws"
 
+const self = provider.Name(ProviderName)
+
 // Annotations of the ServiceAccount. They are those of Amazon EKS.
 const (
 	// RoleARNAnnotation names the IAM role. Required.
-	RoleARNAnnotation = "eks.amazonaws.com/role-arn"
+	RoleARNAnnotation = annotation.AWSRoleARN
 	// AudienceAnnotation replaces the audience of the ServiceAccount's token. It has to be in auth.Policy.Audiences.
-	AudienceAnnotation = "eks.amazonaws.com/audience"
+	AudienceAnnotation = annotation.AWSAudience
 	// TokenExpirationAnnotation is the lifetime of the ServiceAccount's token in seconds, at least 600.
-	TokenExpirationAnnotation = "eks.amazonaws.com/token-expiration" //nolint:gosec // a name, not a credential
+	TokenExpirationAnnotation = annotation.AWSTokenExpiration
 )
 
 // DefaultAudience is the audience that the IAM OIDC provider of a cluster expects.
@@ -69,23 +71,20 @@ func (*Provider) GetName() string { return ProviderName }
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	if opts.STSEndpoint != "" {
 		if err := checkSTSEndpoint(opts.STSEndpoint, p.AllowedSTSHosts); err != nil {
-			return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-				Message: fmt.Sprintf("the STS endpoint %q is refused: %v", redact.URL(opts.STSEndpoint), err),
-				Remedy:  "use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com"}
+			return self.Misconfigured("use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com",
+				"%v", err)
 		}
 	}
 	if opts.LendsOwnIdentity() && p.isOtherService(opts) {
-		return &auth.Error{Provider: ProviderName, Reason: auth.ErrDenied, Remedy: "name a ServiceAccount",
-			Message: fmt.Sprintf("objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS", redact.URL(opts.STSEndpoint))}
+		return self.Denied("name a ServiceAccount",
+			"objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS", redact.URL(opts.STSEndpoint))
 	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
-		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: "the region of AWS STS is not known",
-			Remedy:  "pass WithSTSRegion, or set the environment variable AWS_REGION of the controller"}
+		return self.Misconfigured("pass WithSTSRegion, or set the environment variable AWS_REGION of the controller",
+			"the region of AWS STS is not known")
 	case !awsname.ValidRegion(region):
-		return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("%.100q is not an AWS region", region), Remedy: "use one such as eu-central-1"}
+		return self.Misconfigured("use one such as eu-central-1", "%.100q is not an AWS region", region)
 	}
 	return p.checkOptions(opts)
 }
@@ -137,35 +136,21 @@ func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, op
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
-		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the annotation %q is missing", RoleARNAnnotation),
-			Remedy:  "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>"}
+		return "", self.Misconfigured("set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
+			"the annotation %q is missing", RoleARNAnnotation)
 	}
 	if isPlainRole(arn) {
 		return arn, nil
 	}
 	if _, err := parseRoleARN(arn, p.isOtherService(opts)); err != nil {
-		return "", &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the annotation %q%s is not the ARN of a role: %v: %.600q", RoleARNAnnotation,
-				opts.CallersIdentity(RoleARNAnnotation), err, arn),
-			Remedy: "set it to arn:aws:iam::<account>:role/<name>"}
+		return "", self.Misconfigured("set it to arn:aws:iam::<account>:role/<name>",
+			"the annotation %q%s is not the ARN of a role: %v: %.600q", RoleARNAnnotation,
+			opts.CallersIdentity(RoleARNAnnotation), err, arn)
 	}
 	return arn, nil
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
 func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *auth.Options) (time.Duration, error) {
-	text, ok := sa.Annotations[TokenExpirationAnnotation]
-	if !ok {
-		return 0, nil
-	}
-	const minimum, maximum = 600, 1 << 32
-	seconds, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || seconds < minimum || seconds > maximum {
-		return 0, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the annotation %q%s is not a number of seconds from %d to %d: %.100q",
-				TokenExpirationAnnotation, opts.CallersIdentity(TokenExpirationAnnotation), minimum, int64(maximum), text),
-			Remedy: "set it to 3600 or remove it"}
-	}
-	return time.Duration(seconds) * time.Second, nil
+	return self.TokenLifetime(TokenExpirationAnnotation, sa, opts)
 }

@@ -47,7 +47,7 @@ func (*Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Opti
 	r, ok := awsname.ParseRegistry(host)
 	switch {
 	case !ok:
-		return "", misconfigured("use <account>.dkr.ecr.<region>.amazonaws.com/<repository>, or choose another provider",
+		return "", self.Misconfigured("use <account>.dkr.ecr.<region>.amazonaws.com/<repository>, or choose another provider",
 			"%.300q is not a registry of Amazon ECR", host)
 	case r.Public:
 		return publicInput, nil
@@ -111,7 +111,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryI
 
 func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	httpClient, err := p.httpClient(opts)
+	httpClient, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return "", nil, err
 	}
@@ -130,7 +130,7 @@ func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry,
 
 func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	httpClient, err := p.httpClient(opts)
+	httpClient, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return "", nil, err
 	}
@@ -158,7 +158,7 @@ func registryError(err error, permissions string, token *Token) error {
 // registryCredentials takes over what ECR answered, if it is whole: base64 of "AWS:<password>". Passwords hold colons.
 func registryCredentials(encoded string, expiry *time.Time, now time.Time) (*auth.ArtifactRegistryCredentials, error) {
 	bad := func(format string, args ...any) (*auth.ArtifactRegistryCredentials, error) {
-		return nil, unusable(opRegistry, "check that the clocks agree, and that no proxy answers for ECR",
+		return nil, self.Unavailable(opRegistry, "check that the clocks agree, and that no proxy answers for ECR",
 			"the answer of ECR cannot be used: "+format, args...)
 	}
 	if encoded == "" {

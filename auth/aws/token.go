@@ -140,9 +140,8 @@ func (t *Token) SessionName() string { return t.parts(partSession + 1)[partSessi
 func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the token is a %T, not an *aws.Token", t),
-			Remedy:  "get it from auth.GetAccessToken with this provider"}
+		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider",
+			"the token is a %T, not an *aws.Token", t)
 	}
 	return own, nil
 }

@@ -39,7 +39,7 @@ func (p *Provider) findCluster(ctx context.Context, token *Token, opts *auth.Opt
 	if err != nil {
 		return nil, err
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +110,7 @@ func (c *foundCluster) addKubeconfig(content []byte) error {
 		} `json:"clusters"`
 	}
 	unusable := func(what string) error {
-		return &auth.Error{Provider: ProviderName, Operation: opCluster, Reason: auth.ErrUnavailable,
-			Message: fmt.Sprintf("the kubeconfig of the cluster %q cannot be used: %s", c.id, what)}
+		return self.Unavailable(opCluster, "", "the kubeconfig of the cluster %q cannot be used: %s", c.id, what)
 	}
 	if yaml.Unmarshal(content, &config) != nil {
 		return unusable("it is malformed")
@@ -172,8 +171,8 @@ func (m *manager) call(ctx context.Context, method, action string, into any) err
 		return m.failed(answer)
 	}
 	if json.Unmarshal(answer.Body, into) != nil {
-		return &auth.Error{Provider: ProviderName, Operation: opCluster, Reason: auth.ErrUnavailable,
-			Message: "the answer of Azure Resource Manager is not the JSON object that was expected"}
+		return self.Unavailable(opCluster, "",
+			"the answer of Azure Resource Manager is not the JSON object that was expected")
 	}
 	return nil
 }

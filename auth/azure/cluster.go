@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/workloadid/workloadid/auth"
@@ -20,7 +19,7 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clu
 	}
 	if opts.ClusterResource == "" {
 		if opts.ClusterAddress == "" || opts.CAData == "" {
-			return auth.ClusterAccess{}, misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
+			return auth.ClusterAccess{}, self.Misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
 				"two of the cluster, its address and its certificate authority are needed")
 		}
 		return auth.ClusterAccess{AccessTokens: e.clusterScopes[:1:1]}, nil
@@ -29,7 +28,7 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clu
 		return auth.ClusterAccess{}, err
 	}
 	if e.management == "" {
-		return auth.ClusterAccess{}, misconfigured(
+		return auth.ClusterAccess{}, self.Misconfigured(
 			"describe the cloud in Provider.PrivateClouds, or give address and CA of the cluster instead of its name",
 			"the address of the Azure Resource Manager of %s is not known", e.name)
 	}
@@ -39,7 +38,7 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clu
 func parseCluster(id string) (azurename.Cluster, error) {
 	cluster, ok := azurename.ParseCluster(id)
 	if !ok {
-		return cluster, misconfigured(
+		return cluster, self.Misconfigured(
 			"use /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>",
 			"%.300q is not the resource ID of an AKS cluster", id)
 	}
@@ -62,7 +61,7 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 		want++
 	}
 	if len(tokens) != want {
-		return nil, misconfigured("pass one for each list of GetAccessTokenOptionsForCluster",
+		return nil, self.Misconfigured("pass one for each list of GetAccessTokenOptionsForCluster",
 			"there are %d access tokens instead of %d", len(tokens), want)
 	}
 	host, ca := opts.ClusterAddress, []byte(opts.CAData)
@@ -97,13 +96,12 @@ func (c *foundCluster) choose(address string) (string, error) {
 		return c.addresses[0], nil
 	}
 	if !slices.Contains(c.addresses, address) {
-		return "", misconfigured("use one of them, or leave the address out",
+		return "", self.Misconfigured("use one of them, or leave the address out",
 			"the address %.300q is not one of those of the cluster %q: %.600q", address, c.id, c.addresses)
 	}
 	return address, nil
 }
 
 func notReady(id, why string) error {
-	return &auth.Error{Provider: ProviderName, Operation: opCluster, Reason: auth.ErrUnavailable,
-		Message: fmt.Sprintf("the cluster %q is not ready: %s", id, why), Remedy: "wait until it has been created"}
+	return self.Unavailable(opCluster, "wait until it has been created", "the cluster %q is not ready: %s", id, why)
 }

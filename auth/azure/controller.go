@@ -3,7 +3,6 @@ package azure
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -76,11 +76,10 @@ func nothingFound(missing []error) error {
 // checkController takes over a token of the SDK, if it is whole.
 func checkController(token sdkToken, tenant, source string, now time.Time) (auth.Token, error) {
 	bad := func(what string) (auth.Token, error) {
-		return nil, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
-			Message: fmt.Sprintf("the token of the %s cannot be used: %s", source, what)}
+		return nil, self.Unavailable(opControllerToken, "", "the token of the %s cannot be used: %s", source, what)
 	}
 	switch {
-	case !validBearer(token.Token):
+	case oauth.CheckToken(token.Token) != nil:
 		return bad("it is empty or malformed")
 	case !token.ExpiresOn.After(now):
 		return bad("it has expired")
@@ -123,7 +122,7 @@ func (c *chains) get(p *Provider, e *environment, authority string, opts *auth.O
 	if opts.ProxyURL != nil {
 		key.proxy = opts.ProxyURL.String()
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}

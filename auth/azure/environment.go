@@ -2,7 +2,6 @@ package azure
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
@@ -86,7 +86,7 @@ func (s *surroundings) findEnvironments(p *Provider) error {
 	for i := range p.PrivateClouds {
 		e, err := p.PrivateClouds[i].environment()
 		if err != nil {
-			return misconfigured("correct Provider.PrivateClouds", "private cloud %d: %v", i, err)
+			return self.Misconfigured("correct Provider.PrivateClouds", "private cloud %d: %v", i, err)
 		}
 		s.environments = append(s.environments, e)
 	}
@@ -96,7 +96,7 @@ func (s *surroundings) findEnvironments(p *Provider) error {
 	}
 	file, err := environmentFile(os.Getenv("AZURE_ENVIRONMENT_FILEPATH"), authority)
 	if err != nil {
-		return misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names", "%v", err)
+		return self.Misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names", "%v", err)
 	}
 	if file != nil {
 		s.environments = append(s.environments, file)
@@ -118,10 +118,9 @@ func (s *surroundings) findStandard(authority string, file *environment) error {
 		}
 		return nil
 	}
-	host, err := parseAuthority(authority)
+	host, err := parseAuthority("authority", authority)
 	if err != nil {
-		return misconfigured("set it to https://login.microsoftonline.com, or to that of another cloud",
-			"the authority %.300q of the controller is refused: %v", authority, err)
+		return self.Misconfigured("set it to https://login.microsoftonline.com, or to that of another cloud", "%v", err)
 	}
 	if s.standard = s.at(host); s.standard == nil {
 		// The controller's own setting needs no permission.
@@ -144,14 +143,14 @@ func (s *surroundings) at(authority string) *environment {
 }
 
 func (c Cloud) environment() (*environment, error) {
-	host, err := parseAuthority(c.AuthorityHost)
+	host, err := parseAuthority("authority", c.AuthorityHost)
 	if err != nil {
-		return nil, fmt.Errorf("the authority %.300q: %w", c.AuthorityHost, err)
+		return nil, err
 	}
 	var management, audience string
 	if c.ResourceManagerEndpoint != "" {
-		if management, err = parseAuthority(c.ResourceManagerEndpoint); err != nil {
-			return nil, fmt.Errorf("the address of Azure Resource Manager %.300q: %w", c.ResourceManagerEndpoint, err)
+		if management, err = parseAuthority("address of Azure Resource Manager", c.ResourceManagerEndpoint); err != nil {
+			return nil, err
 		}
 		audience = "https://" + management
 	}
@@ -216,20 +215,22 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 	if authority == "" {
 		authority = opts.STSEndpoint
 	} else if opts.STSEndpoint != "" && !sameAuthority(opts.STSEndpoint, authority) {
-		return nil, "", misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
+		return nil, "", self.Misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
 	}
 	if authority == "" {
 		return s.standard, s.standard.authorities[0], nil
 	}
-	host, err := parseAuthority(authority)
+	if e := s.at(strings.TrimPrefix(authority, "https://")); e != nil && strings.HasPrefix(authority, "https://") {
+		return e, authority[len("https://"):], nil // hits of the cache parse nothing
+	}
+	host, err := parseAuthority("authority", authority)
 	if err != nil {
-		return nil, "", misconfigured("use one such as https://login.microsoftonline.us",
-			"the authority %.300q is refused: %v", authority, err)
+		return nil, "", self.Misconfigured("use one such as https://login.microsoftonline.us", "%v", err)
 	}
 	if e := s.at(host); e != nil {
 		return e, host, nil
 	}
-	return nil, "", misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
+	return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
 		"the authority %.300q is refused: its host is not known", authority)
 }
 
@@ -238,30 +239,18 @@ func sameAuthority(a, b string) bool {
 	if a == b {
 		return true
 	}
-	hostA, errA := parseAuthority(a)
-	hostB, errB := parseAuthority(b)
+	hostA, errA := parseAuthority("authority", a)
+	hostB, errB := parseAuthority("authority", b)
 	return errA == nil && errB == nil && hostA == hostB
 }
 
-// parseAuthority returns the host of an address, with the port if it is not 443. Whoever is there gets to see the tokens of
-// ServiceAccounts, so nothing but the host may be in it.
-func parseAuthority(address string) (string, error) {
-	rest, ok := strings.CutPrefix(address, "https://")
-	if !ok {
-		return "", errors.New("it has to begin with https://")
-	}
-	rest = strings.TrimSuffix(rest, "/")
-	if strings.IndexByte(rest, '/') >= 0 {
-		return "", errors.New("it holds a path")
-	}
-	host, err := auth.RegistryHost(rest)
+// parseAuthority returns the host of an address, with the port if it is not 443. That address gets to see the tokens of
+// ServiceAccounts.
+func parseAuthority(option, authority string) (string, error) {
+	u, err := address.Parse(option, authority, 0)
 	if err != nil {
-		return "", errors.New("what follows https:// has to be a host name and nothing else")
+		return "", err
 	}
+	host, _ := address.Canonical(u)
 	return strings.TrimSuffix(host, ":443"), nil
-}
-
-func misconfigured(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Remedy: remedy,
-		Message: fmt.Sprintf(format, args...)}
 }

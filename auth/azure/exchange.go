@@ -12,14 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 const opExchange = "exchange the ServiceAccount token at Microsoft Entra ID"
-
-// assertionType is that of RFC 7523, section 2.2.
-const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token for an access token of its application or managed identity:
 // the client credentials grant of RFC 6749, section 4.4, with the token as client assertion (RFC 7523, section 2.2).
@@ -40,20 +38,20 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	form := url.Values{
 		"grant_type":            {"client_credentials"},
 		"client_id":             {clientID},
-		"client_assertion_type": {assertionType},
+		"client_assertion_type": {oauth.AssertionType},
 		"client_assertion":      {oidcToken},
 		"scope":                 {strings.Join(scopes, " ")},
 	}
 	if claims := claimsOf(opts); claims != "" {
 		form.Set("claims", claims)
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}
 	asked := time.Now() // what the answer says is valid for counts from then on, to be safe
 	endpoint := "https://" + authority + "/" + tenant + "/oauth2/v2.0/token"
-	answer, err := transport.Send(ctx, client, postForm(endpoint, form), worthAnotherTry)
+	answer, err := transport.Send(ctx, client, func() (*http.Request, error) { return oauth.NewRequest(ctx, endpoint, form) }, worthAnotherTry)
 	if err != nil {
 		return nil, unanswered(err, opExchange, oidcToken)
 	}
@@ -74,33 +72,10 @@ func (e *environment) scopes(opts *auth.Options) ([]string, error) {
 		return opts.Scopes, nil
 	}
 	if len(e.defaultScopes) == 0 {
-		return nil, misconfigured("pass WithScopes, or describe the cloud in Provider.PrivateClouds",
+		return nil, self.Misconfigured("pass WithScopes, or describe the cloud in Provider.PrivateClouds",
 			"%s has no default scope, because the address of its Azure Resource Manager is not known", e.name)
 	}
 	return e.defaultScopes, nil
-}
-
-// httpClient returns the client of the options, or a shared one. Either follows no redirect and reads bounded answers.
-func (p *Provider) httpClient(opts *auth.Options) (*http.Client, error) {
-	client, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
-	if err != nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
-	}
-	return client, nil
-}
-
-// postForm makes the same request at each try.
-func postForm(endpoint string, form url.Values) func() (*http.Request, error) {
-	body := form.Encode()
-	return func() (*http.Request, error) {
-		r, err := http.NewRequest(http.MethodPost, endpoint, strings.NewReader(body)) //nolint:noctx // Send adds it
-		if err != nil {
-			return nil, err
-		}
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Accept", "application/json")
-		return r, nil
-	}
 }
 
 // maxLife is what no access token of Microsoft Entra ID lives longer than: those with continuous access evaluation have 28
@@ -129,7 +104,7 @@ func readToken(body []byte, now time.Time) (*Token, error) {
 		return incomplete(fmt.Sprintf("token_type is not Bearer but %.100q", redact.Text(answer.TokenType, answer.AccessToken)))
 	case answer.AccessToken == "":
 		return incomplete("access_token is missing")
-	case !validBearer(answer.AccessToken):
+	case oauth.CheckToken(answer.AccessToken) != nil:
 		return incomplete("access_token holds characters that no token has")
 	case life <= 0:
 		return incomplete("expires_in is missing or not positive")
@@ -141,16 +116,6 @@ func readToken(body []byte, now time.Time) (*Token, error) {
 		t.refreshAt = now.Add(refresh)
 	}
 	return t, nil
-}
-
-// validBearer is the b68token of RFC 6750, section 2.1, and what else fits into a header.
-func validBearer(token string) bool {
-	for i := range len(token) {
-		if token[i] <= ' ' || token[i] >= 0x7f {
-			return false
-		}
-	}
-	return token != ""
 }
 
 // seconds is a number that some token services write as a string.

@@ -21,15 +21,15 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (stri
 	host := strings.ToLower(gitURL.Hostname())
 	switch port := gitURL.Port(); {
 	case gitURL.Scheme != "https", host == "ssh.dev.azure.com", host == "vs-ssh.visualstudio.com":
-		return "", misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
+		return "", self.Misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
 			"%.300q is not reached over HTTPS, so no token is sent there", gitURL.Host)
 	case port != "" && port != "443", gitURL.Host != gitURL.Hostname() && port == "", !azurename.IsDevOps(host):
-		return "", misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
+		return "", self.Misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
 			"%.300q is not a host of Azure DevOps", gitURL.Host)
 	case gitURL.User != nil:
-		return "", misconfigured("leave the user name out", "the URL of the repository at %.300q holds a user name", gitURL.Host)
+		return "", self.Misconfigured("leave the user name out", "the URL of the repository at %.300q holds a user name", gitURL.Host)
 	case !e.public:
-		return "", misconfigured("pass WithAuthorityHost(\"https://login.microsoftonline.com\")",
+		return "", self.Misconfigured("pass WithAuthorityHost(\"https://login.microsoftonline.com\")",
 			"Azure DevOps belongs to the public cloud, the authority to %s", e.name)
 	}
 	return gitInput, nil

@@ -37,7 +37,7 @@ func checkTenant(tenant string, opts *auth.Options) error {
 	if wanted == "" || tenant == "" || strings.EqualFold(wanted, tenant) {
 		return nil
 	}
-	return misconfigured("give the tenant of the resource to the ServiceAccount or the controller, as the client writes it",
+	return self.Misconfigured("give the tenant of the resource to the ServiceAccount or the controller, as the client writes it",
 		"the client of the SDK wants a token of tenant %.100q, the identity lies in tenant %.100q", wanted, tenant)
 }
 
@@ -75,5 +75,5 @@ func mergeClaims(claims string, continuousAccess bool) (string, error) {
 }
 
 func badClaims() error {
-	return misconfigured("pass on what the challenge of the resource says", "the claims are not a JSON object of reasonable size")
+	return self.Misconfigured("pass on what the challenge of the resource says", "the claims are not a JSON object of reasonable size")
 }

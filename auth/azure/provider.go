@@ -2,29 +2,31 @@ package azure
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/azurename"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "azure"
 
+const self = provider.Name(ProviderName)
+
 // Annotations of the ServiceAccount. They are those of Microsoft Entra Workload ID.
 const (
 	// ClientIDAnnotation names the application or the managed identity by its client ID, a GUID. Required.
-	ClientIDAnnotation = "azure.workload.identity/client-id"
+	ClientIDAnnotation = annotation.AzureClientID
 	// TenantIDAnnotation names the tenant that it lies in, a GUID or a domain. Default: AZURE_TENANT_ID.
-	TenantIDAnnotation = "azure.workload.identity/tenant-id"
+	TenantIDAnnotation = annotation.AzureTenantID
 	// TokenExpirationAnnotation is the lifetime of the ServiceAccount's token in seconds, at least 600.
-	TokenExpirationAnnotation = "azure.workload.identity/service-account-token-expiration" //nolint:gosec // a name, not a credential
+	TokenExpirationAnnotation = annotation.AzureTokenExpiration
 )
 
 // DefaultAudience is the audience that federated credentials have unless told otherwise.
@@ -69,8 +71,8 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 		return err
 	}
 	if opts.LendsOwnIdentity() && e != p.learn().standard {
-		return &auth.Error{Provider: ProviderName, Reason: auth.ErrDenied, Remedy: "name a ServiceAccount",
-			Message: fmt.Sprintf("objects may not use the controller's own identity at the authority %.300q, which is not in the controller's cloud", authority)}
+		return self.Denied("name a ServiceAccount",
+			"objects may not use the controller's own identity at the authority %.300q, which is not in the controller's cloud", authority)
 	}
 	if opts.ServiceAccount != nil || opts.SubjectServiceAccount != nil {
 		return nil // GetIdentity knows the tenant
@@ -112,22 +114,22 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (s
 func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tenant, client string, err error) {
 	client, ok := sa.Annotations[ClientIDAnnotation]
 	if !ok {
-		return "", "", misconfigured("set it to the client ID of an application or a managed identity",
+		return "", "", self.Misconfigured("set it to the client ID of an application or a managed identity",
 			"the annotation %q is missing", ClientIDAnnotation)
 	}
 	if !azurename.ValidGUID(client) {
-		return "", "", misconfigured("set it to the client ID, not to the name or the resource ID of the identity",
+		return "", "", self.Misconfigured("set it to the client ID, not to the name or the resource ID of the identity",
 			"the annotation %q%s is not a GUID: %.100q", ClientIDAnnotation, opts.CallersIdentity(ClientIDAnnotation), client)
 	}
 	tenant, ok = sa.Annotations[TenantIDAnnotation]
 	if !ok {
 		if tenant = p.learn().tenant; tenant == "" {
-			return "", "", misconfigured("set it, or the environment variable AZURE_TENANT_ID of the controller",
+			return "", "", self.Misconfigured("set it, or the environment variable AZURE_TENANT_ID of the controller",
 				"the annotation %q is missing", TenantIDAnnotation)
 		}
 	}
 	if !azurename.ValidTenant(tenant) {
-		return "", "", misconfigured("set it to the GUID or to a domain of the tenant",
+		return "", "", self.Misconfigured("set it to the GUID or to a domain of the tenant",
 			"the tenant of the annotation %q%s or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
 			TenantIDAnnotation, opts.CallersIdentity(TenantIDAnnotation), tenant)
 	}
@@ -136,16 +138,5 @@ func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tena
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
 func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *auth.Options) (time.Duration, error) {
-	text, ok := sa.Annotations[TokenExpirationAnnotation]
-	if !ok {
-		return 0, nil
-	}
-	const minimum, maximum = 600, 1 << 32
-	seconds, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || seconds < minimum || seconds > maximum {
-		return 0, misconfigured("set it to 3600 or remove it",
-			"the annotation %q%s is not a number of seconds from %d to %d: %.100q",
-			TokenExpirationAnnotation, opts.CallersIdentity(TokenExpirationAnnotation), minimum, int64(maximum), text)
-	}
-	return time.Duration(seconds) * time.Second, nil
+	return self.TokenLifetime(TokenExpirationAnnotation, sa, opts)
 }

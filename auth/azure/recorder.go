@@ -7,13 +7,13 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -138,12 +138,13 @@ func (c *chain) isOwn(document []byte) bool {
 	return json.Unmarshal(document, &d) == nil && c.isAuthority(d.Issuer) && c.isAuthority(d.TokenEndpoint)
 }
 
-func (c *chain) isAuthority(address string) bool {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" || u.User != nil {
+func (c *chain) isAuthority(text string) bool {
+	u, err := address.Parse("", text, address.Path|address.Query)
+	if err != nil {
 		return false
 	}
-	return slices.Contains(c.authorities, strings.TrimSuffix(strings.ToLower(u.Host), ":443"))
+	host, _ := address.Canonical(u)
+	return slices.Contains(c.authorities, strings.TrimSuffix(host, ":443"))
 }
 
 const (

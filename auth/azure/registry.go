@@ -13,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -39,11 +40,11 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	}
 	for _, other := range p.learn().environments {
 		if other.hasRegistry(host) {
-			return "", misconfigured(fmt.Sprintf("pass WithAuthorityHost(%q)", "https://"+other.authorities[0]),
+			return "", self.Misconfigured(fmt.Sprintf("pass WithAuthorityHost(%q)", "https://"+other.authorities[0]),
 				"the registry %q belongs to %s, the authority to %s", host, other.name, e.name)
 		}
 	}
-	return "", misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
+	return "", self.Misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
 }
 
 func (e *environment) hasRegistry(host string) bool {
@@ -83,7 +84,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	if err != nil {
 		return nil, err
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	if token.tenant != "" {
 		form.Set("tenant", token.tenant)
 	}
-	answer, err := transport.Send(ctx, client, postForm("https://"+host+"/oauth2/exchange", form), nil)
+	answer, err := transport.Send(ctx, client, func() (*http.Request, error) { return oauth.NewRequest(ctx, "https://"+host+"/oauth2/exchange", form) }, nil)
 	if err != nil {
 		return nil, unanswered(err, opRegistry, secret)
 	}
@@ -115,7 +116,7 @@ func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Tim
 	if json.Unmarshal(body, &answer) != nil {
 		return "", expiry, errors.New("it is not the JSON object that was expected")
 	}
-	if !validBearer(answer.RefreshToken) {
+	if oauth.CheckToken(answer.RefreshToken) != nil {
 		return "", expiry, errors.New("refresh_token is missing or malformed")
 	}
 	claims, err := jwt.Parse(answer.RefreshToken)

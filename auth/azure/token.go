@@ -41,7 +41,7 @@ func (t *Token) Tenant() string { return t.tenant }
 func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return nil, misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not an *azure.Token", t)
+		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not an *azure.Token", t)
 	}
 	return own, nil
 }

@@ -1,11 +1,13 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"net/url"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 // ClientAuthentication is how the controller proves to the server which client it is (RFC 6749, section 2.3). PublicClient,
@@ -30,11 +32,11 @@ func (c client) id() string { return c.clientID }
 func (c client) check() error {
 	for i := range len(c.clientID) {
 		if c.clientID[i] < ' ' || c.clientID[i] > '~' {
-			return misconfigured("use the ID under which the controller is registered", "%.100q is not a client ID", c.clientID)
+			return self.Misconfigured("use the ID under which the controller is registered", "%.100q is not a client ID", c.clientID)
 		}
 	}
 	if c.clientID == "" {
-		return misconfigured("use the ID under which the controller is registered", "the client ID is empty")
+		return self.Misconfigured("use the ID under which the controller is registered", "the client ID is empty")
 	}
 	return nil
 }
@@ -76,7 +78,7 @@ func (c secretClient) method() string {
 
 func (c secretClient) check() error {
 	if c.secret == nil {
-		return misconfigured("pass a function that returns the secret", "the client %.100q has no secret", c.clientID)
+		return self.Misconfigured("pass a function that returns the secret", "the client %.100q has no secret", c.clientID)
 	}
 	return c.client.check()
 }
@@ -87,7 +89,7 @@ func (c secretClient) authenticate(ctx context.Context, r *tokenRequest) error {
 		return sourceError(err, "the client's secret cannot be had", secret)
 	}
 	if secret == "" {
-		return misconfigured("have the function return the secret or an error", "the secret of client %.100q is empty", c.clientID)
+		return self.Misconfigured("have the function return the secret or an error", "the secret of client %.100q is empty", c.clientID)
 	}
 	r.addSecrets(secret, url.QueryEscape(secret))
 	if c.post {
@@ -102,12 +104,9 @@ func (c secretClient) authenticate(ctx context.Context, r *tokenRequest) error {
 	return nil
 }
 
-// assertionType is that of RFC 7523, section 2.2.
-const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-
 func (r *tokenRequest) setAssertion(jwt, clientID string) {
 	r.addSecrets(jwt)
-	r.form.Set("client_assertion_type", assertionType)
+	r.form.Set("client_assertion_type", oauth.AssertionType)
 	r.form.Set("client_assertion", jwt)
 	if clientID != "" {
 		r.form.Set("client_id", clientID)
@@ -131,7 +130,7 @@ func (assertionClient) method() string { return "client_assertion" }
 
 func (c assertionClient) check() error {
 	if c.source == nil {
-		return misconfigured("pass a source such as auth.NewFileTokenSource", "the client assertion has no source")
+		return self.Misconfigured("pass a source such as auth.NewFileTokenSource", "the client assertion has no source")
 	}
 	if c.clientID == "" {
 		return nil
@@ -149,5 +148,5 @@ func (c assertionClient) authenticate(ctx context.Context, r *tokenRequest) erro
 }
 
 func (p *Provider) assertionAudience() string {
-	return firstNonEmpty(p.ClientAudience, p.learn().audiences[0])
+	return cmp.Or(p.ClientAudience, p.learn().audiences[0])
 }

@@ -1,14 +1,15 @@
 package exchange
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 // config is what follows from a Provider's fields. It is made once, because it is needed on every hit of the cache.
@@ -22,7 +23,7 @@ type config struct {
 func (p *Provider) learn() *config {
 	p.once.Do(func() {
 		c := &p.config
-		c.audiences[0] = firstNonEmpty(p.KubernetesAudience, p.server())
+		c.audiences[0] = cmp.Or(p.KubernetesAudience, p.server())
 		c.key = p.fingerprint()
 		if c.err = p.check(); c.err == nil {
 			c.hosts, c.err = p.endpointHosts()
@@ -32,52 +33,36 @@ func (p *Provider) learn() *config {
 }
 
 // server is how the server calls itself as far as the controller knows.
-func (p *Provider) server() string { return firstNonEmpty(p.Endpoint, p.IssuerURL) }
+func (p *Provider) server() string { return cmp.Or(p.Endpoint, p.IssuerURL) }
 
 func (p *Provider) check() error {
 	switch {
 	case p.Endpoint == "" && p.IssuerURL == "":
-		return misconfigured("set Provider.Endpoint or Provider.IssuerURL", "the provider knows no authorization server")
+		return self.Misconfigured("set Provider.Endpoint or Provider.IssuerURL", "the provider knows no authorization server")
 	case p.Endpoint != "" && p.IssuerURL != "":
-		return misconfigured("leave one out", "Provider.Endpoint and Provider.IssuerURL exclude each other")
-	case p.RequestedTokenType == tokenTypeRefreshToken:
-		return misconfigured("ask for TokenTypeAccessToken", "refresh tokens cannot be asked for: they outlive the ServiceAccount")
+		return self.Misconfigured("leave one out", "Provider.Endpoint and Provider.IssuerURL exclude each other")
+	case p.RequestedTokenType == oauth.TokenTypeRefreshToken:
+		return self.Misconfigured("ask for TokenTypeAccessToken", "refresh tokens cannot be asked for: they outlive the ServiceAccount")
 	case p.AssumedLifetime < 0 || p.AssumedLifetime > maxLifetime:
-		return misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
-	}
-	if err := p.checkAddress(); err != nil {
-		return err
+		return self.Misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
 	}
 	return p.checkTokenRequest()
-}
-
-func (p *Provider) checkAddress() error {
-	if p.IssuerURL != "" {
-		if err := checkIssuer(p.IssuerURL); err != nil {
-			return misconfigured("use https://<host>[/<path>]", "the issuer %q is refused: %v", redact.URL(p.IssuerURL), err)
-		}
-		return nil
-	}
-	if err := checkEndpoint(p.Endpoint); err != nil {
-		return misconfigured("use https://<host>/<path>", "the token endpoint %q is refused: %v", redact.URL(p.Endpoint), err)
-	}
-	return nil
 }
 
 func (p *Provider) checkTokenRequest() error {
 	for field, value := range map[string]string{"RequestedTokenType": p.RequestedTokenType,
 		"SubjectTokenType": p.SubjectTokenType, "ActorTokenType": p.ActorTokenType, "Resource": p.Resource} {
-		if value != "" && !absoluteURI(value) {
-			return misconfigured("use an absolute URI without a fragment", "Provider.%s is %.300q", field, value)
+		if value != "" && !oauth.AbsoluteURI(value) {
+			return self.Misconfigured("use an absolute URI without a fragment", "Provider.%s is %.300q", field, value)
 		}
 	}
 	for _, resource := range p.AllowedResources {
-		if !absoluteURI(resource) {
-			return misconfigured("use absolute URIs without a fragment", "Provider.AllowedResources has %.300q", resource)
+		if !oauth.AbsoluteURI(resource) {
+			return self.Misconfigured("use absolute URIs without a fragment", "Provider.AllowedResources has %.300q", resource)
 		}
 	}
 	if slices.Contains(p.AllowedAudiences, "") {
-		return misconfigured("leave it out", "an audience of Provider.AllowedAudiences is empty")
+		return self.Misconfigured("leave it out", "an audience of Provider.AllowedAudiences is empty")
 	}
 	if p.Client != nil {
 		return p.Client.check()
@@ -85,15 +70,19 @@ func (p *Provider) checkTokenRequest() error {
 	return nil
 }
 
+// endpointHosts also checks the address of the server.
 func (p *Provider) endpointHosts() ([]string, error) {
 	if p.IssuerURL == "" {
+		if _, err := parseEndpoint(p.Endpoint); err != nil {
+			return nil, self.Misconfigured("use https://<host>/<path>", "%v", err)
+		}
 		return nil, nil
 	}
-	u, err := url.Parse(p.IssuerURL)
+	u, err := address.Parse("issuer", p.IssuerURL, address.Path)
 	if err != nil {
-		return nil, err // checkIssuer has parsed it before
+		return nil, self.Misconfigured("use https://<host>[/<path>]", "%v", err)
 	}
-	own, _ := canonicalHost(u.Host)
+	own, _ := address.Canonical(u)
 	allowed, err := canonicalHosts(p.AllowedEndpointHosts)
 	return append(allowed, own), err
 }
@@ -118,11 +107,4 @@ func (p *Provider) fingerprint() string {
 	}
 	sum := sha256.Sum256([]byte(b.String()))
 	return string(sum[:])
-}
-
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -16,7 +16,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, err
 	}
 	if p.TokenFile == "" {
-		return nil, misconfigured("set Provider.TokenFile to a projected ServiceAccount token, or name a ServiceAccount",
+		return nil, self.Misconfigured("set Provider.TokenFile to a projected ServiceAccount token, or name a ServiceAccount",
 			"the controller has no identity of its own at the server")
 	}
 	audiences := p.learn().audiences[:]

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -41,7 +43,7 @@ func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (strin
 		if err != nil {
 			return "", p.discoveryError(&auth.Error{Message: transport.Message(err), Err: err})
 		}
-		document, err := parseObject(answer.Body)
+		document, err := oauth.ParseObject(answer.Body)
 		if err == nil && answer.Status == http.StatusOK {
 			return p.tokenEndpoint(document)
 		}
@@ -69,7 +71,7 @@ func getJSON(ctx context.Context, address string) (*http.Request, error) {
 func metadataURLs(issuer string) []string {
 	u, err := url.Parse(issuer)
 	if err != nil {
-		return nil // checkIssuer has parsed it before
+		return nil // ValidateOptions has parsed it before
 	}
 	origin, path := u.Scheme+"://"+u.Host, strings.TrimSuffix(u.EscapedPath(), "/")
 	return []string{
@@ -79,21 +81,21 @@ func metadataURLs(issuer string) []string {
 }
 
 // tokenEndpoint believes metadata that are the issuer's own, and an endpoint at a host that may have the tokens.
-func (p *Provider) tokenEndpoint(document object) (string, error) {
+func (p *Provider) tokenEndpoint(document oauth.Object) (string, error) {
 	// RFC 8414, section 3.3: identical, or somebody else's.
-	if issuer, _ := document.text("issuer"); issuer != p.IssuerURL {
+	if issuer := document.Text("issuer"); issuer != p.IssuerURL {
 		return "", p.discoveryError(&auth.Error{Reason: auth.ErrMisconfigured,
 			Message: fmt.Sprintf("its metadata are those of %.300q", issuer),
 			Remedy:  "set Provider.IssuerURL to exactly what the server's metadata say, a slash at the end included"})
 	}
-	endpoint, _ := document.text("token_endpoint")
+	endpoint := document.Text("token_endpoint")
 	u, err := parseEndpoint(endpoint)
 	if err != nil {
 		return "", p.discoveryError(&auth.Error{Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("its token endpoint %q is refused: %v", redact.URL(endpoint), err),
+			Message: err.Error(),
 			Remedy:  "correct the server's metadata, or set Provider.Endpoint"})
 	}
-	if host, _ := canonicalHost(u.Host); !slices.Contains(p.learn().hosts, host) {
+	if host, _ := address.Canonical(u); !slices.Contains(p.learn().hosts, host) {
 		return "", p.discoveryError(&auth.Error{Reason: auth.ErrMisconfigured,
 			Message: fmt.Sprintf("its token endpoint is at another host, %q", u.Host),
 			Remedy:  "add that to Provider.AllowedEndpointHosts if it may have the tokens of ServiceAccounts"})
@@ -103,7 +105,7 @@ func (p *Provider) tokenEndpoint(document object) (string, error) {
 
 func (p *Provider) discoveryError(e *auth.Error) error {
 	e.Operation = opDiscovery
-	e.Message = fmt.Sprintf("issuer %q: %s", p.IssuerURL, redact.Text(e.Message))
+	e.Message = fmt.Sprintf("issuer %q: %s", p.IssuerURL, redact.Line(e.Message))
 	if e.Reason == "" {
 		e.Reason = auth.ErrUnavailable
 	}

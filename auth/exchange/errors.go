@@ -5,50 +5,27 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-func misconfigured(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
-func denied(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
-// Error codes of RFC 6749, sections 4.1.2.1 and 5.2, of RFC 8693, section 2.2.2, and slow_down of RFC 8628.
-const (
-	codeInvalidRequest         = "invalid_request"
-	codeInvalidClient          = "invalid_client"
-	codeInvalidGrant           = "invalid_grant"
-	codeUnauthorizedClient     = "unauthorized_client"
-	codeUnsupportedGrantType   = "unsupported_grant_type"
-	codeInvalidScope           = "invalid_scope"
-	codeInvalidTarget          = "invalid_target"
-	codeServerError            = "server_error"
-	codeTemporarilyUnavailable = "temporarily_unavailable"
-	codeSlowDown               = "slow_down"
-)
-
 // refusal is an error response (RFC 6749, section 5.2). The server's own words are redacted and bounded.
-func (r *tokenRequest) refusal(answer transport.Answer, o object) error {
-	code, _ := o.text("error")
-	description, _ := o.text("error_description")
+func (r *tokenRequest) refusal(answer transport.Answer, a oauth.Answer) error {
 	e := r.failure(answer)
-	e.Code = r.clean(shortCode(code))
-	e.Reason = reasonOf(answer.Status, code)
-	e.Remedy = r.remedy(e.Reason, code)
+	e.Code = r.clean(shortCode(a.Code))
+	e.Reason, e.Remedy = r.judge(answer.Status, a.Code)
 	e.Message = "the server refuses"
 	if e.Reason == auth.ErrUnavailable || e.Reason == auth.ErrThrottled {
 		e.Message = "the server fails"
 	}
-	if text := r.clean(description); text != "" {
+	if text := r.clean(a.Description); text != "" {
 		e.Message += ": " + text
 	}
 	return e
@@ -57,8 +34,7 @@ func (r *tokenRequest) refusal(answer transport.Answer, o object) error {
 // notJSON is an answer of something else than an authorization server: a proxy, a load balancer, a page for people.
 func (r *tokenRequest) notJSON(answer transport.Answer) error {
 	e := r.failure(answer)
-	e.Reason = reasonOfStatus(answer.Status)
-	e.Remedy = r.remedy(e.Reason, "")
+	e.Reason, e.Remedy = r.judge(answer.Status, "")
 	kind, _, err := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if err != nil {
 		kind = "something unknown"
@@ -76,61 +52,50 @@ func (r *tokenRequest) failure(answer transport.Answer) *auth.Error {
 		Wait:      transport.RetryAfter(answer.Header, time.Now())}
 }
 
-// reasonOf goes by the code: servers differ in the status they send it with. Only a status that blames the server wins.
-func reasonOf(status int, code string) auth.Reason {
-	if status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= http.StatusInternalServerError {
-		return reasonOfStatus(status)
-	}
+// judge goes by the code (RFC 6749, section 5.2, and RFC 8693, section 2.2.2): servers differ in the status they send it with.
+// Only a status that blames the server wins.
+func (r *tokenRequest) judge(status int, code string) (reason auth.Reason, remedy string) {
 	switch code {
-	case codeInvalidRequest, codeInvalidGrant, codeUnauthorizedClient, codeInvalidScope, codeInvalidTarget:
+	case "invalid_request", "invalid_grant":
 		// RFC 8693 has servers say invalid_request of tokens that they do not trust.
-		return auth.ErrDenied
-	case codeInvalidClient, codeUnsupportedGrantType:
-		return auth.ErrMisconfigured
-	case codeServerError, codeTemporarilyUnavailable:
-		return auth.ErrUnavailable
-	case codeSlowDown:
-		return auth.ErrThrottled
-	case "":
-		return reasonOfStatus(status)
+		reason, remedy = auth.ErrDenied, r.trustRemedy()
+	case "invalid_client":
+		reason = auth.ErrMisconfigured
+		remedy = "correct Provider.Client: ID, way of authentication, secret or key have to be those registered at the server"
+	case "unauthorized_client":
+		reason, remedy = auth.ErrDenied, "allow token exchange to the client at the server"
+	case "unsupported_grant_type":
+		reason, remedy = auth.ErrMisconfigured, "enable token exchange (RFC 8693) at the server, or use one that has it"
+	case "invalid_scope":
+		reason = auth.ErrDenied
+		remedy = fmt.Sprintf("allow the scopes %.100q to this ServiceAccount and client at the server, or ask for others", r.opts.Scopes)
+	case "invalid_target":
+		reason = auth.ErrDenied
+		remedy = fmt.Sprintf("allow audience %.200q and resource %.200q to this ServiceAccount and client, or ask for others", r.Audience, r.Resource)
+	case "server_error", "temporarily_unavailable":
+		reason = auth.ErrUnavailable
+	case "slow_down": // of RFC 8628
+		reason = auth.ErrThrottled
+	case "": // what is no answer of the server judges nobody
+		reason = auth.ErrUnavailable
+		remedy = fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.host())
+	default:
+		reason = auth.ErrDenied
 	}
-	return auth.ErrDenied
-}
-
-// reasonOfStatus is for answers without a code. What is no answer of the server judges nobody.
-func reasonOfStatus(status int) auth.Reason {
-	if status == http.StatusTooManyRequests {
-		return auth.ErrThrottled
+	switch {
+	case status == http.StatusTooManyRequests && code == "":
+		return auth.ErrThrottled, ""
+	case status == http.StatusTooManyRequests:
+		return auth.ErrThrottled, remedy
+	case status == http.StatusRequestTimeout || status >= http.StatusInternalServerError:
+		return auth.ErrUnavailable, remedy
 	}
-	return auth.ErrUnavailable
-}
-
-func (r *tokenRequest) remedy(reason auth.Reason, code string) string {
-	switch code {
-	case codeInvalidRequest, codeInvalidGrant:
-		return r.trustRemedy()
-	case codeInvalidClient:
-		return "correct Provider.Client: ID, way of authentication, secret or key have to be those registered at the server"
-	case codeUnauthorizedClient:
-		return "allow token exchange to the client at the server"
-	case codeUnsupportedGrantType:
-		return "enable token exchange (RFC 8693) at the server, or use one that has it"
-	case codeInvalidScope:
-		return fmt.Sprintf("allow the scopes %.100q to this ServiceAccount and client at the server, or ask for others",
-			r.opts.Scopes)
-	case codeInvalidTarget:
-		return fmt.Sprintf("allow audience %.200q and resource %.200q to this ServiceAccount and client, or ask for others",
-			r.shared.Get("audience"), r.shared.Get("resource"))
-	}
-	if reason == auth.ErrUnavailable && code == "" {
-		return fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.host())
-	}
-	return ""
+	return reason, remedy
 }
 
 // trustRemedy says what the server has to trust.
 func (r *tokenRequest) trustRemedy() string {
-	claims, err := jwt.Parse(r.shared.Get("subject_token"))
+	claims, err := jwt.Parse(r.SubjectToken)
 	if err != nil {
 		return "let the server trust the cluster's issuer and this ServiceAccount for token exchange"
 	}
@@ -143,25 +108,15 @@ func again(answer transport.Answer) bool {
 	if answer.Status != http.StatusBadRequest {
 		return answer.Status == http.StatusRequestTimeout
 	}
-	o, err := parseObject(answer.Body)
-	if err != nil {
-		return false
-	}
-	code, _ := o.text("error")
-	return code == codeTemporarilyUnavailable || code == codeServerError || code == codeSlowDown
+	a, _ := oauth.ParseAnswer(answer.Body) // without a code if it is none
+	return slices.Contains([]string{"temporarily_unavailable", "server_error", "slow_down"}, a.Code)
 }
 
 // shortCode leaves out what is no code, since codes stand unquoted in messages.
 func shortCode(code string) string {
 	const most = 64
-	for i := range len(code) {
-		switch c := code[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '.':
-		default:
-			return ""
-		}
-	}
-	if len(code) > most {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+	if len(code) > most || strings.ContainsFunc(code, func(r rune) bool { return !strings.ContainsRune(allowed, r) }) {
 		return ""
 	}
 	return code

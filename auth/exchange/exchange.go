@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -12,14 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-const (
-	opExchange = "exchange token"
-
-	grantType = "urn:ietf:params:oauth:grant-type:token-exchange"
-)
+const opExchange = "exchange token"
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, _ *corev1.ServiceAccount,
@@ -32,20 +30,24 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 	if err := p.ValidateOptions(opts); err != nil {
 		return nil, err
 	}
-	httpClient, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
+	httpClient, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
-		return nil, misconfigured("correct the proxy or the certificates", "there is no way to the server: %v", err)
+		return nil, err
 	}
 	endpoint, err := p.endpoint(ctx, httpClient)
 	if err != nil {
 		return nil, err
 	}
-	form, actor, err := p.form(ctx, subjectToken, opts)
-	if err != nil {
-		return nil, err
+	x := oauth.Exchange{SubjectToken: subjectToken, SubjectTokenType: cmp.Or(p.SubjectTokenType, TokenTypeJWT),
+		Audience: p.audience(opts), Resource: p.resource(opts), Scope: strings.Join(opts.Scopes, " "), RequestedTokenType: p.RequestedTokenType}
+	if p.ActorToken != nil {
+		if x.ActorToken, err = ownToken(ctx, p.ActorToken, "the actor token", p.learn().audiences[:], opts); err != nil {
+			return nil, err
+		}
+		x.ActorTokenType = cmp.Or(p.ActorTokenType, TokenTypeJWT)
 	}
-	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, shared: form}
-	r.addSecrets(subjectToken, actor)
+	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, Exchange: x}
+	r.addSecrets(subjectToken, x.ActorToken)
 	answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return r.make(ctx) }, again)
 	if err != nil {
 		return nil, r.sendError(err)
@@ -53,41 +55,12 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 	return r.read(answer)
 }
 
-// form has the parameters of RFC 8693, section 2.1.
-func (p *Provider) form(ctx context.Context, subjectToken string, opts *auth.Options,
-) (form url.Values, actor string, err error) {
-	form = url.Values{
-		"grant_type":         {grantType},
-		"subject_token":      {subjectToken},
-		"subject_token_type": {firstNonEmpty(p.SubjectTokenType, TokenTypeJWT)},
-	}
-	for name, value := range map[string]string{
-		"audience":             p.audience(opts),
-		"resource":             p.resource(opts),
-		"requested_token_type": p.RequestedTokenType,
-		"scope":                strings.Join(opts.Scopes, " "),
-	} {
-		if value != "" {
-			form.Set(name, value)
-		}
-	}
-	if p.ActorToken == nil {
-		return form, "", nil
-	}
-	if actor, err = ownToken(ctx, p.ActorToken, "the actor token", p.learn().audiences[:], opts); err != nil {
-		return nil, "", err
-	}
-	form.Set("actor_token", actor)
-	form.Set("actor_token_type", firstNonEmpty(p.ActorTokenType, TokenTypeJWT))
-	return form, actor, nil
-}
-
 // tokenRequest is one exchange. Each try of it is authenticated anew, because servers accept an assertion only once.
 type tokenRequest struct {
+	oauth.Exchange
 	provider *Provider
 	opts     *auth.Options
 	endpoint string
-	shared   url.Values // what all tries have in common
 	sentAt   time.Time
 
 	form          url.Values
@@ -104,21 +77,16 @@ func (r *tokenRequest) addSecrets(secrets ...string) {
 }
 
 func (r *tokenRequest) make(ctx context.Context) (*http.Request, error) {
-	r.form = url.Values{}
-	for name, values := range r.shared {
-		r.form[name] = values
-	}
+	r.form = r.Form()
 	if c := r.provider.Client; c != nil {
 		if err := c.authenticate(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.endpoint, strings.NewReader(r.form.Encode()))
+	req, err := oauth.NewRequest(ctx, r.endpoint, r.form)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
 	if r.authorization != "" {
 		req.Header.Set("Authorization", r.authorization)
 	}

@@ -40,22 +40,12 @@ func (p *Provider) resource(opts *auth.Options) string {
 // checkTargets compares whole: what an issued token is good for is the controller's decision.
 func (p *Provider) checkTargets(opts *auth.Options) error {
 	if a := p.audience(opts); a != p.Audience && !slices.Contains(p.AllowedAudiences, a) {
-		return denied("add it to the provider's AllowedAudiences if callers may choose it",
+		return self.Denied("add it to the provider's AllowedAudiences if callers may choose it",
 			"the audience %.300q is not one that the provider allows for issued tokens", a)
 	}
 	if r := p.resource(opts); r != p.Resource && !slices.Contains(p.AllowedResources, r) {
-		return denied("add it to the provider's AllowedResources if callers may choose it",
+		return self.Denied("add it to the provider's AllowedResources if callers may choose it",
 			"the resource %.300q is not one that the provider allows for issued tokens", r)
 	}
 	return nil
-}
-
-// validScope is scope-token of RFC 6749, section 3.3. A blank would make two scopes of one.
-func validScope(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
-			return false
-		}
-	}
-	return s != ""
 }

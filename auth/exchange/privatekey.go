@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -8,15 +9,14 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/asn1"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 	"strings"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/cryptosigner"
 )
 
 // A SignFunc returns a JWT in compact form with the given claims, a JSON object, signed with the client's key. It is called
@@ -41,7 +41,7 @@ func (keyClient) method() string { return "private_key_jwt" }
 
 func (c keyClient) check() error {
 	if c.sign == nil {
-		return misconfigured("pass a function that signs, such as SignWithKey returns", "the client %.100q has no key", c.clientID)
+		return self.Misconfigured("pass a function that signs, such as SignWithKey returns", "the client %.100q has no key", c.clientID)
 	}
 	return c.client.check()
 }
@@ -52,7 +52,7 @@ func (c keyClient) authenticate(ctx context.Context, r *tokenRequest) error {
 	claims, err := json.Marshal(map[string]any{
 		"iss": c.clientID,
 		"sub": c.clientID,
-		"aud": firstNonEmpty(r.provider.ClientAudience, r.provider.server()),
+		"aud": cmp.Or(r.provider.ClientAudience, r.provider.server()),
 		"jti": rand.Text(),
 		"iat": now.Unix(),
 		"exp": now.Add(assertionLife).Unix(),
@@ -65,7 +65,7 @@ func (c keyClient) authenticate(ctx context.Context, r *tokenRequest) error {
 		return sourceError(err, "the client assertion cannot be signed", jwt)
 	}
 	if strings.Count(jwt, ".") != 2 {
-		return misconfigured("have it return the JWT in compact form", "the signer of client %.100q returned no JWT", c.clientID)
+		return self.Misconfigured("have it return the JWT in compact form", "the signer of client %.100q returned no JWT", c.clientID)
 	}
 	r.setAssertion(jwt, c.clientID)
 	return nil
@@ -87,68 +87,32 @@ func SignWithKey(key func(ctx context.Context) (key crypto.Signer, keyID string,
 		if err != nil {
 			return "", err
 		}
-		header, err := json.Marshal(struct {
-			Algorithm string `json:"alg"`
-			KeyID     string `json:"kid,omitempty"`
-			Type      string `json:"typ"`
-		}{alg, id, "JWT"})
+		options := (&jose.SignerOptions{}).WithType("JWT")
+		if id != "" {
+			options = options.WithHeader("kid", id)
+		}
+		j, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: cryptosigner.Opaque(signer)}, options)
 		if err != nil {
 			return "", err
 		}
-		encode := base64.RawURLEncoding.EncodeToString
-		input := encode(header) + "." + encode(claims)
-		signed, err := signature(signer, alg, []byte(input))
+		signed, err := j.Sign(claims)
 		if err != nil {
 			return "", err
 		}
-		return input + "." + encode(signed), nil
+		return signed.CompactSerialize()
 	}
 }
 
-const (
-	algRSA     = "RS256"
-	algECDSA   = "ES256"
-	algEd25519 = "EdDSA"
-)
-
-func algorithm(public crypto.PublicKey) (string, error) {
+func algorithm(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
-		return algRSA, nil
+		return jose.RS256, nil
 	case *ecdsa.PublicKey:
 		if k.Curve == elliptic.P256() {
-			return algECDSA, nil
+			return jose.ES256, nil
 		}
 	case ed25519.PublicKey:
-		return algEd25519, nil
+		return jose.EdDSA, nil
 	}
 	return "", fmt.Errorf("keys of type %T are not supported: use RSA, ECDSA on P-256 or Ed25519", public)
-}
-
-// signature is what RFC 7518, section 3, and RFC 8037 want for the algorithm.
-func signature(signer crypto.Signer, alg string, input []byte) ([]byte, error) {
-	if alg == algEd25519 {
-		return signer.Sign(rand.Reader, input, crypto.Hash(0))
-	}
-	digest := sha256.Sum256(input)
-	signed, err := signer.Sign(rand.Reader, digest[:], crypto.SHA256)
-	if err != nil || alg == algRSA {
-		return signed, err
-	}
-	return rawECDSA(signed)
-}
-
-// rawECDSA turns the ASN.1 that crypto.Signer returns into the two numbers of RFC 7518, section 3.4.
-func rawECDSA(der []byte) ([]byte, error) {
-	const size = 32
-	var numbers struct{ R, S *big.Int }
-	rest, err := asn1.Unmarshal(der, &numbers)
-	if err != nil || len(rest) > 0 || numbers.R.Sign() < 0 || numbers.S.Sign() < 0 ||
-		numbers.R.BitLen() > 8*size || numbers.S.BitLen() > 8*size {
-		return nil, errors.New("the key returned a malformed signature")
-	}
-	raw := make([]byte, 2*size)
-	numbers.R.FillBytes(raw[:size])
-	numbers.S.FillBytes(raw[size:])
-	return raw, nil
 }

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -16,13 +19,14 @@ import (
 // ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
 const ProviderName = "exchange"
 
+// self is nameless: auth fills in what GetName returns.
+const self = provider.Name("")
+
 // Token types of RFC 8693, section 3, for Provider.RequestedTokenType, SubjectTokenType and ActorTokenType.
 const (
-	TokenTypeAccessToken = "urn:ietf:params:oauth:token-type:access_token"
-	TokenTypeIDToken     = "urn:ietf:params:oauth:token-type:id_token"
-	TokenTypeJWT         = "urn:ietf:params:oauth:token-type:jwt"
-
-	tokenTypeRefreshToken = "urn:ietf:params:oauth:token-type:refresh_token"
+	TokenTypeAccessToken = oauth.TokenTypeAccessToken
+	TokenTypeIDToken     = oauth.TokenTypeIDToken
+	TokenTypeJWT         = oauth.TokenTypeJWT
 )
 
 // Provider implements auth.Provider with an OAuth 2.0 authorization server. Either Endpoint or IssuerURL has to be set;
@@ -89,12 +93,7 @@ var (
 )
 
 // GetName returns Name, or ProviderName.
-func (p *Provider) GetName() string {
-	if p.Name != "" {
-		return p.Name
-	}
-	return ProviderName
-}
+func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
 // ValidateOptions refuses a Provider whose fields are malformed, and options that it does not allow.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
@@ -102,12 +101,12 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 		return c.err
 	}
 	if opts.STSEndpoint != "" {
-		return misconfigured("leave WithSTSEndpoint out; the controller configures the server",
+		return self.Misconfigured("leave WithSTSEndpoint out; the controller configures the server",
 			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint))
 	}
 	for _, scope := range opts.Scopes {
-		if !validScope(scope) {
-			return misconfigured("pass each scope by itself", "%.100q is not a scope of OAuth 2.0", scope)
+		if !oauth.ValidScope(scope) {
+			return self.Misconfigured("pass each scope by itself", "%.100q is not a scope of OAuth 2.0", scope)
 		}
 	}
 	return p.checkTargets(opts)

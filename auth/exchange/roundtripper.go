@@ -28,7 +28,7 @@ func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...
 		return nil, err
 	}
 	if len(canonical) == 0 {
-		return nil, misconfigured("name the hosts of the service", "there is no host that may see the token")
+		return nil, self.Misconfigured("name the hosts of the service", "there is no host that may see the token")
 	}
 	if base == nil {
 		base = http.DefaultTransport
@@ -68,7 +68,7 @@ func (t *Transport) listed(host string) bool {
 
 func (t *Transport) authorize(req *http.Request) (*http.Request, error) {
 	if req.URL.Scheme != "https" {
-		return nil, misconfigured("use https", "a token is not sent to %q without encryption", req.URL.Host)
+		return nil, self.Misconfigured("use https", "a token is not sent to %q without encryption", req.URL.Host)
 	}
 	token, err := oauth2Token(t.source.Token(req.Context()))
 	if err != nil {

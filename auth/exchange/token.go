@@ -10,6 +10,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -49,7 +50,7 @@ func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 // access token is ErrMisconfigured.
 func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 	if !t.bearer {
-		return nil, misconfigured("ask for TokenTypeAccessToken in Provider.RequestedTokenType, or use Reveal",
+		return nil, self.Misconfigured("ask for TokenTypeAccessToken in Provider.RequestedTokenType, or use Reveal",
 			"the server issued a token of type N_A (%.100q), which is no access token", t.issuedType)
 	}
 	return &oauth2.Token{AccessToken: t.value.Reveal(), TokenType: "Bearer", Expiry: t.expiresAt}, nil
@@ -59,9 +60,8 @@ func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the token is a %T, not an *exchange.Token", t),
-			Remedy:  "get it from auth.GetAccessToken with this provider"}
+		return nil, provider.Name(ProviderName).Misconfigured("get it from auth.GetAccessToken with this provider",
+			"the token is a %T, not an *exchange.Token", t)
 	}
 	return own, nil
 }

@@ -25,12 +25,12 @@ const opCluster = "get the GKE cluster"
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	name, address := opts.ClusterResource, opts.ClusterAddress
 	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
-		return auth.ClusterAccess{}, misconfigured("set the cluster's full name, or both its address and its certificate authority",
+		return auth.ClusterAccess{}, self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
 			"the address %.300q alone does not tell that a cluster of GKE is there: anybody gets a public certificate", address)
 	}
 	if name != "" {
 		if err := checkClusterName(name); err != nil {
-			return auth.ClusterAccess{}, misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
+			return auth.ClusterAccess{}, self.Misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
 				"%.300q is not the name of a GKE cluster: %v", name, err)
 		}
 	}
@@ -74,7 +74,7 @@ func checkClusterName(name string) error {
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
 ) (*auth.RESTConfig, error) {
 	if len(accessTokens) != 1 {
-		return nil, misconfigured("pass those of GetAccessTokenOptionsForCluster",
+		return nil, self.Misconfigured("pass those of GetAccessTokenOptionsForCluster",
 			"there are %d access tokens instead of one", len(accessTokens))
 	}
 	token, err := FromToken(accessTokens[0])
@@ -106,7 +106,7 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 
 // describeCluster calls projects.locations.clusters.get of the Kubernetes Engine API, v1.
 func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *auth.Options) (*clusterAnswer, error) {
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -173,14 +173,14 @@ type endpoint struct {
 
 func (c *clusterAnswer) pick(address string) (endpoint, error) {
 	if c.Status == "PROVISIONING" {
-		return endpoint{}, unavailable(opCluster, "wait until it runs", "cluster %q: it is still being created", c.name)
+		return endpoint{}, self.Unavailable(opCluster, "wait until it runs", "cluster %q: it is still being created", c.name)
 	}
 	endpoints, err := c.endpoints()
 	if err != nil {
 		return endpoint{}, err
 	}
 	if len(endpoints) == 0 {
-		return endpoint{}, unavailable(opCluster, "check its status in the console",
+		return endpoint{}, self.Unavailable(opCluster, "check its status in the console",
 			"cluster %q: it has no endpoint; its status is %.50q", c.name, c.Status)
 	}
 	if address == "" {
@@ -193,7 +193,7 @@ func (c *clusterAnswer) pick(address string) (endpoint, error) {
 		}
 		known = append(known, e.address)
 	}
-	return endpoint{}, misconfigured("use one of "+strings.Join(known, ", ")+", or leave the address out",
+	return endpoint{}, self.Misconfigured("use one of "+strings.Join(known, ", ")+", or leave the address out",
 		"cluster %q: %.300q is not one of its addresses", c.name, address)
 }
 
@@ -264,7 +264,7 @@ func (c *clusterAnswer) badEndpoint(host string) error {
 // certificates returns the cluster's own authority in PEM.
 func (c *clusterAnswer) certificates() ([]byte, error) {
 	if c.MasterAuth == nil || c.MasterAuth.CA == "" {
-		return nil, unavailable(opCluster, "use the cluster's DNS endpoint, or give address and certificate authority yourself",
+		return nil, self.Unavailable(opCluster, "use the cluster's DNS endpoint, or give address and certificate authority yourself",
 			"cluster %q: GKE's API does not tell its certificate authority", c.name)
 	}
 	ca, err := base64.StdEncoding.DecodeString(c.MasterAuth.CA)

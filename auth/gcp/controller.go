@@ -19,6 +19,7 @@ import (
 	"golang.org/x/oauth2/google"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -72,12 +73,8 @@ func (p *Provider) metadataToken(ctx context.Context, opts *auth.Options) (*Toke
 	if err != nil {
 		return nil, err
 	}
-	var body struct {
-		AccessToken string      `json:"access_token"`
-		TokenType   string      `json:"token_type"`
-		ExpiresIn   json.Number `json:"expires_in"`
-	}
-	if json.Unmarshal(answer.Body, &body) != nil {
+	body, err := oauth.ParseAnswer(answer.Body)
+	if err != nil {
 		return nil, unusable(opControllerToken, "it is not the JSON that it should be")
 	}
 	now := time.Now()
@@ -159,7 +156,7 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 	if err := refuseShellOut(content, opts); err != nil {
 		return nil, badFile(err)
 	}
-	client, err := p.httpClient(opts)
+	client, err := self.HTTPClient(&p.transports, opts)
 	if err != nil {
 		return nil, err
 	}

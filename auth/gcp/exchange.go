@@ -2,9 +2,7 @@ package gcp
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -56,7 +55,7 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 		return nil, err
 	}
 	e := &exchange{provider: p, opts: opts, oidcToken: oidcToken, email: email}
-	if e.client, err = p.httpClient(opts); err != nil {
+	if e.client, err = self.HTTPClient(&p.transports, opts); err != nil {
 		return nil, err
 	}
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
@@ -78,15 +77,6 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 	return e, nil
 }
 
-// httpClient returns the client of the options, or a shared one. Either follows no redirect and reads bounded answers.
-func (p *Provider) httpClient(opts *auth.Options) (*http.Client, error) {
-	client, err := p.transports.For(opts.HTTPClient, opts.ProxyURL)
-	if err != nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: err.Error(), Err: err}
-	}
-	return client, nil
-}
-
 // minSubjectLife is what a token has to live at least to be exchanged: STS answers with an internal error to one that ends
 // within seconds.
 const minSubjectLife = time.Minute
@@ -99,7 +89,7 @@ func (e *exchange) checkSubjectToken(now time.Time) error {
 			Remedy:  "use a token of the cluster's ServiceAccount token issuer"}
 	}
 	if claims.Expiry.Sub(now) < minSubjectLife {
-		return unavailable(opExchange, "have its source renew it earlier, and check that the clocks agree",
+		return self.Unavailable(opExchange, "have its source renew it earlier, and check that the clocks agree",
 			"the subject token has less than %s left, or no usable expiry", minSubjectLife)
 	}
 	return nil
@@ -115,43 +105,30 @@ func (e *exchange) federate(ctx context.Context) (*Token, error) {
 	if e.email != "" {
 		scope = scopeCloudPlatform // the caller's are those of the service account's token
 	}
-	form := url.Values{
-		"grant_type":           {"urn:ietf:params:oauth:grant-type:token-exchange"},
-		"audience":             {e.audience},
-		"scope":                {scope},
-		"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
-		"subject_token_type":   {"urn:ietf:params:oauth:token-type:jwt"},
-		"subject_token":        {e.oidcToken},
-	}.Encode()
-	answer, err := transport.Send(ctx, e.client, func() (*http.Request, error) {
-		return newRequest(ctx, http.MethodPost, address, "application/x-www-form-urlencoded", form, "")
-	}, takesAMoment)
+	form := oauth.Exchange{Audience: e.audience, Scope: scope, RequestedTokenType: oauth.TokenTypeAccessToken,
+		SubjectToken: e.oidcToken, SubjectTokenType: oauth.TokenTypeJWT}.Form()
+	answer, err := transport.Send(ctx, e.client, func() (*http.Request, error) { return oauth.NewRequest(ctx, address, form) }, takesAMoment)
 	if err != nil {
 		return nil, unreachable(opExchange, err, e.oidcToken)
 	}
 	if answer.Status != http.StatusOK {
 		return nil, e.exchangeError(answer)
 	}
-	var body struct {
-		AccessToken string      `json:"access_token"`
-		TokenType   string      `json:"token_type"`
-		ExpiresIn   json.Number `json:"expires_in"`
-	}
-	if json.Unmarshal(answer.Body, &body) != nil {
+	body, err := oauth.ParseAnswer(answer.Body)
+	if err != nil {
 		return nil, unusable(opExchange, "it is not the JSON that it should be")
 	}
 	now := time.Now()
 	return newToken(opExchange, body.AccessToken, body.TokenType, "", expiry(now, body.ExpiresIn), now)
 }
 
-// expiry returns the end of so many seconds, the zero time if that is missing or malformed.
-func expiry(now time.Time, seconds json.Number) time.Time {
-	const most = 100 * 365 * 24 * 3600 // of what a Duration can hold
-	n, err := seconds.Int64()
-	if err != nil || n > most || n < -most {
+// expiry returns the time after so many seconds, the zero time if the answer does not say how many.
+func expiry(now time.Time, seconds float64) time.Time {
+	const most = 100 * 365 * 24 * 3600 // a Duration can hold it
+	if seconds == 0 || seconds > most {
 		return time.Time{}
 	}
-	return now.Add(time.Duration(n) * time.Second).Truncate(time.Second)
+	return now.Add(time.Duration(seconds * float64(time.Second))).Truncate(time.Second)
 }
 
 // newRequest makes a request. bearer may be empty.

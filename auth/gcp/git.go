@@ -20,11 +20,11 @@ const gitUser = "oauth2accesstoken"
 func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
 	host := strings.ToLower(gitURL.Hostname())
 	if port := gitURL.Port(); gitURL.Scheme != "https" || port != "" && port != "443" || !gcpname.IsGitHost(host) {
-		return "", misconfigured("use https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>",
+		return "", self.Misconfigured("use https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>",
 			"%.300q is not a Git host of Secure Source Manager", gitURL.Host)
 	}
 	if p.universe() != gcpname.DefaultUniverse {
-		return "", misconfigured("leave Provider.UniverseDomain empty",
+		return "", self.Misconfigured("leave Provider.UniverseDomain empty",
 			"the Git host %.300q belongs to the universe %q, the Provider to %.100q", host, gcpname.DefaultUniverse, p.universe())
 	}
 	return ProviderName, nil

@@ -36,7 +36,7 @@ func (t *IDToken) ExpiresAt() time.Time { return t.expiresAt }
 func FromIDToken(t auth.Token) (*IDToken, error) {
 	own, ok := t.(*IDToken)
 	if !ok || own == nil {
-		return nil, misconfigured("get it from auth.GetAccessToken with this provider and WithIDTokenAudience",
+		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider and WithIDTokenAudience",
 			"the token is a %T, not a *gcp.IDToken", t)
 	}
 	return own, nil

@@ -75,7 +75,7 @@ func (e *exchange) delegates() []string {
 func (e *exchange) callIAM(ctx context.Context, operation, method string, federated *Token, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
-		return unavailable(operation, "", "the request cannot be encoded")
+		return self.Unavailable(operation, "", "the request cannot be encoded")
 	}
 	address := "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" +
 		url.PathEscape(e.email) + ":" + method

@@ -76,7 +76,7 @@ func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Option
 	case answer.Status != http.StatusOK:
 		return answer, metadataError(operation, path, answer)
 	case answer.Header.Get("Metadata-Flavor") != "Google":
-		return answer, unavailable(operation, "", "what answers at %q is not a metadata server", host)
+		return answer, self.Unavailable(operation, "", "what answers at %q is not a metadata server", host)
 	}
 	return answer, nil
 }
@@ -208,11 +208,11 @@ func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeClu
 	project, location, name := values[0], values[1], values[2]
 	switch {
 	case !gcpname.ValidProject(project):
-		return nil, unavailable(opMetadata, "", "the metadata server gives %.100q as the project's ID", project)
+		return nil, self.Unavailable(opMetadata, "", "the metadata server gives %.100q as the project's ID", project)
 	case !gcpname.ValidLocation(location):
-		return nil, unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's location", location)
+		return nil, self.Unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's location", location)
 	case !gcpname.ValidClusterName(name):
-		return nil, unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's name", name)
+		return nil, self.Unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's name", name)
 	}
 	c := &gkeCluster{project: project, audiences: [1]string{project + ".svc.id.goog"}}
 	c.stsAudience = "identitynamespace:" + c.pool() + ":https://container." + p.universe() + "/v1/projects/" + project +

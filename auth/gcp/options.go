@@ -1,15 +1,14 @@
 package gcp
 
 import (
-	"errors"
-	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 // option is the type of the keys under which auth.Options keep the options of this package.
@@ -67,11 +66,11 @@ const (
 func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 	emails := delegates(opts)
 	if len(emails) > maxDelegates {
-		return misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails), maxDelegates)
+		return self.Misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails), maxDelegates)
 	}
 	for _, email := range emails {
 		if err := gcpname.CheckServiceAccountEmail(email); err != nil {
-			return misconfigured("use <name>@<project>.iam.gserviceaccount.com",
+			return self.Misconfigured("use <name>@<project>.iam.gserviceaccount.com",
 				"the delegate %.300q is not the e-mail address of a service account: %v", email, err)
 		}
 	}
@@ -82,9 +81,9 @@ func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 	audience, ofIDToken := idTokenAudience(opts)
 	switch {
 	case ofIDToken && asked:
-		return misconfigured("leave WithLifetime out", "the lifetime of ID tokens cannot be chosen")
+		return self.Misconfigured("leave WithLifetime out", "the lifetime of ID tokens cannot be chosen")
 	case opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil && (asked || len(emails) > 0):
-		return misconfigured("leave them out, or name a ServiceAccount",
+		return self.Misconfigured("leave them out, or name a ServiceAccount",
 			"WithDelegates and WithLifetime do not apply to the controller's own identity")
 	case ofIDToken:
 		return opts.CheckAudience(audience)
@@ -96,11 +95,11 @@ func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 func (p *Provider) checkLifetime(d time.Duration) error {
 	switch {
 	case d < time.Second || d%time.Second != 0:
-		return misconfigured("use one such as 15m", "access tokens cannot live for %s", d)
+		return self.Misconfigured("use one such as 15m", "access tokens cannot live for %s", d)
 	case d > maxExtendedLifetime:
-		return misconfigured("use at most 12h", "access tokens cannot live for %s", d)
+		return self.Misconfigured("use at most 12h", "access tokens cannot live for %s", d)
 	case d > maxLifetime && !p.AllowExtendedLifetime:
-		return misconfigured("use at most 1h, or set Provider.AllowExtendedLifetime", "access tokens cannot live for %s", d)
+		return self.Misconfigured("use at most 1h, or set Provider.AllowExtendedLifetime", "access tokens cannot live for %s", d)
 	}
 	return nil
 }
@@ -120,7 +119,7 @@ func needsImpersonation(opts *auth.Options) error {
 	default:
 		return nil
 	}
-	return misconfigured("set it to the e-mail address of the service account to impersonate",
+	return self.Misconfigured("set it to the e-mail address of the service account to impersonate",
 		"%s needs the annotation %q, which is missing", what, ServiceAccountAnnotation)
 }
 
@@ -147,26 +146,17 @@ const (
 	scopeEmail         = "https://www.googleapis.com/auth/userinfo.email"
 )
 
-// validScope is scope-token of RFC 6749, section 3.3, without the comma, which the metadata server takes for a separator.
-func validScope(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' || c == ',' {
-			return false
-		}
-	}
-	return s != ""
-}
+// validScope refuses the comma, which the metadata server takes for a separator.
+func validScope(s string) bool { return oauth.ValidScope(s) && !strings.Contains(s, ",") }
 
-// stsURL returns the address of the token endpoint. Whoever is there gets the ServiceAccount's token, so the host is
-// compared whole and nothing else may be in the URL.
+// stsURL returns the address of the token endpoint, which gets the ServiceAccount's token.
 func (p *Provider) stsURL(opts *auth.Options) (string, error) {
 	if opts.STSEndpoint == "" {
 		return "https://sts." + p.universe() + stsPath, nil
 	}
 	host, err := p.checkSTSEndpoint(opts.STSEndpoint)
 	if err != nil {
-		return "", misconfigured("leave it out, or use https://sts."+p.universe(),
-			"the STS endpoint %.300q is refused: %v", opts.STSEndpoint, err)
+		return "", self.Misconfigured("leave it out, or use https://sts."+p.universe(), "%v", err)
 	}
 	return "https://" + host + stsPath, nil
 }
@@ -174,27 +164,13 @@ func (p *Provider) stsURL(opts *auth.Options) (string, error) {
 const stsPath = "/v1/token"
 
 func (p *Provider) checkSTSEndpoint(endpoint string) (host string, err error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", errors.New("it is not a URL")
-	}
+	u, err := address.Parse("STS endpoint", strings.TrimSuffix(endpoint, stsPath), 0)
 	switch {
-	case !strings.HasPrefix(endpoint, "https://"):
-		return "", errors.New("it has to begin with https://")
-	case u.User != nil:
-		return "", errors.New("it holds a user name")
-	case u.RawQuery != "" || u.ForceQuery || strings.Contains(endpoint, "#"):
-		return "", errors.New("it holds a query or a fragment")
-	case u.Path != "" && u.Path != "/" && u.Path != stsPath || u.Opaque != "":
-		return "", fmt.Errorf("it holds a path, %.100q", u.Path)
-	case strings.ContainsAny(endpoint, "\\%@ \t\r\n"):
-		return "", errors.New("it holds characters that have no place in it")
-	case slices.Contains(p.AllowedSTSHosts, u.Host):
+	case err != nil:
+		return "", err
+	case slices.Contains(p.AllowedSTSHosts, u.Host),
+		gcpname.IsSTSHost(u.Hostname(), p.universe()) && (u.Port() == "" || u.Port() == "443"):
 		return u.Host, nil
-	case u.Host != u.Hostname() && u.Host != u.Hostname()+":443":
-		return "", fmt.Errorf("it names the port %.100q", u.Port())
-	case !gcpname.IsSTSHost(u.Hostname(), p.universe()):
-		return "", fmt.Errorf("%.100q is not a host of the security token service", u.Hostname())
 	}
-	return u.Host, nil
+	return "", address.Refuse("STS endpoint", endpoint, "it is not one of the security token service")
 }

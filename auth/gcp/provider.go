@@ -2,26 +2,29 @@ package gcp
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "gcp"
 
+const self = provider.Name(ProviderName)
+
 // Annotations of the ServiceAccount.
 const (
 	// ServiceAccountAnnotation is the e-mail address of the service account to impersonate. It is GKE's. Without it, access
 	// is that of the Kubernetes ServiceAccount itself, as a principal of the workload identity pool.
-	ServiceAccountAnnotation = "iam.gke.io/gcp-service-account"
+	ServiceAccountAnnotation = annotation.GCPServiceAccount
 	// WorkloadIdentityProviderAnnotation is the provider in a workload identity pool that trusts the cluster,
 	// projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>. Required outside GKE.
-	WorkloadIdentityProviderAnnotation = "gcp.auth.fluxcd.io/workload-identity-provider"
+	WorkloadIdentityProviderAnnotation = annotation.GCPWorkloadIdentityProvider
 )
 
 // Provider implements auth.Provider for Google Cloud. The zero value is ready for use. It keeps connections and what it has
@@ -61,7 +64,7 @@ func (p *Provider) universe() string {
 // ValidateOptions refuses a universe and an STS endpoint that are none, and options that contradict each other.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	if p.UniverseDomain != "" && !gcpname.ValidUniverse(p.UniverseDomain) {
-		return misconfigured("set Provider.UniverseDomain to one such as googleapis.com",
+		return self.Misconfigured("set Provider.UniverseDomain to one such as googleapis.com",
 			"%.100q is not a universe domain", p.UniverseDomain)
 	}
 	if opts.STSEndpoint != "" {
@@ -71,7 +74,7 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	}
 	for _, scope := range opts.Scopes {
 		if !validScope(scope) {
-			return misconfigured("use one such as https://www.googleapis.com/auth/cloud-platform", "%.100q is not a scope", scope)
+			return self.Misconfigured("use one such as https://www.googleapis.com/auth/cloud-platform", "%.100q is not a scope", scope)
 		}
 	}
 	return p.validateOwnOptions(opts)
@@ -121,7 +124,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (s
 		return "", needsImpersonation(opts)
 	}
 	if err := gcpname.CheckServiceAccountEmail(email); err != nil {
-		return "", misconfigured("set it to <name>@<project>.iam.gserviceaccount.com",
+		return "", self.Misconfigured("set it to <name>@<project>.iam.gserviceaccount.com",
 			"the annotation %q%s is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation,
 			opts.CallersIdentity(ServiceAccountAnnotation), err, email)
 	}
@@ -132,19 +135,9 @@ func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount, opts *aut
 	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {
-		return w, misconfigured("set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
+		return w, self.Misconfigured("set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
 			"the annotation %q%s is not the name of a workload identity provider: %v: %.300q",
 			WorkloadIdentityProviderAnnotation, opts.CallersIdentity(WorkloadIdentityProviderAnnotation), err, name)
 	}
 	return w, nil
-}
-
-func misconfigured(remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-		Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
-func unavailable(operation, remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
-		Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }

@@ -30,10 +30,10 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Op
 	case p.universe():
 		return ProviderName, nil
 	case "":
-		return "", misconfigured("use gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or the provider of that registry",
+		return "", self.Misconfigured("use gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or the provider of that registry",
 			"%.300q is not a registry of Google Cloud", host)
 	default:
-		return "", misconfigured(fmt.Sprintf("use a registry of %s, or a Provider whose UniverseDomain is %s", p.universe(), universe),
+		return "", self.Misconfigured(fmt.Sprintf("use a registry of %s, or a Provider whose UniverseDomain is %s", p.universe(), universe),
 			"the registry %.300q belongs to the universe %q, the Provider to %.100q", host, universe, p.universe())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -51,7 +52,7 @@ const tokenType = "Bearer"
 func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return nil, misconfigured("get it from auth.GetAccessToken with this provider, without WithIDTokenAudience",
+		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider, without WithIDTokenAudience",
 			"the token is a %T, not a *gcp.Token", t)
 	}
 	return own, nil
@@ -68,21 +69,13 @@ func newToken(operation, accessToken, kind, email string, expiresAt, now time.Ti
 	return &Token{accessToken: redact.New(accessToken), email: email, expiresAt: expiresAt}, nil
 }
 
-const (
-	// maxLife is what no token lives longer than, with an hour for clocks that differ.
-	maxLife = maxExtendedLifetime + time.Hour
-	// maxToken bounds what is taken for a token, in bytes.
-	maxToken = 64 << 10
-)
+// maxLife is what no token lives longer than, with an hour for clocks that differ.
+const maxLife = maxExtendedLifetime + time.Hour
 
 func checkAnswer(token string, expiresAt, now time.Time) error {
-	switch {
-	case token == "":
-		return errors.New("it holds no token")
-	case len(token) > maxToken:
-		return fmt.Errorf("its token is larger than %d bytes", maxToken)
-	case !validBearer(token):
-		return errors.New("its token holds characters that have no place in one")
+	switch err := oauth.CheckToken(token); {
+	case err != nil:
+		return err
 	case expiresAt.IsZero():
 		return errors.New("it does not say when the token expires")
 	case !expiresAt.After(now):
@@ -93,18 +86,8 @@ func checkAnswer(token string, expiresAt, now time.Time) error {
 	return nil
 }
 
-// validBearer refuses what would change the header that the token goes into.
-func validBearer(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] >= 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
 func unusable(operation, why string) *auth.Error {
-	return unavailable(operation, "check that it is Google's service that answers, and that the clocks agree",
+	return self.Unavailable(operation, "check that it is Google's service that answers, and that the clocks agree",
 		"the answer cannot be used: %s", why)
 }
 

@@ -23,10 +23,10 @@ func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	}
 	server := strings.TrimSpace(string(content))
 	if server == "" {
-		return "", misconfigured("write the registry's host to standard input", "no registry was asked for")
+		return "", self.Misconfigured("write the registry's host to standard input", "no registry was asked for")
 	}
 	if strings.Contains(server, "@") { // a password may stand before it
-		return "", misconfigured("name the registry by its host", "the registry's address holds a user name")
+		return "", self.Misconfigured("name the registry by its host", "the registry's address holds a user name")
 	}
 	server = strings.TrimPrefix(server, "https://")
 	if address, ok := addressOf(server); ok {

@@ -50,19 +50,19 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 	const remedy = "have kubectl or client-go call the plugin; they set " + ExecInfoVariable
 	var c clientauthv1.ExecCredential
 	if len(value) > maxRequest || json.Unmarshal([]byte(value), &c) != nil {
-		return nil, misconfigured(remedy, "%s does not hold an %s in JSON", ExecInfoVariable, execKind)
+		return nil, self.Misconfigured(remedy, "%s does not hold an %s in JSON", ExecInfoVariable, execKind)
 	}
 	if c.Kind != execKind {
-		return nil, misconfigured(remedy, "%s holds a %.100q, not an %s", ExecInfoVariable, c.Kind, execKind)
+		return nil, self.Misconfigured(remedy, "%s holds a %.100q, not an %s", ExecInfoVariable, c.Kind, execKind)
 	}
 	if !slices.Contains(execVersions, c.APIVersion) {
-		return nil, misconfigured("set apiVersion of the kubeconfig's exec section to one of: "+strings.Join(execVersions, ", "),
+		return nil, self.Misconfigured("set apiVersion of the kubeconfig's exec section to one of: "+strings.Join(execVersions, ", "),
 			"the version %.100q of %s is not known", c.APIVersion, execKind)
 	}
 	info := &ExecInfo{APIVersion: c.APIVersion}
 	if cluster := c.Spec.Cluster; cluster != nil {
 		if cluster.InsecureSkipTLSVerify {
-			return nil, misconfigured("remove insecure-skip-tls-verify from the kubeconfig and set certificate-authority-data",
+			return nil, self.Misconfigured("remove insecure-skip-tls-verify from the kubeconfig and set certificate-authority-data",
 				"the certificate of the cluster at %.300q is not verified, so it gets no credential", hostOf(cluster.Server))
 		}
 		info.Cluster = &ExecCluster{Server: cluster.Server, CAData: cluster.CertificateAuthorityData}

@@ -38,18 +38,18 @@ func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
 			break
 		}
 		if strings.ContainsAny(line, "\r\x00") { // git itself sends none since 2.48.1
-			return nil, misconfigured("use a URL without them", "a line of the request holds a carriage return or a NUL")
+			return nil, self.Misconfigured("use a URL without them", "a line of the request holds a carriage return or a NUL")
 		}
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
-			return nil, misconfigured("have git call the helper", "a line of the request is not <key>=<value>")
+			return nil, self.Misconfigured("have git call the helper", "a line of the request is not <key>=<value>")
 		}
 		if err := r.set(key, value); err != nil {
 			return nil, err
 		}
 	}
 	if r.Protocol == "" || r.Host == "" {
-		return nil, misconfigured("have git call the helper, or write protocol=https and host=<host> to standard input",
+		return nil, self.Misconfigured("have git call the helper, or write protocol=https and host=<host> to standard input",
 			"the request names no repository")
 	}
 	return r, nil
@@ -68,7 +68,7 @@ func (r *GitRequest) set(key, value string) error {
 	case "url":
 		u, err := url.Parse(value)
 		if err != nil {
-			return misconfigured("have git call the helper", "the request's URL is malformed")
+			return self.Misconfigured("have git call the helper", "the request's URL is malformed")
 		}
 		r.Protocol, r.Host, r.Path = u.Scheme, u.Host, strings.TrimPrefix(u.EscapedPath(), "/")
 	}
@@ -78,11 +78,11 @@ func (r *GitRequest) set(key, value string) error {
 // URL returns the address of the repository, or of the host if git did not send the path.
 func (r *GitRequest) URL() (url.URL, error) {
 	if strings.Contains(r.Host, "@") { // a password may stand before it
-		return url.URL{}, misconfigured("use the repository's https:// URL", "the request's host holds a user name")
+		return url.URL{}, self.Misconfigured("use the repository's https:// URL", "the request's host holds a user name")
 	}
 	u, err := url.Parse(r.Protocol + "://" + r.Host + "/" + r.Path)
 	if err != nil || u.Host != r.Host || u.User != nil {
-		return url.URL{}, misconfigured("use the repository's https:// URL",
+		return url.URL{}, self.Misconfigured("use the repository's https:// URL",
 			"protocol %.20q and host %.300q are not those of a URL", r.Protocol, r.Host)
 	}
 	return *u, nil

@@ -31,20 +31,20 @@ func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.Credentia
 		return nil, err
 	}
 	if len(bytes.TrimSpace(content)) == 0 {
-		return nil, misconfigured(remedy, "there is no request on standard input")
+		return nil, self.Misconfigured(remedy, "there is no request on standard input")
 	}
 	r := &kubeletv1.CredentialProviderRequest{}
 	if json.Unmarshal(content, r) != nil {
-		return nil, misconfigured(remedy, "the request is not a %s in JSON", kubeletRequest)
+		return nil, self.Misconfigured(remedy, "the request is not a %s in JSON", kubeletRequest)
 	}
 	switch {
 	case r.Kind != kubeletRequest:
-		return nil, misconfigured(remedy, "the request is a %.100q, not a %s", r.Kind, kubeletRequest)
+		return nil, self.Misconfigured(remedy, "the request is a %.100q, not a %s", r.Kind, kubeletRequest)
 	case r.APIVersion != kubeletVersion:
-		return nil, misconfigured("set apiVersion of the provider in the kubelet's CredentialProviderConfig to "+kubeletVersion,
+		return nil, self.Misconfigured("set apiVersion of the provider in the kubelet's CredentialProviderConfig to "+kubeletVersion,
 			"the version %.100q of the request is not known", r.APIVersion)
 	case r.Image == "":
-		return nil, misconfigured(remedy, "the request names no image")
+		return nil, self.Misconfigured(remedy, "the request names no image")
 	}
 	return r, nil
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -15,15 +14,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/provider"
 )
 
 // maxRequest bounds what is read of a request, in bytes. The largest have a token and annotations, which Kubernetes bounds at
 // 256 KiB.
 const maxRequest = 512 << 10
 
-func misconfigured(remedy, format string, args ...any) error {
-	return &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
+const self = provider.Name("")
 
 // Read reads in to its end, and at most as much as a request can have. It returns when the context ends, even if in never
 // does; the goroutine that reads stays behind then until in ends, so this is for standard input and the like.
@@ -62,9 +60,9 @@ func read(ctx context.Context, in io.Reader, take func(io.Reader) ([]byte, error
 	case r := <-done:
 		switch {
 		case r.err != nil:
-			return nil, misconfigured("pass the request on standard input", "the request cannot be read: %v", r.err)
+			return nil, self.Misconfigured("pass the request on standard input", "the request cannot be read: %v", r.err)
 		case len(r.content) > maxRequest:
-			return nil, misconfigured("pass one request on standard input", "the request has more than %d bytes", maxRequest)
+			return nil, self.Misconfigured("pass one request on standard input", "the request has more than %d bytes", maxRequest)
 		}
 		return r.content, nil
 	case <-ctx.Done():
@@ -80,12 +78,12 @@ func ServiceAccountOf(token string, annotations map[string]string) (corev1.Servi
 	const remedy = "pass a token of a ServiceAccount"
 	claims, err := jwt.Parse(strings.TrimSpace(token))
 	if err != nil {
-		return corev1.ServiceAccount{}, misconfigured(remedy, "the token cannot be used: %v", err)
+		return corev1.ServiceAccount{}, self.Misconfigured(remedy, "the token cannot be used: %v", err)
 	}
 	rest, ok := strings.CutPrefix(claims.Subject, "system:serviceaccount:")
 	namespace, name, found := strings.Cut(rest, ":")
 	if !ok || !found || namespace == "" || name == "" || strings.Contains(name, ":") {
-		return corev1.ServiceAccount{}, misconfigured(remedy, "the token's subject %.300q is no ServiceAccount", claims.Subject)
+		return corev1.ServiceAccount{}, self.Misconfigured(remedy, "the token's subject %.300q is no ServiceAccount", claims.Subject)
 	}
 	return corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 		UID: types.UID(claims.Kubernetes.ServiceAccount.UID), Annotations: annotations}}, nil

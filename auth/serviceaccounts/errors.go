@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 )
 
 const operation = "list and watch ServiceAccounts"
@@ -27,14 +27,14 @@ func (r *Reader) problem(now situation, otherwise error) *auth.Error {
 	case now.stale:
 		e.Message = fmt.Sprintf("the API server has not been heard of for %s", r.options.MaxAge)
 	default:
-		e.Message = redact.Text(otherwise.Error())
+		e.Message = kubeerror.Message(otherwise)
 	}
 	return e
 }
 
 // failed classifies an error of the API server, or of the way there.
 func (r *Reader) failed(err error) *auth.Error {
-	e := &auth.Error{Operation: operation, Reason: auth.ErrUnavailable, Message: redact.Text(err.Error()), Err: err}
+	e := &auth.Error{Operation: operation, Reason: auth.ErrUnavailable, Message: kubeerror.Message(err), Err: err}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		e.StatusCode, e.Code = int(status.Status().Code), string(status.Status().Reason)
 	}

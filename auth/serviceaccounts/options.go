@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/workloadid/workloadid/internal/annotation"
 )
 
 const (
@@ -31,18 +33,7 @@ type Options struct {
 }
 
 // KnownAnnotations are those that the providers of this module read. They are always kept.
-func KnownAnnotations() []string {
-	return []string{
-		"eks.amazonaws.com/role-arn",
-		"eks.amazonaws.com/audience",
-		"eks.amazonaws.com/token-expiration",
-		"azure.workload.identity/client-id",
-		"azure.workload.identity/tenant-id",
-		"azure.workload.identity/service-account-token-expiration",
-		"iam.gke.io/gcp-service-account",
-		"gcp.auth.fluxcd.io/workload-identity-provider",
-	}
-}
+func KnownAnnotations() []string { return annotation.All() }
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete() error {

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -26,57 +27,65 @@ import (
 
 // A provider that reads an annotation which is not kept would say that it is missing.
 func TestKnownAnnotationsAreThoseOfTheProviders(t *testing.T) {
-	var want []string
-	for _, provider := range []string{"aws", "azure", "gcp", "token", "exchange"} {
-		files, err := filepath.Glob(filepath.Join("..", provider, "*.go"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no sources of %s: %v", provider, err)
+	declared := map[string]string{}
+	for name, value := range constantsOf(t, "../../internal/annotation") {
+		literal, ok := value.(*ast.BasicLit)
+		if !ok {
+			t.Fatalf("annotation.%s is no literal", name)
 		}
-		for _, file := range files {
-			if !strings.HasSuffix(file, "_test.go") {
-				want = append(want, annotationsIn(t, file)...)
+		unquoted, err := strconv.Unquote(literal.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared[name] = unquoted
+	}
+	known, want := serviceaccounts.KnownAnnotations(), slices.Sorted(maps.Values(declared))
+	slices.Sort(known)
+	if !slices.Equal(known, want) {
+		t.Errorf("KnownAnnotations are %q, internal/annotation has %q", known, want)
+	}
+	found := 0
+	for _, provider := range []string{"aws", "azure", "gcp", "token", "exchange"} {
+		for name, value := range constantsOf(t, filepath.Join("..", provider)) {
+			if !strings.HasSuffix(name, "Annotation") {
+				continue
+			}
+			found++
+			if selector, ok := value.(*ast.SelectorExpr); !ok || declared[selector.Sel.Name] == "" {
+				t.Errorf("%s.%s is not declared in internal/annotation", provider, name)
 			}
 		}
 	}
-	for _, name := range []string{aws.RoleARNAnnotation, azure.ClientIDAnnotation, gcp.WorkloadIdentityProviderAnnotation} {
-		if !slices.Contains(want, name) {
-			t.Fatalf("the constant of %q was not found", name)
-		}
-	}
-	known := serviceaccounts.KnownAnnotations()
-	slices.Sort(known)
-	slices.Sort(want)
-	if !slices.Equal(known, want) {
-		t.Errorf("KnownAnnotations are %q, the providers have %q", known, want)
+	if found != len(want) {
+		t.Errorf("the providers have %d annotations instead of %d", found, len(want))
 	}
 }
 
-// annotationsIn returns the values of the constants whose names end in Annotation.
-func annotationsIn(t *testing.T, file string) (values []string) {
+// constantsOf returns the values of the constants in the sources of a package.
+func constantsOf(t *testing.T, folder string) map[string]ast.Expr {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no sources in %s: %v", folder, err)
 	}
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
+	values := map[string]ast.Expr{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
 		}
-		for i, name := range spec.Names {
-			if !strings.HasSuffix(name.Name, "Annotation") || i >= len(spec.Values) {
-				continue
-			}
-			if lit, ok := spec.Values[i].(*ast.BasicLit); ok {
-				value, err := strconv.Unquote(lit.Value)
-				if err != nil {
-					t.Fatal(err)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok {
+				for i, value := range spec.Values {
+					values[spec.Names[i].Name] = value
 				}
-				values = append(values, value)
 			}
-		}
-		return true
-	})
+			return true
+		})
+	}
 	return values
 }
 

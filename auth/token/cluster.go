@@ -13,11 +13,10 @@ import (
 func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	switch {
 	case opts.ClusterResource != "":
-		return auth.ClusterAccess{}, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: "this provider knows no clusters by name", Remedy: "pass WithClusterAddress instead of WithClusterResource"}
+		return auth.ClusterAccess{}, self.Misconfigured("pass WithClusterAddress instead of WithClusterResource",
+			"this provider knows no clusters by name")
 	case opts.ClusterAddress == "":
-		return auth.ClusterAccess{}, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: "the cluster's address is missing", Remedy: "pass WithClusterAddress"}
+		return auth.ClusterAccess{}, self.Misconfigured("pass WithClusterAddress", "the cluster's address is missing")
 	}
 	return auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
 }
@@ -25,7 +24,7 @@ func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clust
 // NewRESTConfig implements auth.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.
 func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
 	if len(accessTokens) != 1 {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Message: "there has to be one access token"}
+		return nil, self.Misconfigured("", "there has to be one access token")
 	}
 	token, err := FromToken(accessTokens[0])
 	if err != nil {

@@ -12,11 +12,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "generic"
+
+const self = provider.Name(ProviderName)
 
 // DefaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
 const DefaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
@@ -66,8 +69,7 @@ func defaultAudiences(opts *auth.Options) ([]string, error) {
 	case opts.ClusterAddress != "":
 		return []string{opts.ClusterAudience()}, nil
 	}
-	return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-		Message: "there is no audience for the ServiceAccount token", Remedy: "pass WithAudiences"}
+	return nil, self.Misconfigured("pass WithAudiences", "there is no audience for the ServiceAccount token")
 }
 
 // NewTokenForServiceAccount returns the token as it is.
@@ -98,9 +100,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, p.unusable(fmt.Errorf("its subject is %q", claims.Subject))
 	}
 	if opts.Client == nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences),
-			Remedy:  "pass WithClient, or mount a token with these audiences"}
+		return nil, self.Misconfigured("pass WithClient, or mount a token with these audiences",
+			"the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences)
 	}
 	token, _, err := auth.TokenRequest{
 		Client:         opts.Client,
@@ -143,9 +144,8 @@ func newToken(token string) (auth.Token, error) {
 			Message: fmt.Sprintf("the ServiceAccount token cannot be used: %v", err)}
 	}
 	if !claims.Expiry.After(time.Now()) {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrUnavailable,
-			Message: "the ServiceAccount token has expired, or has no usable expiry",
-			Remedy:  "check that the clocks agree"}
+		return nil, self.Unavailable("", "check that the clocks agree",
+			"the ServiceAccount token has expired, or has no usable expiry")
 	}
 	return &Token{jwt: redact.New(token), expiresAt: claims.Expiry.Time}, nil
 }

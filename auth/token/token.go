@@ -38,9 +38,8 @@ func Reveal(t auth.Token) (string, error) {
 func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return nil, &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the token is a %T, not a *token.Token", t),
-			Remedy:  "get it from auth.GetAccessToken with this provider"}
+		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider",
+			"the token is a %T, not a *token.Token", t)
 	}
 	return own, nil
 }

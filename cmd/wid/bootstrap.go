@@ -212,7 +212,7 @@ func newJoinCommand(c *cluster) *cobra.Command {
 			if err := say(cmd, "%s", line); err != nil {
 				return err
 			}
-			warnOfLoopback(cmd, info.Server)
+			warnOfLoopback(cmd, info.Server, "server")
 			return nil
 		},
 	}
@@ -223,13 +223,13 @@ func newJoinCommand(c *cluster) *cobra.Command {
 const serverUsage = "https URL under which machines reach the API server, if not that of the kubeconfig"
 
 // warnOfLoopback is for kubeconfigs of kind, or of a tunnel: nobody else reaches the cluster there.
-func warnOfLoopback(cmd *cobra.Command, server string) {
+func warnOfLoopback(cmd *cobra.Command, server, flag string) {
 	u, err := url.Parse(server)
 	if err != nil {
 		return
 	}
 	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip.IsLoopback() {
-		cmd.PrintErrf("wid: other machines cannot reach %s; name an address that they can with --server\n", server)
+		cmd.PrintErrf("wid: other machines cannot reach %s; name an address that they can with --%s\n", server, flag)
 	}
 }
 
@@ -257,7 +257,7 @@ func newPublish(c *cluster) *cobra.Command {
 			if err := say(cmd, "cluster-info names %s", info.Server); err != nil {
 				return err
 			}
-			warnOfLoopback(cmd, info.Server)
+			warnOfLoopback(cmd, info.Server, "server")
 			return nil
 		},
 	}

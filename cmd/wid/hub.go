@@ -14,10 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/token"
 )
 
 func newHub() *cobra.Command {
@@ -81,7 +82,7 @@ func answerOf(err error, operation string) error {
 	if err == nil || errors.As(err, &known) || errors.As(err, &usage) {
 		return err
 	}
-	e := &auth.Error{Operation: operation, Err: err, Message: oneLine(redact.Text(err.Error()))}
+	e := &auth.Error{Operation: operation, Err: err, Message: oneLine(kubeerror.Message(err))}
 	switch status := apierrors.APIStatus(nil); {
 	case meta.IsNoMatchError(err) || errors.As(err, new(*meta.NoKindMatchError)):
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "prepare the hub with wid hub init --apply, or pick another cluster with --context"
@@ -116,8 +117,31 @@ func agentDriver(authType string, arns *clusterARNs) (registration.Driver, error
 }
 
 func checkAuthType(authType string) error {
+	if authType == registration.AuthTypeToken {
+		return usagef("--registration-auth: token registers add-ons only: use --addon-registration-auth=token in wid hub init, --%s=token in wid join", addOnAuthFlag)
+	}
 	if _, err := registration.Pick([]namedDriver{csr.New(csr.Options{}), awsClaims{}}, authType); err != nil {
 		return usagef("--registration-auth: %v", err)
+	}
+	return nil
+}
+
+// Flags of the agent for add-ons.
+const (
+	addOnAuthFlag    = "addon-kubeclient-registration-auth"
+	addOnSecondsFlag = "addon-token-expiration-seconds"
+)
+
+// checkAddOns judges auth types of add-ons that a flag names, and the lifetime of tokens.
+func checkAddOns(flag string, seconds int64, authTypes ...string) error {
+	tokens, err := token.New(token.Options{ExpirationSeconds: seconds})
+	if err != nil {
+		return usagef("--%s: %v", addOnSecondsFlag, err)
+	}
+	for _, authType := range authTypes {
+		if _, err := registration.Pick([]namedDriver{csr.New(csr.Options{}), tokens}, authType); err != nil {
+			return usagef("--%s: %v", flag, err)
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // hubHeading is the section of docs/wid.md whose commands TestHubCommands runs, word for word.
@@ -92,7 +94,7 @@ func (w *hubWorld) as(c client.Client, config *rest.Config, namespace, name stri
 }
 
 // run runs a manager in place of a Deployment.
-func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) {
+func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) (stop func()) {
 	w.t.Helper()
 	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: w.hub.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err == nil {
@@ -108,7 +110,9 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 			w.t.Error(err)
 		}
 	})
-	w.t.Cleanup(func() { cancel(); running.Wait() })
+	stop = func() { cancel(); running.Wait() }
+	w.t.Cleanup(stop)
+	return stop
 }
 
 func (w *hubWorld) runHub() {
@@ -125,9 +129,9 @@ func (w *hubWorld) runHub() {
 	})
 }
 
-func (w *hubWorld) runAgent() {
+func (w *hubWorld) runAgent() (stop func()) {
 	config := w.as(w.managed, w.managedConfig, registration.DefaultAgentNamespace, agentName)
-	w.run(config, func(mgr ctrl.Manager) error {
+	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := registration.NewAgent(registration.AgentOptions{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
 			return err
@@ -184,7 +188,7 @@ func TestHubCommands(t *testing.T) {
 	initHub := func(more ...string) string {
 		return must(t, append([]string{"hub", "init", w.onHub, image, "--apply", "--hub-apiserver=" + w.hubConfig.Host}, more...)...)
 	}
-	if out := initHub(); !strings.Contains(out, "wid bootstrap publish") || strings.Contains(out, "certificates") {
+	if out := initHub(); !strings.Contains(out, "wid bootstrap publish") || !strings.Contains(out, "with --hub-apiserver\n") || strings.Contains(out, "certificates") {
 		t.Errorf("init says %s", out)
 	}
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
@@ -211,7 +215,7 @@ func TestHubCommands(t *testing.T) {
 	w.checkPodSecurity(w.managed, append(without(join, "--apply"), "--reveal")...)
 	w.fails(exitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=3s")...)
 	w.checkFirstContact(printed[2])
-	w.runAgent()
+	stopAgent := w.runAgent()
 	w.until("the agent asks for a certificate", func() bool {
 		all := w.status()
 		return len(all) == 1 && len(all[0].PendingRequests) == 1
@@ -250,8 +254,17 @@ func TestHubCommands(t *testing.T) {
 			t.Errorf("%T %s: %v", object, object.GetName(), err)
 		}
 	}
-	if out := must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge"); !strings.Contains(out, "wid hub deny --clusters managed-0") || !strings.Contains(out, `Namespace "open-cluster-management-agent" deleted`) {
-		t.Errorf("unjoin again says %s", out)
+	stopAgent()
+	left := w.checkAddOns(printed)
+	out = must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge")
+	for _, want := range []string{"wid hub deny --clusters managed-0", `Namespace "open-cluster-management-agent" deleted`,
+		`Role "open-cluster-management-agent-addon/registration-agent-addon" deleted`, `Secret "open-cluster-management-agent-addon/search-hub-kubeconfig" deleted`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("unjoin says no %s: %s", want, out)
+		}
+	}
+	if err := w.managed.Get(t.Context(), client.ObjectKeyFromObject(left), left); err != nil {
+		t.Errorf("the Secret of another cluster: %v", err)
 	}
 	must(t, "hub", "accept", w.onHub, "--clusters=managed-0")
 	w.until("the hub lets it in", func() bool { return w.status()[0].Condition == "True" })
@@ -260,6 +273,41 @@ func TestHubCommands(t *testing.T) {
 	if len(w.documented) > 0 {
 		t.Errorf("not tried: %q", w.documented)
 	}
+}
+
+// checkAddOns lets add-ons have tokens, and returns the Secret of an add-on of another cluster. The programs of the Deployments do not run
+// here: examples/hub shows them.
+func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
+	w.t.Helper()
+	w.document("hub init")
+	w.document("join", `"$TOKEN"`, printed[2], `"$HUB"`, printed[4], `"$PIN"`, printed[6])
+	for _, row := range []struct {
+		in              client.Client
+		namespace, name string
+		arg             string
+		role            client.Object
+	}{
+		{w.hub, hubNamespace, hubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
+		{w.managed, registration.DefaultAgentNamespace, agentName, "--addon-kubeclient-registration-auth=token",
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: "registration-agent-addon"}}},
+	} {
+		deployment := &appsv1.Deployment{}
+		if err := errors.Join(row.in.Get(w.t.Context(), client.ObjectKeyFromObject(row.role), row.role),
+			row.in.Get(w.t.Context(), client.ObjectKey{Namespace: row.namespace, Name: row.name}, deployment)); err != nil {
+			w.t.Fatal(err)
+		}
+		if args := deployment.Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, row.arg) {
+			w.t.Errorf("args of %s: %q", row.name, args)
+		}
+	}
+	for cluster, name := range map[string]string{"managed-0": "search-hub-kubeconfig", "managed-1": "other"} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: name,
+			Labels: map[string]string{addon.NameLabel: "search", registration.AddOnClusterLabel: cluster}}}
+		if err := w.managed.Create(w.t.Context(), secret); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: "other"}}
 }
 
 // available plays the kubelet.
@@ -283,16 +331,21 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 		w.t.Fatal(err)
 	}
 	role.Rules = role.Rules[:1]
-	crd := &unstructured.Unstructured{}
-	crd.SetAPIVersion("apiextensions.k8s.io/v1")
-	crd.SetKind("CustomResourceDefinition")
-	crd.SetName("managedclusters.cluster.open-cluster-management.io")
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))
-	if err := errors.Join(w.hub.Update(w.t.Context(), role), w.hub.Patch(w.t.Context(), crd, patch)); err != nil {
+	if err := w.hub.Update(w.t.Context(), role); err != nil {
 		w.t.Fatal(err)
 	}
+	for _, name := range []string{"managedclusters.cluster.open-cluster-management.io", "managedclusteraddons.addon.open-cluster-management.io"} {
+		crd := &unstructured.Unstructured{}
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind("CustomResourceDefinition")
+		crd.SetName(name)
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))
+		if err := w.hub.Patch(w.t.Context(), crd, patch); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	w.fails(exitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/hub:v1", "--apply")
-	if out := initHub("--force-conflicts"); !strings.Contains(out, "io\" left as it is") {
+	if out := initHub("--force-conflicts"); strings.Count(out, "io\" left as it is") != 2 {
 		w.t.Errorf("init says %s", out)
 	}
 	if err := w.hub.Get(w.t.Context(), client.ObjectKeyFromObject(role), role); err != nil || len(role.Rules) != 2 {

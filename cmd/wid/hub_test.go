@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,13 +17,16 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // saToken returns what looks like the token of a ServiceAccount.
@@ -73,6 +77,12 @@ func TestHubMistakes(t *testing.T) {
 		"init, no auth type":        {args: []string{"hub", "init", image, "--registration-auth="}, code: exitUsage, want: "not nothing"},
 		"init, waiting for nothing": {args: []string{"hub", "init", image, "--wait"}, code: exitUsage, want: "--apply"},
 		"init, token without end":   {args: []string{"hub", "init", image, "--token-ttl=0"}, code: exitUsage, want: "--token-ttl"},
+		"init, token":               {args: []string{"hub", "init", image, "--registration-auth=csr,token"}, code: exitUsage, want: "token registers add-ons only"},
+		"init, add-ons by ldap":     {args: []string{"hub", "init", image, "--addon-registration-auth=token,ldap"}, code: exitUsage, want: `--addon-registration-auth: unknown auth type "ldap": use one of csr, token`},
+		"join, token":               {args: joining("--registration-auth=token"), code: exitUsage, want: "token registers add-ons only"},
+		"join, add-ons by ldap":     {args: joining("--addon-kubeclient-registration-auth=ldap"), code: exitUsage, want: `--addon-kubeclient-registration-auth: unknown auth type "ldap"`},
+		"join, token of 5 s":        {args: joining("--addon-kubeclient-registration-auth=token", "--addon-token-expiration-seconds=5"), code: exitUsage, want: "--addon-token-expiration-seconds: token: ExpirationSeconds is 5"},
+		"join, lifetime alone":      {args: joining("--addon-token-expiration-seconds=3600"), code: exitUsage, want: `--addon-kubeclient-registration-auth: unknown auth type ""`},
 		"init, no time":             {args: []string{"hub", "init", image, "--timeout=0"}, code: exitUsage, want: "--timeout"},
 		"init, no kubeconfig":       {args: []string{"hub", "init", image, "--apply"}, code: exitMisconfigured, want: "pass --kubeconfig"},
 		"init, unknown context":     {args: []string{"hub", "init", image, "--apply", nobody, "--context=prod"}, code: exitMisconfigured, want: `"prod"`},
@@ -172,12 +182,73 @@ func TestHubInitPrints(t *testing.T) {
 	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != hubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
 		t.Errorf("the Deployment is %v", last.Object)
 	}
-	if kinds["CustomResourceDefinition"] != 1 || kinds["ValidatingAdmissionPolicy"] != 2 || kinds["Secret"] != 0 {
+	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 2 || kinds["Secret"] != 0 {
 		t.Errorf("printed %v", kinds)
 	}
-	want := strings.Count(ocm.CRD+separator+registration.HubManifest+separator+registration.BootstrapManifest, "\nkind: ")
+	want := strings.Count(ocm.CRD+separator+addon.CRD+separator+registration.HubManifest+separator+registration.BootstrapManifest, "\nkind: ")
 	if got := len(objects) - 1; got != want {
 		t.Errorf("%d objects, want %d", got, want)
+	}
+}
+
+// Tokens of add-ons take rights of their own on both sides. Nothing gets them unasked.
+func TestManifestsForAddOns(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	hub := func(more ...string) string { return must(t, append([]string{"hub", "init", "--image=x"}, more...)...) }
+	join := func(authType string, arns clusterARNs, flags registration.AddOnFlags) string {
+		j := &join{cluster: "cluster1", authType: authType, arns: arns, addOns: flags, installing: installing{image: "x"}}
+		manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return manifests
+	}
+	const hubRole, agentRole = "ClusterRole open-cluster-management:hub:token", "Role registration-agent-addon"
+	tokens := registration.AddOnFlags{KubeClientAuth: "token", TokenExpirationSeconds: 3600}
+	for name, row := range map[string]struct {
+		manifests, role string
+		has             bool
+		arg             string
+	}{
+		"hub":             {hub(), hubRole, false, ""},
+		"hub, csr":        {hub("--addon-registration-auth=csr"), hubRole, false, "--addon-registration-auth=csr"},
+		"hub, both":       {hub("--addon-registration-auth=csr,token"), hubRole, true, "--addon-registration-auth=csr,token"},
+		"agent":           {join("csr", clusterARNs{}, registration.AddOnFlags{}), agentRole, false, ""},
+		"agent, csr":      {join("csr", clusterARNs{}, registration.AddOnFlags{KubeClientAuth: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
+		"agent, token":    {join("csr", clusterARNs{}, tokens), agentRole, true, "--addon-token-expiration-seconds=3600"},
+		"agent, with AWS": {join("aws-irsa", clusterARNs{eksHub, eksManaged}, tokens), agentRole, true, "--addon-kubeclient-registration-auth=token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, args, account, names := installed(t, row.manifests)
+			if slices.Contains(names, row.role) != row.has {
+				t.Errorf("manifests %q", names)
+			}
+			if given := strings.Contains(strings.Join(args, " "), "--addon-"); given != (row.arg != "") || given && !slices.Contains(args, row.arg) {
+				t.Errorf("args %q", args)
+			}
+			if row.role == agentRole && row.has && strings.Count(row.manifests, "{kind: ServiceAccount, name: "+account+",") != 2 {
+				t.Errorf("%q has no rights:\n%s", account, row.manifests)
+			}
+		})
+	}
+}
+
+// A user with rights in the agent's namespace alone takes a cluster out of its hub, and learns what stays.
+func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
+	agent := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}}
+	c := fake.NewClientBuilder().WithObjects(agent).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
+		}}).Build()
+	var out bytes.Buffer
+	cmd := newUnjoin()
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(agent), agent); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), registration.AddOnClusterLabel+"=managed-0") {
+		t.Errorf("%v: %s", err, &out)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -12,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -56,15 +56,31 @@ func newHubDeny() *cobra.Command {
 		Example: "  wid hub deny --clusters managed-0",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
-	return d.command(cmd, "the hub", d.each(func(ctx context.Context, cluster *ocm.ManagedCluster) error {
-		if !cluster.Spec.HubAcceptsClient {
-			return errors.Join(d.recordDenial(ctx, cluster), say(cmd, "cluster %q denied: the hub does not approve it by itself", cluster.Name))
-		}
-		if err := d.set(ctx, cluster, false); err != nil {
+	return d.command(cmd, "the hub", d.each(d.deny))
+}
+
+func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	accepted := cluster.Spec.HubAcceptsClient
+	condition, reason := conditionOf(cluster, ocm.ConditionHubAccepted)
+	if !accepted && isDenial(condition, reason) {
+		return say(d.cmd, "cluster %q is denied already: nothing to do", cluster.Name)
+	}
+	if err := d.set(ctx, cluster, false); err != nil {
+		return err
+	}
+	if condition != string(metav1.ConditionTrue) { // the hub may take a cluster that it never let in for a new one
+		if err := d.recordDenial(ctx, cluster.Name); err != nil {
 			return err
 		}
-		return say(cmd, "cluster %q denied: the hub takes away its access", cluster.Name)
-	}))
+	}
+	if !accepted {
+		return say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it by itself", cluster.Name)
+	}
+	return say(d.cmd, "cluster %q denied: the hub takes away its access", cluster.Name)
+}
+
+func isDenial(condition, reason string) bool {
+	return condition == string(metav1.ConditionFalse) && reason == ocm.ReasonHubDenied
 }
 
 // each reads all clusters before it changes the first one, so that a wrong name changes nothing.
@@ -120,13 +136,26 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	return answerOf(err, fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted))
 }
 
-// recordDenial keeps the hub from approving a cluster that was never accepted.
-func (d *deciding) recordDenial(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	base := cluster.DeepCopy()
-	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: ocm.ReasonHubDenied, Message: "denied by an administrator of the hub", ObservedGeneration: cluster.Generation})
-	err := d.hub.Status().Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	return answerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
+// recordDenial keeps the hub from approving a cluster that was never accepted. It fails if the hub was faster. Other writers of the
+// status only cause another attempt.
+func (d *deciding) recordDenial(ctx context.Context, name string) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		cluster := &ocm.ManagedCluster{}
+		if err := d.hub.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
+			return err
+		}
+		if cluster.Spec.HubAcceptsClient {
+			return &auth.Error{Reason: auth.ErrUnavailable, Message: fmt.Sprintf("cluster %q was accepted meanwhile", name), Remedy: "run the command again"}
+		}
+		base := cluster.DeepCopy()
+		if !isDenial(conditionOf(cluster, ocm.ConditionHubAccepted)) { // the time of the denial counts, not that of an earlier refusal
+			meta.RemoveStatusCondition(&cluster.Status.Conditions, ocm.ConditionHubAccepted)
+		}
+		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+			Reason: ocm.ReasonHubDenied, Message: "denied by an administrator of the hub", ObservedGeneration: cluster.Generation})
+		return d.hub.Status().Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	})
+	return answerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, name))
 }
 
 func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) error {
@@ -192,12 +221,17 @@ func (d *deciding) show(ctx context.Context, cluster *ocm.ManagedCluster) (strin
 	if err != nil {
 		return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("cluster %q: %v", cluster.Name, err), Remedy: "correct the annotations of its ManagedCluster"}
 	}
+	recorded, ok := role.Annotations[registration.AuthTypeAnnotation]
+	if ok && (recorded != authType || role.Annotations[registration.ClaimAnnotation] != claim) && !cluster.Spec.HubAcceptsClient {
+		return "", &auth.Error{Reason: auth.ErrUnavailable, Message: fmt.Sprintf("the hub is still taking away the access of cluster %q, which now claims auth type %q, claim %.300q",
+			cluster.Name, authType, claim), Remedy: "run the command again when that is done"}
+	}
 	return authType, say(d.cmd, "cluster %q: auth type %q, claim %.300q", cluster.Name, authType, claim)
 }
 
-// claimOf returns what a cluster was accepted as, else what it says that it is.
+// claimOf returns the claim that the hub grants: the recorded one of an accepted cluster, otherwise the one in its annotations.
 func claimOf(drivers []claimReader, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
-	if authType, ok := role.Annotations[registration.AuthTypeAnnotation]; ok {
+	if authType, ok := role.Annotations[registration.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
 		return authType, role.Annotations[registration.ClaimAnnotation], nil
 	}
 	authType = registration.AuthTypeCSR
@@ -253,16 +287,19 @@ func requesters(pending []certificatesv1.CertificateSigningRequest) (all string)
 	return all
 }
 
-// joined says what is missing until the cluster has joined. A refusal of the hub ends the wait.
+// joined says what is missing until the cluster has joined. A refusal of the hub ends the wait, except a grant that the hub retries.
 func (d *deciding) joined(ctx context.Context, cluster *ocm.ManagedCluster) (waitingFor string, err error) {
 	if err := d.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", answerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
 	accepted := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	refused := accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
 		return "", &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q was denied meanwhile", cluster.Name), Remedy: "find out by whom, or whether it has left by wid unjoin"}
-	case accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied:
+	case refused && accepted.Reason == registration.ReasonGrantFailed:
+		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, oneLine(accepted.Message)), nil
+	case refused:
 		return "", &auth.Error{Reason: auth.ErrMisconfigured, Code: oneLine(accepted.Reason),
 			Message: fmt.Sprintf("the hub cannot let cluster %q in: %s", cluster.Name, oneLine(accepted.Message)), Remedy: "mend that: the hub tries again by itself"}
 	case accepted == nil || accepted.Status != metav1.ConditionTrue:

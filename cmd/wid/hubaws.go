@@ -133,6 +133,13 @@ func judge(cmd *cobra.Command, onEKS bool, which, server string, err error) erro
 	return nil
 }
 
+// withoutCSR leaves out the right to approve certificates, which a hub without the auth type csr does not need.
+func withoutCSR(manifests string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(manifests, separator), func(document string) bool {
+		return strings.Contains(document, "\n  name: open-cluster-management:hub:csr") // and hub:csr-addons
+	}), separator)
+}
+
 // withRole annotates the ServiceAccount of manifests with its role in IAM, and gives it the name that the role trusts.
 func withRole(manifests, account, trusted, roleARN string) string {
 	return strings.NewReplacer(

@@ -68,6 +68,11 @@ func TestHubInitForAWS(t *testing.T) {
 			!slices.Contains(args, "--eks-hub-cluster-arn="+eksHub) {
 			t.Errorf("%s: ServiceAccounts %v, %q runs %q", authTypes, accounts, account, args)
 		}
+		for _, name := range []string{"hub:csr", "hub:csr-addons"} { // such a hub has both auth types
+			if slices.Contains(names, "ClusterRole open-cluster-management:"+name) != awsAuth || slices.Contains(names, "ClusterRoleBinding open-cluster-management:"+name) != awsAuth {
+				t.Errorf("%s: %s in %q", authTypes, name, names)
+			}
+		}
 		if slices.Contains(names, "Role open-cluster-management:hub:aws-auth") != awsAuth {
 			t.Errorf("%s: %q", authTypes, names)
 		}
@@ -132,13 +137,34 @@ func TestDocumentedPolicies(t *testing.T) {
 	}
 }
 
+// The lines in docs/wid.md that create a role read keys that wid hub policies prints.
+func TestDocumentedKeysOfARole(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed map[string]any
+	if err := json.Unmarshal([]byte(must(t, "hub", "policies", "--eks-hub-cluster-arn="+eksHub, "--eks-managed-cluster-arn="+eksManaged, eksIssuer)), &printed); err != nil {
+		t.Fatal(err)
+	}
+	keys := regexp.MustCompile(`jq -[rc] '?\[?\.(\w+)`).FindAllStringSubmatch(string(content), -1)
+	for _, key := range keys {
+		if printed[key[1]] == nil {
+			t.Errorf("%q is no key of %v", key[1], printed)
+		}
+	}
+	if len(keys) != 4 {
+		t.Errorf("the page reads %q", keys)
+	}
+}
+
 // The role that is printed is the one that --verify accepts.
 func TestHubPoliciesVerifies(t *testing.T) {
 	w := newWorld(t)
 	login := w.logins(t)
 	args := []string{"hub", "policies", "--eks-hub-cluster-arn=" + eksHub, eksIssuer}
 	verify := func() result { return w.exec(t, "", login, "wid", append(args, "--verify")...) }
-	if r := verify(); r.code != exitMisconfigured || !strings.Contains(r.stderr, "NoSuchEntity") {
+	if r := verify(); r.code != exitMisconfigured || !strings.Contains(r.stderr, "NoSuchEntity") || !strings.Contains(r.stderr, "create it") {
 		t.Errorf("no role: %+v", r)
 	}
 	var role struct {
@@ -165,7 +191,7 @@ func TestHubPoliciesVerifies(t *testing.T) {
 	if r := verify(); r.code != 0 || !strings.Contains(r.stdout, creatorRole) {
 		t.Errorf("as printed: %+v", r)
 	}
-	if r := w.exec(t, "", []string{"AWS_PROFILE=typo"}, "wid", append(args, "--verify")...); r.code == 0 {
+	if r := w.exec(t, "", []string{"AWS_PROFILE=typo"}, "wid", append(args, "--verify")...); r.code == 0 || strings.Contains(r.stderr, "create it") {
 		t.Errorf("no login: %+v", r)
 	}
 }

@@ -44,15 +44,29 @@ func newHubCleanup() *cobra.Command {
 	})
 }
 
+// cleanupPage bounds the memory: bootstrap users can create thousands of ManagedClusters of 64 KiB.
+const cleanupPage = client.Limit(100)
+
 // cleanUp deletes the clusters that were denied before the given time. After a failure it goes on with the others.
 func cleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, before time.Time, dryRun bool) error {
-	var clusters ocm.ManagedClusterList
-	if err := hub.List(ctx, &clusters); err != nil {
-		return answerOf(err, "list the clusters")
-	}
 	var failures []error
-	for i := range clusters.Items {
-		cluster := &clusters.Items[i]
+	more := client.Continue("")
+	for {
+		var clusters ocm.ManagedClusterList
+		if err := hub.List(ctx, &clusters, cleanupPage, more); err != nil {
+			return errors.Join(append(failures, answerOf(err, "list the clusters"))...)
+		}
+		failures = append(failures, cleanUpPage(ctx, cmd, hub, clusters.Items, before, dryRun))
+		if more = client.Continue(clusters.Continue); more == "" {
+			return errors.Join(failures...)
+		}
+	}
+}
+
+func cleanUpPage(ctx context.Context, cmd *cobra.Command, hub client.Client, clusters []ocm.ManagedCluster, before time.Time, dryRun bool) error {
+	var failures []error
+	for i := range clusters {
+		cluster := &clusters[i]
 		since, denied := deniedSince(cluster)
 		if !denied || !since.Before(before) {
 			continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func deniedCluster(name string, ago time.Duration) *ocm.ManagedCluster {
 }
 
 // fakeHub has the given clusters. It calls on in place of each deletion.
-func fakeHub(t *testing.T, on func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error, clusters ...client.Object) client.Client {
+func fakeHub(t *testing.T, on func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error, clusters ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := ocm.AddToScheme(scheme); err != nil {
@@ -162,6 +163,30 @@ func TestHubCleanupGoesOnAfterAFailure(t *testing.T) {
 	}
 	if strings.Count(out, "\n") != 1 || !strings.Contains(out, `cluster "c" deleted`) || hasCluster(t, hub, "c") {
 		t.Errorf("says %q", out)
+	}
+}
+
+// A list comes in pages, and a failure of a later page hides nothing of an earlier one.
+func TestHubCleanupListsInPages(t *testing.T) {
+	hub := fakeHub(t, nil)
+	var asked []string
+	paged := interceptor.NewClient(hub, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		o := (&client.ListOptions{}).ApplyOptions(opts)
+		asked = append(asked, fmt.Sprint(o.Limit, o.Continue))
+		clusters := list.(*ocm.ManagedClusterList) //nolint:errcheck // a wrong type panics
+		switch o.Continue {
+		case "":
+			clusters.Items, clusters.Continue = []ocm.ManagedCluster{*deniedCluster("a", 2*time.Hour)}, "2"
+		case "2":
+			clusters.Items, clusters.Continue = []ocm.ManagedCluster{*deniedCluster("b", 2*time.Hour)}, "3"
+		default:
+			return apierrors.NewServiceUnavailable("starting")
+		}
+		return nil
+	}})
+	out, err := cleanUpFake(t, paged, true)
+	if exitCode(t.Context(), err) != exitUnavailable || strings.Count(out, "would be deleted") != 2 || !slices.Equal(asked, []string{"100", "1002", "1003"}) {
+		t.Errorf("after %q it says %q, %v", asked, out, err)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // Names in registration.HubManifest.
@@ -34,6 +35,7 @@ type hubInit struct {
 	side
 	installing
 	authTypes    []string
+	addOnTypes   []string
 	arns         clusterARNs
 	server       string
 	ttl          time.Duration
@@ -55,6 +57,7 @@ func newHubInit() *cobra.Command {
 	h.bind(cmd, "hub", "the Deployment is available")
 	f := cmd.Flags()
 	f.StringSliceVar(&h.authTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+authTypeAWS)
+	f.StringSliceVar(&h.addOnTypes, "addon-registration-auth", nil, "auth types of add-ons, of csr and token; without it the hub program decides, and prepares no tokens")
 	h.arns.bindHub(f)
 	f.StringVar(&h.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
 	f.DurationVar(&h.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
@@ -111,6 +114,9 @@ func (h *hubInit) manifests() (string, error) {
 			return "", err
 		}
 	}
+	if err := checkAddOns("addon-registration-auth", 0, h.addOnTypes...); err != nil {
+		return "", err
+	}
 	if err := h.arns.check(h.authTypes...); err != nil {
 		return "", err
 	}
@@ -118,14 +124,25 @@ func (h *hubInit) manifests() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	deployment, err := h.deployment(hubNamespace, hubDeployment, hubServiceAccount, append([]string{"--registration-auth=" + strings.Join(h.authTypes, ","),
-		"--bootstrap-group=" + registration.BootstrapGroup, "--leader-elect"}, h.arns.args()...)...)
+	deployment, err := h.deployment(hubNamespace, hubDeployment, hubServiceAccount, h.args()...)
 	return joinManifests(append(manifests, deployment)...), err
+}
+
+// args are the flags of the hub program.
+func (h *hubInit) args() []string {
+	args := append([]string{"--registration-auth=" + strings.Join(h.authTypes, ","), "--bootstrap-group=" + registration.BootstrapGroup, "--leader-elect"}, h.arns.args()...)
+	if len(h.addOnTypes) > 0 {
+		args = append(args, "--addon-registration-auth="+strings.Join(h.addOnTypes, ","))
+	}
+	return args
 }
 
 // hubManifests are those besides the Deployment.
 func (h *hubInit) hubManifests() ([]string, error) {
-	manifests := []string{ocm.CRD, registration.HubManifest, registration.BootstrapManifest}
+	manifests := []string{ocm.CRD, addon.CRD, registration.HubManifest, registration.BootstrapManifest}
+	if slices.Contains(h.addOnTypes, registration.AuthTypeToken) {
+		manifests = append(manifests, registration.TokenManifest)
+	}
 	if h.cleanupImage != "" {
 		cleanup, err := cleanupManifest(h.cleanupImage)
 		if err != nil {
@@ -144,9 +161,11 @@ func (h *hubInit) hubManifests() ([]string, error) {
 	if err != nil {
 		return nil, usagef("--%s: %v", hubARNFlag, err)
 	}
-	manifests[1] = withRole(manifests[1], hubServiceAccount, hubServiceAccount, role)
+	manifests[2] = withRole(manifests[2], hubServiceAccount, hubServiceAccount, role)
 	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
 		manifests = append(manifests, awsirsa.AWSAuthManifest)
+	} else {
+		manifests[1] = withoutCSR(manifests[1])
 	}
 	return manifests, nil
 }
@@ -189,7 +208,7 @@ func (h *hubInit) invite(ctx context.Context, cmd *cobra.Command, c client.Clien
 	if err != nil {
 		return answerOf(err, "create a bootstrap token")
 	}
-	warnOfLoopback(cmd, info.Server)
+	warnOfLoopback(cmd, info.Server, "hub-apiserver")
 	published := &corev1.ConfigMap{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, published)
 	if apierrors.IsNotFound(err) {

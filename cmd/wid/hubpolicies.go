@@ -111,7 +111,7 @@ func (p *hubPolicies) compare(ctx context.Context, cmd *cobra.Command, role awsi
 	if err == nil {
 		return say(cmd, "role %q is as it should be", role.ARN)
 	}
-	e := &auth.Error{Reason: auth.ErrMisconfigured, Provider: "aws", Operation: "verify a role", Err: err, Message: oneLine(redact.Text(err.Error())),
+	e := &auth.Error{Reason: auth.ErrMisconfigured, Provider: "aws", Operation: "verify a role", Err: err, Message: redact.Line(err.Error()),
 		Remedy: fmt.Sprintf("mend that with what wid hub policies prints without --verify, logged in to account %s", of.Account)}
 	var api smithy.APIError
 	var call *smithy.OperationError

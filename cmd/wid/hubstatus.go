@@ -32,6 +32,7 @@ type clusterStatus struct {
 	Accepted        bool        `json:"accepted"`
 	Condition       string      `json:"condition,omitempty"`
 	Reason          string      `json:"reason,omitempty"`
+	Message         string      `json:"message,omitempty"`
 	Joined          string      `json:"joined,omitempty"`
 	Available       string      `json:"available,omitempty"`
 	Created         metav1.Time `json:"created"`
@@ -110,6 +111,9 @@ func statusOf(ctx context.Context, hub client.Client) ([]clusterStatus, error) {
 			row.AuthType = "invalid"
 		}
 		row.Condition, row.Reason = conditionOf(c, ocm.ConditionHubAccepted)
+		if accepted := meta.FindStatusCondition(c.Status.Conditions, ocm.ConditionHubAccepted); accepted != nil {
+			row.Message = oneLine(accepted.Message)
+		}
 		row.Joined, _ = conditionOf(c, ocm.ConditionJoined)
 		row.Available, _ = conditionOf(c, ocm.ConditionAvailable)
 		all = append(all, row)
@@ -145,21 +149,31 @@ func writeStatusTable(out io.Writer, all []clusterStatus) error {
 	w := tabwriter.NewWriter(out, 0, 0, width, ' ', 0)
 	_, _ = fmt.Fprintln(w, "NAME\tAUTH TYPE\tACCEPTED\tJOINED\tAVAILABLE\tAGE\tPENDING REQUESTS\tCLAIM") // Flush tells
 	for _, c := range all {
+		if !c.Accepted { // its agent reports no longer
+			c.Joined, c.Available = "", ""
+		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name, c.AuthType, c.accepted(), orDash(c.Joined), orDash(c.Available),
 			duration.HumanDuration(time.Since(c.Created.Time)), len(c.PendingRequests), orDash(oneLine(c.Claim)))
 	}
 	return w.Flush()
 }
 
-// accepted says why the hub has not done what the administrator wants.
+// accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
 func (c *clusterStatus) accepted() string {
+	granted, denied := c.Condition == string(metav1.ConditionTrue), isDenial(c.Condition, c.Reason)
+	refused := c.Condition == string(metav1.ConditionFalse) && !denied
+	detail := c.Reason
 	switch {
-	case c.Accepted == (c.Condition == string(metav1.ConditionTrue)):
-		return fmt.Sprint(c.Accepted)
-	case c.Condition == string(metav1.ConditionFalse):
-		return fmt.Sprintf("%t (%s)", c.Accepted, c.Reason)
+	case c.Accepted && granted && c.Reason == ocm.ReasonHubAccepted:
+		return "true"
+	case !c.Accepted && denied:
+		detail = "denied"
+	case !c.Accepted && (c.Condition == "" || c.Reason == registration.ReasonWaiting):
+		detail = "waiting"
+	case granted != c.Accepted && !refused:
+		detail = "the hub has not acted yet"
 	}
-	return fmt.Sprintf("%t (the hub has not acted yet)", c.Accepted)
+	return fmt.Sprintf("%t (%s)", c.Accepted, detail)
 }
 
 func orDash(s string) string {

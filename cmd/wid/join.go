@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -36,6 +36,7 @@ type join struct {
 	installing
 	cluster, authType     string
 	arns                  clusterARNs
+	addOns                registration.AddOnFlags // without auth type: the agent gets no rights to store credentials of add-ons
 	server, token, caFile string
 	pins                  []string
 	reveal                bool
@@ -60,6 +61,8 @@ func newJoin() *cobra.Command {
 	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+authTypeAWS)
 	j.arns.bindHub(f)
 	j.arns.bindManaged(f)
+	f.StringVar(&j.addOns.KubeClientAuth, addOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it the agent gets no rights to store their credentials")
+	f.Int64Var(&j.addOns.TokenExpirationSeconds, addOnSecondsFlag, 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
 	f.StringVar(&j.server, "hub-apiserver", "", "https URL of the hub's API server")
 	f.StringVar(&j.token, "hub-token", "", "credential for the first contact, - for standard input")
 	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
@@ -119,6 +122,11 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 	}
 	if _, err := agentDriver(j.authType, &j.arns); err != nil {
 		return err
+	}
+	if j.addOns.KubeClientAuth != "" || j.addOns.TokenExpirationSeconds != 0 {
+		if err := checkAddOns(addOnAuthFlag, j.addOns.TokenExpirationSeconds, j.addOns.KubeClientAuth); err != nil {
+			return err
+		}
 	}
 	switch {
 	case j.server == "":
@@ -239,7 +247,7 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(redact.Text(err.Error())),
+		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(kubeerror.Message(err, token)),
 			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", registration.BootstrapRole)}
 	}
 	return answerOf(err, operation)
@@ -266,19 +274,34 @@ func (j *join) manifests(info *bootstrap.ClusterInfo, token string) (string, err
 	if err != nil {
 		return "", err
 	}
-	deployment, err := j.deployment(registration.DefaultAgentNamespace, agentName, account,
-		append([]string{"--cluster-name=" + j.cluster, "--registration-auth=" + j.authType}, j.arns.args()...)...)
+	deployment, err := j.deployment(registration.DefaultAgentNamespace, agentName, account, j.args()...)
 	return joinManifests(agent, string(secret), deployment), err
 }
 
-// agentManifest returns the manifest of the agent and its ServiceAccount, which with aws-irsa has the name that its role trusts.
+// args are the flags of the agent program.
+func (j *join) args() []string {
+	args := append([]string{"--cluster-name=" + j.cluster, "--registration-auth=" + j.authType}, j.arns.args()...)
+	if j.addOns.KubeClientAuth != "" {
+		args = append(args, "--"+addOnAuthFlag+"="+j.addOns.KubeClientAuth)
+	}
+	if j.addOns.TokenExpirationSeconds != 0 {
+		args = append(args, fmt.Sprintf("--%s=%d", addOnSecondsFlag, j.addOns.TokenExpirationSeconds))
+	}
+	return args
+}
+
+// agentManifest returns the manifests of the agent and its ServiceAccount, which with aws-irsa has the name that its role trusts.
 func (j *join) agentManifest() (manifest, account string, err error) {
+	manifest, account = registration.AgentManifest, agentName
+	if j.addOns.KubeClientAuth != "" {
+		manifest = joinManifests(manifest, registration.AgentAddOnManifest)
+	}
 	if j.authType != authTypeAWS {
-		return registration.AgentManifest, agentName, nil
+		return manifest, account, nil
 	}
 	hub, managed, err := j.arns.pair()
 	account = awsirsa.DefaultKlusterlet + "-registration-sa"
-	return withRole(registration.AgentManifest, agentName, account, awsirsa.ManagedRoleARN(hub, managed)), account, err
+	return withRole(manifest, agentName, account, awsirsa.ManagedRoleARN(hub, managed)), account, err
 }
 
 // joined reports whether the agent has a credential of its own for this hub.

@@ -10,6 +10,7 @@
 //	wid bootstrap create|list|delete|generate|extend|join-command|discover|publish
 //	wid hub init|accept|deny|status|cleanup|policies   a hub
 //	wid join, unjoin                                   clusters of a hub
+//	wid pod-identity trust-policy                      IAM roles of pods
 //	wid version, completion, man
 package main
 
@@ -54,7 +55,7 @@ func (a *app) newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newBootstrap(), newHub(), newJoin(), newUnjoin())
+	root.AddCommand(newBootstrap(), newHub(), newJoin(), newUnjoin(), newPodIdentity())
 	a.addCredentialCommands(root)
 	return root
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,9 +15,8 @@ import (
 // sent is what clients of API servers have sent as credentials. A server that refuses may repeat it: the kubeconfig's user is
 // nobody whom the library knows.
 type sent struct {
-	mu       sync.Mutex
-	last     string
-	scrubber redact.Scrubber
+	mu      sync.Mutex
+	secrets []string
 }
 
 // watch has the config's clients tell. It sees what a plugin adds, too.
@@ -37,25 +37,23 @@ func (t telling) RoundTrip(r *http.Request) (*http.Response, error) {
 func (s *sent) note(header string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if header == s.last {
-		return
-	}
-	s.last = header
 	_, credential, found := strings.Cut(header, " ")
 	if !found {
 		credential = header
 	}
-	s.scrubber.Add(credential)
+	if credential == "" || slices.Contains(s.secrets, credential) {
+		return
+	}
+	s.secrets = append(s.secrets, credential)
 	if pair, err := base64.StdEncoding.DecodeString(credential); err == nil {
 		_, password, _ := strings.Cut(string(pair), ":")
-		s.scrubber.Add(password)
-		s.scrubber.AddWhole(string(pair))
+		s.secrets = append(s.secrets, password, string(pair))
 	}
 }
 
-// clean is a text without that.
+// clean returns the text without these credentials.
 func (s *sent) clean(text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.scrubber.Clean(text)
+	return redact.Clean(text, s.secrets...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -13,10 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 func newUnjoin() *cobra.Command {
@@ -28,8 +30,8 @@ func newUnjoin() *cobra.Command {
 		Use:   "unjoin",
 		Short: "Take a cluster out of its hub, and remove its agent",
 		Long: "Take a cluster out of its hub. With the agent's own credential it withdraws the cluster's acceptance, whereupon the\n" +
-			"hub takes away all its access. Then it removes the agent and its two Secrets from the cluster. If the hub cannot be\n" +
-			"told, nothing is removed without --force.",
+			"hub takes away all its access. Then it removes the agent, its two Secrets and those of add-ons from the cluster. If the\n" +
+			"hub cannot be told, nothing is removed without --force, unless the agent has no credential of its own yet.",
 		Example: "  wid unjoin --cluster-name managed-0 --context managed-0",
 	}
 	f := cmd.Flags()
@@ -52,9 +54,11 @@ func newUnjoin() *cobra.Command {
 		if err := withdraw(ctx, cmd, local, name, &arns, force); err != nil {
 			return err
 		}
-		return removeAgent(ctx, cmd, local, purge)
+		return removeAgent(ctx, cmd, local, name, purge)
 	})
 }
+
+var errNoCredential = errors.New("the agent has no credential of its own yet")
 
 // withdraw tells the hub. That the agent has no access there is a warning.
 func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *clusterARNs, force bool) error {
@@ -68,13 +72,13 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	}
 	var usage *usageError
 	switch {
-	case errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
+	case errors.Is(err, errNoCredential) || errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
 		cmd.PrintErrf("wid: warning: the hub was not told; to make sure, run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
 		return nil
 	case errors.As(err, &usage):
 		return err
 	}
-	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(redact.Text(err.Error())),
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(kubeerror.Message(err)),
 		Remedy: "mend that, or pass --force to remove the agent without telling the hub"}
 }
 
@@ -82,7 +86,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 // serves those that are unknown here, as long as their kubeconfig runs no program.
 func tell(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *clusterARNs) error {
 	if len(secret.Data[registration.SecretKeyKubeconfig]) == 0 {
-		return registration.ErrNotJoined
+		return errNoCredential
 	}
 	driver, err := registration.Driver(csr.New(csr.Options{})), error(nil)
 	if string(secret.Data[registration.SecretKeyAuthType]) == authTypeAWS {
@@ -102,15 +106,32 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 	return agent.Unjoin(ctx)
 }
 
-// removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret.
-func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, purge bool) error {
+// removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret and those of
+// add-ons. The namespace of add-ons stays: their programs may run there.
+func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, name string, purge bool) error {
 	var objects []*unstructured.Unstructured
 	if purge {
-		all, err := parseManifests(joinManifests(registration.AgentManifest))
+		all, err := parseManifests(joinManifests(registration.AgentManifest, registration.AgentAddOnManifest))
 		if err != nil {
 			return err
 		}
-		objects = all
+		objects = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "Namespace" && o.GetName() == registration.DefaultAddOnNamespace
+		})
+	}
+	secrets := &unstructured.UnstructuredList{}
+	secrets.SetAPIVersion("v1")
+	secrets.SetKind("SecretList")
+	err := local.List(ctx, secrets, client.MatchingLabels{registration.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
+	switch {
+	case apierrors.IsForbidden(err):
+		cmd.PrintErrf("wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
+			registration.AddOnClusterLabel, name)
+	case err != nil:
+		return answerOf(err, "list the Secrets of add-ons")
+	}
+	for i := range secrets.Items {
+		objects = append(objects, &secrets.Items[i])
 	}
 	for _, o := range []struct{ version, kind, name string }{
 		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", registration.DefaultBootstrapSecret}, {"apps/v1", "Deployment", agentName},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -35,7 +36,7 @@ type Reader struct {
 }
 
 const (
-	providerAnnotation = "gcp.auth.fluxcd.io/workload-identity-provider"
+	providerAnnotation = annotation.GCPWorkloadIdentityProvider
 	cloudPlatform      = "https://www.googleapis.com/auth/cloud-platform"
 	userEmail          = "https://www.googleapis.com/auth/userinfo.email"
 )

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,14 +17,20 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/token"
 )
 
-const name = "registration-agent"
+const (
+	name = "registration-agent"
+	// workers is how many add-ons are registered at a time.
+	workers = 8
+)
 
 type options struct {
 	cluster, namespace, bootstrapSecret string
 	hubARN, managedARN                  string
 	driver                              registration.Driver
+	addOns                              registration.AddOnFlags
 	leaderElect                         bool
 	metricsAddress, probeAddress        string
 }
@@ -45,6 +53,19 @@ func newCSR(o options) (registration.Driver, error) {
 		return nil, errors.New("--eks-hub-cluster-arn and --eks-managed-cluster-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
 	}
 	return csr.New(csr.Options{}), nil
+}
+
+// newAddOnDriver makes the driver that --addon-kubeclient-registration-auth names. Add your own drivers here.
+func newAddOnDriver(f registration.AddOnFlags, r prometheus.Registerer) (registration.Driver, error) {
+	tokens, err := token.New(token.Options{ExpirationSeconds: f.TokenExpirationSeconds, Registerer: r})
+	if err != nil {
+		return nil, fmt.Errorf("--addon-token-expiration-seconds: %w", err)
+	}
+	driver, err := registration.Pick([]registration.Driver{csr.New(csr.Options{}), tokens}, f.KubeClientAuth)
+	if err != nil {
+		return nil, fmt.Errorf("--addon-kubeclient-registration-auth: %w", err)
+	}
+	return driver, nil
 }
 
 // newAWS makes a driver that finds its login as AWS SDKs do: on EKS that of the agent's ServiceAccount.
@@ -92,7 +113,22 @@ func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	if err := agent.SetupWithManager(mgr); err != nil {
 		return err
 	}
+	if err := setUpAddOns(mgr, agent, o.addOns); err != nil {
+		return err
+	}
 	return mgr.Start(ctx)
+}
+
+func setUpAddOns(mgr ctrl.Manager, agent *registration.Agent, f registration.AddOnFlags) error {
+	driver, err := newAddOnDriver(f, metrics.Registry)
+	if err != nil {
+		return err
+	}
+	addOns, err := registration.NewAddOns(registration.AddOnOptions{Agent: agent, KubeClient: driver, CustomSigner: csr.New(csr.Options{})})
+	if err != nil {
+		return err
+	}
+	return addOns.SetupWithManager(mgr, workers)
 }
 
 // versionOf asks the cluster's API server for its version.

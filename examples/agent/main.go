@@ -61,6 +61,7 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&auth, "registration-auth", registration.AuthTypeCSR, "auth type by which this cluster reaches the hub")
 	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of the hub; required for aws-irsa")
 	fs.StringVar(&o.managedARN, "eks-managed-cluster-arn", "", "ARN of this cluster; required for aws-irsa")
+	o.addOns.BindFlags(fs)
 	fs.StringVar(&o.namespace, "namespace", registration.DefaultAgentNamespace, "namespace of the agent and of its Secrets")
 	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", registration.DefaultBootstrapSecret, "Secret with the hub's address and CA and the bootstrap credential")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
@@ -77,6 +78,12 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	}
 	if err := registration.CheckClusterName(o.cluster); err != nil {
 		return o, fmt.Errorf("--cluster-name: %w", err)
+	}
+	if auth == registration.AuthTypeToken {
+		return o, errors.New("--registration-auth: token registers add-ons only: use --addon-kubeclient-registration-auth=token, and another auth type for the cluster")
+	}
+	if _, err := newAddOnDriver(o.addOns, nil); err != nil {
+		return o, err
 	}
 	kind, err := registration.Pick(authTypes(), auth)
 	if err != nil {

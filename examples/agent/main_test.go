@@ -33,12 +33,13 @@ func TestMain(m *testing.M) {
 
 func TestFlags(t *testing.T) {
 	o, err := parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "csr", "--namespace", "n", "--bootstrap-secret", "s",
-		"--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", ":1"}, io.Discard)
+		"--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", ":1",
+		"--addon-kubeclient-registration-auth", "token", "--addon-token-expiration-seconds", "3600"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.cluster != "c1" || o.driver.Name() != "csr" || o.namespace != "n" || o.bootstrapSecret != "s" || !o.leaderElect ||
-		o.metricsAddress != "0" || o.probeAddress != ":1" {
+		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOns != (registration.AddOnFlags{KubeClientAuth: "token", TokenExpirationSeconds: 3600}) {
 		t.Errorf("%+v", o)
 	}
 	o, err = parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN,
@@ -47,7 +48,8 @@ func TestFlags(t *testing.T) {
 		t.Errorf("aws-irsa: %+v, %v", o, err)
 	}
 	o, err = parseFlags([]string{"--cluster-name", "c1"}, io.Discard)
-	if err != nil || o.driver.Name() != "csr" || o.namespace != registration.DefaultAgentNamespace || o.bootstrapSecret != registration.DefaultBootstrapSecret || o.leaderElect {
+	if err != nil || o.driver.Name() != "csr" || o.namespace != registration.DefaultAgentNamespace || o.bootstrapSecret != registration.DefaultBootstrapSecret || o.leaderElect ||
+		o.addOns.KubeClientAuth != "csr" {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
@@ -62,6 +64,10 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"no cluster name":       {nil, "--cluster-name is missing"},
 		"name that is no label": {[]string{"--cluster-name", "a.b"}, `--cluster-name: the cluster name "a.b" is not a DNS label`},
 		"unknown auth type":     {[]string{"--cluster-name", "c1", "--registration-auth", "magic"}, `--registration-auth: unknown auth type "magic": use one of aws-irsa, csr`},
+		"token for the cluster": {[]string{"--cluster-name", "c1", "--registration-auth", "token"}, "--registration-auth: token registers add-ons only: use --addon-kubeclient-registration-auth=token"},
+		"unknown add-on driver": {[]string{"--cluster-name", "c1", "--addon-kubeclient-registration-auth", "magic"}, `--addon-kubeclient-registration-auth: unknown auth type "magic": use one of csr, token`},
+		"token for 5 seconds":   {[]string{"--cluster-name", "c1", "--addon-token-expiration-seconds", "5"}, "--addon-token-expiration-seconds: token: ExpirationSeconds is 5: use at least 600"},
+		"token for -1 seconds":  {[]string{"--cluster-name", "c1", "--addon-token-expiration-seconds", "-1"}, "use at least 600"},
 		"ARN without aws-irsa":  {[]string{"--cluster-name", "c1", "--eks-hub-cluster-arn", hubARN}, "--registration-auth=aws-irsa"},
 		"no ARN of the hub":     {[]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
 		"no ARN of the cluster": {[]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN}, "--eks-managed-cluster-arn is missing"},
@@ -110,6 +116,9 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 	if holder() == "" {
 		t.Error("the Lease has no holder")
 	}
+	eventually(t, "reconciler of add-ons", func() bool {
+		return strings.Contains(get(t, "http://"+metrics+"/metrics"), `controller_runtime_max_concurrent_reconciles{controller="registration-addons"} 8`)
+	})
 	for url, want := range map[string]string{probes + "/healthz": "ok", probes + "/readyz": "ok", metrics + "/metrics": "registration_agent_"} {
 		if got := get(t, "http://"+url); !strings.Contains(got, want) {
 			t.Errorf("%s has no %s", url, want)

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -24,6 +25,8 @@ import (
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
 )
 
 const (
@@ -32,12 +35,13 @@ const (
 	namespace = "open-cluster-management-hub"
 	// bootstrapUser is the ServiceAccount of registration.BootstrapManifest.
 	bootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
-	// workers is how many clusters are reconciled at a time.
+	// workers is how many clusters are reconciled at a time, and how many add-ons.
 	workers = 8
 )
 
 type options struct {
 	auth                                              []authType
+	addOnAuth                                         []addOnAuthType
 	defaultAuth                                       string
 	bootstrapUsers, bootstrapGroups, autoApproveUsers []string
 	hubARN                                            string
@@ -93,6 +97,56 @@ func newCSR(_ context.Context, mgr ctrl.Manager, o options) (registration.HubDri
 		BootstrapUsers: o.bootstrapUsers, BootstrapGroups: o.bootstrapGroups, AutoApproveUsers: o.autoApproveUsers})
 }
 
+// addOnAuthType sets up what an auth type of add-ons needs on the hub.
+type addOnAuthType struct {
+	name  string
+	setUp func(ctrl.Manager) error
+}
+
+func (a addOnAuthType) Name() string { return a.name }
+
+// addOnAuthTypes are those that --addon-registration-auth knows. Clusters of any auth type may use them.
+func addOnAuthTypes() []addOnAuthType {
+	return []addOnAuthType{{registration.AuthTypeCSR, setUpAddOnCSR}, {registration.AuthTypeToken, setUpAddOnToken}}
+}
+
+func setUpAddOnCSR(mgr ctrl.Manager) error {
+	approver, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name)})
+	if err != nil {
+		return err
+	}
+	return approver.SetupWithManager(mgr)
+}
+
+func setUpAddOnToken(mgr ctrl.Manager) error {
+	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name)})
+	if err != nil {
+		return err
+	}
+	return tokens.SetupWithManager(mgr, workers)
+}
+
+// setUpAddOns asks the hub once whether it serves add-ons. Clusters register without them too.
+func setUpAddOns(mgr ctrl.Manager, o options) error {
+	if len(o.addOnAuth) == 0 {
+		return nil
+	}
+	_, err := addon.Discover(mgr.GetRESTMapper())
+	if meta.IsNoMatchError(err) {
+		mgr.GetLogger().Info("The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
+		return nil //nolint:nilerr // clusters register without add-ons
+	}
+	if err != nil {
+		return err
+	}
+	for _, a := range o.addOnAuth {
+		if err := a.setUp(mgr); err != nil {
+			return fmt.Errorf("set up add-ons with %s: %w", a.name, err)
+		}
+	}
+	return nil
+}
+
 // runHub runs until ctx ends, then lets running reconciles finish and gives up the Lease.
 func runHub(ctx context.Context, kube *rest.Config, o options) error {
 	scheme, err := newScheme()
@@ -126,7 +180,7 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := hub.SetupWithManager(mgr, workers); err != nil {
+	if err := errors.Join(hub.SetupWithManager(mgr, workers), setUpAddOns(mgr, o)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -134,5 +188,5 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme))
+	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddAllToScheme(scheme))
 }

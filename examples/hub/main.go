@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -67,11 +68,12 @@ func logTo(log io.Writer, level slog.Leveler) {
 }
 
 func parseFlags(args []string, out io.Writer) (o options, err error) {
-	var auth []string
+	var auth, addOnAuth []string
 	fs := pflag.NewFlagSet("hub", pflag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR}, "auth type that clusters may use; may be repeated")
 	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none, if it is enabled; empty refuses them")
+	fs.StringSliceVar(&addOnAuth, "addon-registration-auth", []string{registration.AuthTypeCSR}, "auth types of add-ons, of csr and token; may be repeated; csr only by default, and none if clusters use aws-irsa alone")
 	fs.StringArrayVar(&o.bootstrapUsers, "bootstrap-user", []string{bootstrapUser}, "user who may ask for a cluster's first certificate; may be repeated")
 	fs.StringArrayVar(&o.bootstrapGroups, "bootstrap-group", []string{registration.BootstrapGroup}, "group of such users; may be repeated")
 	fs.StringArrayVar(&o.autoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
@@ -94,25 +96,47 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 		}
 		auth = []string{o.demo}
 	}
-	for _, name := range auth {
-		a, err := registration.Pick(authTypes(), name)
-		if err != nil {
-			return o, fmt.Errorf("--registration-auth: %w", err)
-		}
-		o.auth = append(o.auth, a)
+	return o, o.setAuth(fs, auth, addOnAuth)
+}
+
+// setAuth picks the auth types, and finds mistakes before the hub starts.
+func (o *options) setAuth(fs *pflag.FlagSet, auth, addOnAuth []string) (err error) {
+	if slices.Contains(auth, registration.AuthTypeToken) {
+		return errors.New("--registration-auth: token registers add-ons only: use --addon-registration-auth=token, and another auth type for clusters")
+	}
+	if o.auth, err = pick(authTypes(), auth, "registration-auth"); err != nil {
+		return err
+	}
+	if !fs.Changed("addon-registration-auth") && !o.has(registration.AuthTypeCSR) {
+		addOnAuth = nil
+	}
+	if o.addOnAuth, err = pick(addOnAuthTypes(), addOnAuth, "addon-registration-auth"); err != nil {
+		return err
 	}
 	if err := o.checkAWS(); err != nil {
-		return o, err
+		return err
 	}
 	if !fs.Changed("default-registration-auth") && !o.has(o.defaultAuth) {
 		o.defaultAuth = ""
 	}
 	if o.defaultAuth != "" {
 		if _, err := registration.Pick(o.auth, o.defaultAuth); err != nil {
-			return o, fmt.Errorf("--default-registration-auth: %w", err)
+			return fmt.Errorf("--default-registration-auth: %w", err)
 		}
 	}
-	return o, nil
+	return nil
+}
+
+// pick returns what a flag names, each once.
+func pick[D interface{ Name() string }](known []D, names []string, flag string) (picked []D, err error) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		d, err := registration.Pick(known, name)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		picked = append(picked, d)
+	}
+	return picked, nil
 }
 
 // setUpDemo sets the flags that the demo knows itself.
@@ -120,13 +144,14 @@ func (o *options) setUpDemo(fs *pflag.FlagSet) error {
 	if _, err := registration.Pick(authTypes(), o.demo); err != nil {
 		return fmt.Errorf("--demo: %w", err)
 	}
-	if fs.Changed("registration-auth") || fs.Changed("eks-hub-cluster-arn") {
-		return errors.New("--demo starts clusters of its own: leave --registration-auth and --eks-hub-cluster-arn out, and pass --demo=csr or --demo=aws-irsa")
+	if fs.Changed("registration-auth") || fs.Changed("addon-registration-auth") || fs.Changed("eks-hub-cluster-arn") {
+		return errors.New("--demo starts clusters of its own: leave --registration-auth, --addon-registration-auth and --eks-hub-cluster-arn out, and pass --demo=csr or --demo=aws-irsa")
 	}
 	if o.demo == authTypeAWS {
 		o.hubARN = demoHubARN
+		return nil
 	}
-	return nil
+	return fs.Set("addon-registration-auth", registration.AuthTypeCSR+","+registration.AuthTypeToken)
 }
 
 // checkAWS finds mistakes before the hub starts.

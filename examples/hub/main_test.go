@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -8,13 +9,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/story"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // asProgram makes the test binary run the program instead of the tests.
@@ -50,6 +56,35 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// Certificates of add-ons are approved by default where clusters use certificates. Tokens take RBAC of their own.
+func TestFlagsOfAddOns(t *testing.T) {
+	for name, row := range map[string]struct {
+		args []string
+		want string
+	}{
+		"default":                  {nil, "csr"},
+		"default with both":        {[]string{"--registration-auth", "csr,aws-irsa", "--eks-hub-cluster-arn", hubARN}, "csr"},
+		"default with AWS IAM":     {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN}, ""},
+		"csr with AWS IAM":         {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--addon-registration-auth", "csr"}, "csr"},
+		"both":                     {[]string{"--addon-registration-auth", "csr,token"}, "csr token"},
+		"one twice":                {[]string{"--addon-registration-auth", "token", "--addon-registration-auth", "token"}, "token"},
+		"none":                     {[]string{"--addon-registration-auth="}, ""},
+		"demo with certificates":   {[]string{"--demo"}, "csr token"},
+		"demo of a hub on AWS EKS": {[]string{"--demo=aws-irsa"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parseFlags(row.args, io.Discard)
+			var got []string
+			for _, a := range o.addOnAuth {
+				got = append(got, a.name)
+			}
+			if err != nil || strings.Join(got, " ") != row.want {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
 func TestFlagsOfDemos(t *testing.T) {
 	for argument, want := range map[string]struct{ auth, defaultAuth, hubARN string }{
 		"--demo":          {"csr", "csr", ""},
@@ -79,6 +114,9 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"aws-irsa without ARN":        {[]string{"--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
 		"ARN that is none":            {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", "foo"}, `--eks-hub-cluster-arn: "foo" is not the ARN`},
 		"default that is left out":    {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--default-registration-auth", "csr"}, `unknown auth type "csr"`},
+		"token for clusters":          {[]string{"--registration-auth", "csr,token"}, "--registration-auth: token registers add-ons only: use --addon-registration-auth=token"},
+		"unknown add-on auth type":    {[]string{"--addon-registration-auth", "csr,magic"}, `--addon-registration-auth: unknown auth type "magic": use one of csr, token`},
+		"demo with add-on auth types": {[]string{"--demo", "--addon-registration-auth", "csr"}, "leave --registration-auth"},
 		"unknown demo":                {[]string{"--demo=magic"}, `--demo: unknown auth type "magic": use one of aws-irsa, csr`},
 		"demo of nothing":             {[]string{"--demo="}, `--demo: unknown auth type ""`},
 		"demo with auth types":        {[]string{"--demo", "--registration-auth", "csr"}, "leave --registration-auth"},
@@ -163,6 +201,24 @@ func TestDemo(t *testing.T) {
 		`own namespace:\s+allowed`,
 		`neighbour "cluster2": forbidden`,
 		`namespace "cluster2"\n`,
+		`creates the add-on "search"`,
+		`item +type kubeClient, without driver and subject\n`,
+		`driver +token\n`,
+		`user +system:serviceaccount:cluster1:cluster1-search-agent\n`,
+		`objects +Role search-token-role, RoleBinding search-token-role,\s+ServiceAccount cluster1-search-agent\n`,
+		`TokenInfrastructureReady is True: ServiceAccount\s+cluster1/cluster1-search-agent\s+\(UID:`,
+		`Secret +open-cluster-management-agent-addon/search-hub-kubeconfig\n`,
+		`expires +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`,
+		`AddonTokenRefreshed is True`,
+		`add-on\s+reads\s+it:\s+allowed`,
+		`cluster1/search-settings\n`,
+		`own\s+cluster:\s+forbidden`,
+		`namespace\s+"cluster2"\n`,
+		`namespace\s+"cluster1"\n`,
+		`deletes the add-on`,
+		`hub +nothing is left after \d`,
+		`Secret +gone after \d`,
+		`token +refused with 401 after \d`,
 		`administrator denies`,
 		`HubAcceptedManagedCluster is False: HubClusterAdminDenied`,
 		`namespace "cluster1"\n`,
@@ -216,7 +272,7 @@ func TestDemoAWS(t *testing.T) {
 		`group +open-cluster-management:cluster1\n`,
 		`A thief "cluster2"`,
 		`HubAcceptedManagedCluster is False: GrantFailed`,
-		`belongs to\s+cluster\s+"cluster1"\s+already`,
+		`is of cluster\s+"cluster1"\s+already`,
 		`administrator denies`,
 		`role and\s+access\s+entry\s+still\s+exist`,
 		`HubAcceptedManagedCluster is False: HubClusterAdminDenied`,
@@ -224,6 +280,68 @@ func TestDemoAWS(t *testing.T) {
 		`deletes the access entry, then\s+the\s+role`,
 		`in AWS +no role, no access entry\n`,
 		`Done in \d+s`)
+}
+
+// A hub that serves no add-ons runs all the same, and says so. Once it serves them, the program runs what they need.
+func TestHubFindsAddOns(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	kubeconfig := cluster.Kubeconfig(t)
+	for _, row := range []struct {
+		name, crd string
+		started   []string // names of controllers
+		others    []string
+		says      bool
+	}{
+		{"no add-ons", ocm.CRD, []string{"registration-hub", "csr-approver"}, []string{"csr-addon-approver", "addon-token-infrastructure"}, true},
+		{"add-ons", addon.CRD, []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if _, err := story.Apply(t.Context(), cluster.Client(), row.crd); err != nil {
+				t.Fatal(err)
+			}
+			log := logUntil(t, kubeconfig, row.started)
+			if strings.Contains(log, "The hub serves no ManagedClusterAddOns") != row.says {
+				t.Error(log)
+			}
+			for _, name := range row.others {
+				if strings.Contains(log, "controller="+name) {
+					t.Errorf("%s runs", name)
+				}
+			}
+		})
+	}
+}
+
+// logUntil runs the program until all controllers with these names have workers, and returns its log.
+func logUntil(t *testing.T, kubeconfig string, controllers []string) (log string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "--addon-registration-auth=csr,token", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
+	out, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := slices.Clone(controllers)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := lines.Text()
+		log += line + "\n"
+		missing = slices.DeleteFunc(missing, func(name string) bool {
+			return strings.Contains(line, "Starting workers") && strings.Contains(line, "controller="+name+" ")
+		})
+		if len(missing) == 0 {
+			cancel()
+		}
+	}
+	_ = cmd.Wait() // killed
+	if len(missing) > 0 {
+		t.Fatalf("%q do not run:\n%s", missing, log)
+	}
+	return log
 }
 
 // checkText checks what a demo prints, in this order.

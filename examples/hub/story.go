@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +27,12 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/tokens"
 	"github.com/workloadid/workloadid/internal/controlplane"
+	"github.com/workloadid/workloadid/internal/story"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
 )
 
 const (
@@ -45,8 +49,10 @@ const (
 
 func (d *demo) story() []func(context.Context) error {
 	d.driver, d.account = csr.New(csr.Options{Lifetime: certificateLifetime}), agentAccount
-	return []func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startHub, d.setUpCluster, d.startAgent, d.appears, d.asks,
-		d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace, d.revoke}
+	return slices.Concat(
+		[]func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startControllers, d.startHub, d.setUpCluster, d.startAgent, d.appears,
+			d.asks, d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace},
+		d.addOnSteps(), []func(context.Context) error{d.revoke})
 }
 
 // start starts both control planes. The flags are those of the hub's API server.
@@ -71,35 +77,51 @@ func (d *demo) start(ctx context.Context, flags ...controlplane.Flag) (err error
 	return err
 }
 
-func (d *demo) startControlPlanes(ctx context.Context) error {
-	d.say("A cluster joins a hub by certificate. Everything below is real: API servers, etcd, RBAC and certificates.")
+func (d *demo) startControlPlanes(ctx context.Context) (err error) {
+	d.Say("A cluster joins a hub by certificate, and an add-on by token. Everything below is real: API servers, etcd, RBAC, certificates and tokens.")
+	tokens, err := token.New(token.Options{ExpirationSeconds: addOnLifetime})
+	if err != nil {
+		return err
+	}
+	d.addOnDriver = tokens
 	if err := d.start(ctx); err != nil {
 		return err
 	}
-	stop, err := d.hub.ControllerManager("csrsigning")
+	d.Step("Two control planes run.")
+	d.Detail("hub", "%s", d.hub.IssuerURL())
+	d.Detail("cluster", "%s", d.managed.IssuerURL())
+	return nil
+}
+
+// startControllers follows the CustomResourceDefinitions: the garbage collector looks for new kinds every 30 s only.
+func (d *demo) startControllers(context.Context) error {
+	stop, err := d.hub.ControllerManager("csrsigning", "garbage-collector-controller")
 	if err != nil {
 		return err
 	}
 	d.stops = append(d.stops, func() error { stop(); return nil })
-	d.step("Two control planes run. The hub also has kube-controller-manager, which signs certificates.")
-	d.detail("hub", "%s", d.hub.IssuerURL())
-	d.detail("cluster", "%s", d.managed.IssuerURL())
+	d.Step("kube-controller-manager starts on the hub. It signs certificates, and removes objects whose owner is gone.")
 	return nil
 }
 
 func (d *demo) setUpHub(ctx context.Context) error {
-	count, err := apply(ctx, d.admin, ocm.CRD, registration.HubManifest, registration.BootstrapManifest)
+	manifests, what := []string{ocm.CRD, registration.HubManifest, registration.BootstrapManifest}, "the kind ManagedCluster"
+	kinds := []client.ObjectList{&ocm.ManagedClusterList{}}
+	if d.addOnDriver != nil {
+		manifests, what = append(manifests, addon.CRD, registration.TokenManifest), "the kinds ManagedCluster and ManagedClusterAddOn"
+		kinds = append(kinds, &addon.ManagedClusterAddOnList{})
+	}
+	count, err := story.Apply(ctx, d.admin, manifests...)
 	if err != nil {
 		return err
 	}
-	err = wait(ctx, "the hub does not serve ManagedClusters", func(ctx context.Context) (bool, error) {
-		return true, d.admin.List(ctx, &ocm.ManagedClusterList{})
-	})
-	if err != nil {
-		return err
+	for _, kind := range kinds {
+		if err := story.Wait(ctx, fmt.Sprintf("the hub does not serve %T", kind), func(ctx context.Context) (bool, error) { return true, d.admin.List(ctx, kind) }); err != nil {
+			return err
+		}
 	}
-	d.step("The manifests of the hub are applied: the kind ManagedCluster, RBAC, and the policies that guard acceptance.")
-	d.detail("objects", "%d", count)
+	d.Step("The manifests of the hub are applied: %s, RBAC, and the policies that guard acceptance.", what)
+	d.Detail("objects", "%d", count)
 	return nil
 }
 
@@ -114,8 +136,8 @@ func (d *demo) startHub(ctx context.Context) error {
 		return err
 	}
 	d.run(ctx, "hub controller", func(ctx context.Context) error { return runHub(ctx, config, d.options) })
-	d.step("The hub controller starts with the rights of its own ServiceAccount.")
-	d.detail("account", "%s/%s", namespace, hubAccount)
+	d.Step("The hub controller starts with the rights of its own ServiceAccount.")
+	d.Detail("account", "%s/%s", namespace, hubAccount)
 	return nil
 }
 
@@ -126,7 +148,11 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 		return err
 	}
 	d.token = created.Token
-	if _, err := apply(ctx, d.local, strings.ReplaceAll(registration.AgentManifest, agentAccount, d.account)); err != nil {
+	manifests := []string{strings.ReplaceAll(registration.AgentManifest, agentAccount, d.account)}
+	if d.addOnDriver != nil {
+		manifests = append(manifests, registration.AgentAddOnManifest)
+	}
+	if _, err := story.Apply(ctx, d.local, manifests...); err != nil {
 		return err
 	}
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
@@ -144,10 +170,10 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	d.step("The manifests of the agent are applied to the managed cluster, and a Secret with the bootstrap credential.")
-	d.detail("Secret", "%s", registration.DefaultBootstrapSecret)
-	d.detail("credential", "bootstrap token %q, valid for %.0f minutes", d.token.ID(), tokenLifetime.Minutes())
-	d.detail("group", "%s", registration.BootstrapGroup)
+	d.Step("The manifests of the agent are applied to the managed cluster, and a Secret with the bootstrap credential.")
+	d.Detail("Secret", "%s", registration.DefaultBootstrapSecret)
+	d.Detail("credential", "bootstrap token %q, valid for %.0f minutes", d.token.ID(), tokenLifetime.Minutes())
+	d.Detail("group", "%s", registration.BootstrapGroup)
 	return nil
 }
 
@@ -170,24 +196,35 @@ func (d *demo) startAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.agent.SetupWithManager(mgr); err != nil {
+	if err := errors.Join(d.agent.SetupWithManager(mgr), d.setUpAgentAddOns(mgr)); err != nil {
 		return err
 	}
 	d.run(ctx, "agent", mgr.Start)
-	d.step("The agent starts on the managed cluster. On the hub it has nothing but the bootstrap credential.")
+	d.Step("The agent starts on the managed cluster. On the hub it has nothing but the bootstrap credential.")
 	return nil
+}
+
+func (d *demo) setUpAgentAddOns(mgr ctrl.Manager) error {
+	if d.addOnDriver == nil {
+		return nil
+	}
+	addOns, err := registration.NewAddOns(registration.AddOnOptions{Agent: d.agent, KubeClient: d.addOnDriver})
+	if err != nil {
+		return err
+	}
+	return addOns.SetupWithManager(mgr, 1)
 }
 
 func (d *demo) appears(ctx context.Context) error {
 	found := &ocm.ManagedCluster{}
-	err := wait(ctx, "the agent creates no ManagedCluster", func(ctx context.Context) (bool, error) {
+	err := story.Wait(ctx, "the agent creates no ManagedCluster", func(ctx context.Context) (bool, error) {
 		return true, d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
 	})
 	if err != nil {
 		return err
 	}
-	d.step("ManagedCluster %q appears on the hub. An administrator has to accept it.", cluster)
-	d.detail("accepted", "%t", found.Spec.HubAcceptsClient)
+	d.Step("ManagedCluster %q appears on the hub. An administrator has to accept it.", cluster)
+	d.Detail("accepted", "%t", found.Spec.HubAcceptsClient)
 	return nil
 }
 
@@ -205,7 +242,7 @@ func (d *demo) request(ctx context.Context) (*certificatesv1.CertificateSigningR
 
 func (d *demo) asks(ctx context.Context) error {
 	var asked *certificatesv1.CertificateSigningRequest
-	err := wait(ctx, "the agent asks for no certificate", func(ctx context.Context) (_ bool, err error) {
+	err := story.Wait(ctx, "the agent asks for no certificate", func(ctx context.Context) (_ bool, err error) {
 		asked, err = d.request(ctx)
 		return true, err
 	})
@@ -216,10 +253,10 @@ func (d *demo) asks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The agent makes a key, keeps it, and asks for a certificate. The request waits.")
-	d.detail("request", "%s", asked.Name)
-	d.detail("asked by", "%s", asked.Spec.Username)
-	d.detail("asked for", "%s", request.User())
+	d.Step("The agent makes a key, keeps it, and asks for a certificate. The request waits.")
+	d.Detail("request", "%s", asked.Name)
+	d.Detail("asked by", "%s", asked.Spec.Username)
+	d.Detail("asked for", "%s", request.User())
 	return nil
 }
 
@@ -236,15 +273,15 @@ func (d *demo) accept(ctx context.Context) error {
 	if err := d.awaitBindings(ctx, cluster); err != nil {
 		return err
 	}
-	d.step("An administrator accepts the cluster: hubAcceptsClient is true. The hub makes a namespace and RBAC for it.")
-	d.detail("namespace", "%s", cluster)
-	d.detail("ClusterRole", "%s", registration.ClusterRoleName(cluster))
+	d.Step("An administrator accepts the cluster: hubAcceptsClient is true. The hub makes a namespace and RBAC for it.")
+	d.Detail("namespace", "%s", cluster)
+	d.Detail("ClusterRole", "%s", registration.ClusterRoleName(cluster))
 	return nil
 }
 
 // awaitBindings waits for the last thing that the hub grants.
 func (d *demo) awaitBindings(ctx context.Context, cluster string) error {
-	return wait(ctx, "the hub grants nothing", func(ctx context.Context) (bool, error) {
+	return story.Wait(ctx, "the hub grants nothing", func(ctx context.Context) (bool, error) {
 		var bindings rbacv1.RoleBindingList
 		err := d.admin.List(ctx, &bindings, client.InNamespace(cluster))
 		return len(bindings.Items) == 2, err
@@ -253,23 +290,23 @@ func (d *demo) awaitBindings(ctx context.Context, cluster string) error {
 
 func (d *demo) approves(ctx context.Context) error {
 	var signed *certificatesv1.CertificateSigningRequest
-	err := wait(ctx, "the request is not signed", func(ctx context.Context) (_ bool, err error) {
+	err := story.Wait(ctx, "the request is not signed", func(ctx context.Context) (_ bool, err error) {
 		signed, err = d.request(ctx)
 		return err == nil && len(signed.Status.Certificate) > 0, err
 	})
 	if err != nil {
 		return err
 	}
-	d.step("The hub approves the request, and kube-controller-manager signs it.")
+	d.Step("The hub approves the request, and kube-controller-manager signs it.")
 	for _, c := range signed.Status.Conditions {
-		d.detail(string(c.Type), "%s", c.Message)
+		d.Detail(string(c.Type), "%s", c.Message)
 	}
 	return nil
 }
 
 func (d *demo) stores(ctx context.Context) error {
 	secret := &corev1.Secret{}
-	err := wait(ctx, "the agent stores no certificate", func(ctx context.Context) (bool, error) {
+	err := story.Wait(ctx, "the agent stores no certificate", func(ctx context.Context) (bool, error) {
 		err := d.local.Get(ctx, client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}, secret)
 		return len(secret.Data["tls.crt"]) > 0, err
 	})
@@ -285,20 +322,20 @@ func (d *demo) stores(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The agent stores its certificate, %s after acceptance, and uses it from now on.", took.Round(10*time.Millisecond))
-	d.detail("Secret", "%s", secret.Name)
-	d.detail("user (CN)", "%s", certificate.Subject.CommonName)
+	d.Step("The agent stores its certificate, %s after acceptance, and uses it from now on.", took.Round(10*time.Millisecond))
+	d.Detail("Secret", "%s", secret.Name)
+	d.Detail("user (CN)", "%s", certificate.Subject.CommonName)
 	for _, group := range certificate.Subject.Organization {
-		d.detail("group (O)", "%s", group)
+		d.Detail("group (O)", "%s", group)
 	}
-	d.detail("expires", "%s, renewed at 80 %% of its lifetime", certificate.NotAfter.UTC().Format("2006-01-02 15:04:05 MST"))
+	d.Detail("expires", "%s, renewed at 80 %% of its lifetime", certificate.NotAfter.UTC().Format("2006-01-02 15:04:05 MST"))
 	return nil
 }
 
 func (d *demo) joins(ctx context.Context) error {
 	conditions := []string{ocm.ConditionHubAccepted, ocm.ConditionJoined, ocm.ConditionAvailable}
 	found := &ocm.ManagedCluster{}
-	err := wait(ctx, "the cluster does not become available", func(ctx context.Context) (bool, error) {
+	err := story.Wait(ctx, "the cluster does not become available", func(ctx context.Context) (bool, error) {
 		if err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found); err != nil {
 			return false, err
 		}
@@ -312,9 +349,9 @@ func (d *demo) joins(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The cluster has joined, and its agent keeps a Lease alive. These conditions of the ManagedCluster are true:")
+	d.Step("The cluster has joined, and its agent keeps a Lease alive. These conditions of the ManagedCluster are true:")
 	for _, c := range conditions {
-		d.detail("", "%s", c)
+		d.Detail("", "%s", c)
 	}
 	return nil
 }
@@ -337,9 +374,9 @@ func (d *demo) ownNamespace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("With its own credential the agent reads the Lease in its own namespace: allowed.")
-	d.detail("Lease", "%s/%s", lease.Namespace, lease.Name)
-	d.detail("renewed", "%s", lease.Spec.RenewTime.UTC().Format("2006-01-02 15:04:05 MST"))
+	d.Step("With its own credential the agent reads the Lease in its own namespace: allowed.")
+	d.Detail("Lease", "%s/%s", lease.Namespace, lease.Name)
+	d.Detail("renewed", "%s", lease.Spec.RenewTime.UTC().Format("2006-01-02 15:04:05 MST"))
 	return nil
 }
 
@@ -355,8 +392,8 @@ func (d *demo) neighboursNamespace(ctx context.Context) error {
 	if !apierrors.IsForbidden(err) {
 		return errors.Join(fmt.Errorf("the agent of %q is not forbidden to read in the namespace of %q", cluster, neighbour), err)
 	}
-	d.step("The same in the namespace of its neighbour %q: forbidden.", neighbour)
-	d.detail("answer", "%s", err)
+	d.Step("The same in the namespace of its neighbour %q: forbidden.", neighbour)
+	d.Detail("answer", "%s", err)
 	return nil
 }
 
@@ -370,7 +407,7 @@ func (d *demo) deny(ctx context.Context, note string) error {
 		return err
 	}
 	var refused error
-	err := wait(ctx, "the hub revokes nothing", func(ctx context.Context) (bool, error) {
+	err := story.Wait(ctx, "the hub revokes nothing", func(ctx context.Context) (bool, error) {
 		_, refused = d.lease(ctx, cluster)
 		return apierrors.IsForbidden(refused), nil
 	})
@@ -381,15 +418,15 @@ func (d *demo) deny(ctx context.Context, note string) error {
 	if err != nil {
 		return err
 	}
-	d.step("The administrator denies the cluster: hubAcceptsClient is false. The hub removes its RBAC. %s", note)
-	d.detail("condition", "%s is %s: %s", denied.Type, denied.Status, denied.Reason)
-	d.detail("answer", "%s", refused)
+	d.Step("The administrator denies the cluster: hubAcceptsClient is false. The hub removes its RBAC. %s", note)
+	d.Detail("condition", "%s is %s: %s", denied.Type, denied.Status, denied.Reason)
+	d.Detail("answer", "%s", refused)
 	return nil
 }
 
 // refusal waits for the condition with which the hub refuses a cluster.
 func (d *demo) refusal(ctx context.Context, cluster, reason string) (refused *metav1.Condition, err error) {
-	err = wait(ctx, fmt.Sprintf("the hub does not report %s", reason), func(ctx context.Context) (bool, error) {
+	err = story.Wait(ctx, fmt.Sprintf("the hub does not report %s", reason), func(ctx context.Context) (bool, error) {
 		found := &ocm.ManagedCluster{}
 		err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
 		refused = meta.FindStatusCondition(found.Status.Conditions, ocm.ConditionHubAccepted)

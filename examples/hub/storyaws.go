@@ -26,6 +26,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/controlplane"
+	"github.com/workloadid/workloadid/internal/story"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -52,7 +53,7 @@ func (d *awsDemo) story() []func(context.Context) error {
 }
 
 func (d *awsDemo) startControlPlanes(ctx context.Context) (err error) {
-	d.say("A cluster joins a hub by AWS IAM. Both clusters are embedded, with real API servers and etcd. AWS is simulated: nothing leaves this machine.")
+	d.Say("A cluster joins a hub by AWS IAM. Both clusters are embedded, with real API servers and etcd. AWS is simulated: nothing leaves this machine.")
 	if d.cloud, err = authtest.NewCloud(); err != nil {
 		return err
 	}
@@ -78,9 +79,9 @@ func (d *awsDemo) startControlPlanes(ctx context.Context) (err error) {
 	if err := d.setDrivers(); err != nil {
 		return err
 	}
-	d.step("Two control planes run. As on EKS, the hub's API server checks tokens of AWS by a webhook, which asks AWS STS for the identity.")
-	d.detail("hub", "%s", d.hubARN)
-	d.detail("cluster", "%s", d.managedARN)
+	d.Step("Two control planes run. As on EKS, the hub's API server checks tokens of AWS by a webhook, which asks AWS STS for the identity.")
+	d.Detail("hub", "%s", d.hubARN)
+	d.Detail("cluster", "%s", d.managedARN)
 	return nil
 }
 
@@ -135,11 +136,11 @@ func (d *awsDemo) createRoles(ctx context.Context) error {
 	if err := errors.Join(createRole(ctx, d.iam(d.hubARN.Account), hub), createRole(ctx, d.iam(d.managedARN.Account), agent)); err != nil {
 		return err
 	}
-	d.step("The platform team creates the two roles that wid hub policies prints, one in the account of each cluster.")
-	d.detail("hub", "%s", hub.Name())
-	d.detail("may", "make roles ocm-hub-*, and access entries for them")
-	d.detail("agent", "%s", agent.Name())
-	d.detail("may", "assume %s", awsirsa.HubRoleName(d.hubARN, d.managedARN))
+	d.Step("The platform team creates the two roles that wid hub policies prints, one in the account of each cluster.")
+	d.Detail("hub", "%s", hub.Name())
+	d.Detail("may", "make roles ocm-hub-*, and access entries for them")
+	d.Detail("agent", "%s", agent.Name())
+	d.Detail("may", "assume %s", awsirsa.HubRoleName(d.hubARN, d.managedARN))
 	return nil
 }
 
@@ -166,9 +167,9 @@ func (d *awsDemo) claims(ctx context.Context) error {
 	if role, entry := d.inAWS(); role || entry != nil {
 		return errors.New("AWS knows the cluster before it is accepted")
 	}
-	d.step("In an annotation the cluster claims its ARN. The hub does nothing in AWS while the cluster is pending.")
-	d.detail("annotation", "%s: %s", awsirsa.ARNAnnotation, found.Annotations[awsirsa.ARNAnnotation])
-	d.detail("in AWS", "no role, no access entry")
+	d.Step("In an annotation the cluster claims its ARN. The hub does nothing in AWS while the cluster is pending.")
+	d.Detail("annotation", "%s: %s", awsirsa.ARNAnnotation, found.Annotations[awsirsa.ARNAnnotation])
+	d.Detail("in AWS", "no role, no access entry")
 	return nil
 }
 
@@ -191,20 +192,20 @@ func (d *awsDemo) granted(ctx context.Context) error {
 	if entry == nil {
 		return errors.New("the hub made no access entry")
 	}
-	d.step("The hub computes the names from both ARNs, and makes a role and an access entry for the cluster.")
-	d.detail("role", "%s", role.Name())
-	d.detail("trusts", "%s", strings.Join(role.Trust.Statement[0].Principal["AWS"], " "))
+	d.Step("The hub computes the names from both ARNs, and makes a role and an access entry for the cluster.")
+	d.Detail("role", "%s", role.Name())
+	d.Detail("trusts", "%s", strings.Join(role.Trust.Statement[0].Principal["AWS"], " "))
 	for _, key := range slices.Sorted(maps.Keys(role.Tags)) {
-		d.detail("  if tagged", "%s=%s", key, role.Tags[key])
+		d.Detail("  if tagged", "%s=%s", key, role.Tags[key])
 	}
-	d.detail("may", "%s on the hub", strings.Join(role.Access.Statement[0].Action, ", "))
-	d.detail("access entry", "group %s", strings.Join(entry.Groups, " "))
+	d.Detail("may", "%s on the hub", strings.Join(role.Access.Statement[0].Action, ", "))
+	d.Detail("access entry", "group %s", strings.Join(entry.Groups, " "))
 	return nil
 }
 
 func (d *awsDemo) stores(ctx context.Context) error {
 	secret := &corev1.Secret{}
-	err := wait(ctx, "the agent stores no kubeconfig", func(ctx context.Context) (bool, error) {
+	err := story.Wait(ctx, "the agent stores no kubeconfig", func(ctx context.Context) (bool, error) {
 		err := d.local.Get(ctx, client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}, secret)
 		return len(secret.Data["kubeconfig"]) > 0, err
 	})
@@ -215,10 +216,10 @@ func (d *awsDemo) stores(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.step("The agent stores a kubeconfig without any secret. Other clients run the command in it; the agent gets its tokens itself.")
-	d.detail("Secret", "%s", secret.Name)
+	d.Step("The agent stores a kubeconfig without any secret. Other clients run the command in it; the agent gets its tokens itself.")
+	d.Detail("Secret", "%s", secret.Name)
 	for _, user := range kubeconfig.AuthInfos {
-		d.detail("command", "%s %s", user.Exec.Command, strings.Join(user.Exec.Args, " "))
+		d.Detail("command", "%s %s", user.Exec.Command, strings.Join(user.Exec.Args, " "))
 	}
 	return nil
 }
@@ -228,10 +229,10 @@ func (d *awsDemo) authenticates(ctx context.Context) error {
 	if err := d.own.Create(ctx, review); err != nil {
 		return err
 	}
-	d.step("With its ServiceAccount's token the agent assumes its own role, and with that the role on the hub. It presigns a request to AWS STS, and sends that as its token. The hub authenticates the agent as:")
-	d.detail("user", "%s", review.Status.UserInfo.Username)
+	d.Step("With its ServiceAccount's token the agent assumes its own role, and with that the role on the hub. It presigns a request to AWS STS, and sends that as its token. The hub authenticates the agent as:")
+	d.Detail("user", "%s", review.Status.UserInfo.Username)
 	for _, group := range review.Status.UserInfo.Groups {
-		d.detail("group", "%s", group)
+		d.Detail("group", "%s", group)
 	}
 	return nil
 }
@@ -265,15 +266,15 @@ func (d *awsDemo) steals(ctx context.Context) error {
 	if role, after := d.inAWS(); !role || !reflect.DeepEqual(before, after) {
 		return fmt.Errorf("the access entry of %q was %+v and is %+v, its role exists: %t", cluster, before, after, role)
 	}
-	d.step("A thief %q claims the same ARN, and a careless administrator accepts it. The hub refuses; denying the thief changes nothing of %q.", neighbour, cluster)
-	d.detail("condition", "%s is %s: %s", refused.Type, refused.Status, refused.Reason)
-	d.detail("message", "%s", refused.Message)
+	d.Step("A thief %q claims the same ARN, and a careless administrator accepts it. The hub refuses; denying the thief changes nothing of %q.", neighbour, cluster)
+	d.Detail("condition", "%s is %s: %s", refused.Type, refused.Status, refused.Reason)
+	d.Detail("message", "%s", refused.Message)
 	return nil
 }
 
 // awaitForgotten waits until the hub has no record of a cluster, which it drops when everything is revoked.
 func (d *awsDemo) awaitForgotten(ctx context.Context, cluster string) error {
-	return wait(ctx, fmt.Sprintf("the hub keeps the ClusterRole of %q", cluster), func(ctx context.Context) (bool, error) {
+	return story.Wait(ctx, fmt.Sprintf("the hub keeps the ClusterRole of %q", cluster), func(ctx context.Context) (bool, error) {
 		err := d.admin.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, &rbacv1.ClusterRole{})
 		return err != nil, client.IgnoreNotFound(err)
 	})
@@ -290,7 +291,7 @@ func (d *awsDemo) revoke(ctx context.Context) error {
 	if role, entry := d.inAWS(); !role || entry == nil {
 		return errors.New("role and access entry went before the RBAC")
 	}
-	return wait(ctx, "the hub does not ask AWS to delete the access entry", func(context.Context) (bool, error) {
+	return story.Wait(ctx, "the hub does not ask AWS to delete the access entry", func(context.Context) (bool, error) {
 		return d.cloud.Calls("eks", action) > 0, nil
 	})
 }
@@ -302,7 +303,7 @@ func (d *awsDemo) cleansUp(ctx context.Context) error {
 	if role, entry := d.inAWS(); role || entry != nil {
 		return errors.New("the hub left something in AWS")
 	}
-	d.step("EKS is available again. The hub deletes the access entry, then the role.")
-	d.detail("in AWS", "no role, no access entry")
+	d.Step("EKS is available again. The hub deletes the access entry, then the role.")
+	d.Detail("in AWS", "no role, no access entry")
 	return nil
 }

@@ -1,7 +1,6 @@
 package redact_test
 
 import (
-	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -32,7 +31,6 @@ var messages = []string{
 	"AADSTS50013: Assertion failed signature validation. [Reason - The key was not found., Thumbprint of key used by client: 'A1B2C3D4E5F60718293A4B5C6D7E8F9001122334']",
 	"AADSTS7000215: Invalid client secret provided. Ensure the secret being sent in the request is the client secret value, not the client secret ID, for a secret added to app '22222222-3333-4444-8555-666666666666'.",
 	"The client '33333333-4444-4555-8666-777777777777' with object id '33333333-4444-4555-8666-777777777777' does not have authorization to perform action 'Microsoft.ContainerService/managedClusters/listClusterUserCredential/action' over scope '/subscriptions/44444444-5555-4666-8777-888888888888/resourceGroups/rg-production-westeurope-001/providers/Microsoft.ContainerService/managedClusters/aks-production' or the scope is invalid.",
-	`401: Bearer authorization_uri="https://login.windows.net/11111111-2222-4333-8444-555555555555", error="invalid_token", error_description="The authentication failed because of missing 'Authorization' header."`,
 	"unauthorized: authentication required, visit https://aka.ms/acr/authorization for more information. CorrelationId: 5c6d7e8f-9012-4abc-8def-0123456789ab",
 	"client with IP '203.0.113.7' is not allowed access. Refer https://aka.ms/acr/firewall to grant access.",
 	"TF400813: The user '55555555-6666-4777-8888-999999999999' is not authorized to access this resource.",
@@ -57,23 +55,12 @@ var messages = []string{
 	`admission webhook "validate.kyverno.svc-fail" denied the request: policy ServiceAccount/tenant-a/app for resource violation: require-owner: autogen-check: 'validation error: label "owner" is required. rule check failed at path /metadata/labels/owner/'`,
 }
 
-// What a message that repeats nothing says is left as it is, whatever numbers, names and digests are in it.
-func TestTextLeavesMessages(t *testing.T) {
-	part := base64.RawURLEncoding.EncodeToString
-	token := part([]byte(`{"alg":"RS256","kid":"0123456789abcdef0123456789abcdef01234567"}`)) + "." +
-		part([]byte(`{"aud":["sts.amazonaws.com"],"exp":1718003736,"iss":"https://oidc.eks.eu-central-1.amazonaws.com/id/0123456789ABCDEF0123456789ABCDEF",`+
-			`"kubernetes.io":{"namespace":"tenant-a","serviceaccount":{"name":"app","uid":"0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9"}},`+
-			`"nbf":1718000136,"sub":"system:serviceaccount:tenant-a:app"}`)) + "." + part([]byte(strings.Repeat("signature", 28)))
-	secrets := []string{token, "wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY=", "x7k2qp.m4w9zr1tb6yv3hn8", "hunter2-pass1", "ya29.c." + part([]byte(strings.Repeat("access", 100)))}
+// The words of a service stay as they are, whatever numbers, names and digests are in them.
+func TestMessagesOfServicesStay(t *testing.T) {
+	secrets := []string{secretJWT, "wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY=", "x7k2qp.m4w9zr1tb6yv3hn8", "hunter2-pass1"}
 	for _, message := range messages {
-		for _, given := range [][]string{nil, secrets[:1], secrets} {
-			want := message
-			if len(want) > 512 {
-				want = want[:512] + "…"
-			}
-			if got := redact.Text(message, given...); got != strings.TrimSpace(want) {
-				t.Errorf("%q becomes %q", message, got)
-			}
+		if got := redact.Line(message, secrets...); got != strings.TrimSpace(message) {
+			t.Errorf("%q becomes %q", message, got)
 		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -79,31 +77,6 @@ func walk(v reflect.Value) string {
 	return ""
 }
 
-func TestText(t *testing.T) {
-	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
-	for name, tc := range map[string]struct{ in, want string }{
-		"plain":            {"Incorrect token audience", "Incorrect token audience"},
-		"whole token":      {"bad token " + jwt + "!", "bad token [redacted]!"},
-		"part of a token":  {"payload eyJzdWIiOiJhIn0 seen", "payload [redacted] seen"},
-		"somebody's login": {"you sent Bearer exec-secret-0123456789 to us", "you sent Bearer [redacted] to us"},
-		"in a header":      {`{"authorization":"basic am9lOmh1bnRlcjItcGFzczE="}`, `{"authorization":"basic [redacted]"}`},
-		"in quotes":        {`sent "Bearer am9lOmh1bnRlcjItcGFzczE=", and "x"`, `sent "Bearer [redacted]", and "x"`},
-		"a challenge":      {`Bearer authorization_uri="https://h/t", error="e"`, `Bearer authorization_uri="https://h/t", error="e"`},
-		"somebody's JWT":   {"saw eyJhbGciOiJub25lIn0.eyJzdWIiOiJiIn0.", "saw [redacted]"},
-		"words":            {"Basic authentication is off, bearer tokens expired", "Basic authentication is off, bearer tokens expired"},
-		"line breaks":      {"a\r\nb\x00c", "a  b c"},
-		"terminal escapes": {"\x1b[31mred", "[31mred"},
-		"not UTF-8":        {"a\xffb", "a b"},
-	} {
-		if got := redact.Text(tc.in, jwt); got != tc.want {
-			t.Errorf("%s: got %q, want %q", name, got, tc.want)
-		}
-	}
-	if got := redact.Text(strings.Repeat("ä", 10000)); len(got) > 520 {
-		t.Errorf("%d bytes of a stranger's message survive", len(got))
-	}
-}
-
 func TestURL(t *testing.T) {
 	for address, want := range map[string]string{
 		"https://h/p":            "https://h/p",
@@ -117,32 +90,7 @@ func TestURL(t *testing.T) {
 			t.Errorf("%q: got %q", address, got)
 		}
 	}
-	if got := redact.URL(strings.Repeat("x", 10_000)); len(got) > 400 {
+	if got := redact.URL(strings.Repeat("x", 10_000)); len(got) > 310 {
 		t.Errorf("%d bytes", len(got))
 	}
-}
-
-// Whatever a stranger writes, it is one bounded line of printable text, without the secret.
-func FuzzText(f *testing.F) {
-	for _, text := range []string{"%41%", `\u004`, "&#x41;&", "bearer\t", "eyJhbGciOi.", "a\xffb\u200bc", `Basic a="`, "\u2028"} {
-		f.Add(text, "abcdefghijklmnop", 3, 5)
-	}
-	f.Fuzz(func(t *testing.T, text, secret string, at, times int) {
-		if len(secret) > 200 {
-			return
-		}
-		at = max(0, at) % (len(text) + 1)
-		got := redact.Text(text[:at]+strings.Repeat(secret, max(0, times)%50)+text[at:], secret)
-		if len(got) > 520 || !utf8.ValidString(got) || strings.TrimSpace(got) != got && len(got) < 500 {
-			t.Fatalf("%q", got)
-		}
-		for _, r := range got {
-			if !unicode.IsPrint(r) {
-				t.Fatalf("%q in %q", r, got)
-			}
-		}
-		if len(secret) >= 8 && strings.Contains(got, secret) && !strings.Contains("[redacted]", secret) {
-			t.Fatalf("%q is left in %q", secret, got)
-		}
-	})
 }

@@ -24,7 +24,8 @@ type Member struct {
 	Account         string // the agent's ServiceAccount
 	Bootstrap       string // token
 	Agent           *registration.Agent
-	Failed          error // of the last pass
+	AddOns          *registration.AddOns // that run last
+	Failed          error                // of the last pass
 }
 
 // NewMember installs what an agent needs. Start makes the agent.
@@ -32,9 +33,14 @@ func (w *World) NewMember(name, account string) *Member {
 	w.T.Helper()
 	m := &Member{World: w, Name: name, Namespace: "agent-" + name, Account: account,
 		Bootstrap: w.Token(w.Admin, "open-cluster-management", "agent-registration-bootstrap")}
-	w.Apply(w.Local, strings.NewReplacer(registration.DefaultAgentNamespace, m.Namespace, "registration-agent", account).Replace(registration.AgentManifest))
+	w.Apply(w.Local, m.adapt(registration.AgentManifest))
 	m.WriteBootstrap(w.Hub.Config().Host, w.Hub.Config().CAData)
 	return m
+}
+
+// adapt replaces names of a manifest by those of the member.
+func (m *Member) adapt(manifest string) string {
+	return strings.NewReplacer(registration.DefaultAgentNamespace, m.Namespace, "registration-agent", m.Account).Replace(manifest)
 }
 
 // WriteBootstrap writes the Secret with the address of the hub and the bootstrap token.
@@ -66,9 +72,10 @@ func (m *Member) Config() *rest.Config {
 func (m *Member) Start(options registration.AgentOptions) {
 	m.T.Helper()
 	options.Cluster, options.Namespace, options.Local = m.Name, m.Namespace, NewClient(m.T, m.Config())
+	scheme := Scheme(m.T)
 	options.NewHubClient = func(config *rest.Config) (client.Client, error) {
 		config.QPS = -1 // tests are not throttled
-		return client.New(config, client.Options{Scheme: Scheme(m.T)})
+		return client.New(config, client.Options{Scheme: scheme})
 	}
 	var err error
 	if m.Agent, err = registration.NewAgent(options); err != nil {

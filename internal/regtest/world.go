@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
@@ -49,7 +50,13 @@ type World struct {
 // New returns the world for one test.
 func New(t *testing.T) *World {
 	t.Helper()
-	w := &World{T: t, whole: t, Hub: kubetest.Start(t), Managed: kubetest.StartSecond(t)}
+	return NewWith(t, kubetest.Start(t))
+}
+
+// NewWith returns one with another hub.
+func NewWith(t *testing.T, hub *kubetest.Cluster) *World {
+	t.Helper()
+	w := &World{T: t, whole: t, Hub: hub, Managed: kubetest.StartSecond(t)}
 	w.Local, w.Admin = NewClient(t, w.Managed.Config()), NewClient(t, w.Hub.Config())
 	w.Apply(w.Admin, ocm.CRD)
 	Eventually(t, "the hub serves ManagedClusters", func() bool {
@@ -148,25 +155,38 @@ const (
 // sets the drivers and everything else but the client.
 func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions, error)) (stop func()) {
 	w.T.Helper()
+	return w.RunControllers(func(mgr ctrl.Manager) error {
+		options, err := configure(mgr)
+		if err != nil {
+			return err
+		}
+		options.Client = mgr.GetClient()
+		hub, err := registration.NewHub(options)
+		if err != nil {
+			return err
+		}
+		return hub.SetupWithManager(mgr, 2)
+	})
+}
+
+// RunControllers runs other controllers of the hub in the same way.
+func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) {
+	w.T.Helper()
 	mgr, err := ctrl.NewManager(WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)),
-		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}})
+		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue()})
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	options, err := configure(mgr)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	options.Client = mgr.GetClient()
-	hub, err := registration.NewHub(options)
-	if err == nil {
-		err = hub.SetupWithManager(mgr, 2)
-	}
-	if err != nil {
-		w.T.Fatal(err)
+	for _, f := range setup {
+		if err := f(mgr); err != nil {
+			w.T.Fatal(err)
+		}
 	}
 	return RunManager(w.whole, mgr)
 }
+
+// queue lets managers stop in time: the priority queue of controller-runtime 0.24 can block a worker until the grace period ends.
+func queue() config.Controller { return config.Controller{UsePriorityQueue: new(false)} }
 
 // RunManager runs until the test ends or stop is called.
 func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) {

@@ -36,13 +36,18 @@ func withAWSAuth(c client.Client) func(*awsirsa.HubOptions) {
 	return func(o *awsirsa.HubOptions) { o.Binding, o.Client, o.EKS = awsirsa.AWSAuth, c, nil }
 }
 
-func mappings(t testing.TB, c client.Client) (all []map[string]any) {
+func mapRoles(t testing.TB, c client.Client) string {
 	t.Helper()
 	var cm corev1.ConfigMap
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "aws-auth"}, &cm); err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal([]byte(cm.Data["mapRoles"]), &all); err != nil {
+	return cm.Data["mapRoles"]
+}
+
+func mappings(t testing.TB, c client.Client) (all []map[string]any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(mapRoles(t, c)), &all); err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -69,6 +74,30 @@ func TestAWSAuthKeepsTheEntriesOfOthers(t *testing.T) {
 	}
 	if all := mappings(t, kube); len(all) != 1 || all[0]["extra"] != "kept" || len(c.roles) > 0 {
 		t.Errorf("left behind: %v, %v", all, c.roles)
+	}
+}
+
+// Versions of YAML differ in the types of these values, and a program that reads them as strings sees the text.
+func TestAWSAuthKeepsTheTextOfOthersEntries(t *testing.T) {
+	for _, value := range []string{"0123", "1e3", "yes", "2026-11-22", "1_000", "0o17", "12345678901234567890", "1.10", "~", `"0123"`, "!!str 7"} {
+		t.Run(value, func(t *testing.T) {
+			var writes int
+			text := "# nodes\n- rolearn: arn:aws:iam::111111111111:role/admin # ours\n  username: " + value + "\n  groups:\n  - on\n  - system:nodes\n"
+			kube := configMap(t, text, &writes)
+			h := newHub(t, newCloud(), withAWSAuth(kube))
+			if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil {
+				t.Fatal(err)
+			}
+			if got := mapRoles(t, kube); !strings.HasPrefix(got, text) || len(mappings(t, kube)) != 2 {
+				t.Errorf("after the grant:\n%s", got)
+			}
+			if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil {
+				t.Fatal(err)
+			}
+			if got := mapRoles(t, kube); got != text || writes != 2 {
+				t.Errorf("after the revocation, with %d writes:\n%s", writes, got)
+			}
+		})
 	}
 }
 
@@ -106,6 +135,10 @@ func TestAWSAuthTouchesNothingThatIsNotOurs(t *testing.T) {
 			"another's entry for the role": "- rolearn: " + arn + "\n  username: admin\n  groups: [system:masters]\n",
 			"not a list":                   "rolearn: a\n",
 			"no YAML":                      "\t:",
+			"not of mappings":              "- a\n",
+			"a field twice":                "- rolearn: a\n  rolearn: b\n",
+			"an anchor in our entry": "- &a {rolearn: " + arn + ", username: 'open-cluster-management:shop1:{{SessionName}}', groups: []}\n" +
+				"- {<<: *a, rolearn: other}\n",
 		} {
 			var writes int
 			kube := configMap(t, mapRoles, &writes)

@@ -53,12 +53,13 @@ type HubOptions struct {
 	Names registration.Names
 	// AutoApprove are patterns of the ARNs of clusters that need no person to accept them. Empty: a person accepts each cluster. A
 	// pattern is compared with the whole ARN. In it "*" stands for any characters but ":" and "/", and "?" for one of them;
-	// everything else stands for itself.
+	// everything else stands for itself. Name the account: any account of AWS could have a cluster that a wildcard matches.
 	//
 	// A cluster claims its ARN without proof; the proof comes when its agent assumes a role. A false claim gives access only to the
 	// agent of that ARN. It also blocks that ARN for other clusters until an administrator denies the false one.
 	AutoApprove []string
-	// MaxRoles is how many roles this hub may have in IAM. Zero means DefaultMaxRoles. From 80 % on an Event of the cluster says so.
+	// MaxRoles is how many roles this hub may have in IAM. Zero means DefaultMaxRoles. From 80 % on an Event of the cluster says so; at
+	// MaxRoles the hub creates none. It counts the roles that this process has seen, so after a restart it takes a resync to be exact.
 	MaxRoles int
 	// Events records that MaxRoles comes near. Nil: nothing is recorded.
 	Events events.EventRecorder
@@ -232,23 +233,26 @@ func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
 }
 
 // Grant implements registration.HubDriver. If nothing has drifted it makes two calls of IAM, and one of EKS with access entries. It
-// leaves it to the hub when to look again.
+// leaves it to the hub when to look again, and how to back off unless the remedy takes a person.
 func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Duration, error) {
 	g, err := h.newGrant(cluster, claim)
 	if err != nil {
 		return 0, err
 	}
-	return 0, persist(ctx, func() error {
+	err = persist(ctx, func() error {
 		created, err := h.ensureRole(ctx, g)
 		if err != nil {
 			return err
 		}
-		h.count(g, created)
 		if err := h.ensureAccess(ctx, g, created); err != nil {
 			return err
 		}
 		return h.binder.bind(ctx, g)
 	})
+	if errors.Is(err, errFull) || hasCode(err, codeNoPrincipal) {
+		return personDelay, err
+	}
+	return 0, err
 }
 
 // Revoke implements registration.HubDriver. The binding goes first, so that what is left cannot be used.
@@ -269,22 +273,30 @@ func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
 	return err
 }
 
-// count adds a role to those that were seen, and says when few are left.
-func (h *HubDriver) count(g *grant, created bool) {
+// reserve adds a role that exists, or that is to be created, to those that were seen. It says when few are left, and refuses one too many.
+func (h *HubDriver) reserve(g *grant, create bool) error {
 	h.mu.Lock()
 	known := h.roles[g.cluster]
-	h.roles[g.cluster] = true
+	full := create && !known && len(h.roles) >= h.options.MaxRoles
+	if !full {
+		h.roles[g.cluster] = true
+	}
 	n := len(h.roles)
 	h.gauge.Set(float64(n))
 	h.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w for cluster %q: it has %d in account %s, and HubOptions.MaxRoles is %d: have the quota of IAM raised, and MaxRoles with it, or remove clusters",
+			errFull, g.cluster, n, g.hub.Account, h.options.MaxRoles)
+	}
 	const share, whole = 4, 5
 	near := (h.options.MaxRoles*share + whole - 1) / whole
-	if known || n < near || !created && n != near || h.options.Events == nil {
-		return
+	if known || n < near || !create && n != near || h.options.Events == nil {
+		return nil
 	}
 	object := &ocm.ManagedCluster{TypeMeta: metav1.TypeMeta{APIVersion: ocm.GroupVersion.String(), Kind: "ManagedCluster"}, ObjectMeta: metav1.ObjectMeta{Name: g.cluster}}
 	h.options.Events.Eventf(object, nil, corev1.EventTypeWarning, "RolesRunningOut", "Register",
 		"this hub has %d of at most %d roles in account %s: have the quota of IAM raised, and the hub's limit with it, or remove clusters", n, h.options.MaxRoles, g.hub.Account)
+	return nil
 }
 
 func (h *HubDriver) forget(g *grant) {
@@ -294,13 +306,18 @@ func (h *HubDriver) forget(g *grant) {
 	h.gauge.Set(float64(len(h.roles)))
 }
 
-// checkPattern refuses what can match no ARN, such as a regular expression. With as many colons as an ARN, no star stands for one.
+// checkPattern refuses what can match no ARN, such as a regular expression, or one of any account. With as many colons as an ARN, no star
+// stands for one.
 func checkPattern(text string) error {
+	const account, fields = 4, 6
+	parts := strings.Split(text, ":")
 	switch {
-	case strings.Count(text, ":") != strings.Count(ClusterARN{}.String(), ":"):
+	case len(parts) != fields:
 		return fmt.Errorf("the pattern %q is not one of ARNs: write it like arn:aws:eks:eu-*:123456789012:cluster/prod-*", text)
 	case strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/-_*?") != "":
 		return fmt.Errorf("the pattern %q can match no ARN: in patterns only * and ? are special, they are not regular expressions", text)
+	case strings.ContainsAny(parts[account], "*?"):
+		return fmt.Errorf("the pattern %q matches clusters of accounts that are not yours: write out the account", text)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -333,7 +334,7 @@ func TestSecondClusterOfOneARNIsRefused(t *testing.T) {
 		mustGrant(t, c, "shop1", managedARN)
 		c.reset()
 		_, err := newHub(t, c).Grant(t.Context(), "shop2", managedARN)
-		if err == nil || !strings.Contains(err.Error(), `belongs to cluster "shop1" already`) || c.writes > 0 {
+		if err == nil || !strings.Contains(err.Error(), `of cluster "shop1" already`) || c.writes > 0 {
 			t.Errorf("got %v after %q", err, c.calls)
 		}
 		mustRevoke(t, c, "shop2", managedARN)
@@ -350,8 +351,9 @@ func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
 		c := newCloud()
 		mustGrant(t, c, "shop1", managedARN)
 		elsewhere := strings.Replace(managedARN, "eu-west-1", "us-east-1", 1)
-		if _, err := newHub(t, c).Grant(t.Context(), "shop2", elsewhere); err == nil {
-			t.Error("granted")
+		_, err := newHub(t, c).Grant(t.Context(), "shop2", elsewhere)
+		if err == nil || !strings.Contains(err.Error(), `of cluster "shop1" already`) || !strings.Contains(err.Error(), "in another region") {
+			t.Errorf("got %v", err)
 		}
 		other := newHub(t, c, func(o *awsirsa.HubOptions) { o.Hub = strings.Replace(hubARN, "eu-central-1", "us-east-1", 1) })
 		if _, err := other.Grant(t.Context(), "shop1", managedARN); err == nil || !strings.Contains(err.Error(), "belongs to the hub") {
@@ -432,7 +434,7 @@ func TestClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checkClaim(t, map[string]string{awsirsa.ARNAnnotation: arn}, false, true)
 			checkClaim(t, map[string]string{awsirsa.OCMARNAnnotation: arn}, false, true)
-			h := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.AutoApprove = []string{"*:*:*:*:*:*/*"} })
+			h := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.AutoApprove = []string{"*:*:*:*:222222222222:*/*"} })
 			if ok, err := h.Approves(t.Context(), claimed(nil), arn); ok || err == nil {
 				t.Errorf("approved: %t, %v", ok, err)
 			}
@@ -480,7 +482,7 @@ func TestApprovesByWholeARN(t *testing.T) {
 	}
 }
 
-func TestPatternsAreNoRegularExpressions(t *testing.T) {
+func TestPatternsAreNoRegularExpressionsAndNameTheAccount(t *testing.T) {
 	for name, pattern := range map[string]string{
 		"alternative":    "arn:aws:eks:eu-west-1:333333333333:cluster/a|" + managedARN,
 		"dot":            "arn:aws:eks:eu.west.1:222222222222:cluster/shop",
@@ -490,6 +492,8 @@ func TestPatternsAreNoRegularExpressions(t *testing.T) {
 		"star alone":     "*",
 		"star of fields": "arn:aws:eks:*",
 		"empty":          "",
+		"any account":    "arn:aws:eks:eu-west-1:*:cluster/shop",
+		"ten accounts":   "arn:aws:eks:eu-west-1:22222222222?:cluster/shop",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud(), AutoApprove: []string{pattern}})
@@ -527,6 +531,50 @@ registration_awsirsa_max_roles 5
 registration_awsirsa_roles 4
 `)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestHubCreatesNoRoleBeyondMaxRoles(t *testing.T) {
+	c := newCloud()
+	h := newHub(t, c, func(o *awsirsa.HubOptions) { o.MaxRoles = 2 })
+	for _, name := range []string{"a", "b"} {
+		if _, err := h.Grant(t.Context(), name, managedARN+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := h.Grant(t.Context(), "shop1", managedARN)
+	if err == nil || !strings.Contains(err.Error(), "HubOptions.MaxRoles is 2") || !strings.Contains(err.Error(), "remove clusters") || len(c.roles) != 2 {
+		t.Errorf("%d roles, %v", len(c.roles), err)
+	}
+	if again < 5*time.Minute || again > 10*time.Minute {
+		t.Errorf("the hub tries again after %s", again)
+	}
+	delete(c.roles, awsirsa.HubRoleName(mustParse(t, hubARN), mustParse(t, managedARN+"a")))
+	if _, err := h.Grant(t.Context(), "a", managedARN+"a"); err != nil {
+		t.Errorf("a role that is gone is not made again: %v", err)
+	}
+	if err := h.Revoke(t.Context(), "b", managedARN+"b"); err != nil {
+		t.Fatal(err)
+	}
+	c.noAgent = true
+	if _, err := h.Grant(t.Context(), "shop1", managedARN); err == nil || strings.Contains(err.Error(), "MaxRoles") {
+		t.Errorf("got %v", err)
+	}
+	c.noAgent = false
+	if _, err := h.Grant(t.Context(), "shop2", managedARN); err != nil {
+		t.Errorf("a role that could not be made takes the place of another: %v", err)
+	}
+}
+
+func TestRoleOfAnAgentThatDoesNotExistIsAwaitedForMinutes(t *testing.T) {
+	c := newCloud()
+	c.noAgent = true
+	if again, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); err == nil || again < 5*time.Minute || again > 10*time.Minute {
+		t.Errorf("the hub tries again after %s, %v", again, err)
+	}
+	c.failures["GetRole"] = apiError("AccessDenied", "no")
+	if again, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); err == nil || again != 0 {
+		t.Errorf("after another error the hub tries again after %s, %v", again, err)
 	}
 }
 

@@ -67,6 +67,7 @@ const (
 	maxAttempts     = 9
 	minDelay        = 250 * time.Millisecond
 	maxDelay        = 5 * time.Second
+	personDelay     = 10 * time.Minute // at most, until a retry of what takes a person to mend
 	revocationLooks = 3
 	revocationDelay = time.Second
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
@@ -132,13 +133,16 @@ func text(err error) string {
 	return transport.Message(err)
 }
 
+// errFull says that the hub has all the roles that it may have.
+var errFull = errors.New("the hub creates no role")
+
 // errForeign says that something exists that this hub has not made for this cluster.
 var errForeign = errors.New("it is not of this hub and this cluster")
 
 func (g *grant) foreign(what string, tags map[string]string) error {
 	if hub, cluster := tags[TagOwnerHub], tags[TagOwnerCluster]; hub == g.hub.String() && cluster != "" && cluster != g.cluster {
-		return fmt.Errorf("%w: the ARN %q belongs to cluster %q already (%s %q). Two clusters cannot share one: deny that cluster first, or join with the right ARN",
-			errForeign, g.managed.String(), cluster, what, g.roleARN)
+		return fmt.Errorf("%w: the %s %q is of cluster %q already, which has the ARN %q or one of the same name and account in another region. Names of roles do not hold the region: deny that cluster first, or join with the right ARN",
+			errForeign, what, g.roleARN, cluster, g.managed.String())
 	} else if hub != "" && hub != g.hub.String() {
 		return fmt.Errorf("%w: the %s %q belongs to the hub %q, whose name and account are the same: use a hub with another name",
 			errForeign, what, g.roleARN, hub)
@@ -192,9 +196,13 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 	}
 	trust := TrustPolicy(g.hub, g.managed)
 	if role == nil {
+		if err := h.reserve(g, true); err != nil {
+			return false, err
+		}
 		out, err := h.options.IAM.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
 			AssumeRolePolicyDocument: aws.String(trust.JSON())})
 		if err != nil || out.Role == nil {
+			h.forget(g)
 			return false, g.explain("creation", orEmpty(err))
 		}
 		g.roleID = aws.ToString(out.Role.RoleId)
@@ -204,6 +212,9 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 		return false, err
 	}
 	g.roleID = aws.ToString(role.RoleId)
+	if err := h.reserve(g, false); err != nil {
+		return false, err
+	}
 	if !trust.equals(aws.ToString(role.AssumeRolePolicyDocument)) {
 		_, err := h.options.IAM.UpdateAssumeRolePolicy(ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(trust.JSON())})
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+
+	"github.com/workloadid/workloadid/internal/address"
 )
 
 // Policy is an IAM policy. Its JSON is what IAM takes.
@@ -118,7 +120,7 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	name := r.Name()
 	out, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if err != nil || out.Role == nil {
-		return fmt.Errorf("role %q cannot be read: %w; create it as wid hub policies prints it", r.ARN, orEmpty(err))
+		return fmt.Errorf("role %q cannot be read: %w%s", r.ARN, orEmpty(err), ifMissing(err, "; create it as wid hub policies prints it"))
 	}
 	var wrong []error
 	if arn := aws.ToString(out.Role.Arn); arn != r.ARN {
@@ -133,7 +135,7 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	access, err := c.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: &name})
 	switch {
 	case err != nil:
-		wrong = append(wrong, fmt.Errorf("its inline policy %q cannot be read: %w; add it, or check by hand that another policy allows the same", name, err))
+		wrong = append(wrong, fmt.Errorf("its inline policy %q cannot be read: %w%s", name, err, ifMissing(err, "; add it, or check by hand that another policy allows the same")))
 	case !r.Access.equals(aws.ToString(access.PolicyDocument)):
 		wrong = append(wrong, fmt.Errorf("its inline policy %q differs: replace it", name))
 	}
@@ -141,6 +143,14 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 		return fmt.Errorf("role %q: %w", r.ARN, errors.Join(wrong...))
 	}
 	return nil
+}
+
+// ifMissing returns a remedy if IAM says that the object does not exist.
+func ifMissing(err error, remedy string) string {
+	if hasCode(err, codeNoRole) {
+		return remedy
+	}
+	return ""
 }
 
 // RoleReader are the calls of *iam.Client that Verify makes.
@@ -202,9 +212,12 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 
 // webIdentity lets one ServiceAccount of a cluster assume a role.
 func webIdentity(cluster ClusterARN, issuer, subject string) (Statement, error) {
-	u, err := url.Parse(issuer)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(issuer, `"*?#$\ `) {
-		return Statement{}, errors.New("the OIDC issuer has to be an https URL without query: use what aws eks describe-cluster shows as identity.oidc.issuer")
+	const remedy = "use the https URL that aws eks describe-cluster shows as identity.oidc.issuer"
+	if _, err := address.Parse("OIDC issuer", issuer, address.Path); err != nil {
+		return Statement{}, fmt.Errorf("%w; %s", err, remedy)
+	}
+	if strings.ContainsAny(issuer, `"*$`) { // they mean something in a policy
+		return Statement{}, errors.New("the OIDC issuer holds characters that have no place in it; " + remedy)
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
 	return Statement{Effect: "Allow", Action: OneOrMany{"sts:AssumeRoleWithWebIdentity"},

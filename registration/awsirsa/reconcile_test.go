@@ -243,7 +243,7 @@ func TestMalformedClaimIsACondition(t *testing.T) {
 	}
 	for name, annotations := range claims {
 		t.Run(name, func(t *testing.T) {
-			w := newHubWorld(t, "arn:aws:eks:*:*:cluster/*")
+			w := newHubWorld(t, "arn:aws:eks:*:222222222222:cluster/*")
 			w.join("shop1", annotations, true)
 			if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != registration.ReasonInvalidClaim {
 				t.Errorf("condition %+v", c)

@@ -356,7 +356,7 @@ func (m *member) refuseTwin(t *testing.T) {
 	}
 	regtest.Eventually(t, "the hub refuses it", func() bool {
 		c := meta.FindStatusCondition(m.Cluster(name).Status.Conditions, ocm.ConditionHubAccepted)
-		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, fmt.Sprintf("belongs to cluster %q already", m.Name))
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, fmt.Sprintf("of cluster %q already", m.Name))
 	})
 	m.login()
 	m.ExpectIsolated(name)

@@ -2,10 +2,12 @@ package csr_test
 
 import (
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -87,10 +89,17 @@ func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
 	if err := patch(`{"metadata":{"finalizers":null}}`); !apierrors.IsForbidden(err) {
 		t.Errorf("the finalizer is removed: %v", err)
 	}
-	// It removes the traces of its acceptance from the conditions, which it may write, and leaves.
+	// It cannot remove the traces of its acceptance from the conditions, nor backdate them.
+	cluster := k.Cluster("rewriter")
+	accepted := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	base := cluster.DeepCopy()
+	accepted.Status, accepted.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+	if err := own.Status().Patch(t.Context(), cluster, client.MergeFrom(base)); !apierrors.IsForbidden(err) {
+		t.Errorf("the acceptance is backdated: %v", err)
+	}
 	status := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"conditions":[]}}`))
-	if err := own.Status().Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rewriter"}}, status); err != nil {
-		t.Fatal(err)
+	if err := own.Status().Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rewriter"}}, status); !apierrors.IsForbidden(err) {
+		t.Errorf("the acceptance is removed: %v", err)
 	}
 	if err := m.Agent.Unjoin(t.Context()); err != nil {
 		t.Fatal(err)

@@ -3,10 +3,6 @@ package csr_test
 import (
 	"crypto/x509"
 	"encoding/pem"
-	"io"
-	"log"
-	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -23,36 +19,13 @@ import (
 	"github.com/workloadid/workloadid/internal/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
-	"github.com/workloadid/workloadid/registration/relay"
 )
-
-// startRelay starts a relay with a credential of the hub, and returns its address and CA as a client knows them.
-func (k *kube) startRelay(config *rest.Config) *rest.Config {
-	k.T.Helper()
-	authorities, err := os.ReadFile(k.Hub.ClientCA())
-	if err != nil {
-		k.T.Fatal(err)
-	}
-	clientCAs := x509.NewCertPool()
-	clientCAs.AppendCertsFromPEM(authorities)
-	handler, err := relay.New(relay.Options{Hub: config, ClientCAs: clientCAs, ErrorLog: log.New(k.T.Output(), "", 0)})
-	if err != nil {
-		k.T.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS, server.EnableHTTP2 = relay.TLSConfig(clientCAs), true
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	k.T.Cleanup(server.Close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
-}
 
 func TestRelayOnARealAPIServer(t *testing.T) {
 	k := newKube(t)
 	k.Apply(k.Admin, registration.RelayManifest)
 	own := regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, "open-cluster-management-relay", "registration-relay"))
-	address := k.startRelay(own)
+	address := k.Relay(own)
 	behind := func(name string) *member {
 		m := k.join(name)
 		m.WriteBootstrap(address.Host, address.CAData)
@@ -119,7 +92,7 @@ func TestRelayOnARealAPIServer(t *testing.T) {
 	k.Step("token of a ServiceAccount in the cluster's namespace", k.tokenBehindRelay(address))
 	k.Step("the relay's credential is refused, and agents keep theirs", func(t *testing.T) {
 		m := k.join("relay6")
-		broken := k.startRelay(regtest.WithToken(k.Hub.Config(), "expired"))
+		broken := k.Relay(regtest.WithToken(k.Hub.Config(), "expired"))
 		m.WriteBootstrap(address.Host, address.CAData)
 		m.accept()
 		before := m.certificate()
@@ -177,7 +150,7 @@ func TestRelayNeedsEachRight(t *testing.T) {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, Verbs: []string{"impersonate"}}
 	}
 	get := func(config *rest.Config) error {
-		behind := k.startRelay(config)
+		behind := k.Relay(config)
 		behind.CertData, behind.KeyData = cert.CertData, cert.KeyData
 		return regtest.NewClient(t, behind).Get(t.Context(), client.ObjectKey{Name: "relayrights"}, &ocm.ManagedCluster{})
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/workloadid/workloadid/internal/address"
 )
 
 // Options configure a relay.
@@ -76,11 +78,10 @@ func hubURL(config *rest.Config) (*url.URL, error) {
 	if config == nil {
 		return nil, errors.New("the relay has no hub: set Hub to the address of its API server and the relay's credential")
 	}
-	hub, err := url.Parse(config.Host)
-	if err != nil || hub.Scheme != "https" || hub.Host == "" || hub.User != nil || len(hub.Path) > 1 || hub.RawQuery != "" || config.Insecure {
-		return nil, errors.New("the relay refuses the hub's address: it has to be https://host:port with nothing after it, and its certificate has to be verified")
+	if config.Insecure {
+		return nil, errors.New("the hub's certificate has to be verified: unset Insecure and set the certificate authority of Hub")
 	}
-	return hub, nil
+	return address.Parse("hub's address", config.Host, 0)
 }
 
 func (r *relay) proxy(config *rest.Config) (*httputil.ReverseProxy, error) {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 const (
@@ -80,9 +82,8 @@ func New(o Options) (*Proxy, error) {
 }
 
 func endpoint(server string) (string, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
-		return "", fmt.Errorf("proxy: server %.200q: use https://host:port without a path", server)
+	if u, err := address.Parse("server", server, 0); err != nil || u.Path != "" {
+		return "", fmt.Errorf("proxy: server %q: use https://host:port without a path", redact.URL(server))
 	}
 	return server + Path, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -19,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
@@ -85,8 +86,8 @@ func New(o Options) (http.Handler, error) {
 	if o.Bindings == nil || o.Live == nil || o.CA == nil || o.Image == "" || o.Audience == "" {
 		return nil, errors.New("webhook: Bindings, Live, Image, CA and Audience are required")
 	}
-	if u, err := url.Parse(o.Server); err != nil || u.Scheme != "https" || u.Hostname() == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
-		return nil, fmt.Errorf("webhook: server %.200q: use https://host:port without a path", o.Server)
+	if u, err := address.Parse("server", o.Server, 0); err != nil || u.Path != "" {
+		return nil, fmt.Errorf("webhook: server %q: use https://host:port without a path", redact.URL(o.Server))
 	}
 	o.Command, o.Port = cmp.Or(o.Command, "/pod"), cmp.Or(o.Port, DefaultPort)
 	if o.Port < 1024 || o.Port > 65535 {

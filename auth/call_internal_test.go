@@ -1,0 +1,23 @@
+package auth
+
+import (
+	"reflect"
+	"testing"
+)
+
+// The pooled call is copied for exchanges that outlive it, so a copy shares no memory with the fields that the pool clears.
+func TestCopyOfARequestStandsOnItsOwn(t *testing.T) {
+	c := &call{request: request{named: true}}
+	c.account.Name = "app"
+	m := &minter{request: c.request}
+	*c = call{}
+	if sa := m.serviceAccount(); sa == nil || sa.Name != "app" {
+		t.Errorf("got %v", sa)
+	}
+	if sa := c.serviceAccount(); sa != nil {
+		t.Errorf("a cleared call has %v", sa)
+	}
+	if _, ok := reflect.TypeFor[minter]().FieldByName("key"); ok {
+		t.Error("a minter holds the buffer of the pooled key")
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/auth/podidentity/server"
+)
+
+func newPodIdentity() *cobra.Command {
+	cmd := &cobra.Command{Use: "pod-identity", Short: "AWS credentials of pods (IAMBinding)",
+		Args: exactly(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
+	cmd.AddCommand(newTrustPolicy())
+	return cmd
+}
+
+type trustPolicy struct {
+	side
+	namespace, cluster, serverRole   string
+	role, serviceAccount, externalID string // of a binding that is not read
+}
+
+func newTrustPolicy() *cobra.Command {
+	p := &trustPolicy{}
+	cmd := &cobra.Command{
+		Use:   "trust-policy [BINDING]",
+		Short: "Print the trust policy that the IAM role of an IAMBinding needs",
+		Long: "Print the trust policy that the IAM role of an IAMBinding needs, as JSON. It trusts the server for the pods of the binding's\n" +
+			"ServiceAccount. Without BINDING no cluster is asked: --role and --service-account describe the binding.",
+		Example: "  wid pod-identity trust-policy -n team-a reporting --cluster prod --server-role \"$SERVER_ROLE\"\n" +
+			"  wid pod-identity trust-policy --role \"$ROLE\" --service-account team-a/reporting --cluster prod --server-role \"$SERVER_ROLE\"",
+	}
+	f := cmd.Flags()
+	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")
+	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server")
+	f.StringVarP(&p.namespace, "namespace", "n", "default", "namespace of the IAMBinding")
+	f.StringVar(&p.role, "role", "", "ARN of the role, without BINDING")
+	f.StringVar(&p.serviceAccount, "service-account", "", "namespace/name of the ServiceAccount, without BINDING")
+	f.StringVar(&p.externalID, "external-id", "", "external ID of the IAMBinding, without BINDING")
+	cmd = p.command(cmd, "the cluster with the IAMBinding", p.run)
+	cmd.Args = exactly(cobra.MaximumNArgs(1))
+	return cmd
+}
+
+func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
+	if p.serverRole == "" {
+		return usagef("--server-role is missing: pass the ARN of the server's own role")
+	}
+	if errs := validation.IsDNS1123Label(p.cluster); p.cluster != "" && len(errs) > 0 {
+		return usagef("--cluster %.100q: %s", p.cluster, errs[0])
+	}
+	b, err := p.binding(ctx, cmd.Flags().Args())
+	if err != nil {
+		return err
+	}
+	policy, err := server.TrustPolicy(p.cluster, p.serverRole, b)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	return say(cmd, "%s", strings.TrimSpace(string(policy)))
+}
+
+func (p *trustPolicy) binding(ctx context.Context, args []string) (*v1alpha1.IAMBinding, error) {
+	described := p.role != "" || p.serviceAccount != "" || p.externalID != ""
+	switch {
+	case len(args) == 1 && described:
+		return nil, usagef("pass BINDING, or --role and --service-account, and not both")
+	case len(args) == 1:
+		return p.read(ctx, args[0])
+	}
+	namespace, name, _ := strings.Cut(p.serviceAccount, "/")
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return nil, usagef("--service-account %.400q: name BINDING, or pass the ServiceAccount as namespace/name", p.serviceAccount)
+	}
+	return &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1alpha1.IAMBindingSpec{
+		AWS:               v1alpha1.AWSRole{RoleARN: p.role, ExternalID: p.externalID},
+		ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: name}}}, nil
+}
+
+func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBinding, error) {
+	config, err := (&cluster{p.path, p.context}).config()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	b := &v1alpha1.IAMBinding{}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err == nil {
+		err = c.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, b)
+	}
+	if meta.IsNoMatchError(err) {
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Message: "the cluster has no IAMBindings",
+			Remedy: "install the IAM credentials provider there, pick another cluster with --context, or leave BINDING out and pass --role and --service-account"}
+	}
+	return b, answerOf(err, fmt.Sprintf("read IAMBinding %q", p.namespace+"/"+name))
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+const (
+	podServerRole = "arn:aws:iam::123456789012:role/iam-credentials-provider"
+	podRole       = "arn:aws:iam::123456789012:role/team-a/reporting"
+)
+
+const podBinding = `
+apiVersion: iam.aws.k8s.io/v1alpha1
+kind: IAMBinding
+metadata: {namespace: default, name: reporting}
+spec:
+  aws: {roleArn: "` + podRole + `", externalID: ext-1}
+  serviceAccountRef: {name: app}
+`
+
+func wantedTrustPolicy(t *testing.T) string {
+	t.Helper()
+	b := &v1alpha1.IAMBinding{}
+	if err := yaml.UnmarshalStrict([]byte(podBinding), b); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := server.TrustPolicy("prod", podServerRole, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(policy))
+}
+
+func TestTrustPolicyOfFlags(t *testing.T) {
+	got := must(t, "pod-identity", "trust-policy", "--cluster=prod", "--server-role="+podServerRole, "--role="+podRole, "--service-account=default/app", "--external-id=ext-1")
+	if got != wantedTrustPolicy(t) {
+		t.Error(got)
+	}
+}
+
+func TestTrustPolicyOfBinding(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	w := &kubeWorld{world: newWorld(t), cluster: cluster}
+	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + cluster.Kubeconfig(t), "--cluster=prod", "--server-role=" + podServerRole}
+	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != exitMisconfigured || !strings.Contains(r.stderr, "has no IAMBindings") {
+		t.Errorf("without the CustomResourceDefinition: %+v", r)
+	}
+	crd, object := filepath.Join(w.home, "crd.yaml"), filepath.Join(w.home, "binding.yaml")
+	w.write(t, crd, v1alpha1.BindingCRD)
+	w.write(t, object, podBinding)
+	kubectl := []string{"--kubeconfig=" + cluster.Kubeconfig(t), "create", "-f"}
+	if r := w.exec(t, "", nil, "kubectl", append(kubectl, crd)...); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r := eventually(t, func() result { return w.exec(t, "", nil, "kubectl", append(kubectl, object)...) }); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r := w.exec(t, "", nil, "wid", append(args, "-n", "default", "reporting")...); r.code != 0 || strings.TrimSpace(r.stdout) != wantedTrustPolicy(t) {
+		t.Errorf("%+v", r)
+	}
+	if r := w.exec(t, "", nil, "wid", append(args, "-n", "team-b", "reporting")...); r.code != exitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-b/reporting"`) {
+		t.Errorf("another namespace: %+v", r)
+	}
+}
+
+func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no server role":                     {[]string{"b"}, "--server-role is missing"},
+		"cluster that is no label":           {[]string{"b", "--server-role=" + podServerRole, "--cluster=a.b"}, `--cluster "a.b"`},
+		"neither a binding nor a role":       {[]string{"--server-role=" + podServerRole}, "name BINDING"},
+		"a binding and a role":               {[]string{"b", "--server-role=" + podServerRole, "--role=" + podRole}, "and not both"},
+		"two bindings":                       {[]string{"b", "c", "--server-role=" + podServerRole}, "at most 1 arg"},
+		"ServiceAccount without a namespace": {[]string{"--server-role=" + podServerRole, "--role=" + podRole, "--service-account=app"}, `--service-account "app"`},
+		"ServiceAccount that is a pattern":   {[]string{"--server-role=" + podServerRole, "--role=" + podRole, "--service-account=default/*"}, `--service-account "default/*"`},
+		"role that is none":                  {[]string{"--server-role=" + podServerRole, "--role=admin", "--service-account=default/app"}, `"admin" is not the ARN`},
+		"server role that is a session":      {[]string{"--server-role=arn:aws:sts::123456789012:assumed-role/x/y", "--role=" + podRole, "--service-account=default/app"}, "assumed-role/x/y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newWorld(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy"}, test.args...)...)
+			if r.code != exitUsage || !strings.Contains(r.stderr, test.want) || r.stdout != "" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+// Package address parses the https addresses that settings, tenants and services name. Tokens are sent to them, so hosts are
+// compared whole, and parts in which a secret or a look-alike could hide are refused.
+package address
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// MaxLength bounds an address, in bytes.
+const MaxLength = 2048
+
+// Part is a part of a URL that may follow the host.
+type Part uint8
+
+// The parts that not every address may have. A single slash is no path.
+const (
+	Path Part = 1 << iota
+	Query
+)
+
+// Parse returns the URL https://<host>[:<port>] with the allowed parts and no others. Its error begins with the name of the
+// option, and shows of the address neither user information nor query and fragment.
+func Parse(option, address string, allowed Part) (*url.URL, error) {
+	u, problem := parse(address, allowed)
+	if problem != "" {
+		return nil, Refuse(option, address, problem)
+	}
+	return u, nil
+}
+
+// Refuse returns the error of an address that the option may not have.
+func Refuse(option, address, problem string) error {
+	return fmt.Errorf("the %s %q is refused: %s", option, redact.URL(address), problem)
+}
+
+func parse(address string, allowed Part) (u *url.URL, problem string) {
+	u, err := url.Parse(address)
+	switch {
+	case len(address) > MaxLength:
+		return nil, fmt.Sprintf("it is too long, at most %d bytes are allowed", MaxLength)
+	case !strings.HasPrefix(address, "https://"):
+		return nil, "it has to begin with https://"
+	case strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r > '~' || r == '\\' }):
+		return nil, "it holds characters that have no place in it"
+	case strings.Contains(address, "#"):
+		return nil, "it holds a fragment"
+	case err != nil || u.Opaque != "":
+		return nil, "it is not a URL"
+	case u.User != nil:
+		return nil, "it holds a user name"
+	case allowed&Query == 0 && (u.RawQuery != "" || u.ForceQuery):
+		return nil, "it holds a query"
+	case allowed&Path == 0 && u.Path != "" && u.Path != "/":
+		return nil, "it holds a path"
+	}
+	if _, ok := Canonical(u); !ok {
+		return nil, "it has no valid host or port"
+	}
+	return u, ""
+}
+
+// Canonical returns <host>:<port> in the one form in which hosts are compared: in lower case, with the port 443 if there is
+// none.
+func Canonical(u *url.URL) (string, bool) {
+	host, ok := canonicalName(u.Hostname())
+	port := u.Port()
+	if port == "" && !strings.HasSuffix(u.Host, ":") {
+		port = "443"
+	}
+	return host + ":" + port, ok && ValidPort(port)
+}
+
+// canonicalName writes an IP address in its one form and a name in lower case.
+func canonicalName(host string) (string, bool) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Is6() {
+			return "[" + ip.String() + "]", ip.Zone() == "" && !ip.IsUnspecified()
+		}
+		return ip.String(), !ip.IsUnspecified()
+	}
+	valid, _ := HostName(host)
+	return strings.ToLower(host), valid
+}
+
+// HostName reports whether s is a DNS name of one label or more in any case, and whether it is in lower case. It runs on every
+// hit of the cache.
+func HostName(s string) (valid, lower bool) {
+	const maxName, maxLabel = 253, 63
+	if s == "" || len(s) > maxName {
+		return false, false
+	}
+	lower = true
+	label := 0 // the length of the one at hand
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c-'a' < 26, c-'0' < 10, c == '-' && label > 0:
+			label++
+		case c-'A' < 26:
+			label++
+			lower = false
+		case c == '.' && label > 0 && label <= maxLabel && s[i-1] != '-':
+			label = 0
+		default:
+			return false, false
+		}
+	}
+	return label > 0 && label <= maxLabel && s[len(s)-1] != '-', lower
+}
+
+// ValidPort accepts 1 to 65535 without leading zeros. It runs on every hit of the cache.
+func ValidPort(s string) bool {
+	const maxDigits, maxPort = 5, 65535
+	if s == "" || len(s) > maxDigits || s[0] == '0' {
+		return false
+	}
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n <= maxPort
+}

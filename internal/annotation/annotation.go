@@ -1,0 +1,29 @@
+// Package annotation has the annotations of ServiceAccounts that the providers read. Packages that compile no cloud SDK need
+// them too.
+package annotation
+
+// The annotations of Amazon EKS.
+const (
+	AWSRoleARN         = "eks.amazonaws.com/role-arn"
+	AWSAudience        = "eks.amazonaws.com/audience"
+	AWSTokenExpiration = "eks.amazonaws.com/token-expiration" //nolint:gosec // a name, not a credential
+)
+
+// The annotations of Microsoft Entra Workload ID.
+const (
+	AzureClientID        = "azure.workload.identity/client-id"
+	AzureTenantID        = "azure.workload.identity/tenant-id"
+	AzureTokenExpiration = "azure.workload.identity/service-account-token-expiration" //nolint:gosec // a name, not a credential
+)
+
+// The annotations for Google Cloud: that of GKE, and that of RFC-0010.
+const (
+	GCPServiceAccount           = "iam.gke.io/gcp-service-account"
+	GCPWorkloadIdentityProvider = "gcp.auth.fluxcd.io/workload-identity-provider"
+)
+
+// All returns all of them.
+func All() []string {
+	return []string{AWSRoleARN, AWSAudience, AWSTokenExpiration, AzureClientID, AzureTenantID, AzureTokenExpiration,
+		GCPServiceAccount, GCPWorkloadIdentityProvider}
+}

@@ -1,0 +1,152 @@
+// Package oauth has the requests and answers of OAuth 2.0 that several providers share: token exchange (RFC 8693) and the
+// answers of a token endpoint (RFC 6749, section 5).
+package oauth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/workloadid/workloadid/internal/jwt"
+)
+
+// Token types of RFC 8693, section 3.
+const (
+	TokenTypeAccessToken  = "urn:ietf:params:oauth:token-type:access_token"
+	TokenTypeRefreshToken = "urn:ietf:params:oauth:token-type:refresh_token"
+	TokenTypeIDToken      = "urn:ietf:params:oauth:token-type:id_token"
+	TokenTypeJWT          = "urn:ietf:params:oauth:token-type:jwt"
+)
+
+// AssertionType is the type of client assertions of RFC 7523, section 2.2.
+const AssertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+// Exchange is a request of RFC 8693, section 2.1. What is empty is not sent.
+type Exchange struct {
+	SubjectToken, SubjectTokenType                string
+	ActorToken, ActorTokenType                    string
+	Audience, Resource, Scope, RequestedTokenType string
+}
+
+// Form returns the parameters.
+func (e Exchange) Form() url.Values {
+	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:token-exchange"}}
+	for name, value := range map[string]string{
+		"subject_token": e.SubjectToken, "subject_token_type": e.SubjectTokenType,
+		"actor_token": e.ActorToken, "actor_token_type": e.ActorTokenType,
+		"audience": e.Audience, "resource": e.Resource, "scope": e.Scope, "requested_token_type": e.RequestedTokenType,
+	} {
+		if value != "" {
+			form.Set(name, value)
+		}
+	}
+	return form
+}
+
+// NewRequest returns a request that sends a form and accepts JSON.
+func NewRequest(ctx context.Context, endpoint string, form url.Values) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Accept", "application/json")
+	return req, nil
+}
+
+// Answer is what a token endpoint answers, good or bad. A member that is missing or no string is empty.
+type Answer struct {
+	AccessToken, TokenType, IssuedTokenType string
+	Scope                                   *string // nil: the answer does not say
+	// ExpiresIn is in seconds: zero if the answer does not say, negative if it is malformed or not positive, and perhaps
+	// infinite.
+	ExpiresIn float64
+	// Failed reports whether there is an error. Its Code is empty if it is no string.
+	Failed            bool
+	Code, Description string
+}
+
+// ParseAnswer reads the body of an answer. Its errors never hold a part of it.
+func ParseAnswer(body []byte) (Answer, error) {
+	o, err := ParseObject(body)
+	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"), IssuedTokenType: o.Text("issued_token_type"),
+		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.seconds("expires_in")}
+	if scope := (*string)(nil); json.Unmarshal(o["scope"], &scope) == nil {
+		a.Scope = scope
+	}
+	return a, err
+}
+
+// CheckToken refuses a value that an Authorization header cannot carry. The characters are those of RFC 6749, appendix A.12, without the
+// blank.
+func CheckToken(value string) error {
+	switch {
+	case value == "":
+		return errors.New("it holds no token")
+	case len(value) > jwt.MaxSize:
+		return fmt.Errorf("its token is larger than %d bytes", jwt.MaxSize)
+	case strings.ContainsFunc(value, unprintable):
+		return errors.New("its token holds characters that have no place in it")
+	}
+	return nil
+}
+
+// ValidScope accepts a scope-token of RFC 6749, section 3.3. A blank would make two scopes of one.
+func ValidScope(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, unprintable) && !strings.ContainsAny(s, `"\`)
+}
+
+// AbsoluteURI accepts what RFC 8707, section 2, demands of a resource, and RFC 8693, section 3, of a token type.
+func AbsoluteURI(s string) bool {
+	if strings.Contains(s, "#") || strings.ContainsFunc(s, unprintable) {
+		return false
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.IsAbs() && u.User == nil && (u.Host != "" || u.Opaque != "" || u.Path != "")
+}
+
+func unprintable(r rune) bool { return r <= ' ' || r > '~' }
+
+// Object is a JSON object whose names are compared whole, unlike those of encoding/json.
+type Object map[string]json.RawMessage
+
+// ParseObject reads a JSON object. Its errors never hold a part of it.
+func ParseObject(body []byte) (Object, error) {
+	var o Object
+	if err := json.Unmarshal(body, &o); err != nil || o == nil {
+		return nil, errors.New("it is not a JSON object") // the decoder's error could quote the body
+	}
+	return o, nil
+}
+
+// Text returns a member that is a string, else "".
+func (o Object) Text(name string) string {
+	var s string
+	_ = json.Unmarshal(o[name], &s) // s stays empty
+	return s
+}
+
+// has passes over members that say nothing: some servers send all that they know.
+func (o Object) has(name string) bool {
+	raw := string(o[name])
+	return raw != "" && raw != "null" && raw != `""`
+}
+
+// seconds accepts numbers in strings, which some servers write.
+func (o Object) seconds(name string) float64 {
+	if !o.has(name) {
+		return 0
+	}
+	var n json.Number
+	if json.Unmarshal(o[name], &n) != nil {
+		return -1
+	}
+	if seconds, _ := n.Float64(); seconds > 0 { // the error says that it is infinite
+		return seconds
+	}
+	return -1
+}

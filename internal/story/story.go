@@ -1,0 +1,99 @@
+// Package story has what the demos of examples share: they play a story on real API servers, and print each step.
+package story
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// Wait polls, since the API servers and the programs of a demo work at the same time. It gives up after a minute, with what was amiss and
+// the last error of done.
+func Wait(ctx context.Context, amiss string, done func(context.Context) (bool, error)) error {
+	const patience = time.Minute
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		ok, err := done(ctx)
+		if ok && err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline:
+			return errors.Join(fmt.Errorf("within %s %s", patience, amiss), err)
+		}
+	}
+}
+
+// Apply creates the objects of manifests, and counts them.
+func Apply(ctx context.Context, c client.Client, manifests ...string) (count int, err error) {
+	for document := range strings.SplitSeq(strings.Join(manifests, "\n---\n"), "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			return count, err
+		}
+		if err := c.Create(ctx, object); err != nil {
+			return count, fmt.Errorf("create %s %q: %w", object.GetKind(), object.GetName(), err)
+		}
+		count++
+	}
+	return count, nil
+}
+
+// Printer writes for people, at most 80 columns.
+type Printer struct {
+	Out   io.Writer
+	steps int
+}
+
+const columns = 80
+
+// Say prints a paragraph.
+func (p *Printer) Say(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.Out, "\n%s\n", wrap(fmt.Sprintf(format, args...), ""))
+}
+
+// Step prints the next numbered step.
+func (p *Printer) Step(format string, args ...any) {
+	p.steps++
+	text := wrap(fmt.Sprintf(format, args...), "    ")
+	_, _ = fmt.Fprintf(p.Out, "\n%2d. %s\n", p.steps, text[4:])
+}
+
+// Detail prints a value of a step.
+func (p *Printer) Detail(label, format string, args ...any) {
+	const indent = "                  "
+	text := wrap(fmt.Sprintf(format, args...), indent)
+	_, _ = fmt.Fprintf(p.Out, "    %-14s%s\n", label, text[len(indent):])
+}
+
+// wrap breaks text between words and indents each line. It breaks a word that no line can hold, such as an ARN, after a slash.
+func wrap(text, indent string) string {
+	var lines []string
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		parts := []string{word}
+		if len(indent)+len(word) > columns {
+			parts = strings.SplitAfter(word, "/")
+		}
+		for _, part := range parts {
+			if len(line)+len(part) > columns && line != indent {
+				lines, line = append(lines, strings.TrimRight(line, " ")), indent
+			}
+			line += part
+		}
+		line += " "
+	}
+	return strings.Join(append(lines, strings.TrimRight(line, " ")), "\n")
+}

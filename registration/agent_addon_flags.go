@@ -1,0 +1,24 @@
+package registration
+
+import "github.com/spf13/pflag"
+
+// AddOnFlags are the settings of add-ons that an agent takes from its command line. The zero value has the defaults. They hold values
+// only: the program makes the drivers, and picks one with Pick.
+type AddOnFlags struct {
+	// KubeClientAuth is the name of the driver of kubeClient items. Empty: AuthTypeCSR.
+	KubeClientAuth string
+	// TokenExpirationSeconds is the lifetime of tokens that the driver token asks for. 0 means one year.
+	TokenExpirationSeconds int64
+}
+
+// BindFlags adds the flags to fs:
+//
+//	--addon-kubeclient-registration-auth   csr (the default) or token
+//	--addon-token-expiration-seconds       at least 600, or 0 (the default) for one year
+func (f *AddOnFlags) BindFlags(fs *pflag.FlagSet) {
+	setDefault(&f.KubeClientAuth, AuthTypeCSR)
+	fs.StringVar(&f.KubeClientAuth, "addon-kubeclient-registration-auth", f.KubeClientAuth,
+		"auth type by which add-ons reach the hub's API server, csr or token")
+	fs.Int64Var(&f.TokenExpirationSeconds, "addon-token-expiration-seconds", f.TokenExpirationSeconds,
+		"lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
+}

@@ -1,0 +1,96 @@
+package token_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/regtest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+// The flow on a hub of v1alpha1: first with a CustomResourceDefinition from before the driver field, then with one that knows it.
+func TestAddOnsOfAnOlderHub(t *testing.T) {
+	w := newAddOnWorldWith(t, kubetest.StartNew(t), olderCRD)
+	s := w.runSigner()
+	m := w.join("alpha")
+	tokens := newToken(t, 0)
+	m.run(tokens)
+	w.Step("that drops the driver", func(t *testing.T) {
+		m.NewAddOn("addon1", kubeClientItem, signerItem)
+		m.UntilAddOn("addon1", "the agent says so", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "False/"+token.ReasonNotDeclared })
+		if c := m.Condition("addon1", "AddonTokenRefreshed"); !strings.Contains(c.Message, "update the hub, or use csr") {
+			t.Errorf("message %q", c.Message)
+		}
+		if _, ok := m.AddOn("addon1").(*v1alpha1.ManagedClusterAddOn); !ok || len(m.infrastructureOf("addon1")) > 0 {
+			t.Errorf("%T, there are %q", m.AddOn("addon1"), m.infrastructureOf("addon1"))
+		}
+		m.expectSigned(s, "addon1") // the other item
+	})
+	w.Step("that is updated", func(*testing.T) {
+		w.learnDriver()
+		m.UntilAddOn("addon1", "the agent declares the driver again, each minute", func() bool {
+			m.set(m.clock() + 61*time.Second)
+			m.Look("addon1")
+			return m.Items("addon1")[0].Driver != ""
+		})
+		m.Registered("addon1", registration.AuthTypeToken)
+		m.set(0)
+		m.ExpectOnlyOwnRights("addon1")
+	})
+	w.Step("csr", func(t *testing.T) {
+		m.run(csr.New(csr.Options{}))
+		m.NewAddOn("addon2", kubeClientItem)
+		m.Registered("addon2", registration.AuthTypeCSR)
+		m.ExpectOnlyOwnRights("addon2")
+		m.Registered("addon1", registration.AuthTypeCSR) // switches
+		m.UntilAddOn("addon1", "the hub tears down", func() bool { return len(m.infrastructureOf("addon1")) == 0 })
+		m.expectKeys(t, "addon1", registration.AuthTypeCSR)
+	})
+	w.Step("a driver that the hub's controllers do not know is left alone", func(t *testing.T) {
+		m.stop()
+		m.NewAddOn("future", ocm.Registration{Type: ocm.KubeClient, Driver: "grpc", Subject: ocm.Subject{User: "system:serviceaccount:alpha:alpha-future-agent"}})
+		m.passOfHub("future")
+		if status := addon.StatusOf(m.AddOn("future")); len(status.Conditions) > 0 || status.Items[0].Driver != "grpc" || len(m.infrastructureOf("future")) > 0 {
+			t.Errorf("status %+v, there are %q", status, m.infrastructureOf("future"))
+		}
+		m.run(tokens)
+		m.Registered("future", registration.AuthTypeToken)
+	})
+	w.Step("two kubeClient items", func(*testing.T) {
+		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
+		m.UntilAddOn("twice", "agent and hub refuse it", func() bool {
+			return m.Says("twice", registration.ConditionRegistrationAccepted) == "False/"+registration.ReasonDuplicateItem &&
+				m.Says("twice", addon.ConditionTokenInfrastructureReady) == "False/"+token.ReasonSeveralItems
+		})
+	})
+}
+
+// learnDriver is the update of the hub's CustomResourceDefinition. Watches that began before show no new field, until the API server ends
+// them after a second. A declaration of that second would reach the hub's cache with the next change of the add-on.
+func (w *addOnWorld) learnDriver() {
+	w.T.Helper()
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	crd.SetName("managedclusteraddons.addon.open-cluster-management.io")
+	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/kubeClientDriver","value":{"type":"string"}}]`
+	watch, err := regtest.NewClient(w.T, w.Hub.Config()).Watch(w.T.Context(), &v1alpha1.ManagedClusterAddOnList{})
+	if err == nil {
+		err = w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch)))
+	}
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	for range watch.ResultChan() { //nolint:revive // until it ends
+	}
+}

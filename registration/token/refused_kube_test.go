@@ -1,0 +1,116 @@
+package token_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+// What a person has to mend is a condition. Other add-ons are not affected, and what is mended works.
+func TestRefusedAddOns(t *testing.T) {
+	w := newAddOnWorld(t)
+	s := w.runSigner()
+	m, victim := w.join("refused"), w.join("refused-victim")
+	says := func(t *testing.T, addOn, kind, want string, parts ...string) {
+		t.Helper()
+		m.UntilAddOn(addOn, "the condition says "+want, func() bool { return m.Says(addOn, kind) == want })
+		for _, part := range parts {
+			if message := m.Condition(addOn, kind).Message; !strings.Contains(message, part) {
+				t.Errorf("message %q lacks %q", message, part)
+			}
+		}
+	}
+	const accepted, ready = registration.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
+	w.Step("another cluster's ServiceAccount as subject", func(t *testing.T) {
+		const foreign = "system:serviceaccount:refused-victim:refused-victim-stolen-agent"
+		m.NewAddOn("stolen", kubeClientItem)
+		err := addon.PatchStatus(t.Context(), m.Own(), m.AddOn("stolen"), func(s *addon.Status) bool { // with the cluster's credential
+			s.Items[0].Driver, s.Items[0].Subject.User = ocm.DriverToken, foreign
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		says(t, "stolen", ready, "False/"+token.ReasonInvalidSubject, foreign, "refused-stolen-agent")
+		if got := append(m.infrastructureOf("stolen"), victim.infrastructureOf("stolen")...); len(got) > 0 {
+			t.Errorf("there are %q", got)
+		}
+		m.run(newToken(t, 0))
+		m.Registered("stolen", registration.AuthTypeToken)
+		says(t, "stolen", ready, "True/"+token.ReasonReady)
+	})
+	w.Step("a second kubeClient item", func(t *testing.T) {
+		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
+		says(t, "twice", accepted, "False/"+registration.ReasonDuplicateItem, "twice-hub-kubeconfig", "leave one kubeClient item")
+		says(t, "twice", ready, "False/"+token.ReasonSeveralItems, "2 kubeClient items")
+		if keys := m.secret("twice").Data["token"]; keys != nil {
+			t.Error("it has a token")
+		}
+		m.PatchAddOn("twice", func(s *addon.Status) { s.Items = s.Items[:1] })
+		m.Registered("twice", registration.AuthTypeToken)
+		says(t, "twice", accepted, "True/"+registration.ReasonRegistrationAccepted)
+	})
+	w.Step("a customSigner item without body", func(t *testing.T) {
+		m.NewAddOn("bodiless", kubeClientItem, ocm.Registration{Type: ocm.CustomSigner})
+		says(t, "bodiless", accepted, "False/"+registration.ReasonNoSigner, "customSigner.signerName")
+		m.Registered("bodiless", registration.AuthTypeToken) // the other item
+		m.PatchAddOn("bodiless", func(s *addon.Status) { s.Items[1] = signerItem })
+		m.expectSigned(s, "bodiless")
+		says(t, "bodiless", accepted, "True/"+registration.ReasonRegistrationAccepted)
+	})
+	w.Step("an unknown driver and an unknown type are refused by the API server", func(t *testing.T) {
+		m.NewAddOn("unknown", kubeClientItem)
+		for _, patch := range []string{`{"status":{"registrations":[{"type":"kubeClient","kubeClient":{"driver":"grpc"}}]}}`,
+			`{"status":{"registrations":[{"type":"kubeServer"}]}}`} {
+			if err := m.Own().Status().Patch(t.Context(), m.AddOn("unknown"), client.RawPatch("application/merge-patch+json", []byte(patch))); !apierrors.IsInvalid(err) {
+				t.Errorf("error %v", err)
+			}
+		}
+		m.Registered("unknown", registration.AuthTypeToken)
+	})
+	w.Step("no driver for custom signers", func(t *testing.T) {
+		m.runWith(registration.AddOnOptions{KubeClient: newToken(t, 0)})
+		m.NewAddOn("driverless", kubeClientItem, signerItem)
+		says(t, "driverless", accepted, "False/"+registration.ReasonUnknownDriver, signerName)
+		m.Registered("driverless", registration.AuthTypeToken)
+	})
+	w.Step("a wish over the cap", func(t *testing.T) {
+		m.run(newToken(t, 31_536_001))
+		m.NewAddOn("greedy", kubeClientItem)
+		says(t, "greedy", "AddonTokenRefreshed", "False/TokenRequestInvalid", "at most 31536000 seconds")
+		if m.secret("greedy").Data["token"] != nil {
+			t.Error("it has a token")
+		}
+		for range 20 {
+			m.Look("greedy")
+		}
+		if n := m.tokenRequests("greedy"); n > 6 {
+			t.Errorf("%d requests", n)
+		}
+		if !isGood(t, m.AddOnClient("stolen")) {
+			t.Error("another add-on lost its token")
+		}
+		m.run(newToken(t, 0))
+		m.Registered("greedy", registration.AuthTypeToken)
+	})
+	w.Step("a hub without the half for tokens", func(t *testing.T) {
+		w.stopTokens()
+		m.NewAddOn("older", kubeClientItem)
+		says(t, "older", "AddonTokenRefreshed", "False/"+token.ReasonInfrastructureNotReady, "Waiting for the hub")
+		m.set(2 * time.Minute)
+		m.Look("older")
+		says(t, "older", "AddonTokenRefreshed", "False/"+token.ReasonInfrastructureNotReady, "knows the driver token, or use csr")
+		m.set(0)
+		m.run(csr.New(csr.Options{}))
+		m.Registered("older", registration.AuthTypeCSR)
+	})
+}

@@ -1,0 +1,79 @@
+package token_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/regtest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+)
+
+// Four of the six combinations of the proposal's table, all agents at once on one hub. Package awsirsa tests the other two.
+func TestAddOnCombinations(t *testing.T) {
+	w := newAddOnWorld(t)
+	s := w.runSigner()
+	w.Apply(w.Admin, registration.RelayManifest)
+	address := w.Relay(regtest.WithToken(w.Hub.Config(), w.Token(w.Admin, "open-cluster-management-relay", "registration-relay")))
+	certificates, tokens := registration.Driver(csr.New(csr.Options{})), registration.Driver(newToken(t, 0))
+	rows := []struct {
+		name, cluster string
+		driver        registration.Driver
+		viaRelay      bool
+		m             *addOnMember
+	}{
+		{name: "cluster by csr, add-on by csr", cluster: "row1", driver: certificates},
+		{name: "cluster by csr, add-on by token", cluster: "row2", driver: tokens},
+		{name: "cluster by csr through the relay, add-on by csr", cluster: "row5", driver: certificates, viaRelay: true},
+		{name: "cluster by csr through the relay, add-on by token", cluster: "row6", driver: tokens, viaRelay: true},
+	}
+	for i := range rows {
+		r := &rows[i]
+		if r.viaRelay {
+			r.m = w.joinBy(r.cluster, address)
+		} else {
+			r.m = w.join(r.cluster)
+		}
+		r.m.run(r.driver)
+		r.m.NewAddOn("search", kubeClientItem, signerItem)
+	}
+	for _, r := range rows {
+		w.Step(r.name, func(t *testing.T) {
+			r.m.Registered("search", r.driver.Name())
+			r.m.expectKeys(t, "search", r.driver.Name())
+			r.m.ExpectOnlyOwnRights("search")
+			r.m.expectSigned(s, "search")
+			config, err := regtest.CredentialOf(r.m.secret("search"))
+			if want := map[bool]string{false: w.Hub.Config().Host, true: address.Host}[r.viaRelay]; err != nil || !strings.HasSuffix(want, strings.TrimPrefix(config.Host, "https://")) {
+				t.Errorf("the add-on uses %q, %v", config.Host, err)
+			}
+		})
+	}
+	w.Step("no add-on has a right of its namesake in another cluster", func(t *testing.T) {
+		for _, from := range rows {
+			for _, to := range rows {
+				err := from.m.AddOnClient("search").List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(to.cluster))
+				if from.cluster == to.cluster && err != nil || from.cluster != to.cluster && !apierrors.IsForbidden(err) {
+					t.Errorf("%s in %s: %v", from.cluster, to.cluster, err)
+				}
+			}
+		}
+	})
+}
+
+// expectKeys expects the keys of one driver in the Secret, and none of the other's.
+func (m *addOnMember) expectKeys(t *testing.T, addOn, driver string) {
+	t.Helper()
+	want := map[string][]string{registration.AuthTypeCSR: {"tls.crt", "tls.key"}, registration.AuthTypeToken: {"token", "expiration", "uid"}}[driver]
+	want = append(want, "agent-name", "auth-type", "cluster-name", "kubeconfig")
+	slices.Sort(want)
+	secret := m.secret(addOn)
+	if got := regtest.Keys(secret); !slices.Equal(got, want) {
+		t.Errorf("keys %q instead of %q", got, want)
+	}
+}
