@@ -32,7 +32,7 @@ type request struct {
 
 	// The rest of this block is for credentials that are derived from access tokens.
 	kind  derivedKind
-	input string     // what ParseArtifactRepository or ParseGitRepository returned
+	input string     // what ParseArtifactRepository or ParseGitRepository returned, or ClusterAccess.CacheKey
 	lists [][]Option // for the access tokens, one list each
 	// source is the config that the credential is for. It keeps the credential if there is no cache.
 	source *clusterSource
@@ -46,8 +46,6 @@ type request struct {
 
 	// fresh is for access tokens that another credential is made of.
 	fresh bool
-	// rejected is a credential that a service has refused; it is not returned again once it may be replaced.
-	rejected Token
 }
 
 // serviceAccount returns nil for the controller's own identity.
@@ -75,7 +73,6 @@ func beginCall(provider Provider, operation string, opts []Option) *call {
 			opt(&c.opts)
 		}
 	}
-	c.rejected = c.opts.rejected
 	return c
 }
 
@@ -238,15 +235,8 @@ func (c *call) accessToken(ctx context.Context) (Token, error) {
 // cached asks the cache with the key as it is now. What is missing is minted: the access token, or what c.kind says.
 func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	key := c.key.sum()
-	// Others may be served by the token that a refused credential was made of.
-	part := c.fresh && c.rejected != nil
-	if !part {
-		if c.rejected != nil {
-			c.opts.Cache.Reject(key, c.rejected)
-		}
-		if token, ok := c.opts.Cache.GetFor(key, c.opts.InvolvedObject, c.opts.MinimumLifetime); ok {
-			return token, nil
-		}
+	if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject, c.opts.MinimumLifetime, c.opts.invalidBefore); ok {
+		return token, nil
 	}
 	c.prepareChain()
 	m := &minter{request: c.request, jwt: redact.New(jwt)}
@@ -260,9 +250,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Mint:     m.accessToken,
 
 		MinimumLifetime: c.opts.MinimumLifetime,
-	}
-	if part {
-		req.Refused = c.rejected
+		InvalidBefore:   c.opts.invalidBefore,
 	}
 	if c.kind != notDerived {
 		req.Prepare, req.Mint = m.accessTokens, m.derived

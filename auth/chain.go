@@ -29,7 +29,7 @@ func (m *minter) newChainedToken(ctx context.Context) (Token, error) {
 	}
 	token, err := p.NewChainedToken(ctx, m.tokens[0], &m.opts)
 	if err != nil && p.RefusesPrevious(err) {
-		m.opts.Cache.Reject(m.previous, m.tokens[0])
+		m.opts.Cache.Invalidate(m.previous)
 	}
 	return token, err
 }

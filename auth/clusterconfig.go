@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -25,7 +23,8 @@ import (
 // The proxy and the HTTP client of the options are for the provider's API; set those for the cluster on the result. The
 // config is safe for concurrent use as rest.Configs are. Errors of requests are those of GetRESTConfig.
 func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
-	source := &clusterSource{provider: provider, opts: slices.Clone(opts), turn: make(chan struct{}, 1)}
+	source := &clusterSource{provider: provider, turn: make(chan struct{}, 1)}
+	source.opts = source.invalidated.observedBy(opts)
 	first, err := source.get(ctx)
 	if err != nil {
 		return nil, err
@@ -57,11 +56,12 @@ func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	obtained := time.Now()
 	clone := r.Clone(r.Context())
 	clone.Header.Set("Authorization", "Bearer "+credential.BearerToken())
 	resp, err := t.next.RoundTrip(clone)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		t.source.rejected.Store(credential)
+		t.source.invalidated.set(obtained)
 	}
 	return resp, err
 }
@@ -83,9 +83,9 @@ func (t *clusterTransport) WrappedRoundTripper() http.RoundTripper { return t.ne
 
 // clusterSource gets the credentials of one config. Without a TokenCache it also keeps the last one.
 type clusterSource struct {
-	provider Provider
-	opts     []Option
-	rejected atomic.Pointer[RESTConfig]
+	provider    Provider
+	opts        []Option
+	invalidated invalidation
 
 	turn chan struct{} // the lock of kept; a caller stops waiting for it when its context ends
 	kept keptToken
@@ -111,7 +111,7 @@ func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request
 		return nil, ctx.Err()
 	}
 	defer func() { <-s.turn }()
-	if s.kept.serves(req.Key, c.rejected, c.opts.MinimumLifetime, time.Now()) {
+	if s.kept.serves(req.Key, c.opts.invalidBefore, c.opts.MinimumLifetime, time.Now()) {
 		return s.kept.token, nil
 	}
 	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
@@ -127,9 +127,9 @@ func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request
 
 // serves reports whether the token may be returned. Both clocks count: the wall clock may be set back, and the monotonic one,
 // which Round drops, stands still while a machine is suspended.
-func (k *keptToken) serves(key cache.Key, rejected Token, minimum time.Duration, now time.Time) bool {
-	const atLeast = 10 * time.Second // as TokenCache.Reject
-	return k.token != nil && k.key == key && (k.token != rejected || now.Sub(k.since) < atLeast) &&
+func (k *keptToken) serves(key cache.Key, invalidBefore time.Time, minimum time.Duration, now time.Time) bool {
+	const atLeast = 10 * time.Second // as cache.Request.InvalidBefore
+	return k.token != nil && k.key == key && (k.since.After(invalidBefore) || now.Sub(k.since) < atLeast) &&
 		now.Before(k.until) && now.Round(0).Before(k.until.Round(0)) &&
 		k.token.GetDuration() >= min(minimum, k.lifetime/4*3)
 }

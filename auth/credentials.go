@@ -117,7 +117,6 @@ type RESTConfig struct {
 	bearer    redact.Secret
 	caData    []byte
 	expiresAt time.Time
-	from      []Token // the access tokens, which are worth nothing either if a cluster refuses this
 }
 
 // NewRESTConfig is for providers. host is the canonical address (ParseClusterAddress). caData are PEM certificates; without

@@ -64,10 +64,8 @@ func (c *call) addDerivedKey() {
 		// One of the first two is there, and no access token's key has such an input.
 		b := appendInput(k.buf, inputCluster, c.opts.ClusterResource)
 		b = appendInput(b, inputClusterAddress, c.opts.ClusterAddress)
-		k.buf = appendInput(b, inputClusterCA, c.opts.CAData)
-		if p, ok := c.provider.(ClusterCacheKeyContributor); ok {
-			p.AddToClusterCacheKey(k, &c.opts)
-		}
+		b = appendInput(b, inputClusterCA, c.opts.CAData)
+		k.buf = appendInput(b, inputClusterOther, c.input)
 	case notDerived, chainKind:
 	}
 }
@@ -82,11 +80,8 @@ func (m *minter) accessTokens(ctx context.Context) error {
 		return m.describe(err)
 	}
 	m.tokens = make([]Token, 0, len(lists))
-	for n, list := range lists {
+	for _, list := range lists {
 		c := m.forAccessToken(list)
-		if old, ok := m.rejected.(*RESTConfig); ok && n < len(old.from) {
-			c.rejected = old.from[n]
-		}
 		token, err := c.accessTokenOf(ctx)
 		if err != nil {
 			return m.describe(err)
@@ -99,7 +94,7 @@ func (m *minter) accessTokens(ctx context.Context) error {
 // forAccessToken returns the call that gets one of the access tokens.
 func (m *minter) forAccessToken(list []Option) *call {
 	c := &call{request: m.request}
-	c.kind, c.input, c.source, c.lists, c.rejected, c.fresh = notDerived, "", nil, nil, nil, true
+	c.kind, c.input, c.source, c.lists, c.fresh = notDerived, "", nil, nil, true
 	c.opts.providerOptions = slices.Clone(c.opts.providerOptions)
 	for _, opt := range list {
 		opt(&c.opts)

@@ -77,11 +77,11 @@ func (c *clouds) NewArtifactRegistryCredentials(_ context.Context, input string,
 	return auth.NewArtifactRegistryCredentials("user", made, end), nil
 }
 
-func (c *clouds) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+func (c *clouds) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	if strings.ContainsAny(opts.ClusterResource, " ") {
-		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not a cluster", opts.ClusterResource)}
+		return auth.ClusterAccess{}, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not a cluster", opts.ClusterResource)}
 	}
-	return c.lists, nil
+	return auth.ClusterAccess{AccessTokens: c.lists}, nil
 }
 
 func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
@@ -250,7 +250,7 @@ func TestDerivedRefusals(t *testing.T) {
 		"Git query":         {git("https://example.com/x?y"), "query"},
 		"Git host":          {git("https://evil.com/x"), `"evil.com"`},
 		"no cluster":        {clusterOf(), "neither"},
-		"all three":         {clusterOf(auth.WithClusterResource("c"), auth.WithClusterAddress("h"), auth.WithCAData("x")), "all set"},
+		"all three":         {clusterOf(auth.WithClusterResource("c"), auth.WithClusterAddress("h"), auth.WithCAData("-----BEGIN CERTIFICATE-----")), "all set"},
 		"only a CA":         {clusterOf(auth.WithCAData("x")), "neither"},
 		"not a cluster":     {clusterOf(auth.WithClusterResource("c c")), `"c c"`},
 		"CA is not PEM":     {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("x")), "no PEM certificate"},
@@ -447,7 +447,11 @@ func TestAllowCluster(t *testing.T) {
 // boundClouds mints access tokens that only the one cluster accepts.
 type boundClouds struct{ *clouds }
 
-func (boundClouds) IsClusterBound(*auth.Options) bool { return true }
+func (b boundClouds) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+	access, err := b.clouds.GetAccessTokenOptionsForCluster(opts)
+	access.OneCluster = true
+	return access, err
+}
 
 // AllowCluster is asked about cached credentials too.
 func TestAllowClusterOnHits(t *testing.T) {
@@ -458,6 +462,47 @@ func TestAllowClusterOnHits(t *testing.T) {
 		config, err := auth.GetRESTConfig(t.Context(), provider, opts...)
 		if allowed != (err == nil) || allowed != (config != nil) || err != nil && !errors.Is(err, auth.ErrDenied) {
 			t.Errorf("allowed %t: got %v, %v", allowed, config, err)
+		}
+	}
+}
+
+// accessClouds overrides what clouds says of access to a cluster.
+type accessClouds struct {
+	*clouds
+	access auth.ClusterAccess
+}
+
+func (a *accessClouds) GetAccessTokenOptionsForCluster(*auth.Options) (auth.ClusterAccess, error) {
+	return a.access, nil
+}
+
+// ClusterAccess.CacheKey separates configs that share their access token.
+func TestClusterAccessCacheKey(t *testing.T) {
+	provider := &accessClouds{clouds: newClouds()}
+	opts := []auth.Option{auth.WithCache(testworld.Cache(t), cache.InvolvedObject{}), auth.WithClusterResource("c")}
+	var seen []*auth.RESTConfig
+	for _, key := range []string{"", "a", "b", "a"} {
+		provider.access = auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), CacheKey: key}
+		config, err := auth.GetRESTConfig(t.Context(), provider, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, config)
+	}
+	if seen[0] == seen[1] || seen[1] == seen[2] || seen[1] != seen[3] || provider.controller.Load() != 1 {
+		t.Errorf("got %p, with %d access tokens", seen, provider.controller.Load())
+	}
+}
+
+// Only a provider that says so takes cluster, address and CA data together.
+func TestClusterAccessTakesAll(t *testing.T) {
+	provider := &accessClouds{clouds: newClouds()}
+	for _, all := range []bool{true, false} {
+		provider.access = auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), TakesAll: all}
+		_, err := auth.GetRESTConfig(t.Context(), provider, auth.WithClusterResource("c"), auth.WithClusterAddress("https://h"),
+			auth.WithCAData(string(testworld.Cloud(t).CA())))
+		if all == errors.Is(err, auth.ErrMisconfigured) || all != (err == nil) {
+			t.Errorf("TakesAll %t: %v", all, err)
 		}
 	}
 }

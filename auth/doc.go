@@ -49,6 +49,12 @@
 //
 // WithMinimumLifetime renews a cached credential early, for a job that takes a while or a caller that keeps a credential.
 //
+// # Credentials that a service refuses
+//
+// A service can refuse a credential that should still be valid: someone revoked it, or the service lost its keys. After such a
+// 401, call Invalidate of the adapter or of the Keychain, or pass WithInvalidBefore to the Get functions. The next call gets a
+// new credential, at most every ten seconds. GetClusterConfig does so by itself.
+//
 // # The whole controller's settings
 //
 // Settings has a feature gate, default ServiceAccounts and the size of the cache as flags:

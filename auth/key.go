@@ -38,6 +38,7 @@ const (
 	inputCluster
 	inputClusterAddress
 	inputClusterCA
+	inputClusterOther
 )
 
 // Add adds an input.

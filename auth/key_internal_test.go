@@ -170,7 +170,7 @@ func keyCases() []keyCase {
 		{field: "writtenAddress", opts: []Option{WithClusterAddress("https://C")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "ClusterResource", opts: []Option{WithClusterResource("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
-		{field: "rejected", opts: []Option{WithRejected(NewGitBearerCredentials("t", time.Now()))}, same: "the new credential takes the place of the old one"},
+		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
 		{field: "AllowShellOut", opts: []Option{WithAllowShellOut()}, same: "ServiceAccounts never use the environment"},
 	}
 }

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -10,8 +9,9 @@ import (
 
 // Keychain is a keychain of go-containerregistry that knows the registries of its providers. It is safe for concurrent use.
 type Keychain struct {
-	providers *ProviderSet
-	opts      []Option
+	providers   *ProviderSet
+	opts        []Option
+	invalidated invalidation
 }
 
 var (
@@ -26,8 +26,14 @@ var (
 //	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
 //	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
 func NewKeychain(providers *ProviderSet, opts ...Option) *Keychain {
-	return &Keychain{providers: providers, opts: slices.Clone(opts)}
+	k := &Keychain{providers: providers}
+	k.opts = k.invalidated.observedBy(opts)
+	return k
 }
+
+// Invalidate has the credentials of all registries replaced, as WithInvalidBefore of this moment does, because a registry has
+// refused one.
+func (k *Keychain) Invalidate() { k.invalidated.set(time.Now()) }
 
 // resolveTimeout bounds what the two methods without a context do.
 const resolveTimeout = time.Minute

@@ -81,7 +81,7 @@ type Options struct {
 
 	providerOptions []providerOption
 	writtenAddress  string
-	rejected        Token
+	invalidBefore   time.Time
 }
 
 type providerOption struct{ key, value any }
@@ -322,16 +322,15 @@ func WithProviderOption(key, value any) Option {
 	return func(o *Options) { o.providerOptions = append(o.providerOptions, set) }
 }
 
-// WithRejected tells that a service has refused a credential that GetAccessToken or GetRESTConfig returned before, with the
-// same options, although it should still be valid: the cache does not answer with it again. Whoever else wants the same
-// credential meanwhile shares the exchange for a new one, and the bounds of the cache apply. A credential that is younger
-// than ten seconds is returned all the same: a service that refuses everything must not cause an exchange for every
-// request. Nil means none; without a cache every call brings a new credential anyway.
-func WithRejected(credential Token) Option {
-	if isNil(credential) {
-		credential = nil
-	}
-	return func(o *Options) { o.rejected = credential }
+// WithInvalidBefore makes credentials invalid that the cache got at this time or before, and the access tokens that they were
+// made of, because a service has refused one that should still be valid. Pass the time of the refusal, or the time at which the
+// call obtained the refused credential, which spares a newer one.
+//
+// A credential that is younger than ten seconds is returned all the same: a service that refuses everything must not cause an
+// exchange for every request. Calls at the same time share the exchange. Calls without this option keep the old credential until
+// there is a new one. Adapters and the Keychain have a method Invalidate instead, and GetClusterConfig needs neither.
+func WithInvalidBefore(t time.Time) Option {
+	return func(o *Options) { o.invalidBefore = t }
 }
 
 // WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the

@@ -32,7 +32,7 @@ type Policy struct {
 	// AllowCluster allows the controller's own identity to be used for a cluster on behalf of an object. The cluster receives
 	// a credential of the controller, so an author of objects could otherwise collect it with a cluster of their own. Nil never
 	// allows it. Three cases need no permission: a ServiceAccount, a call without an owner, where the controller itself chose
-	// the cluster, and a token that only this one cluster accepts (ClusterBoundProvider).
+	// the cluster, and a token that only this one cluster accepts (ClusterAccess.OneCluster).
 	AllowCluster func(request ClusterRequest) bool
 
 	// AllowConfigMap allows owner to use a ConfigMap that lies outside its namespace. It is also asked for an owner without a

@@ -110,37 +110,33 @@ type RegistryOwner interface {
 type RESTConfigProvider interface {
 	Provider
 
-	// GetAccessTokenOptionsForCluster returns the options that the access tokens for the cluster need in addition to the
-	// caller's, one list for each token: one to ask the cloud about the cluster, say, and one for the cluster itself. It
-	// depends on nothing but its arguments and refuses a ClusterResource that is malformed.
-	GetAccessTokenOptionsForCluster(opts *Options) ([][]Option, error)
+	// GetAccessTokenOptionsForCluster describes access to the cluster. It depends on nothing but its arguments and refuses a
+	// ClusterResource that is malformed. It runs on every call, also when the access is cached, so it has to be quick.
+	GetAccessTokenOptionsForCluster(opts *Options) (ClusterAccess, error)
 
 	// NewRESTConfig returns access to the cluster that opts names. accessTokens are in the order of
-	// GetAccessTokenOptionsForCluster. In opts, ClusterAddress is canonical (ParseClusterAddress) and CAData holds
+	// ClusterAccess.AccessTokens. In opts, ClusterAddress is canonical (ParseClusterAddress) and CAData holds
 	// certificates, if they are set at all; which of the two and of ClusterResource may be set together has been checked.
 	//
 	// If the address was given along with the cluster, it is one of the cluster's own, unless CAData was given too
-	// (FullClusterProvider). If CAData was given, it wins.
+	// (ClusterAccess.TakesAll). If CAData was given, it wins.
 	NewRESTConfig(ctx context.Context, accessTokens []Token, opts *Options) (*RESTConfig, error)
 }
 
-// ClusterCacheKeyContributor is implemented by providers whose access to a cluster depends on more than the Options and the
-// access tokens: on an option of their own, say, which then needs no place in the access tokens' key.
-type ClusterCacheKeyContributor interface {
-	AddToClusterCacheKey(key *KeyBuilder, opts *Options)
-}
-
-// ClusterBoundProvider is implemented by providers whose access tokens for a cluster can be of no use anywhere else, with the
-// options as they are: the audience is the cluster's address, say.
-type ClusterBoundProvider interface {
-	IsClusterBound(opts *Options) bool
-}
-
-// FullClusterProvider is implemented by providers whose credential for a cluster needs ClusterResource even if ClusterAddress
-// and CAData are known. They accept all three together, and then take address and CA as given. Other providers have no use for
-// the third, and GetRESTConfig refuses it.
-type FullClusterProvider interface {
-	AcceptsFullCluster(opts *Options) bool
+// ClusterAccess describes what access to a cluster needs and depends on. AccessTokens is required.
+type ClusterAccess struct {
+	// AccessTokens are the options that the access tokens need in addition to the caller's, one list for each token: one to ask
+	// the cloud about the cluster, say, and one for the cluster itself.
+	AccessTokens [][]Option
+	// CacheKey is what the access depends on beyond the Options and the access tokens: an option of the provider's own, say,
+	// which then needs no place in the access tokens' key.
+	CacheKey string
+	// OneCluster says that the access tokens are of no use anywhere but in this cluster, because their audience is its address,
+	// say. Objects may then use the controller's own identity without Policy.AllowCluster.
+	OneCluster bool
+	// TakesAll says that the credential needs ClusterResource even if ClusterAddress and CAData are known. The provider takes all
+	// three together then, and address and CA as given. Otherwise GetRESTConfig refuses the third.
+	TakesAll bool
 }
 
 // GitCredentialsProvider is implemented by providers whose cloud has Git repositories.

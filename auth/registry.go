@@ -50,11 +50,6 @@ func getDerived(ctx context.Context, provider Provider, operation string, kind d
 	c := beginCall(provider, operation, opts)
 	defer c.end(&token, &err)
 	c.kind, c.input, c.source = kind, input, source
-	if source != nil {
-		if rejected := source.rejected.Load(); rejected != nil {
-			c.rejected = rejected
-		}
-	}
 	if kind == clusterKind && c.opts.Usage == UsageAccess {
 		c.opts.Usage = UsageKubeConfig
 	}

@@ -15,8 +15,8 @@ const opCluster = "get access to the cluster"
 //   - WithClusterResource alone: address and certificate authority come from the provider's API.
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
-//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by a
-//     FullClusterProvider (EKS), whose credential needs the name and whose API is not asked either.
+//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by
+//     EKS, whose credential needs the name and whose API is not asked either (ClusterAccess.TakesAll).
 //   - The generic provider needs an address and takes no WithClusterResource.
 //
 // Without a ServiceAccount, Policy.AllowCluster has to allow the cluster for the owner of the call.
@@ -37,19 +37,23 @@ func (c *call) prepareCluster() error {
 	if !ok {
 		return c.incapable("access to clusters")
 	}
-	full, ok := p.(FullClusterProvider)
-	if err := c.opts.resolveCluster(ok && full.AcceptsFullCluster(&c.opts)); err != nil {
+	if err := c.opts.resolveCluster(); err != nil {
 		return err
 	}
-	if err := c.checkCluster(); err != nil {
+	access, err := p.GetAccessTokenOptionsForCluster(&c.opts)
+	switch {
+	case err != nil:
 		return err
+	case len(access.AccessTokens) == 0:
+		return misconfigured("have GetAccessTokenOptionsForCluster return a list for each token", "the provider wants no access token")
+	case !access.TakesAll && c.opts.ClusterResource != "" && c.opts.ClusterAddress != "" && c.opts.CAData != "":
+		return misconfigured("leave one of them out", "the cluster, its address and its certificate authority are all set")
 	}
-	lists, err := p.GetAccessTokenOptionsForCluster(&c.opts)
-	if err == nil && len(lists) == 0 {
-		err = misconfigured("have GetAccessTokenOptionsForCluster return a list for each token", "the provider wants no access token")
+	c.lists, c.input = access.AccessTokens, access.CacheKey
+	if access.OneCluster {
+		return nil
 	}
-	c.lists = lists
-	return err
+	return c.checkCluster()
 }
 
 // checkCluster asks the Policy whether an object may use the controller's own identity for the cluster.
@@ -57,27 +61,20 @@ func (c *call) checkCluster() error {
 	if !c.opts.LendsOwnIdentity() {
 		return nil
 	}
-	if p, ok := c.provider.(ClusterBoundProvider); ok && p.IsClusterBound(&c.opts) {
-		return nil
-	}
 	return c.opts.Policy.checkCluster(&ClusterRequest{Owner: *c.opts.owner(), Resource: c.opts.ClusterResource,
 		Address: c.opts.ClusterAddress, CAFromObject: c.opts.CAData != ""})
 }
 
-// resolveCluster checks what must not be set together. full allows all three.
-func (o *Options) resolveCluster(full bool) error {
-	hasCluster, hasAddress, hasCA := o.ClusterResource != "", o.ClusterAddress != "", o.CAData != ""
-	switch {
-	case hasCluster && hasAddress && hasCA && !full:
-		return misconfigured("leave one of them out", "the cluster, its address and its certificate authority are all set")
-	case !hasCluster && !hasAddress:
+// resolveCluster checks that the options name a cluster, and the form of the CA data.
+func (o *Options) resolveCluster() error {
+	if o.ClusterResource == "" && o.ClusterAddress == "" {
 		return misconfigured("set the cluster's full name in the provider's API, or its address",
 			"neither the cluster nor its address is set")
 	}
 	if err := checkCASize(o.CAData); err != nil {
 		return err
 	}
-	if hasCA && !strings.Contains(o.CAData, "-----BEGIN CERTIFICATE-----") {
+	if o.CAData != "" && !strings.Contains(o.CAData, "-----BEGIN CERTIFICATE-----") {
 		return noCertificate()
 	}
 	return nil
@@ -145,5 +142,5 @@ func (m *minter) newRESTConfig(ctx context.Context) (Token, error) {
 	if config.bearer.Reveal() == "" {
 		return nil, &Error{Reason: ErrUnavailable, Message: "the provider gave no bearer token"}
 	}
-	return &RESTConfig{host: host, bearer: config.bearer, caData: config.caData, expiresAt: config.expiresAt, from: m.tokens}, nil
+	return &RESTConfig{host: host, bearer: config.bearer, caData: config.caData, expiresAt: config.expiresAt}, nil
 }

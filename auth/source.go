@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,9 +12,10 @@ import (
 // requests. It does what GetAccessToken does, which it saves from looking at options that cannot have changed: a token of
 // the controller's own that is cached costs little more than the look-up. It is safe for concurrent use.
 type AccessTokenSource struct {
-	provider Provider
-	opts     []Option
-	known    atomic.Pointer[knownKey]
+	provider    Provider
+	opts        []Option
+	known       atomic.Pointer[knownKey]
+	invalidated invalidation
 }
 
 // knownKey is where the token is cached, once a call has found out that its place depends on nothing but the options.
@@ -29,27 +29,33 @@ type knownKey struct {
 // NewAccessTokenSource returns a source for the options of GetAccessToken. Neither they nor the fields of the provider may
 // change any more.
 func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource {
-	return &AccessTokenSource{provider: provider, opts: slices.Clone(opts)}
+	s := &AccessTokenSource{provider: provider}
+	s.opts = s.invalidated.observedBy(opts)
+	return s
 }
 
-// Token is GetAccessToken: with a ServiceAccount, that is read each time; the Policy's functions are asked each time.
-func (s *AccessTokenSource) Token(ctx context.Context) (Token, error) {
-	if k := s.known.Load(); k != nil {
-		if token, ok := k.cache.GetFor(k.key, k.object, k.lasts); ok {
+// Invalidate has the tokens of the source replaced, as WithInvalidBefore of this moment does, because a service has refused one.
+func (s *AccessTokenSource) Invalidate() { s.invalidated.set(time.Now()) }
+
+// Token is GetAccessToken: with a ServiceAccount, that is read each time; the Policy's functions are asked each time. The
+// options of the call follow those of the source.
+func (s *AccessTokenSource) Token(ctx context.Context, ofCall ...Option) (Token, error) {
+	if k := s.known.Load(); k != nil && len(ofCall) == 0 {
+		if token, ok := k.cache.Get(k.key, k.object, k.lasts, s.invalidated.time()); ok {
 			return token, nil
 		}
 	}
-	return s.get(ctx)
+	return s.get(ctx, ofCall)
 }
 
-func (s *AccessTokenSource) get(ctx context.Context) (token Token, err error) {
-	c := beginCall(s.provider, opAccessToken, s.opts)
+func (s *AccessTokenSource) get(ctx context.Context, ofCall []Option) (token Token, err error) {
+	c := beginCall(s.provider, opAccessToken, append(s.opts, ofCall...))
 	defer c.end(&token, &err)
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
 	token, err = c.accessToken(ctx)
-	if err == nil && s.known.Load() == nil && c.dependsOnOptionsOnly() {
+	if err == nil && len(ofCall) == 0 && s.known.Load() == nil && c.dependsOnOptionsOnly() {
 		s.known.Store(&knownKey{c.key.sum(), c.opts.Cache, c.opts.InvolvedObject, c.opts.MinimumLifetime})
 	}
 	return token, err

@@ -18,7 +18,7 @@ func BenchmarkHit(b *testing.B) {
 	k, object := key(1), InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "ns", Operation: "reconcile"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := c.Get(k, object); !ok {
+		if _, ok := c.Get(k, object, 0, time.Time{}); !ok {
 			b.Fatal("miss")
 		}
 	}
@@ -33,7 +33,7 @@ func BenchmarkHitParallel(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, ok := c.Get(key(1), InvolvedObject{}); !ok {
+			if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); !ok {
 				b.Fatal("miss")
 			}
 		}

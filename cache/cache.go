@@ -46,10 +46,11 @@ type Request struct {
 	// renewal fails for now, the caller gets the old one. Three quarters of a token's lifetime are the most that it can ask
 	// for, so that a short-lived token does not cause an exchange for every request. Optional.
 	MinimumLifetime time.Duration
-	// Refused is a token that a service has refused, at least ten seconds old: the request waits for the next one, or fails.
-	// Unlike Reject it leaves the token to others until there is a new one, since many credentials may be made of it, one of
-	// which somebody has refused. Optional.
-	Refused Token
+	// InvalidBefore is when a service refused a credential: a token that was minted no later is invalid for this request, which
+	// waits for the next token, or fails. A token that is younger than ten seconds stays valid: a service that refuses
+	// everything must not cause an exchange for every request. Other requests keep the token until there is a new one, so that
+	// one hostile service takes no token from them. Optional.
+	InvalidBefore time.Time
 	// Group names the keys whose exchanges fail for the same cause. The zero Key is no group.
 	//
 	// Failures of two keys hold back every key of the group that has no valid token. Repeated failures of a single key hold back
@@ -156,21 +157,16 @@ func (c *TokenCache) Enabled() bool { return !c.disabled() }
 
 func (c *TokenCache) disabled() bool { return c == nil || c.capacity == 0 }
 
-// Get returns the token of the key if it is fresh. It does no I/O and allocates nothing. False counts as nothing in the
-// metrics: the caller goes on to GetOrSet, which does.
-func (c *TokenCache) Get(key Key, object InvolvedObject) (Token, bool) {
-	return c.GetFor(key, object, 0)
-}
-
-// GetFor is Get with a Request.MinimumLifetime.
-func (c *TokenCache) GetFor(key Key, object InvolvedObject, minimumLifetime time.Duration) (Token, bool) {
+// Get returns the token of the key if it is fresh and meets MinimumLifetime and InvalidBefore of a Request. It does no I/O and
+// allocates nothing. False counts as nothing in the metrics: the caller goes on to GetOrSet, which does.
+func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Duration, invalidBefore time.Time) (Token, bool) {
 	if c.disabled() {
 		return nil, false
 	}
 	now := c.now()
 	c.mu.Lock()
 	e, ok := c.entries.Get(key)
-	if !ok || !e.fresh(now) || !e.lasts(minimumLifetime, now) || c.closed {
+	if !ok || !e.fresh(now) || !e.lasts(minimumLifetime, now) || c.isInvalid(&e, invalidBefore, now) || c.closed {
 		c.mu.Unlock()
 		return nil, false
 	}
@@ -218,7 +214,7 @@ func (c *TokenCache) valid(req Request) Token {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.entries.Get(req.Key); ok && e.valid(now) && !e.isRefused(req.Refused, now) && !c.closed {
+	if e, ok := c.entries.Get(req.Key); ok && e.valid(now) && !c.isInvalid(&e, req.InvalidBefore, now) && !c.closed {
 		return e.token
 	}
 	return nil
@@ -234,7 +230,7 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 	}
 	var token Token // that can be served
 	e, kept := c.entries.Get(req.Key)
-	if kept = kept && e.valid(now); kept && !e.isRefused(req.Refused, now) {
+	if kept = kept && e.valid(now); kept && !c.isInvalid(&e, req.InvalidBefore, now) {
 		token = e.token
 		if e.fresh(now) && e.lasts(req.MinimumLifetime, now) {
 			return token, nil, nil
@@ -297,20 +293,23 @@ func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool
 	return token, false, v.err
 }
 
-// Reject is for a token that a service has refused though it should still be valid. It removes the token of the key if it
-// still is that one, so that callers who hold an old token leave a new one alone. A token that is younger than ten seconds
-// stays: a service that refuses everything must not cause an exchange for every request. Tokens are compared with ==, so
-// they should be pointers; one that cannot be compared stays too.
-func (c *TokenCache) Reject(key Key, token Token) {
+// Invalidate removes the token of the key, because a service has refused it although it should still be valid. A token that is
+// younger than ten seconds stays.
+func (c *TokenCache) Invalidate(key Key) {
 	if c.disabled() {
 		return
 	}
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.entries.Peek(key); ok && e.isRefused(token, now) {
+	if e, ok := c.entries.Peek(key); ok && e.isReplaceable(now) {
 		c.entries.Remove(key)
 	}
+}
+
+// isInvalid implements Request.InvalidBefore.
+func (c *TokenCache) isInvalid(e *entry, before time.Time, now instant) bool {
+	return !before.IsZero() && e.isReplaceable(now) && e.minted.mono <= int64(before.Sub(c.base))
 }
 
 // Delete removes the token of the key and forgets its failures, but not that of its group. The result of a flight that is

@@ -80,11 +80,11 @@ func TestLifeOfAnEntry(t *testing.T) {
 		}
 
 		time.Sleep(44 * time.Minute) // 75 % of 59 m 30 s is 44 m 37 s
-		if got, ok := c.Get(req.Key, req.Object); !ok || got != first {
+		if got, ok := c.Get(req.Key, req.Object, 0, time.Time{}); !ok || got != first {
 			t.Error("it is not fresh after 44 minutes")
 		}
 		time.Sleep(4 * time.Minute) // 80 % is 47 m 36 s
-		if _, ok := c.Get(req.Key, req.Object); ok {
+		if _, ok := c.Get(req.Key, req.Object, 0, time.Time{}); ok {
 			t.Error("it is still fresh after 48 minutes")
 		}
 		// Stale: served at once, renewed in the background by one exchange.
@@ -100,7 +100,7 @@ func TestLifeOfAnEntry(t *testing.T) {
 		if n := m.calls.Load(); n != 2 {
 			t.Errorf("%d exchanges, want 2", n)
 		}
-		if got, ok := c.Get(req.Key, req.Object); !ok || got == first {
+		if got, ok := c.Get(req.Key, req.Object, 0, time.Time{}); !ok || got == first {
 			t.Error("the renewed token is not there")
 		}
 	})
@@ -147,7 +147,7 @@ func TestClocks(t *testing.T) {
 			c.now = func() instant { return now }
 			mustSet(t, c, m.request(1, ""))
 			now.wall, now.mono = start.wall+int64(tc.wall), start.mono+int64(tc.mono)
-			if _, ok := c.Get(key(1), InvolvedObject{}); ok != tc.fresh {
+			if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); ok != tc.fresh {
 				t.Errorf("fresh is %t", ok)
 			}
 			want := int64(2)
@@ -214,7 +214,7 @@ func TestFlightGoesOnWithoutCallers(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		if _, ok := c.Get(key(1), InvolvedObject{}); !ok {
+		if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); !ok {
 			t.Error("the result was lost")
 		}
 		if _, _, err := c.GetOrSet(ctx, m.request(2, "a")); err == nil || m.calls.Load() != 1 {
@@ -424,7 +424,7 @@ func TestClose(t *testing.T) {
 		if _, _, err := c.GetOrSet(t.Context(), m.request(1, "a")); !errors.Is(err, ErrClosed) {
 			t.Errorf("afterwards: %v", err)
 		}
-		if _, ok := c.Get(key(1), InvolvedObject{}); ok || c.Len() != 0 {
+		if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); ok || c.Len() != 0 {
 			t.Error("a token is left")
 		}
 		c.Close()
@@ -443,7 +443,7 @@ func TestNoCache(t *testing.T) {
 				t.Errorf("%s: retrieved %t, %v", name, retrieved, err)
 			}
 		}
-		if _, ok := c.Get(key(1), InvolvedObject{}); ok || m.calls.Load() != 2 || c.Len() != 0 || !reflect.DeepEqual(c.Stats(), Stats{}) {
+		if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); ok || m.calls.Load() != 2 || c.Len() != 0 || !reflect.DeepEqual(c.Stats(), Stats{}) {
 			t.Errorf("%s caches", name)
 		}
 		m.mint = func(context.Context) (Token, error) { panic("secret") }
@@ -496,7 +496,7 @@ func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 		wg.Go(func() {
 			for i := range requests / workers {
 				req := reqs[(i*31+w*7919)%tenants]
-				got, ok := c.Get(req.Key, req.Object)
+				got, ok := c.Get(req.Key, req.Object, 0, time.Time{})
 				if !ok {
 					var err error
 					if got, _, err = c.GetOrSet(t.Context(), req); err != nil {

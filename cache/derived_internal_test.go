@@ -131,33 +131,25 @@ func TestFresh(t *testing.T) {
 	})
 }
 
-func TestReject(t *testing.T) {
+func TestInvalidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		m := &minter{mint: hourly}
-		get := func() Token {
-			got, _, err := c.GetOrSet(t.Context(), m.request(1, "a"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return got
-		}
-		first := get()
-		c.Reject(key(1), first)
-		if get() != first {
+		first := mustSet(t, c, m.request(1, "a"))
+		c.Invalidate(key(1))
+		if mustSet(t, c, m.request(1, "a")) != first {
 			t.Error("a token of this moment was dropped")
 		}
-		time.Sleep(rejectAfter)
-		c.Reject(key(2), first)
-		c.Reject(key(1), token("other", time.Hour))
-		if get() != first {
-			t.Error("another token than the rejected one was dropped")
+		time.Sleep(replaceAfter)
+		c.Invalidate(key(2))
+		if mustSet(t, c, m.request(1, "a")) != first {
+			t.Error("the token of another key was dropped")
 		}
-		c.Reject(key(1), first)
-		if get() == first {
-			t.Error("the rejected token is still served")
+		c.Invalidate(key(1))
+		if mustSet(t, c, m.request(1, "a")) == first {
+			t.Error("the invalid token is still served")
 		}
-		(*TokenCache)(nil).Reject(key(1), first)
+		(*TokenCache)(nil).Invalidate(key(1))
 		c.Close()
 	})
 }
@@ -165,15 +157,15 @@ func TestReject(t *testing.T) {
 // What is no longer in the cache is not served either to whoever has waited for a fresh token in vain.
 func TestFreshInVain(t *testing.T) {
 	for name, tc := range map[string]struct {
-		meanwhile func(c *TokenCache, old Token)
+		meanwhile func(c *TokenCache)
 		want      error
 	}{
-		"closed":    {func(c *TokenCache, _ Token) { c.Close() }, ErrClosed},
-		"deleted":   {func(c *TokenCache, _ Token) { c.Delete(key(1)) }, context.DeadlineExceeded},
-		"purged":    {func(c *TokenCache, _ Token) { c.Purge() }, context.DeadlineExceeded},
-		"rejected":  {func(c *TokenCache, old Token) { c.Reject(key(1), old) }, context.DeadlineExceeded},
-		"hard time": {func(*TokenCache, Token) { time.Sleep(10 * time.Second) }, context.DeadlineExceeded},
-		"none":      {func(*TokenCache, Token) {}, nil},
+		"closed":    {func(c *TokenCache) { c.Close() }, ErrClosed},
+		"deleted":   {func(c *TokenCache) { c.Delete(key(1)) }, context.DeadlineExceeded},
+		"purged":    {func(c *TokenCache) { c.Purge() }, context.DeadlineExceeded},
+		"invalid":   {func(c *TokenCache) { c.Invalidate(key(1)) }, context.DeadlineExceeded},
+		"hard time": {func(*TokenCache) { time.Sleep(10 * time.Second) }, context.DeadlineExceeded},
+		"none":      {func(*TokenCache) {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -189,7 +181,7 @@ func TestFreshInVain(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() { got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), Fresh: true, Mint: hang}) })
 				synctest.Wait()
-				tc.meanwhile(c, old)
+				tc.meanwhile(c)
 				wg.Wait()
 				if !errors.Is(err, tc.want) || (err == nil) != (got == old) {
 					t.Errorf("got %v, %v, want %v", got, err, tc.want)
@@ -200,36 +192,40 @@ func TestFreshInVain(t *testing.T) {
 	}
 }
 
-// A refused token is not served to who says so, but to others until there is a new one.
-func TestRefused(t *testing.T) {
+// A token that was refused is invalid for the request that says so. Others keep it until there is a new one.
+func TestInvalidBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		var err error
 		m := slow(&err)
 		old := mustSet(t, c, m.request(1, "a"))
 		req := m.request(1, "a")
-		req.Fresh, req.Refused = true, old
+		req.Fresh, req.InvalidBefore = true, time.Now()
 		if got := mustSet(t, c, req); got != old {
 			t.Error("a token that is seconds old was replaced")
 		}
-		time.Sleep(rejectAfter)
+		time.Sleep(replaceAfter)
 		err = errors.New("away")
 		for range 2 { // the second time, the key is held back
+			if got, ok := c.Get(key(1), InvolvedObject{}, 0, req.InvalidBefore); ok {
+				t.Errorf("Get returned %v", got)
+			}
 			if got, _, failed := c.GetOrSet(t.Context(), req); !errors.Is(failed, err) {
 				t.Errorf("got %v, %v", got, failed)
 			}
-			if got, ok := c.Get(key(1), InvolvedObject{}); !ok || got != old {
+			if got, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); !ok || got != old {
 				t.Error("the token was taken from others")
 			}
 		}
 		time.Sleep(time.Minute)
 		err = nil
 		got := mustSet(t, c, req)
-		if others, _ := c.Get(key(1), InvolvedObject{}); got == old || others != got || m.calls.Load() != 3 {
+		if others, _ := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); got == old || others != got || m.calls.Load() != 3 {
 			t.Errorf("got the old token, others another one, or there were %d exchanges", m.calls.Load())
 		}
+		time.Sleep(replaceAfter)
 		if again := mustSet(t, c, req); again != got {
-			t.Error("who holds an old token replaced the new one")
+			t.Error("a request that refuses the old token replaced the new one")
 		}
 		c.Close()
 	})

@@ -46,23 +46,10 @@ func (e *entry) lasts(d time.Duration, now instant) bool {
 	return d <= 0 || now.before(e.minted.add(life-min(d, life/4*3)))
 }
 
-// rejectAfter is how old a token has to be before it can be refused.
-const rejectAfter = 10 * time.Second
+// replaceAfter is how old a token has to be before it can be invalid.
+const replaceAfter = 10 * time.Second
 
-// isRefused reports whether the entry's token is one that was refused, and old enough for that.
-func (e *entry) isRefused(token Token, now instant) bool {
-	return token != nil && now.mono-e.minted.mono >= int64(rejectAfter) && same(e.token, token)
-}
-
-// same is false for what cannot be compared, such as a struct with a slice: == panics there.
-func same(a, b Token) (equal bool) {
-	defer func() {
-		if recover() != nil {
-			equal = false
-		}
-	}()
-	return a == b
-}
+func (e *entry) isReplaceable(now instant) bool { return now.mono-e.minted.mono >= int64(replaceAfter) }
 
 func millis(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 

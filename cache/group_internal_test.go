@@ -250,17 +250,17 @@ func TestGroupLeavesValidTokensAlone(t *testing.T) {
 	})
 }
 
-// A key whose token was refused has none that is valid for that request.
-func TestGroupHoldsBackRefusedTokens(t *testing.T) {
+// A key whose token is invalid has none that is valid for that request.
+func TestGroupHoldsBackInvalidTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		good := newGrouped(c, 1, 1, nil)
 		old := good.mustGet(t)
-		time.Sleep(rejectAfter)
+		time.Sleep(replaceAfter)
 		failGroup(t, c, 1, errBrokenRole)
-		good.req.Refused = old
+		good.req.InvalidBefore = time.Now()
 		good.mustBeHeldBack(t, errBrokenRole)
-		good.req.Refused = nil
+		good.req.InvalidBefore = time.Time{}
 		if good.mustGet(t) != old {
 			t.Error("others lost the token")
 		}

@@ -130,7 +130,7 @@ func TestTenantThatHangs(t *testing.T) {
 		start := time.Now()
 		for i := range 200 {
 			wg.Go(func() {
-				if _, ok := c.Get(key(0), InvolvedObject{}); !ok {
+				if _, ok := c.Get(key(0), InvolvedObject{}, 0, time.Time{}); !ok {
 					t.Error("a hit of another tenant failed")
 				}
 				mustSet(t, c, good.request(1+i, fmt.Sprintf("good-%d", i)))

@@ -50,7 +50,7 @@ func TestMinimumLifetime(t *testing.T) {
 				time.Sleep(tc.age)
 				fails = tc.fails
 				req.MinimumLifetime, req.Fresh = tc.minimum, tc.fresh
-				hit, ok := c.GetFor(req.Key, req.Object, tc.minimum)
+				hit, ok := c.Get(req.Key, req.Object, tc.minimum, time.Time{})
 				if want := !tc.renewed && !tc.waits; ok != want || ok && hit != old {
 					t.Errorf("GetFor: %v, %t", hit, ok)
 				}

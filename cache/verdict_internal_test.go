@@ -78,27 +78,6 @@ func TestMethodsThatPanic(t *testing.T) {
 	mustSet(t, c, m.request(1, "a"))
 }
 
-// scoped is a token that == panics at.
-type scoped struct{ scopes []string }
-
-func (scoped) GetDuration() time.Duration { return time.Hour }
-
-// A token that cannot be compared with the one that was refused is not that one, and ends no program.
-func TestRefusedTokenThatCannotBeCompared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, m := newTestCache(t), &minter{}
-		m.with(giving(scoped{[]string{"a"}}))
-		req := m.request(1, "a")
-		req.Refused = mustSet(t, c, req)
-		time.Sleep(2 * rejectAfter)
-		c.Reject(req.Key, req.Refused)
-		if _, retrieved, err := c.GetOrSet(t.Context(), req); err != nil || !retrieved {
-			t.Errorf("from the cache: %t, %v", retrieved, err)
-		}
-		c.Close()
-	})
-}
-
 type exiting struct{ broken }
 
 func (*exiting) Result() string { runtime.Goexit(); return "" }

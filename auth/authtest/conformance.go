@@ -73,6 +73,7 @@ func RunConformance(t *testing.T, h Harness) {
 	t.Run("tells that the service is unavailable", func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) })
 	t.Run("ends with the caller's context", h.testCancel)
 	t.Run("derives credentials that live, redact themselves and are cached", h.testDerived)
+	t.Run("describes access to a cluster without a network and always alike", h.testCluster)
 	t.Run("makes no credential for somebody else's host", h.testForeign)
 	t.Run("ends deriving with the caller's context", h.testDerivedCancel)
 }

@@ -3,10 +3,13 @@ package authtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
@@ -102,6 +105,55 @@ func (h *Harness) testDerived(t *testing.T) {
 		}
 		tokens.Close()
 	}
+}
+
+func (h *Harness) testCluster(t *testing.T) {
+	if len(h.Cluster) == 0 {
+		return
+	}
+	p, ok := h.New(t).(auth.RESTConfigProvider)
+	if !ok {
+		t.Fatal("the provider has no GetAccessTokenOptionsForCluster")
+	}
+	sa, opts, before := h.serviceAccount(t, h.Good), h.options(), h.calls()
+	for _, opt := range h.Cluster {
+		opt(opts)
+	}
+	for _, audiences := range [][]string{opts.Audiences, nil} {
+		opts.Audiences = audiences
+		if err := checkClusterAccess(t.Context(), p, &sa, *opts); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := h.calls() - before; n != 0 {
+		t.Errorf("the service was called %d times", n)
+	}
+}
+
+// checkClusterAccess also checks ClusterAccess.OneCluster: a token for one cluster has no audience of another.
+func checkClusterAccess(ctx context.Context, p auth.RESTConfigProvider, sa *corev1.ServiceAccount, opts auth.Options) error {
+	first, err := p.GetAccessTokenOptionsForCluster(&opts)
+	if err != nil {
+		return err
+	}
+	again, err := p.GetAccessTokenOptionsForCluster(&opts)
+	if err != nil || len(first.AccessTokens) == 0 || len(again.AccessTokens) != len(first.AccessTokens) ||
+		again.CacheKey != first.CacheKey || again.OneCluster != first.OneCluster || again.TakesAll != first.TakesAll {
+		return errors.Join(fmt.Errorf("GetAccessTokenOptionsForCluster returned %+v, then %+v", first, again), err)
+	}
+	if !first.OneCluster {
+		return nil
+	}
+	one, err := p.GetAudiences(ctx, sa, &opts)
+	if err != nil {
+		return err
+	}
+	opts.ClusterAddress = "https://other.example:6443"
+	two, err := p.GetAudiences(ctx, sa, &opts)
+	if err != nil || slices.ContainsFunc(one, func(s string) bool { return slices.Contains(two, s) }) {
+		return errors.Join(fmt.Errorf("OneCluster is set, but the audiences are %q, and %q for another cluster", one, two), err)
+	}
+	return nil
 }
 
 // testForeign: nobody else's registry or Git server gets credentials, and nobody is asked for any.

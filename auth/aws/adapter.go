@@ -30,6 +30,10 @@ func (p *Provider) NewCredentialsProvider(opts ...auth.Option) *CredentialsProvi
 	return &CredentialsProvider{source: auth.NewAccessTokenSource(p, opts...)}
 }
 
+// Invalidate has the credentials replaced, because a service has refused them: see auth.WithInvalidBefore. An
+// aws.CredentialsCache above has to be told as well.
+func (c *CredentialsProvider) Invalidate() { c.source.Invalidate() }
+
 // Retrieve implements aws.CredentialsProvider. It honours the context of each call, and its errors are those of
 // auth.GetAccessToken.
 func (c *CredentialsProvider) Retrieve(ctx context.Context) (aws.Credentials, error) {

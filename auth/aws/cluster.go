@@ -31,11 +31,7 @@ const (
 	bearerQuery = "Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=900"
 )
 
-var (
-	_ auth.RESTConfigProvider         = (*Provider)(nil)
-	_ auth.ClusterCacheKeyContributor = (*Provider)(nil)
-	_ auth.FullClusterProvider        = (*Provider)(nil)
-)
+var _ auth.RESTConfigProvider = (*Provider)(nil)
 
 // clusterOf returns the region and the name of the cluster that the options name: with its ARN, or with its name if address
 // and certificate authority are known.
@@ -68,25 +64,19 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 }
 
 // GetAccessTokenOptionsForCluster asks for one token, for EKS and for the cluster, of STS in the cluster's region unless the
-// caller chose one.
-func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
-	if opts.STSRegion != "" && isPlainCluster(opts.ClusterResource) && clusterName(opts) == "" {
-		return p.oneToken[:], nil
+// caller chose one. The bearer, unlike that token, is signed for the cluster's name.
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+	access := auth.ClusterAccess{AccessTokens: p.oneToken[:], CacheKey: clusterName(opts), TakesAll: true}
+	if opts.STSRegion != "" && isPlainCluster(opts.ClusterResource) && access.CacheKey == "" {
+		return access, nil
 	}
 	cluster, err := p.clusterOf(opts)
 	if err != nil {
-		return nil, err
+		return auth.ClusterAccess{}, err
 	}
-	return [][]auth.Option{inRegion(cluster.Region, opts)}, nil
+	access.AccessTokens = [][]auth.Option{inRegion(cluster.Region, opts)}
+	return access, nil
 }
-
-// AddToClusterCacheKey implements auth.ClusterCacheKeyContributor: sessions of STS are the same for clusters of all names.
-func (*Provider) AddToClusterCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
-	key.Add("awsClusterName", clusterName(opts))
-}
-
-// AcceptsFullCluster implements auth.FullClusterProvider: the bearer is signed for the cluster's name.
-func (*Provider) AcceptsFullCluster(*auth.Options) bool { return true }
 
 // NewRESTConfig returns access to an EKS cluster. EKS is asked (eks:DescribeCluster) only if the address or the certificate
 // authority is not given. The role needs an access entry in the cluster.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -441,5 +442,24 @@ func TestConformance(t *testing.T) {
 			}
 			return []string{own.Credentials().SecretAccessKey, own.Credentials().SessionToken}
 		},
+	})
+}
+
+func TestCredentialsProviderInvalidate(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		sts := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			n++
+			return fixedAnswer{http.StatusOK, fmt.Appendf(nil, `<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>`+
+				`<AccessKeyId>ASIA%d</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>%s</Expiration>`+
+				`</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`,
+				n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))}.RoundTrip(r)
+		})}
+		creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))...)
+		testworld.CheckInvalidate(t, creds, func() (string, error) {
+			c, err := creds.Retrieve(t.Context())
+			return c.AccessKeyID, err
+		})
 	})
 }

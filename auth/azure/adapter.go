@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -12,8 +13,7 @@ import (
 
 // TokenCredential hands access tokens to clients of the Azure SDK. It is safe for concurrent use.
 type TokenCredential struct {
-	provider *Provider
-	opts     []auth.Option
+	source *auth.AccessTokenSource
 }
 
 var _ azcore.TokenCredential = (*TokenCredential)(nil)
@@ -28,8 +28,11 @@ func NewTokenCredential(opts ...auth.Option) *TokenCredential {
 
 // NewTokenCredential returns an azcore.TokenCredential that uses p.
 func (p *Provider) NewTokenCredential(opts ...auth.Option) *TokenCredential {
-	return &TokenCredential{provider: p, opts: slices.Clip(opts)}
+	return &TokenCredential{source: auth.NewAccessTokenSource(p, opts...)}
 }
+
+// Invalidate has the tokens for all scopes replaced, because a service has refused one: see auth.WithInvalidBefore.
+func (c *TokenCredential) Invalidate() { c.source.Invalidate() }
 
 // GetToken implements azcore.TokenCredential. It honours the context of each call, and its errors are those of
 // auth.GetAccessToken.
@@ -39,15 +42,11 @@ func (p *Provider) NewTokenCredential(opts ...auth.Option) *TokenCredential {
 // has refused the one that is cached: at most every ten seconds, and those who answer the same challenge at the same time
 // share it. With EnableCAE the resource is told that challenges are understood.
 func (c *TokenCredential) GetToken(ctx context.Context, request policy.TokenRequestOptions) (azcore.AccessToken, error) {
-	opts, err := c.options(request)
+	opts, err := optionsOf(request)
 	if err != nil {
 		return azcore.AccessToken{}, err
 	}
-	token, err := auth.GetAccessToken(ctx, c.provider, opts...)
-	if err == nil && request.Claims != "" && isCached(opts) {
-		// What the cache holds for these claims may be what was refused, or what somebody else has got for them just now.
-		token, err = auth.GetAccessToken(ctx, c.provider, append(opts, auth.WithRejected(token))...)
-	}
+	token, err := c.source.Token(ctx, opts...)
 	if err != nil {
 		return azcore.AccessToken{}, err
 	}
@@ -58,13 +57,15 @@ func (c *TokenCredential) GetToken(ctx context.Context, request policy.TokenRequ
 	return own.AccessToken(), nil
 }
 
-func (c *TokenCredential) options(request policy.TokenRequestOptions) ([]auth.Option, error) {
-	opts := c.opts
+func optionsOf(request policy.TokenRequestOptions) (opts []auth.Option, err error) {
 	if len(request.Scopes) > 0 {
 		opts = append(opts, auth.WithScopes(slices.Clone(request.Scopes)...))
 	}
 	if request.TenantID != "" {
 		opts = append(opts, withTenant(request.TenantID))
+	}
+	if request.Claims != "" {
+		opts = append(opts, auth.WithInvalidBefore(time.Now()))
 	}
 	claims, err := mergeClaims(request.Claims, request.EnableCAE)
 	if err != nil {
@@ -74,15 +75,4 @@ func (c *TokenCredential) options(request policy.TokenRequestOptions) ([]auth.Op
 		opts = append(opts, withClaims(claims))
 	}
 	return opts, nil
-}
-
-// isCached reports whether asking again is not another exchange.
-func isCached(opts []auth.Option) bool {
-	var o auth.Options
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
-	return o.Cache.Enabled()
 }

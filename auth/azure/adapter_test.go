@@ -174,3 +174,28 @@ func TestRefreshOn(t *testing.T) {
 		t.Errorf("refresh on %s, expires on %s, %v", got.RefreshOn, got.ExpiresOn, err)
 	}
 }
+
+// The tokens for all scopes are replaced, each when it is asked for.
+func TestTokenCredentialInvalidate(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		entra := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			n++
+			return respond(r, http.StatusOK, fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, n)), nil
+		})}
+		credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(entra))...)
+		testworld.CheckInvalidate(t, credential, func() (string, error) {
+			vault, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://vault.azure.net/.default"}})
+			if err != nil {
+				return "", err
+			}
+			storage, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}})
+			return vault.Token + storage.Token, err
+		})
+		if n != 4 {
+			t.Errorf("%d exchanges for two scopes", n)
+		}
+	})
+}

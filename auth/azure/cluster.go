@@ -12,27 +12,27 @@ const opCluster = "get access to the cluster"
 
 // GetAccessTokenOptionsForCluster returns the scope of AKS and, if the cluster is named, that of the cloud's Azure Resource
 // Manager. Without its name, address and certificate authority have to be given.
-func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
-		return nil, err
+		return auth.ClusterAccess{}, err
 	}
 	if opts.ClusterResource == "" {
 		if opts.ClusterAddress == "" || opts.CAData == "" {
-			return nil, self.Misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
+			return auth.ClusterAccess{}, self.Misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
 				"two of the cluster, its address and its certificate authority are needed")
 		}
-		return e.clusterScopes[:1:1], nil
+		return auth.ClusterAccess{AccessTokens: e.clusterScopes[:1:1]}, nil
 	}
 	if _, err := parseCluster(opts.ClusterResource); err != nil {
-		return nil, err
+		return auth.ClusterAccess{}, err
 	}
 	if e.management == "" {
-		return nil, self.Misconfigured(
+		return auth.ClusterAccess{}, self.Misconfigured(
 			"describe the cloud in Provider.PrivateClouds, or give address and CA of the cluster instead of its name",
 			"the address of the Azure Resource Manager of %s is not known", e.name)
 	}
-	return slices.Clip(e.clusterScopes), nil
+	return auth.ClusterAccess{AccessTokens: slices.Clip(e.clusterScopes)}, nil
 }
 
 func parseCluster(id string) (azurename.Cluster, error) {

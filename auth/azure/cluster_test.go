@@ -211,7 +211,7 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 		_, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: id})
 		testworld.CheckError(t, err, auth.ErrMisconfigured, "resource ID of an AKS cluster")
 	}
-	if lists, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: good}); err != nil || len(lists) != 2 {
-		t.Errorf("%d, %v", len(lists), err)
+	if access, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: good}); err != nil || len(access.AccessTokens) != 2 {
+		t.Errorf("%d, %v", len(access.AccessTokens), err)
 	}
 }

@@ -3,10 +3,12 @@ package exchange_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -240,4 +242,44 @@ func TestTransportsThatAreRefused(t *testing.T) {
 		_, err := (&exchange.Provider{}).NewTransport(nil, hosts)
 		testworld.CheckError(t, err, auth.ErrMisconfigured, "host")
 	}
+}
+
+func TestAdaptersInvalidate(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		server := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			n++
+			return fixedAnswer{http.StatusOK, fmt.Appendf(nil, `{"access_token":"t%d","issued_token_type":"urn:ietf:params:oauth:token-type:access_token",`+
+				`"token_type":"Bearer","expires_in":3600}`, n)}.RoundTrip(r)
+		})}
+		opts := func() []auth.Option {
+			return w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(server))
+		}
+		source := p.NewTokenSource(t.Context(), opts()...)
+		testworld.CheckInvalidate(t, source, func() (string, error) {
+			token, err := source.Token()
+			if err != nil {
+				return "", err
+			}
+			return token.AccessToken, nil
+		})
+		var sent string
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			sent = r.Header.Get("Authorization")
+			return fixedAnswer{http.StatusUnauthorized, nil}.RoundTrip(r)
+		})
+		transport, err := p.NewTransport(base, []string{"api.example"}, opts()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		testworld.CheckInvalidate(t, transport, func() (string, error) {
+			resp, err := (&http.Client{Transport: transport}).Get("https://api.example/") //nolint:noctx // it is sent nowhere
+			if err != nil {
+				return "", err
+			}
+			return sent, resp.Body.Close()
+		})
+	})
 }

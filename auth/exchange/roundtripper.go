@@ -10,10 +10,9 @@ import (
 // Transport is an http.RoundTripper that puts a token into the Authorization header of requests to the hosts it was made
 // for. It is safe for concurrent use.
 type Transport struct {
-	base     http.RoundTripper
-	provider *Provider
-	hosts    []string // canonical
-	opts     []auth.Option
+	base   http.RoundTripper
+	hosts  []string // canonical
+	source *auth.AccessTokenSource
 }
 
 // NewTransport returns a Transport that sends requests through base (nil: http.DefaultTransport). hosts are the services
@@ -34,8 +33,11 @@ func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &Transport{base: base, provider: p, hosts: canonical, opts: slices.Clone(opts)}, nil
+	return &Transport{base: base, hosts: canonical, source: auth.NewAccessTokenSource(p, opts...)}, nil
 }
+
+// Invalidate has the token replaced, because one of the hosts has refused it: see auth.WithInvalidBefore.
+func (t *Transport) Invalidate() { t.source.Invalidate() }
 
 // RoundTrip implements http.RoundTripper. Getting the token honours the request's context; its errors are those of
 // auth.GetAccessToken.
@@ -68,7 +70,7 @@ func (t *Transport) authorize(req *http.Request) (*http.Request, error) {
 	if req.URL.Scheme != "https" {
 		return nil, self.Misconfigured("use https", "a token is not sent to %q without encryption", req.URL.Host)
 	}
-	token, err := t.provider.oauth2Token(req.Context(), t.opts)
+	token, err := oauth2Token(t.source.Token(req.Context()))
 	if err != nil {
 		return nil, err
 	}

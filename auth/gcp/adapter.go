@@ -9,70 +9,82 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
+// TokenSource hands access tokens to clients of golang.org/x/oauth2. It is safe for concurrent use.
+type TokenSource struct {
+	ctx    context.Context
+	source *auth.AccessTokenSource
+}
+
+var _ oauth2.TokenSource = (*TokenSource)(nil)
+
 // NewTokenSource returns an oauth2.TokenSource for the options of auth.GetAccessToken. It has a Provider of its own; use the
 // method of a Provider that you share if you make many.
 //
-// Its method Token takes no context, so ctx is that of all calls. It is safe for concurrent use.
+// Its method Token takes no context, so ctx is that of all calls.
 //
 // Give it a cache with auth.WithCache: clients ask for a token before every request.
-func NewTokenSource(ctx context.Context, opts ...auth.Option) oauth2.TokenSource {
+func NewTokenSource(ctx context.Context, opts ...auth.Option) *TokenSource {
 	return (&Provider{}).NewTokenSource(ctx, opts...)
 }
 
 // NewTokenSource returns an oauth2.TokenSource that uses p.
-func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) oauth2.TokenSource {
-	return tokenSource{ctx, p, opts}
+func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *TokenSource {
+	return &TokenSource{ctx, auth.NewAccessTokenSource(p, opts...)}
 }
 
-type tokenSource struct {
-	ctx      context.Context
-	provider *Provider
-	opts     []auth.Option
-}
+// Invalidate has the token replaced, because a service has refused it: see auth.WithInvalidBefore. An oauth2.ReuseTokenSource
+// above keeps the old one.
+func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
 // Token implements oauth2.TokenSource. Its errors are those of auth.GetAccessToken.
-func (s tokenSource) Token() (*oauth2.Token, error) {
-	token, err := s.provider.accessToken(s.ctx, s.opts)
+func (s *TokenSource) Token() (*oauth2.Token, error) {
+	token, err := tokenOf(s.source.Token(s.ctx))
 	if err != nil {
 		return nil, err
 	}
 	return token.OAuth2Token(), nil
 }
 
+// Credentials hands access tokens to the clients of Google's SDK: the field Credentials is what these take.
+type Credentials struct {
+	*cloudauth.Credentials
+	source *auth.AccessTokenSource
+}
+
 // NewCredentials returns credentials of cloud.google.com/go/auth for the options of auth.GetAccessToken, as the clients of
 // Google's SDK take them. They have a Provider of their own; use the method of a Provider that you share if you make many.
 //
 // Give them a cache with auth.WithCache: clients ask for a token before every request.
-func NewCredentials(opts ...auth.Option) *cloudauth.Credentials {
+func NewCredentials(opts ...auth.Option) *Credentials {
 	return (&Provider{}).NewCredentials(opts...)
 }
 
 // NewCredentials returns credentials of cloud.google.com/go/auth that use p. They honour the context of each call.
-func (p *Provider) NewCredentials(opts ...auth.Option) *cloudauth.Credentials {
-	return cloudauth.NewCredentials(&cloudauth.CredentialsOptions{
-		TokenProvider: tokenProvider{p, opts},
+func (p *Provider) NewCredentials(opts ...auth.Option) *Credentials {
+	source := auth.NewAccessTokenSource(p, opts...)
+	return &Credentials{source: source, Credentials: cloudauth.NewCredentials(&cloudauth.CredentialsOptions{
+		TokenProvider: tokenProvider{source},
 		UniverseDomainProvider: cloudauth.CredentialsPropertyFunc(func(context.Context) (string, error) {
 			return p.universe(), nil
 		}),
-	})
+	})}
 }
 
-type tokenProvider struct {
-	provider *Provider
-	opts     []auth.Option
-}
+// Invalidate has the token replaced, because a service has refused it: see auth.WithInvalidBefore.
+func (c *Credentials) Invalidate() { c.source.Invalidate() }
+
+type tokenProvider struct{ source *auth.AccessTokenSource }
 
 // Token implements the TokenProvider of cloud.google.com/go/auth. Its errors are those of auth.GetAccessToken.
 func (t tokenProvider) Token(ctx context.Context) (*cloudauth.Token, error) {
-	token, err := t.provider.accessToken(ctx, t.opts)
+	token, err := tokenOf(t.source.Token(ctx))
 	if err != nil {
 		return nil, err
 	}
 	return token.AuthToken(), nil
 }
 
-func (p *Provider) accessToken(ctx context.Context, opts []auth.Option) (*Token, error) {
-	token, err := auth.GetAccessToken(ctx, p, opts...)
+func tokenOf(token auth.Token, err error) (*Token, error) {
 	if err != nil {
 		return nil, err
 	}

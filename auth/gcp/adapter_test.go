@@ -3,9 +3,11 @@ package gcp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	cloudauth "cloud.google.com/go/auth"
 	"golang.org/x/oauth2"
@@ -118,4 +120,35 @@ func TestAdaptersWantAccessTokens(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
 	_, err = gcp.NewCredentials(opts...).Token(t.Context())
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
+}
+
+func TestAdaptersInvalidate(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		sts := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			n++
+			return answer(http.StatusOK, fmt.Sprintf(`{"access_token":"t%d","issued_token_type":"urn:ietf:params:oauth:token-type:access_token",`+
+				`"token_type":"Bearer","expires_in":3600}`, n)), nil
+		})}
+		opts := func() []auth.Option {
+			return w.options("tenant-a", "direct", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))
+		}
+		source := gcp.NewTokenSource(t.Context(), opts()...)
+		testworld.CheckInvalidate(t, source, func() (string, error) {
+			token, err := source.Token()
+			if err != nil {
+				return "", err
+			}
+			return token.AccessToken, nil
+		})
+		credentials := gcp.NewCredentials(opts()...)
+		testworld.CheckInvalidate(t, credentials, func() (string, error) {
+			token, err := credentials.Token(t.Context())
+			if err != nil {
+				return "", err
+			}
+			return token.Value, nil
+		})
+	})
 }

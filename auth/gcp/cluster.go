@@ -22,19 +22,19 @@ const opCluster = "get the GKE cluster"
 
 // GetAccessTokenOptionsForCluster wants one access token: GKE's API and the cluster's own take the same. Without the
 // cluster's name, address and certificate authority have to be given, or its DNS endpoint alone.
-func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
-	if opts.ClusterResource == "" {
-		if opts.ClusterAddress == "" || opts.CAData == "" && !p.isDNSEndpoint(opts.ClusterAddress) {
-			return nil, self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
-				"the address %.300q alone does not tell that a cluster of GKE is there: anybody gets a public certificate", opts.ClusterAddress)
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+	name, address := opts.ClusterResource, opts.ClusterAddress
+	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
+		return auth.ClusterAccess{}, self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
+			"the address %.300q alone does not tell that a cluster of GKE is there: anybody gets a public certificate", address)
+	}
+	if name != "" {
+		if err := checkClusterName(name); err != nil {
+			return auth.ClusterAccess{}, self.Misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
+				"%.300q is not the name of a GKE cluster: %v", name, err)
 		}
-		return [][]auth.Option{nil}, nil
 	}
-	if err := checkClusterName(opts.ClusterResource); err != nil {
-		return nil, self.Misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
-			"%.300q is not the name of a GKE cluster: %v", opts.ClusterResource, err)
-	}
-	return [][]auth.Option{nil}, nil
+	return auth.ClusterAccess{AccessTokens: [][]auth.Option{nil}}, nil
 }
 
 // isDNSEndpoint knows addresses that are Google's by their name. Those of other universes are not known.

@@ -36,14 +36,14 @@ func (w *world) config(t *testing.T, tenant, cluster, address, ca string) (*auth
 		}
 		opts.ClusterAddress = canonical
 	}
-	lists, err := p.GetAccessTokenOptionsForCluster(opts)
+	access, err := p.GetAccessTokenOptionsForCluster(opts)
 	if err != nil {
 		return nil, err
 	}
-	if len(lists) != 1 {
-		t.Fatalf("%d access tokens are wanted", len(lists))
+	if n := len(access.AccessTokens); n != 1 {
+		t.Fatalf("%d access tokens are wanted", n)
 	}
-	token, err := w.getFrom(t, p, tenant, "app", lists[0]...)
+	token, err := w.getFrom(t, p, tenant, "app", access.AccessTokens[0]...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +186,8 @@ func TestClusterNames(t *testing.T) {
 		"arn:aws:eks:eu-west-1:123456789012:cluster/prod":                   false,
 		"projects/project/locations/europe-west1/clusters/" + longName("a"): false,
 	} {
-		lists, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: name})
-		if ok && (err != nil || len(lists) != 1) {
+		access, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: name})
+		if ok && (err != nil || len(access.AccessTokens) != 1) {
 			t.Errorf("%q: %v", name, err)
 		}
 		if !ok {

@@ -26,7 +26,7 @@
 //	credentials := provider.NewCredentials(
 //		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
 //		auth.WithCache(tokenCache, object))
-//	bucket, err := storage.NewClient(ctx, option.WithAuthCredentials(credentials))
+//	bucket, err := storage.NewClient(ctx, option.WithAuthCredentials(credentials.Credentials))
 //
 // The scopes are those of auth.WithScopes, else cloud-platform and userinfo.email. The ServiceAccount's token has the full
 // resource name of the provider as its audience, //iam.googleapis.com/projects/..., which a provider without allowed

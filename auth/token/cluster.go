@@ -8,21 +8,17 @@ import (
 
 // GetAccessTokenOptionsForCluster implements auth.RESTConfigProvider: one token, whose audience is the caller's or the
 // cluster's address.
-func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) ([][]auth.Option, error) {
+//
+// With its default audience a token is for that address only, and only the server that the system's roots trust there gets it.
+func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	switch {
 	case opts.ClusterResource != "":
-		return nil, self.Misconfigured("pass WithClusterAddress instead of WithClusterResource",
+		return auth.ClusterAccess{}, self.Misconfigured("pass WithClusterAddress instead of WithClusterResource",
 			"this provider knows no clusters by name")
 	case opts.ClusterAddress == "":
-		return nil, self.Misconfigured("pass WithClusterAddress", "the cluster's address is missing")
+		return auth.ClusterAccess{}, self.Misconfigured("pass WithClusterAddress", "the cluster's address is missing")
 	}
-	return make([][]auth.Option, 1), nil
-}
-
-// IsClusterBound implements auth.ClusterBoundProvider: with its default audience a token is for that address only, and only
-// who the system's roots say is there gets it.
-func (*Provider) IsClusterBound(opts *auth.Options) bool {
-	return len(opts.Audiences) == 0 && opts.ClusterAddress != "" && opts.CAData == ""
+	return auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
 }
 
 // NewRESTConfig implements auth.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.

@@ -34,10 +34,9 @@ type Provider struct {
 }
 
 var (
-	_ auth.Provider             = (*Provider)(nil)
-	_ auth.CacheKeyContributor  = (*Provider)(nil)
-	_ auth.RESTConfigProvider   = (*Provider)(nil)
-	_ auth.ClusterBoundProvider = (*Provider)(nil)
+	_ auth.Provider            = (*Provider)(nil)
+	_ auth.CacheKeyContributor = (*Provider)(nil)
+	_ auth.RESTConfigProvider  = (*Provider)(nil)
 )
 
 // GetName returns ProviderName.

@@ -216,15 +216,15 @@ func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err
 	return Entry{}, err
 }
 
-// rejectAfter is how old an entry has to be before Reject removes it.
-const rejectAfter = 10 * time.Second
+// replaceAfter is how old an entry has to be before Invalidate removes it.
+const replaceAfter = 10 * time.Second
 
-// Reject is for a credential that a service has refused though it should still be valid: it removes the entry, so that the
-// next call mints. An entry that is younger than ten seconds stays: a service that refuses everything must not cause an
-// exchange for every request.
-func (c *Cache) Reject(key cache.Key) error {
+// Invalidate removes the entry, because a service has refused the credential although it should still be valid. The next call
+// mints. An entry that is younger than ten seconds stays: a service that refuses everything must not cause an exchange for
+// every request.
+func (c *Cache) Invalidate(key cache.Key) error {
 	e, err := c.read(key)
-	if err != nil || e.Minted.IsZero() || c.now().Sub(e.Minted) < rejectAfter {
+	if err != nil || e.Minted.IsZero() || c.now().Sub(e.Minted) < replaceAfter {
 		return err
 	}
 	if err := c.root.Remove(fileOf(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -158,12 +158,12 @@ func TestWaiting(t *testing.T) {
 	group.Wait()
 }
 
-func TestReject(t *testing.T) {
+func TestInvalidate(t *testing.T) {
 	c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
 	s := &service{clock: clock, life: time.Hour}
 	key := cache.Key{1}
-	if err := c.Reject(key); err != nil {
-		t.Errorf("nothing to reject: %v", err)
+	if err := c.Invalidate(key); err != nil {
+		t.Errorf("nothing to invalidate: %v", err)
 	}
 	get(t, c, key, s)
 	for _, tc := range []struct {
@@ -171,7 +171,7 @@ func TestReject(t *testing.T) {
 		want   string
 	}{{9 * time.Second, "credential 1"}, {2 * time.Second, "credential 2"}} {
 		clock.pass(tc.passes)
-		if err := c.Reject(key); err != nil {
+		if err := c.Invalidate(key); err != nil {
 			t.Error(err)
 		}
 		if got := get(t, c, key, s); got != tc.want {

@@ -57,7 +57,7 @@ func TestMetrics(t *testing.T) {
 		defer tokens.Close()
 		get := func(n byte, err error) { _, _, _ = tokens.GetOrSet(t.Context(), request(n, err)) }
 		get(1, nil)
-		tokens.Get(cache.Key{1}, object)
+		tokens.Get(cache.Key{1}, object, 0, time.Time{})
 		get(2, nil)
 		get(3, nil) // pushes 1 out
 		get(4, errors.New("broken"))
@@ -249,6 +249,6 @@ func BenchmarkHit(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		tokens.Get(cache.Key{1}, object)
+		tokens.Get(cache.Key{1}, object, 0, time.Time{})
 	}
 }

@@ -90,14 +90,14 @@ func (id *identity) get(ctx context.Context, s *source, r request, mint minter) 
 	return c, nil
 }
 
-// reject drops what a service has refused, so that the next call mints.
-func (id *identity) reject(s *source, r request) error {
+// invalidate drops what a service has refused, so that the next call mints.
+func (id *identity) invalidate(s *source, r request) error {
 	store, key, err := id.store(s, r)
 	if err != nil || store == nil {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // nothing is lost
-	if err := store.Reject(key); err != nil {
+	if err := store.Invalidate(key); err != nil {
 		return brokenCache(err)
 	}
 	return nil

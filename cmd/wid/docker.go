@@ -86,7 +86,7 @@ func (id *identity) docker(ctx context.Context, cmd *cobra.Command, action strin
 		return nil, err
 	}
 	if action == "erase" {
-		return nil, id.reject(s, registryRequest(provider, host))
+		return nil, id.invalidate(s, registryRequest(provider, host))
 	}
 	c, err := id.registry(ctx, s, provider, host)
 	if err != nil {

@@ -181,7 +181,7 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	without := map[string]string{
 		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings", "WithPolicy": "whoever runs wid decides",
 		"WithMinimumLifetime": "the programs that run wid renew by the expiry that it prints",
-		"WithAnnotations":     "--annotation takes the place of the ServiceAccount's own", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithRejected": "erase of docker and git does that",
+		"WithAnnotations":     "--annotation takes the place of the ServiceAccount's own", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",
 	}
 	declaration := regexp.MustCompile(`(?m)^func (With[A-Z]\w*)\(`)
 	var count int

@@ -66,7 +66,7 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 		return nil, err
 	}
 	if action == "erase" {
-		return nil, id.reject(s, gitRequest(provider, &u))
+		return nil, id.invalidate(s, gitRequest(provider, &u))
 	}
 	c, err := id.repository(ctx, s, provider, &u)
 	if err != nil {

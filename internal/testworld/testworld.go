@@ -116,3 +116,26 @@ func CheckError(t testing.TB, err error, reason auth.Reason, want ...string) {
 		t.Errorf("the message is too long for a condition: %v", err)
 	}
 }
+
+// CheckInvalidate runs in a synctest bubble. It checks that Invalidate of an adapter replaces what use returns, once, and not
+// within ten seconds.
+func CheckInvalidate(t testing.TB, adapter interface{ Invalidate() }, use func() (string, error)) {
+	t.Helper()
+	must := func() string {
+		t.Helper()
+		got, err := use()
+		if err != nil || got == "" {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		return got
+	}
+	first := must()
+	adapter.Invalidate()
+	if must() != first {
+		t.Error("a credential that is seconds old was replaced")
+	}
+	time.Sleep(11 * time.Second)
+	if second := must(); second == first || must() != second {
+		t.Error("the credential was not replaced once")
+	}
+}

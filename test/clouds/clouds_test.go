@@ -155,7 +155,7 @@ func (n *tenant) blob(ctx context.Context, name string, of *tenant) (string, err
 
 // object reads from Google Cloud Storage, from the bucket of a tenant.
 func (n *tenant) object(ctx context.Context, name string, of *tenant) (string, error) {
-	httpClient, err := httptransport.NewClient(&httptransport.Options{Credentials: n.gcp.NewCredentials(n.options(name)...),
+	httpClient, err := httptransport.NewClient(&httptransport.Options{Credentials: n.gcp.NewCredentials(n.options(name)...).Credentials,
 		BaseRoundTripper: n.cloud.Client().Transport})
 	if err != nil {
 		return "", err
