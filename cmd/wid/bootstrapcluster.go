@@ -16,12 +16,17 @@ import (
 type cluster struct{ kubeconfig, context string }
 
 func (c *cluster) config() (*rest.Config, error) {
-	config, err := kubeFile{c.kubeconfig, c.context}.config()
+	config, _, err := c.configAndNamespace()
+	return config, err
+}
+
+func (c *cluster) configAndNamespace() (*rest.Config, string, error) {
+	config, namespace, err := kubeFile{c.kubeconfig, c.context}.configAndNamespace()
 	if err != nil {
-		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "pass --kubeconfig, or set KUBECONFIG",
+		return nil, "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "pass --kubeconfig, or set KUBECONFIG",
 			Message: "cannot read the kubeconfig: " + kubeconfigMistake(err)}
 	}
-	return config, nil
+	return config, namespace, nil
 }
 
 func (c *cluster) tokens() (tokens.Manager, error) {

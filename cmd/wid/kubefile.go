@@ -24,19 +24,26 @@ func (k kubeFile) rules() *clientcmd.ClientConfigLoadingRules {
 
 // config is for clients of the cluster.
 func (k kubeFile) config() (*rest.Config, error) {
+	config, _, err := k.configAndNamespace()
+	return config, err
+}
+
+// configAndNamespace also returns the namespace of the context, "default" if it names none. It reads a pipe once.
+func (k kubeFile) configAndNamespace() (*rest.Config, string, error) {
 	loader, err := k.load()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := k.checkNamed(loader); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	boundAnswers(config)
-	return config, nil
+	namespace, _, err := loader.Namespace()
+	return config, namespace, err
 }
 
 // load leaves files to client-go, once it is known that they have an end. A pipe is read here: client-go would

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 )
@@ -43,11 +44,12 @@ func newTrustPolicy() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")
 	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server")
-	f.StringVarP(&p.namespace, "namespace", "n", "default", "namespace of the IAMBinding")
+	f.StringVarP(&p.namespace, "namespace", "n", "", "namespace of the IAMBinding; that of the kubeconfig's context otherwise")
 	f.StringVar(&p.role, "role", "", "ARN of the role, without BINDING")
 	f.StringVar(&p.serviceAccount, "service-account", "", "namespace/name of the ServiceAccount, without BINDING")
 	f.StringVar(&p.externalID, "external-id", "", "external ID of the IAMBinding, without BINDING")
 	cmd = p.command(cmd, "the cluster with the IAMBinding", p.run)
+	f.Lookup("timeout").Usage = "time for everything together"
 	cmd.Args = exactly(cobra.MaximumNArgs(1))
 	return cmd
 }
@@ -55,6 +57,9 @@ func newTrustPolicy() *cobra.Command {
 func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
 	if p.serverRole == "" {
 		return usagef("--server-role is missing: pass the ARN of the server's own role")
+	}
+	if err := roleFlag("--server-role", p.serverRole); err != nil {
+		return err
 	}
 	if errs := validation.IsDNS1123Label(p.cluster); p.cluster != "" && len(errs) > 0 {
 		return usagef("--cluster %.100q: %s", p.cluster, errs[0])
@@ -78,19 +83,41 @@ func (p *trustPolicy) binding(ctx context.Context, args []string) (*v1alpha1.IAM
 	case len(args) == 1:
 		return p.read(ctx, args[0])
 	}
+	if p.role == "" && p.serviceAccount == "" {
+		return nil, usagef("name a BINDING, or pass --role and --service-account namespace/name")
+	}
+	if p.role == "" {
+		return nil, usagef("--role is missing: pass the ARN of the role that pods get")
+	}
+	if err := roleFlag("--role", p.role); err != nil {
+		return nil, err
+	}
 	namespace, name, _ := strings.Cut(p.serviceAccount, "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return nil, usagef("--service-account %.400q: name BINDING, or pass the ServiceAccount as namespace/name", p.serviceAccount)
+		return nil, usagef("--service-account %.400q: pass the ServiceAccount as namespace/name", p.serviceAccount)
+	}
+	if p.namespace != "" && p.namespace != namespace {
+		return nil, usagef("--namespace %.100q and --service-account %.400q name different namespaces", p.namespace, p.serviceAccount)
 	}
 	return &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1alpha1.IAMBindingSpec{
 		AWS:               v1alpha1.AWSRole{RoleARN: p.role, ExternalID: p.externalID},
 		ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: name}}}, nil
 }
 
+func roleFlag(flag, arn string) error {
+	if _, err := aws.ParseRoleARN(arn); err != nil {
+		return usagef("%s %.640q is not the ARN of a role: %v", flag, arn, err)
+	}
+	return nil
+}
+
 func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBinding, error) {
-	config, err := (&cluster{p.path, p.context}).config()
+	config, namespace, err := (&cluster{p.path, p.context}).configAndNamespace()
 	if err != nil {
 		return nil, err
+	}
+	if p.namespace != "" {
+		namespace = p.namespace
 	}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -99,11 +126,11 @@ func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBindi
 	b := &v1alpha1.IAMBinding{}
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err == nil {
-		err = c.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, b)
+		err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, b)
 	}
 	if meta.IsNoMatchError(err) {
 		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Message: "the cluster has no IAMBindings",
 			Remedy: "install the IAM credentials provider there, pick another cluster with --context, or leave BINDING out and pass --role and --service-account"}
 	}
-	return b, answerOf(err, fmt.Sprintf("read IAMBinding %q", p.namespace+"/"+name))
+	return b, answerOf(err, fmt.Sprintf("read IAMBinding %q", namespace+"/"+name))
 }

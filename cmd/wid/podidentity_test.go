@@ -66,8 +66,24 @@ func TestTrustPolicyOfBinding(t *testing.T) {
 	if r := w.exec(t, "", nil, "wid", append(args, "-n", "default", "reporting")...); r.code != 0 || strings.TrimSpace(r.stdout) != wantedTrustPolicy(t) {
 		t.Errorf("%+v", r)
 	}
+	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != 0 {
+		t.Errorf("the namespace of a context without one: %+v", r)
+	}
+	set := []string{args[2], "config", "set-context", "--current", "--namespace=team-c"}
+	if r := w.exec(t, "", nil, "kubectl", set...); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != exitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-c/reporting"`) {
+		t.Errorf("the namespace of the context: %+v", r)
+	}
 	if r := w.exec(t, "", nil, "wid", append(args, "-n", "team-b", "reporting")...); r.code != exitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-b/reporting"`) {
 		t.Errorf("another namespace: %+v", r)
+	}
+}
+
+func TestTrustPolicyHelpHasNoFlagsOfOtherCommands(t *testing.T) {
+	if help := must(t, "pod-identity", "trust-policy", "--help"); strings.Contains(help, "--wait") {
+		t.Error(help)
 	}
 }
 
@@ -77,14 +93,17 @@ func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
 		want string
 	}{
 		"no server role":                     {[]string{"b"}, "--server-role is missing"},
+		"no role":                            {[]string{"--server-role=" + podServerRole, "--service-account=default/app"}, "--role is missing"},
+		"role without a ServiceAccount":      {[]string{"--server-role=" + podServerRole, "--role=" + podRole}, "namespace/name"},
+		"two namespaces":                     {[]string{"--server-role=" + podServerRole, "--role=" + podRole, "--service-account=a/app", "-n=b"}, "different namespaces"},
 		"cluster that is no label":           {[]string{"b", "--server-role=" + podServerRole, "--cluster=a.b"}, `--cluster "a.b"`},
-		"neither a binding nor a role":       {[]string{"--server-role=" + podServerRole}, "name BINDING"},
+		"neither a binding nor a role":       {[]string{"--server-role=" + podServerRole}, "name a BINDING, or pass --role and --service-account namespace/name"},
 		"a binding and a role":               {[]string{"b", "--server-role=" + podServerRole, "--role=" + podRole}, "and not both"},
 		"two bindings":                       {[]string{"b", "c", "--server-role=" + podServerRole}, "at most 1 arg"},
 		"ServiceAccount without a namespace": {[]string{"--server-role=" + podServerRole, "--role=" + podRole, "--service-account=app"}, `--service-account "app"`},
 		"ServiceAccount that is a pattern":   {[]string{"--server-role=" + podServerRole, "--role=" + podRole, "--service-account=default/*"}, `--service-account "default/*"`},
-		"role that is none":                  {[]string{"--server-role=" + podServerRole, "--role=admin", "--service-account=default/app"}, `"admin" is not the ARN`},
-		"server role that is a session":      {[]string{"--server-role=arn:aws:sts::123456789012:assumed-role/x/y", "--role=" + podRole, "--service-account=default/app"}, "assumed-role/x/y"},
+		"role that is none":                  {[]string{"--server-role=" + podServerRole, "--role=admin", "--service-account=default/app"}, `--role "admin" is not the ARN`},
+		"server role that is a session":      {[]string{"--server-role=arn:aws:sts::123456789012:assumed-role/x/y", "--role=" + podRole, "--service-account=default/app"}, `--server-role "arn:aws:sts::123456789012:assumed-role/x/y" is not`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWorld(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy"}, test.args...)...)

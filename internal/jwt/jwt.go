@@ -14,7 +14,7 @@ import (
 // MaxSize bounds what is taken for a token, in bytes. Tokens of real API servers have one or two thousand.
 const MaxSize = 64 << 10
 
-// Claims are those of RFC 7519 that ServiceAccount tokens have, and the UID from the private ones.
+// Claims are those of RFC 7519 that ServiceAccount tokens have, and the UIDs from the private ones.
 type Claims struct {
 	Issuer     string   `json:"iss"`
 	Subject    string   `json:"sub"`
@@ -25,6 +25,9 @@ type Claims struct {
 		ServiceAccount struct {
 			UID string `json:"uid"`
 		} `json:"serviceaccount"`
+		Pod struct {
+			UID string `json:"uid"`
+		} `json:"pod"` // of a token that is bound to a pod
 	} `json:"kubernetes.io"`
 }
 

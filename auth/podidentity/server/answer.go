@@ -47,13 +47,17 @@ func refusalOf(err error) *refusal {
 		return &refusal{status: http.StatusForbidden, code: code, result: resultRefused,
 			message: fmt.Sprintf("the role of the IAMBinding cannot be assumed (%s): see the Events of the pod and the condition RoleAssumable of the binding", code)}
 	}
-	r := unavailable("no credentials at the moment: see the log of the server", auth.RetryAfter(err))
-	if errors.Is(err, auth.ErrThrottled) {
-		r.code, r.result, r.message = codeThrottled, codeThrottled, "too many requests for credentials at the moment"
-		r.retryAfter += rand.N(throttledSpread) //nolint:gosec // spreads load, keeps no secret
+	if isOwnIdentity(err) {
+		return unavailable(noOwnIdentity, auth.RetryAfter(err))
 	}
-	return r
+	if errors.Is(err, auth.ErrThrottled) {
+		return throttled(auth.RetryAfter(err))
+	}
+	return unavailable("no credentials at the moment: see the log of the server", auth.RetryAfter(err))
 }
+
+// noOwnIdentity leaves out the cause, which only the administrator can mend and reads in the log.
+const noOwnIdentity = "the server has no identity that AWS accepts: ask the administrator of the cluster"
 
 // codeOf returns the code of AWS, or one of ours where AWS was not asked.
 func codeOf(err error) string {
@@ -69,6 +73,8 @@ func codeOf(err error) string {
 
 // throttledSpread is the time over which pods come back that were throttled together, such as all pods after a restart.
 const throttledSpread = 8 * time.Second
+
+func spread() time.Duration { return rand.N(throttledSpread) } //nolint:gosec // spreads load, keeps no secret
 
 type errorBody struct{ Code, Message string }
 

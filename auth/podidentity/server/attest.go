@@ -10,6 +10,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workloadid/workloadid/internal/jwt"
 )
 
 // pod is the identity that a token proves.
@@ -47,12 +49,38 @@ func notAttested(message string) error {
 	return &refusal{status: http.StatusUnauthorized, code: codeNotAttested, result: codeNotAttested, message: message}
 }
 
+// fitForReview spares the API server tokens that it would refuse. Only the review proves what a token says.
+func (s *Server) fitForReview(token string) error {
+	claims, err := jwt.Parse(token)
+	switch {
+	case err != nil:
+		return notAttested("the bearer is not a token of a ServiceAccount: " + err.Error())
+	case !slices.Contains(claims.Audience, s.options.Audience):
+		return notAttested(fmt.Sprintf("the token does not have the audience %q", s.options.Audience))
+	case !claims.Expiry.After(time.Now()):
+		return notAttested("the token has expired: read it from the projected volume again")
+	case claims.Kubernetes.Pod.UID == "":
+		return notAttested(notBoundToPod)
+	}
+	return nil
+}
+
+const notBoundToPod = "the token is not bound to a pod: use a projected token"
+
 // attest asks the API server which pod a token belongs to. The answer is not cached here: the API server caches it for ten seconds, and
 // refuses the token once the pod is gone.
 func (s *Server) attest(ctx context.Context, token string) (pod, error) {
+	if err := s.fitForReview(token); err != nil {
+		return pod{}, err
+	}
+	leave, err := s.reviews.take(ctx)
+	if err != nil {
+		return pod{}, err
+	}
+	defer leave()
 	start := time.Now()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{s.options.Audience}}}
-	err := s.options.Client.Create(ctx, review)
+	err = s.options.Client.Create(ctx, review)
 	s.metrics.reviewed(start, err)
 	if err != nil {
 		s.options.Log.Error(err, "create TokenReview")
@@ -64,7 +92,7 @@ func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 	}
 	p, ok := podOf(&review.Status.User)
 	if !ok {
-		return pod{}, notAttested("the token is not bound to a pod: use a projected token")
+		return pod{}, notAttested(notBoundToPod)
 	}
 	return p, nil
 }

@@ -40,10 +40,11 @@ func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) 
 	}
 }
 
-// bindings returns all bindings of a ServiceAccount, sorted by name. One that is being deleted counts as gone.
+// bindings returns all bindings of a ServiceAccount, sorted by name. One that is being deleted counts as gone. Callers only read them:
+// they are those of the informer, since a tenant may write many and each change looks at all of them.
 func (s *Server) bindings(ctx context.Context, namespace, serviceAccount string) ([]v1alpha1.IAMBinding, error) {
 	list := &v1alpha1.IAMBindingList{}
-	err := s.options.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{serviceAccountIndex: serviceAccount})
+	err := s.options.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{serviceAccountIndex: serviceAccount}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("list IAMBindings of ServiceAccount %q: %w", namespace+"/"+serviceAccount, err)
 	}
@@ -75,15 +76,13 @@ func (s *Server) allowList(ctx context.Context) (*v1alpha1.IAMRoleAllowList, err
 	return list, nil
 }
 
-// maxNames bounds the bindings that a message names.
-const maxNames = 5
-
+// conflict names two bindings, and none of three or more. So each write of a tenant changes the text of three bindings at most, not of all.
 func conflict(bindings []v1alpha1.IAMBinding) *refusal {
-	var names []string
-	for _, b := range bindings[:min(len(bindings), maxNames)] {
-		names = append(names, fmt.Sprintf("%q", b.Name))
+	b, which := &bindings[0], "more than two IAMBindings name"
+	if len(bindings) == 2 {
+		which = fmt.Sprintf("IAMBindings %q and %q both name", b.Name, bindings[1].Name)
 	}
 	return &refusal{status: http.StatusForbidden, code: v1alpha1.ReasonConflict, result: v1alpha1.ReasonConflict,
-		message: fmt.Sprintf("%d IAMBindings name the ServiceAccount %q, and none of them serves: delete all but one of %s",
-			len(bindings), bindings[0].Spec.ServiceAccountRef.Name, strings.Join(names, ", "))}
+		message: fmt.Sprintf("%s the ServiceAccount %q, and none of them serves: delete all but one; kubectl get iambindings -n %s lists them",
+			which, b.Spec.ServiceAccountRef.Name, b.Namespace)}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,7 +42,26 @@ func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod,
 	case s.options.Provider.IsOwnIdentityError(err), s.options.Provider.RefusesPrevious(err):
 		return nil, ownIdentityError{err}
 	}
-	return nil, err
+	return nil, s.forTenant(err, b)
+}
+
+// forTenant replaces the remedy of a role that does not trust the server by one for the author of the binding.
+func (s *Server) forTenant(err error, b *v1alpha1.IAMBinding) error {
+	var known *auth.Error
+	if !errors.As(err, &known) || known.Code != "AccessDenied" {
+		return err
+	}
+	told := *known // the cache shares the error
+	told.Remedy = fmt.Sprintf("let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and %s: "+
+		"wid pod-identity trust-policy prints it", b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), s.clusterTag())
+	return &told
+}
+
+func (s *Server) clusterTag() string {
+	if s.options.Cluster == "" {
+		return "no tag " + v1alpha1.TagCluster
+	}
+	return fmt.Sprintf("the tag %s %q", v1alpha1.TagCluster, s.options.Cluster)
 }
 
 // role describes the session of a pod. The tags of the server replace those of the binding.
@@ -66,8 +86,12 @@ func (s *Server) role(b *v1alpha1.IAMBinding, p pod) aws.AssumeRole {
 	}
 }
 
+func isOwnIdentity(err error) bool {
+	var own ownIdentityError
+	return errors.As(err, &own)
+}
+
 // isRefused reports whether AWS, or a check before it, has refused for good.
 func isRefused(err error) bool {
-	var own ownIdentityError
-	return !errors.As(err, &own) && (errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrMisconfigured))
+	return !isOwnIdentity(err) && (errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrMisconfigured))
 }

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,10 +29,11 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
-// fakeWorld is a server in fake time. Its API server accepts tokens of the form namespace/service account/pod, and requests to AWS are
+// fakeWorld is a server in fake time. Its API server accepts tokens with the subject namespace/service account/pod, and requests to AWS are
 // calls of the fake's handler, so that nothing waits for a network.
 type fakeWorld struct {
 	t       *testing.T
@@ -93,7 +96,12 @@ func (w *fakeWorld) start(objects []client.Object) {
 
 func (w *fakeWorld) review(r *authenticationv1.TokenReview) {
 	w.reviews.Add(1)
-	parts := strings.Split(r.Spec.Token, "/")
+	claims, err := jwt.Parse(r.Spec.Token)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	parts := strings.Split(claims.Subject, "/")
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience}, User: authenticationv1.UserInfo{
 		Username: "system:serviceaccount:" + parts[0] + ":" + parts[1],
 		Extra: map[string]authenticationv1.ExtraValue{
@@ -128,8 +136,17 @@ func (w *fakeWorld) set(latency time.Duration, hangs bool) {
 
 func (w *fakeWorld) ask(namespace, serviceAccount, pod string) answer {
 	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, server.Path, http.NoBody)
-	r.Header.Set("Authorization", "Bearer "+namespace+"/"+serviceAccount+"/"+pod)
+	r.Header.Set("Authorization", "Bearer "+unsigned(map[string]any{"sub": namespace + "/" + serviceAccount + "/" + pod, "aud": audience,
+		"exp": time.Now().Add(time.Hour).Unix(), "kubernetes.io": map[string]any{"pod": map[string]string{"uid": "uid-" + pod}}}))
 	return send(w.t, w.server, r)
+}
+
+func unsigned(claims map[string]any) string {
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		panic(err)
+	}
+	return "e30." + base64.RawURLEncoding.EncodeToString(payload) + ".c2ln"
 }
 
 func (w *fakeWorld) trust(role string) {

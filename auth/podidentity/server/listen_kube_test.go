@@ -120,7 +120,9 @@ func TestCertificateRotatesUnderLoad(t *testing.T) {
 	var pool sync.RWMutex
 	for range 4 {
 		load.Go(func() {
-			for !ended.Load() {
+			pace := time.NewTicker(100 * time.Millisecond) // together below the rate of a namespace
+			defer pace.Stop()
+			for ; !ended.Load(); <-pace.C {
 				pool.RLock()
 				roots := c.pool.Clone()
 				pool.RUnlock()
@@ -258,11 +260,21 @@ func BenchmarkServer(b *testing.B) {
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
+	const perServer = 400 // a server limits the rate of a namespace
+	servers := make([]*server.Server, b.N/perServer+1)
+	for i := range servers {
+		options := w.options
+		options.Registerer = nil
+		servers[i], _ = server.New(options)
+	}
+	var asked atomic.Int64
 	b.SetParallelism(8) // clients for each processor
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if a := w.ask(token); a.status != http.StatusOK {
+			r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, server.Path, http.NoBody)
+			r.Header.Set("Authorization", "Bearer "+token)
+			if a := send(b, servers[(asked.Add(1)-1)/perServer], r); a.status != http.StatusOK {
 				b.Error(a)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
@@ -29,7 +30,8 @@ const requestTimeout = 15 * time.Second
 // Options configures a Server.
 type Options struct {
 	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews, and writes the status of bindings. Use a manager's client,
-	// so that it reads from informers, with v1alpha1.AddToScheme in its scheme and no rate limit of its own (rest.Config.QPS -1). Required.
+	// so that it reads from informers, with v1alpha1.AddToScheme in its scheme and no rate limit of its own (rest.Config.QPS -1). Let the
+	// manager's cache strip labels, annotations and managed fields of IAMBindings: tenants write them, and the server reads none. Required.
 	Client client.Client
 	// Audience is the audience of the pods' tokens. Nothing else may accept it. Required.
 	Audience string
@@ -52,8 +54,10 @@ type Options struct {
 
 // Server is the http.Handler. It is safe for concurrent use.
 type Server struct {
-	options Options
-	metrics metrics
+	options    Options
+	metrics    metrics
+	reviews    reviewSlots
+	namespaces *namespaceLimits
 }
 
 // New returns a server. It needs SetupWithManager before the manager starts.
@@ -72,7 +76,8 @@ func New(options Options) (*Server, error) {
 	if options.Provider == nil {
 		options.Provider = &aws.Provider{}
 	}
-	s := &Server{options: options, metrics: newMetrics()}
+	s := &Server{options: options, metrics: newMetrics(), reviews: make(reviewSlots, maxReviews),
+		namespaces: &namespaceLimits{buckets: map[string]*rate.Limiter{}}}
 	return s, s.metrics.register(options.Registerer)
 }
 
@@ -94,12 +99,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error) {
-	jwt, err := bearer(r)
+	bearerToken, err := bearer(r)
 	if err != nil {
 		return nil, err
 	}
-	pod, err := s.attest(ctx, jwt)
+	pod, err := s.attest(ctx, bearerToken)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.namespaces.take(pod.namespace); err != nil {
 		return nil, err
 	}
 	binding, err := s.binding(ctx, pod.namespace, pod.serviceAccount)

@@ -223,7 +223,9 @@ func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
 		for part := range slices.Chunk(tokens, 25) {
 			calls.Go(func() {
 				for _, token := range part {
-					if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" {
+					if a := w.ask(token); a.body["Code"] == "Throttled" { // beyond the rate of a namespace
+						continue
+					} else if a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" {
 						t.Errorf("got %v", a)
 					} else if strings.Contains(a.body["Message"], "assumed-role") {
 						t.Errorf("the message names the server's principal: %s", a.body["Message"])

@@ -27,7 +27,7 @@ func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
 const (
 	headerTimeout   = 5 * time.Second // also for a body, which is refused
 	writeTimeout    = requestTimeout + 5*time.Second
-	idleTimeout     = time.Minute
+	idleTimeout     = 3 * time.Second // sidecars keep no connection
 	maxHeaderBytes  = 2 * maxToken
 	shutdownTimeout = requestTimeout
 )

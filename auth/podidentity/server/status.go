@@ -123,6 +123,10 @@ func (s *statusWriter) probe(ctx context.Context, b *v1alpha1.IAMBinding) (c met
 		return c, probeInterval
 	case isRefused(err):
 		c.Status, c.Reason = metav1.ConditionFalse, conditionReason(codeOf(err))
+	case isOwnIdentity(err):
+		s.options.Log.Error(err, "no AWS identity of the server", "namespace", b.Namespace, "binding", b.Name)
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, codeUnavailable, noOwnIdentity
+		return c, probeRetry
 	default:
 		c.Status, c.Reason = metav1.ConditionUnknown, codeUnavailable
 	}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,6 +105,54 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	}
 }
 
+// The texts of the ten bindings of a ServiceAccount stay the same when one more comes.
+func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
+	w := newWorld(t)
+	before := map[string]string{}
+	var all []*v1alpha1.IAMBinding
+	for range 10 {
+		all = append(all, w.bind("app", w.role("app")))
+	}
+	settled := func(b *v1alpha1.IAMBinding) {
+		w.eventually("the status says that more than two conflict", func() bool {
+			if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
+				t.Fatal(err)
+			}
+			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionConflict)
+			return c != nil && strings.HasPrefix(c.Message, "more than two IAMBindings")
+		})
+	}
+	for _, b := range all {
+		settled(b)
+		before[b.Name] = b.ResourceVersion
+	}
+	settled(w.bind("app", w.role("app")))
+	behind := w.bind("other", w.role("other")) // is reconciled after those that the one more has queued
+	w.awaitCondition(behind, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	for _, b := range all {
+		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
+			t.Fatal(err)
+		}
+		if b.ResourceVersion != before[b.Name] {
+			t.Errorf("the status of %s was written again: %v", b.Name, b.Status)
+		}
+	}
+}
+
+// Tenants read neither places of the server nor remedies for its code.
+func TestStatusWhileTheServerHasNoIdentity(t *testing.T) {
+	w := newWorld(t, func(*world) { t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token") })
+	b := w.bind("app", w.role("app"))
+	c := w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionUnknown, "Unavailable")
+	a := w.ask(w.workerToken("app"))
+	if want := "the server has no identity that AWS accepts: ask the administrator of the cluster"; c.Message != want || a.body["Message"] != want {
+		t.Errorf("the condition says %q, the answer %v", c.Message, a.body)
+	}
+	if !slices.ContainsFunc(w.audit.all(), func(line string) bool { return strings.Contains(line, "no AWS identity") }) {
+		t.Errorf("the log has %q", w.audit.all())
+	}
+}
+
 func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
 	w := newWorld(t)
 	missing := w.bind("missing", roles+"missing")
@@ -111,8 +160,16 @@ func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
 	if !strings.Contains(c.Message, "is not authorized to perform: sts:AssumeRole on resource: "+roles+"missing") {
 		t.Errorf("the message is %q", c.Message)
 	}
+	for _, want := range []string{"let the trust policy of role \"" + roles + "missing\" allow sts:AssumeRole and sts:TagSession", "wid pod-identity trust-policy",
+		`the session name "prod.` + w.namespace + `.missing"`, `the tag cluster "prod"`} {
+		if !strings.Contains(c.Message, want) {
+			t.Errorf("the message lacks %q: %s", want, c.Message)
+		}
+	}
 	w.awaitCondition(missing, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
-	w.eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+missing.Name, "AccessDenied", "sts:AssumeRole") })
+	w.eventually("there is an Event", func() bool {
+		return w.events.find("IAMBinding "+missing.Name, "AccessDenied", "sts:AssumeRole", "session name")
+	})
 
 	untagged := w.bind("untagged", w.role("untagged", func(trust *authtest.Trust) { trust.TagSession = false }))
 	c = w.awaitCondition(untagged, v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied")

@@ -138,6 +138,43 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 	}
 }
 
+func TestPolicyBoundsLabelsAndAnnotations(t *testing.T) {
+	w := newWorld(t)
+	ns := w.cluster.Namespace(t)
+	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
+	const limit = 16384
+	with := func(size int) *v1alpha1.IAMBinding {
+		b := binding(ns, account+"app")
+		b.Labels = map[string]string{"a": "b"}
+		b.Annotations = map[string]string{"n": strings.Repeat("x", size-3)}
+		return b
+	}
+	refused := func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "at most 16384 characters")
+	}
+	eventually(t, "the policy refuses a create", func() bool { return refused(w.Create(t.Context(), with(limit+1), client.DryRunAll)) })
+	b := with(limit)
+	if err := w.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	b.Labels["a"] = "bb"
+	if err := w.Update(t.Context(), b); !refused(err) {
+		t.Errorf("an update of the metadata alone: %v", err)
+	}
+	b.Labels = nil
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Errorf("an update that takes labels away: %v", err)
+	}
+	many := binding(ns, account+"app")
+	many.Annotations = map[string]string{}
+	for i := range 20000 {
+		many.Annotations[fmt.Sprint("k", i)] = ""
+	}
+	if err := w.Create(t.Context(), many); err == nil {
+		t.Error("20,000 annotations are accepted")
+	}
+}
+
 // A binding whose role is no longer allowed can be labelled, so that a finalizer can go, but not be edited.
 func TestPolicyAfterTheListHasChanged(t *testing.T) {
 	w := newWorld(t)
@@ -217,6 +254,7 @@ func TestBindingValidation(t *testing.T) {
 		"container twice":     {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"app", "app"} }, "Duplicate value"},
 		"no container's name": {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"App"} }, "containers"},
 		"tag":                 {tag("team", "Größe 1/2"), ""},
+		"a letter that folds": {tag("cluſter", "x"), "a key of sessionTags has to be"},
 		"empty tag key":       {tag("", "x"), "a key of sessionTags has to be"},
 		"tag key of 129":      {tag(strings.Repeat("k", 129), "x"), "a key of sessionTags has to be"},
 		"tag value with a |":  {tag("team", "a|b"), "sessionTags"},

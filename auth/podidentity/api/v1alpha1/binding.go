@@ -68,9 +68,10 @@ type AWSRole struct {
 	ExternalID string `json:"externalID,omitempty"`
 
 	// SessionTags are added to those that the server sets. Their keys can neither be TagCluster nor begin with "kubernetes-".
+	// AWS ignores the case of keys, in all scripts. Keys are ASCII, so that no other letter folds into one of ours.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=45
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[\\\\p{L}\\\\p{Z}\\\\p{N}_.:/=+@-]{1,128}$'))",message="a key of sessionTags has to be 1 to 128 letters, digits, blanks or _.:/=+@-"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[A-Za-z0-9 _.:/=+@-]{1,128}$'))",message="a key of sessionTags has to be 1 to 128 ASCII letters, digits, blanks or _.:/=+@-"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.lowerAscii().matches('^(kubernetes-.*|cluster|aws:.*)$'))",message="a key of sessionTags cannot be cluster or begin with kubernetes- or aws:, the server sets these tags itself"
 	SessionTags map[string]TagValue `json:"sessionTags,omitempty"`
 

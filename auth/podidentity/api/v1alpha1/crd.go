@@ -12,7 +12,8 @@ var BindingCRD string
 //go:embed iam.aws.k8s.io_iamroleallowlists.yaml
 var AllowListCRD string
 
-// Policy is the ValidatingAdmissionPolicy with its binding, in YAML: it refuses IAMBindings that the IAMRoleAllowList does not allow.
+// Policy holds the ValidatingAdmissionPolicies with their bindings, in YAML. They refuse IAMBindings that the IAMRoleAllowList does not
+// allow, and those with more than 16,384 characters of labels and annotations.
 //
 //go:embed policy.yaml
 var Policy string

@@ -1,0 +1,111 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/workloadid/workloadid/auth/podidentity/server"
+)
+
+func TestUnfitTokensAreNotReviewed(t *testing.T) {
+	good := func() map[string]any {
+		return map[string]any{"sub": "a/app/worker", "aud": []string{"other", audience}, "exp": time.Now().Add(time.Minute).Unix(),
+			"kubernetes.io": map[string]any{"pod": map[string]string{"uid": "u"}}}
+	}
+	for name, test := range map[string]struct {
+		change func(claims map[string]any)
+		want   int
+	}{
+		"all claims":       {func(map[string]any) {}, http.StatusOK},
+		"another audience": {func(c map[string]any) { c["aud"] = "sts.amazonaws.com" }, http.StatusUnauthorized},
+		"no audience":      {func(c map[string]any) { delete(c, "aud") }, http.StatusUnauthorized},
+		"expired":          {func(c map[string]any) { c["exp"] = time.Now().Unix() }, http.StatusUnauthorized},
+		"no expiry":        {func(c map[string]any) { delete(c, "exp") }, http.StatusUnauthorized},
+		"no pod":           {func(c map[string]any) { c["kubernetes.io"] = map[string]any{} }, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *fakeWorld) {
+				w.trust(roles + "app")
+				claims := good()
+				test.change(claims)
+				r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, server.Path, http.NoBody)
+				r.Header.Set("Authorization", "Bearer "+unsigned(claims))
+				if a := send(t, w.server, r); a.status != test.want {
+					t.Errorf("got %v %v", a, a.body)
+				}
+				if reviewed := w.reviews.Load() > 0; reviewed != (test.want == http.StatusOK) {
+					t.Errorf("reviewed: %t", reviewed)
+				}
+			}, named(bindingOf("a", "app", roles+"app"), "app"))
+		})
+	}
+}
+
+// An API server that hangs holds 64 reviews. The requests behind them are sent away when their time is up.
+func TestReviewsInFlightAreBounded(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		end := make(chan struct{})
+		w.change = func(*authenticationv1.TokenReview) error {
+			<-end
+			return errors.New("ended")
+		}
+		var all sync.WaitGroup
+		var throttled atomic.Int64
+		for i := range 200 {
+			all.Go(func() {
+				a := w.ask("a", "app", fmt.Sprint(i))
+				if a.status == http.StatusServiceUnavailable && a.body["Code"] == "Throttled" && a.header.Get("Retry-After") != "" {
+					throttled.Add(1)
+				}
+			})
+		}
+		time.Sleep(16 * time.Second)
+		synctest.Wait()
+		if reviews := w.reviews.Load(); reviews != 64 || throttled.Load() != 200-reviews {
+			t.Errorf("%d reviews, %d requests throttled", reviews, throttled.Load())
+		}
+		close(end)
+		all.Wait()
+	})
+}
+
+// One namespace asks as fast as it can for 20 seconds, and delays no other.
+func TestOneNamespaceCannotUseUpTheQuotaOfSTS(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		w.trust(roles + "app")
+		w.set(50*time.Millisecond, false)
+		start := time.Now()
+		var all sync.WaitGroup
+		var pod atomic.Int64
+		for range 64 {
+			all.Go(func() {
+				for time.Since(start) < 20*time.Second {
+					a := w.ask("a", "app", fmt.Sprint(pod.Add(1)))
+					if a.status == http.StatusServiceUnavailable && a.body["Code"] != "Throttled" || a.status != http.StatusOK && a.header.Get("Retry-After") == "" {
+						t.Errorf("got %v", a)
+					}
+					if a.status != http.StatusOK {
+						time.Sleep(time.Second)
+					}
+				}
+			})
+		}
+		time.Sleep(15 * time.Second)
+		if a := w.ask("b", "app", "worker"); a.status != http.StatusOK {
+			t.Errorf("another namespace: %v", a)
+		}
+		all.Wait()
+		if n, most := w.cloud.Calls("sts", "AssumeRole"), 500+20*50+1; n > most {
+			t.Errorf("%d AssumeRole, want %d at most", n, most)
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"), named(bindingOf("b", "app", roles+"app"), "other"))
+}
