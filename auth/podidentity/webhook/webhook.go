@@ -97,12 +97,10 @@ func New(o Options) (http.Handler, error) {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
 		}
 	}
-	hook, err := admission.StandaloneWebhook(&admission.Webhook{Handler: h, LogConstructor: nameless}, admission.StandaloneOptions{Logger: o.Logger})
-	return limit(hook), err
+	// Its own logger would repeat names of the request, which are as long as their author likes.
+	hook := &admission.Webhook{Handler: h, LogConstructor: func(logr.Logger, *admission.Request) logr.Logger { return o.Logger }}
+	return &limited{hook: hook, slots: make(chan struct{}, maxInFlight)}, nil
 }
-
-// nameless logs no names of the request, which are as long as its author likes.
-func nameless(log logr.Logger, _ *admission.Request) logr.Logger { return log }
 
 // Handle implements admission.Handler.
 func (h *handler) Handle(ctx context.Context, req admission.Request) admission.Response {
