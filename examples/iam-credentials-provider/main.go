@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -121,11 +122,13 @@ func (c *common) bind(f *pflag.FlagSet, listen string) {
 // inCluster finds the API server and runs the work until a signal.
 func inCluster(log io.Writer, work func(context.Context, *rest.Config) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		logTo(log, nil)
-		kube, err := ctrl.GetConfig()
-		if err != nil {
-			return fmt.Errorf("%w: run it in a cluster, or set KUBECONFIG", err)
+		kube, err := ctrl.GetConfig() // before logTo, because it logs its error too
+		if clientcmd.IsEmptyConfig(err) {
+			return errors.New("run it in a cluster, or set KUBECONFIG")
+		} else if err != nil {
+			return fmt.Errorf("find the API server: %w", err)
 		}
+		logTo(log, nil)
 		return work(cmd.Context(), kube)
 	}
 }

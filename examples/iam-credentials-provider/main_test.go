@@ -7,13 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/kubetest"
 )
 
@@ -64,6 +70,43 @@ func TestDocumentedFlags(t *testing.T) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !strings.Contains(string(readme), "| `--"+f.Name+"` |") {
 				t.Errorf("README.md lacks --%s of %s", f.Name, cmd.Name())
+			}
+		})
+	}
+}
+
+func TestOutsideOfAClusterOneLineIsPrinted(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"server", "--audience=x"}, {"webhook", "--audience=x", "--image=x"}} {
+		t.Run(args[0], func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), program, args...)
+			cmd.Env = []string{asProgram + "=1", "HOME=" + t.TempDir()}
+			out, err := cmd.CombinedOutput()
+			if want := "iam-credentials-provider: run it in a cluster, or set KUBECONFIG\n"; err == nil || string(out) != want {
+				t.Errorf("%v: %q, want %q", err, out, want)
+			}
+		})
+	}
+}
+
+func TestCachedObjectsAreStripped(t *testing.T) {
+	now := metav1.Now()
+	kept := metav1.ObjectMeta{Namespace: "team-a", Name: "b", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now}
+	full := kept
+	full.Annotations, full.Labels, full.Finalizers = map[string]string{corev1.LastAppliedConfigAnnotation: "x"}, map[string]string{"a": "b"}, []string{"example.com/x"}
+	full.ManagedFields, full.OwnerReferences = []metav1.ManagedFieldsEntry{{Manager: "x"}}, []metav1.OwnerReference{{Name: "x"}}
+	for name, object := range map[string]client.Object{
+		"IAMBinding": &v1alpha1.IAMBinding{ObjectMeta: full}, "IAMRoleAllowList": &v1alpha1.IAMRoleAllowList{ObjectMeta: full},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := strip(object); err != nil {
+				t.Fatal(err)
+			}
+			if got := meta.AsPartialObjectMetadata(object).ObjectMeta; !reflect.DeepEqual(got, kept) {
+				t.Errorf("got %+v", got)
 			}
 		})
 	}

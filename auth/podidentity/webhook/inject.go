@@ -24,7 +24,7 @@ var secretForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 type injection struct {
 	options  Options
 	ca       []byte
-	pod      *corev1.Pod
+	pod      *pod
 	binding  *v1alpha1.IAMBinding
 	secret   string
 	patch    []jsonpatch.Operation
@@ -55,7 +55,7 @@ func (in *injection) refuse() error {
 	switch {
 	case spec.HostNetwork:
 		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
-	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
+	case spec.OS.Name == corev1.Windows, spec.NodeSelector.OS == string(corev1.Windows):
 		return in.deny("the pod runs on Windows, for which there is no sidecar")
 	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
 		return in.deny("the pod has no container, or one without a name: name each")
@@ -71,7 +71,7 @@ func (in *injection) taken(kind, name string) error {
 	return in.deny("the pod has its own %s %q, a name of the webhook: rename or remove it", kind, name)
 }
 
-func (in *injection) redirect() bool { return in.pod.Annotations[AnnotationRedirect] == "true" }
+func (in *injection) redirect() bool { return in.pod.Metadata.Annotations.Redirect == "true" }
 
 // missing returns the init containers to add, all or none, and sets the secret. It refuses any other use of their names.
 func (in *injection) missing() ([]corev1.Container, error) {
@@ -80,7 +80,7 @@ func (in *injection) missing() ([]corev1.Container, error) {
 	}
 	in.secret = rand.Text()
 	own := in.ownContainers()
-	present := slices.DeleteFunc(slices.Clone(in.pod.Spec.InitContainers), func(c corev1.Container) bool { return !isReserved(c) })
+	present := slices.DeleteFunc(slices.Clone(in.pod.Spec.InitContainers), func(c container) bool { return !isReserved(c) })
 	switch {
 	case len(present) == 0:
 		return own, nil
@@ -93,19 +93,19 @@ func (in *injection) missing() ([]corev1.Container, error) {
 
 func (in *injection) addVolume() error {
 	volumes := in.pod.Spec.Volumes
-	i := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == TokenVolume })
+	i := slices.IndexFunc(volumes, func(v volume) bool { return v.Name == TokenVolume })
 	if i < 0 {
 		insert(in, "/spec/volumes", len(volumes), len(volumes), in.volume())
-	} else if !in.isToken(volumes[i].Projected) {
+	} else if !in.isToken(volumes[i]) {
 		return in.taken("volume", TokenVolume)
 	}
 	return nil
 }
 
 // addVariables points containers at the sidecar, and returns how many.
-func (in *injection) addVariables(path string, containers []corev1.Container) int {
+func (in *injection) addVariables(path string, containers []container) int {
 	skip := map[string]bool{}
-	for name := range strings.SplitSeq(in.pod.Annotations[AnnotationSkipContainers], ",") {
+	for name := range strings.SplitSeq(in.pod.Metadata.Annotations.SkipContainers, ",") {
 		skip[strings.TrimSpace(name)] = true
 	}
 	pointed := 0
@@ -120,9 +120,9 @@ func (in *injection) addVariables(path string, containers []corev1.Container) in
 	return pointed
 }
 
-func (in *injection) addVariablesTo(path string, c *corev1.Container) {
+func (in *injection) addVariablesTo(path string, c *container) {
 	want := in.variables()
-	var missing []corev1.EnvVar
+	var missing []variable
 	for _, v := range want {
 		switch has := findEnv(c, v.Name); {
 		case has == nil:
@@ -157,7 +157,7 @@ func (in *injection) warnf(format string, args ...any) {
 }
 
 // findEnv returns the last variable of a name, since the kubelet takes the last.
-func findEnv(c *corev1.Container, name string) *corev1.EnvVar {
+func findEnv(c *container, name string) *variable {
 	for i := range slices.Backward(c.Env) {
 		if c.Env[i].Name == name {
 			return &c.Env[i]

@@ -33,17 +33,17 @@ const (
 	unprivileged = 65532
 )
 
-func isNameless(c corev1.Container) bool { return c.Name == "" }
-func isReserved(c corev1.Container) bool {
+func isNameless(c container) bool { return c.Name == "" }
+func isReserved(c container) bool {
 	return c.Name == ProxyContainer || c.Name == RedirectContainer
 }
 
 // isOurs compares the fields on which credentials depend. The API server and other webhooks may change the others.
-func isOurs(c, want corev1.Container) bool {
-	secret, wanted := findEnv(&c, envSecret), findEnv(&want, envSecret)
+func isOurs(c container, want corev1.Container) bool {
+	secret := findEnv(&c, envSecret)
 	return c.Name == want.Name && slices.Equal(c.Command, want.Command) && slices.Equal(c.Args, want.Args) &&
 		reflect.DeepEqual(c.RestartPolicy, want.RestartPolicy) && (c.StartupProbe == nil) == (want.StartupProbe == nil) &&
-		(wanted == nil || secret != nil && secretForm.MatchString(secret.Value))
+		(want.Env == nil || secret != nil && secretForm.MatchString(secret.Value))
 }
 
 // address returns where the sidecar listens.
@@ -55,11 +55,11 @@ func (in *injection) address() string {
 }
 
 // variables returns the variables of the application. An SDK that needs the redirect sends no Authorization, so its path has the secret.
-func (in *injection) variables() []corev1.EnvVar {
+func (in *injection) variables() []variable {
 	if in.redirect() {
-		return []corev1.EnvVar{{Name: envRelativeURI, Value: proxy.Path + "/" + in.secret}}
+		return []variable{{Name: envRelativeURI, Value: proxy.Path + "/" + in.secret}}
 	}
-	return []corev1.EnvVar{{Name: envFullURI, Value: "http://" + in.address() + proxy.Path}, {Name: envSecret, Value: in.secret}}
+	return []variable{{Name: envFullURI, Value: "http://" + in.address() + proxy.Path}, {Name: envSecret, Value: in.secret}}
 }
 
 // ownContainers returns the init containers of the webhook, in the order in which they start.
@@ -119,7 +119,8 @@ func (in *injection) volume() corev1.Volume {
 }
 
 // isToken goes by audience and path, since the API server fills in defaults.
-func (in *injection) isToken(v *corev1.ProjectedVolumeSource) bool {
-	return v != nil && len(v.Sources) == 1 && v.Sources[0].ServiceAccountToken != nil &&
-		v.Sources[0].ServiceAccountToken.Audience == in.options.Audience && v.Sources[0].ServiceAccountToken.Path == tokenFile
+func (in *injection) isToken(v volume) bool {
+	sources := v.Projected.Sources
+	return len(sources) == 1 && sources[0].ServiceAccountToken != nil &&
+		sources[0].ServiceAccountToken.Audience == in.options.Audience && sources[0].ServiceAccountToken.Path == tokenFile
 }

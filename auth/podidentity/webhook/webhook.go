@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -24,9 +24,10 @@ import (
 
 // Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
 type Options struct {
-	// Bindings lists the IAMBindings of a namespace, from a cache.
+	// Bindings lists the IAMBindings of a namespace, from a cache. Their metadata may have 1.5 MB each, of which only name, namespace and
+	// deletionTimestamp count here: strip the rest with the cache's DefaultTransform.
 	Bindings client.Reader
-	// Live lists them from the API server, if the cache has none for a pod: the binding may have been created just before.
+	// Live lists them from the API server, in pages, if the cache has none for a pod: the binding may have been created just before.
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is examples/iam-credentials-provider/pod.
 	Image string
@@ -64,17 +65,11 @@ const (
 	maxBody     = 2 << 20 // etcd stores no larger pod
 	maxElements = 500
 	maxWarnings = 10
+	maxInFlight = 8
+	maxPage     = 50
+	// readTimeout is how long a body may take. The API server waits 10 s for the answer.
+	readTimeout = 5 * time.Second
 )
-
-// shape has the arrays whose elements take far more memory than text. Its own elements take none.
-type shape struct {
-	Spec struct {
-		Containers          []struct{} `json:"containers"`
-		InitContainers      []struct{} `json:"initContainers"`
-		EphemeralContainers []struct{} `json:"ephemeralContainers"`
-		Volumes             []struct{} `json:"volumes"`
-	} `json:"spec"`
-}
 
 type handler struct {
 	o       Options
@@ -103,8 +98,9 @@ func New(o Options) (http.Handler, error) {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
 		}
 	}
-	hook, err := admission.StandaloneWebhook(&admission.Webhook{Handler: h}, admission.StandaloneOptions{Logger: o.Logger})
-	return http.MaxBytesHandler(hook, maxBody), err
+	// Its own logger would repeat names of the request, which are as long as their author likes.
+	hook := &admission.Webhook{Handler: h, LogConstructor: func(logr.Logger, *admission.Request) logr.Logger { return o.Logger }}
+	return &limited{hook: hook, slots: make(chan struct{}, maxInFlight)}, nil
 }
 
 // Handle implements admission.Handler.
@@ -112,7 +108,7 @@ func (h *handler) Handle(ctx context.Context, req admission.Request) admission.R
 	response, result := h.answer(ctx, req)
 	h.results.WithLabelValues(result).Inc()
 	if !response.Allowed {
-		h.o.Logger.Info("pod not admitted", "namespace", req.Namespace, "pod", req.Name, "result", result, "reason", response.Result.Message)
+		h.o.Logger.Info("pod not admitted", "namespace", fmt.Sprintf("%.253q", req.Namespace), "pod", fmt.Sprintf("%.253q", req.Name), "result", result, "reason", response.Result.Message)
 	}
 	return response
 }
@@ -121,15 +117,13 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (admission.
 	if req.Operation != admissionv1.Create || req.Resource.Resource != "pods" || req.SubResource != "" {
 		return admission.Allowed("not the creation of a pod"), "skipped"
 	}
-	pod, size := &corev1.Pod{}, shape{}
-	_ = json.Unmarshal(req.Object.Raw, &size) // fails again below
-	if s := size.Spec; len(s.Containers)+len(s.InitContainers)+len(s.EphemeralContainers)+len(s.Volumes) > maxElements {
-		return admission.Denied(fmt.Sprintf("the pod has more than %d containers and volumes: remove some", maxElements)), "denied"
-	}
-	if err := json.Unmarshal(req.Object.Raw, pod); err != nil {
+	pod := &pod{}
+	if err := json.Unmarshal(req.Object.Raw, pod); errors.Is(err, errLongList) {
+		return admission.Denied(err.Error()), "denied"
+	} else if err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the pod: %.300s", err.Error())), "error"
 	}
-	if _, isMirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; isMirror || pod.Annotations[AnnotationInject] == "false" {
+	if a := pod.Metadata.Annotations; a.Mirror != nil || a.Inject == "false" {
 		return admission.Allowed("opted out"), "skipped"
 	}
 	account := cmp.Or(pod.Spec.ServiceAccountName, "default")
@@ -140,7 +134,7 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (admission.
 	case len(found) == 0:
 		return admission.Allowed("no IAMBinding"), "unbound"
 	case len(found) > 1:
-		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
+		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %.253q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
 			found[0].Name, found[1].Name, req.Namespace, account)), "denied"
 	}
 	in := injection{options: h.o, ca: h.o.CA(), pod: pod, binding: &found[0]}
@@ -157,17 +151,28 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (admission.
 	return response, "injected"
 }
 
-// bindings returns the bindings of a ServiceAccount. A cache without any may be behind.
+// bindings returns the bindings of a ServiceAccount, or the first ones if there are more than one. A cache without any may be behind.
 func (h *handler) bindings(ctx context.Context, namespace, account string) ([]v1alpha1.IAMBinding, error) {
-	for _, from := range []client.Reader{h.o.Bindings, h.o.Live} {
-		var list v1alpha1.IAMBindingList
-		if err := from.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return nil, fmt.Errorf("list the IAMBindings of namespace %q: %w", namespace, err)
-		}
-		found := slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool { return b.Spec.ServiceAccountRef.Name != account })
-		if len(found) > 0 {
-			return found, nil
+	found, _, err := find(ctx, h.o.Bindings, namespace, account)
+	if err != nil || len(found) > 0 {
+		return found, err
+	}
+	for next := ""; ; {
+		var page []v1alpha1.IAMBinding
+		page, next, err = find(ctx, h.o.Live, namespace, account, client.Limit(maxPage), client.Continue(next))
+		if found = append(found, page...); err != nil || next == "" || len(found) > 1 {
+			return found, err
 		}
 	}
-	return nil, nil
+}
+
+// find returns the bindings of a ServiceAccount in one page, and where the next page continues. The server ignores deleted ones too.
+func find(ctx context.Context, from client.Reader, namespace, account string, page ...client.ListOption) ([]v1alpha1.IAMBinding, string, error) {
+	var list v1alpha1.IAMBindingList
+	if err := from.List(ctx, &list, append(page, client.InNamespace(namespace))...); err != nil {
+		return nil, "", fmt.Errorf("list the IAMBindings of namespace %.253q: %.500s", namespace, err.Error())
+	}
+	return slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool {
+		return !b.DeletionTimestamp.IsZero() || b.Spec.ServiceAccountRef.Name != account
+	}), list.Continue, nil
 }

@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -37,13 +39,23 @@ type bindings struct {
 	items []v1alpha1.IAMBinding
 	err   error
 	calls int
+	pages bool // whether the list ends at its limit
 }
 
 func (b *bindings) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	b.calls++
 	namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace
 	items := slices.DeleteFunc(slices.Clone(b.items), func(b v1alpha1.IAMBinding) bool { return b.Namespace != namespace })
-	list.(*v1alpha1.IAMBindingList).Items = items //nolint:forcetypeassert // the only kind
+	into := list.(*v1alpha1.IAMBindingList) //nolint:forcetypeassert // the only kind
+	into.Items = items
+	if b.pages {
+		o := (&client.ListOptions{}).ApplyOptions(opts)
+		start, _ := strconv.Atoi(o.Continue)
+		end := min(start+int(o.Limit), len(items))
+		if into.Items = items[start:end]; end < len(items) {
+			into.Continue = strconv.Itoa(end)
+		}
+	}
 	return b.err
 }
 
@@ -380,8 +392,8 @@ func TestDenials(t *testing.T) {
 		"token volume of another audience":     {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}]`), `volume`},
 		"token volume with another path":       {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"x","audience":"iam.aws.k8s.io"}}]}}]`), `volume`},
 		"token volume with another source too": {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}},{}]}}]`), `volume`},
-		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 499) + `]`), "more than 500 containers and volumes"},
-		"too many volumes":                     {spec(`"volumes":[{}` + strings.Repeat(`,null`, 499) + `]`), "more than 500 containers and volumes"},
+		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 500) + `]`), "more than 500 elements"},
+		"too many volumes":                     {spec(`"volumes":[{}` + strings.Repeat(`,null`, 500) + `]`), "more than 500 elements"},
 		"no containers":                        {`{"spec":{}}`, "no container"},
 		"container without a name":             {`{"spec":{"containers":[null]}}`, "without a name"},
 		"init container without a name":        {spec(`"initContainers":[null]`), "without a name"},
@@ -434,6 +446,51 @@ func TestCacheAndLiveList(t *testing.T) {
 			response := admit(t, newHandler(t, o), pod)
 			if response.Allowed != test.allowed || (len(response.Patch) > 0) != test.inject || test.live.calls != test.calls {
 				t.Errorf("got %+v after %d live calls", response.Result, test.live.calls)
+			}
+		})
+	}
+}
+
+func TestLiveListIsReadInPages(t *testing.T) {
+	var others []v1alpha1.IAMBinding
+	for i := range 120 {
+		others = append(others, bind(fmt.Sprint(i), "other"))
+	}
+	for name, test := range map[string]struct {
+		items         []v1alpha1.IAMBinding
+		allow, inject bool
+	}{
+		"on the last page":  {append(slices.Clone(others), bind("b", "app")), true, true},
+		"on no page":        {others, true, false},
+		"two on two pages":  {slices.Concat([]v1alpha1.IAMBinding{bind("a", "app")}, others, []v1alpha1.IAMBinding{bind("b", "app")}), false, false},
+		"on the first page": {slices.Concat([]v1alpha1.IAMBinding{bind("a", "app")}, others), true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options()
+			live := &bindings{items: test.items, pages: true}
+			o.Live = live
+			response := admit(t, newHandler(t, o), `{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`)
+			if response.Allowed != test.allow || (len(response.Patch) > 0) != test.inject || live.calls != 3 {
+				t.Errorf("got %+v after %d pages", response.Result, live.calls)
+			}
+		})
+	}
+}
+
+func TestDeletedBindingIsIgnored(t *testing.T) {
+	deleted := bind("old", "app")
+	deleted.DeletionTimestamp, deleted.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/x"}
+	for name, test := range map[string]struct {
+		items  []v1alpha1.IAMBinding
+		inject bool
+	}{
+		"alone":            {[]v1alpha1.IAMBinding{deleted}, false},
+		"beside a new one": {[]v1alpha1.IAMBinding{deleted, bind("new", "app")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response := admit(t, newHandler(t, options(test.items...)), `{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`)
+			if !response.Allowed || (len(response.Patch) > 0) != test.inject {
+				t.Errorf("got %+v with the patch %s", response.Result, response.Patch)
 			}
 		})
 	}
@@ -517,7 +574,7 @@ func TestMalformedReviews(t *testing.T) {
 		body        []byte
 		code        int32
 	}{
-		"no body":              {"application/json", nil, http.StatusOK},
+		"no body":              {"application/json", nil, http.StatusBadRequest},
 		"another content type": {"text/plain", good, http.StatusBadRequest},
 		"no JSON":              {"application/json", []byte(`{"`), http.StatusBadRequest},
 		"another kind":         {"application/json", []byte(`{"apiVersion":"v1","kind":"Pod"}`), http.StatusOK},

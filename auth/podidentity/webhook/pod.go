@@ -1,0 +1,81 @@
+package webhook
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// pod has only the fields that the injection reads. The decoder skips the others without an allocation.
+type pod struct {
+	Metadata struct {
+		Annotations struct {
+			Mirror         *string `json:"kubernetes.io/config.mirror"`
+			Inject         string  `json:"iam.aws.k8s.io/inject"`
+			SkipContainers string  `json:"iam.aws.k8s.io/skip-containers"`
+			Redirect       string  `json:"iam.aws.k8s.io/redirect"`
+		} `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		ServiceAccountName string `json:"serviceAccountName"`
+		HostNetwork        bool   `json:"hostNetwork"`
+		OS                 struct {
+			Name corev1.OSName `json:"name"`
+		} `json:"os"`
+		NodeSelector struct {
+			OS string `json:"kubernetes.io/os"`
+		} `json:"nodeSelector"`
+		Containers     list[container] `json:"containers"`
+		InitContainers list[container] `json:"initContainers"`
+		Volumes        list[volume]    `json:"volumes"`
+	} `json:"spec"`
+}
+
+type container struct {
+	Name          string                         `json:"name"`
+	Command       list[string]                   `json:"command"`
+	Args          list[string]                   `json:"args"`
+	Env           list[variable]                 `json:"env"`
+	RestartPolicy *corev1.ContainerRestartPolicy `json:"restartPolicy"`
+	StartupProbe  *struct{}                      `json:"startupProbe"`
+}
+
+type variable struct {
+	Name      string    `json:"name"`
+	Value     string    `json:"value,omitempty"`
+	ValueFrom *struct{} `json:"valueFrom,omitempty"`
+}
+
+type volume struct {
+	Name      string `json:"name"`
+	Projected struct {
+		Sources list[struct {
+			ServiceAccountToken *corev1.ServiceAccountTokenProjection `json:"serviceAccountToken"`
+		}] `json:"sources"`
+	} `json:"projected"`
+}
+
+// list is an array that is counted before it is decoded, since its elements may take far more memory than their text.
+type list[T any] []T
+
+var errLongList = errors.New("an array of the pod has more than 500 elements: remove some")
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *list[T]) UnmarshalJSON(raw []byte) error {
+	var size []element
+	if err := json.Unmarshal(raw, &size); err != nil {
+		return err
+	}
+	if len(size) > maxElements {
+		return errLongList
+	}
+	*l = make([]T, 0, len(size))
+	return json.Unmarshal(raw, (*[]T)(l))
+}
+
+// element takes no memory, whatever its text is.
+type element struct{}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (*element) UnmarshalJSON([]byte) error { return nil }
