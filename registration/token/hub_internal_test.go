@@ -17,9 +17,9 @@ func TestChangesOfAClusterThatRevokeItsAddOns(t *testing.T) {
 		after ocm.ManagedCluster
 		want  bool
 	}{
-		"denied":       {ocm.ManagedCluster{}, true},
-		"in deletion":  {ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Spec: accepted}, true},
-		"relabelled":   {ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: accepted}, false},
+		"denied":      {ocm.ManagedCluster{}, true},
+		"in deletion": {ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Spec: accepted}, true},
+		"relabelled":  {ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: accepted}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := acceptanceChanged(event.UpdateEvent{ObjectOld: &ocm.ManagedCluster{Spec: accepted}, ObjectNew: &tc.after}); got != tc.want {
