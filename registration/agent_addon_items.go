@@ -37,7 +37,11 @@ const (
 	// ReasonNamespaceUnusable says that the namespace does not exist on the managed cluster, or that the agent has no rights there.
 	ReasonNamespaceUnusable = "NamespaceUnusable"
 	ReasonSecretTaken       = "SecretTaken"
+	ReasonTooManyItems      = "TooManyItems"
 )
+
+// maxItems is how many items of one add-on the agent registers. Each costs a worker several requests, and all other add-ons wait for it.
+const maxItems = 32
 
 // AddOnClusterLabel marks Secrets of add-ons. Its value is the cluster's name.
 const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
@@ -64,7 +68,12 @@ type addOnSecret struct {
 
 // run registers each item. One that fails delays no other.
 func (p *addOnPass) run(ctx context.Context) (due time.Time, err error) {
-	for _, item := range p.status.Items {
+	items := p.status.Items
+	if len(items) > maxItems {
+		p.refusals = append(p.refusals, &refusal{ReasonTooManyItems, fmt.Sprintf("the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems)})
+		items = items[:maxItems]
+	}
+	for _, item := range items {
 		at, itemErr := p.register(ctx, item)
 		var refused *refusal
 		if errors.As(itemErr, &refused) {

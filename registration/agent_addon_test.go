@@ -422,6 +422,28 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 	}
 }
 
+// Items beyond the limit cost nothing. Those before it are registered all the same.
+func TestAddOnsLimitTheItemsOfOneAddOn(t *testing.T) {
+	w := newAddOnWorld(t)
+	items := make([]ocm.Registration, 33)
+	for i := range items {
+		items[i] = ocm.Registration{Type: ocm.CustomSigner, SignerName: fmt.Sprintf("example.com/s%d", i)}
+	}
+	w.create("a", items[:32]...)
+	w.create("b", items...)
+	for addOn, want := range map[string]string{"a": "", "b": "TooManyItems"} {
+		w.pass(addOn)
+		w.pass(addOn)
+		if got := w.condition(addOn, "RegistrationAccepted"); got.Reason != want {
+			t.Errorf("condition %+v, want %q", got, want)
+		}
+		secrets := &corev1.SecretList{}
+		if err := w.local.List(t.Context(), secrets, client.InNamespace(addOnNamespace), client.MatchingLabels{addon.NameLabel: addOn}); err != nil || len(secrets.Items) != 32 {
+			t.Errorf("add-on %q: %d Secrets, %v", addOn, len(secrets.Items), err)
+		}
+	}
+}
+
 func (w *addOnWorld) put(secret *corev1.Secret) {
 	w.t.Helper()
 	if err := w.local.Create(w.t.Context(), secret.DeepCopy()); err != nil {

@@ -144,6 +144,8 @@ func TestHubRefuses(t *testing.T) {
 		noDefault    bool
 	}{
 		{"the name of the group of all clusters", "InvalidName", managedCluster("managed-clusters"), nil, false},
+		{"a name that begins groups of add-ons", "InvalidName", managedCluster("addon"), nil, false},
+		{"a name that begins users of add-ons", "InvalidName", managedCluster("cluster"), nil, false},
 		{"the name of a namespace of Kubernetes", "InvalidName", managedCluster("kube-system"), nil, false},
 		{"the name of the default namespace", "InvalidName", managedCluster("default"), nil, false},
 		{"the name of a shared ClusterRole", "InvalidName", managedCluster("work"), []client.Object{shared}, false},

@@ -38,13 +38,13 @@ func ClusterRoleName(cluster string) string {
 }
 
 // CheckClusterName refuses a name that is no DNS label, since group and namespace of the cluster derive from it, and one that would
-// give the cluster's agent the group, the namespace or the ClusterRole of something else.
+// give the cluster's agent the group, the namespace or the ClusterRole of something else. Groups of add-ons begin like that of a cluster "addon" or "cluster".
 func CheckClusterName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the cluster name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
 	}
 	switch name {
-	case "managed-clusters", "default", "registration", "work":
+	case "managed-clusters", "default", "registration", "work", "addon", "cluster":
 		return fmt.Errorf("the cluster name %q is reserved: choose another one", name)
 	}
 	if strings.HasPrefix(name, "kube-") {

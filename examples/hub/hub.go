@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -118,22 +119,35 @@ func setUpAddOnCSR(mgr ctrl.Manager) error {
 	return approver.SetupWithManager(mgr)
 }
 
-func setUpAddOnToken(mgr ctrl.Manager) error {
-	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name)})
+func setUpAddOnToken(mgr ctrl.Manager) error { return setUpTokens(mgr, false) }
+
+// setUpTokens may set up the revocation alone.
+func setUpTokens(mgr ctrl.Manager, removeOnly bool) error {
+	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name), RemoveOnly: removeOnly})
 	if err != nil {
 		return err
 	}
 	return tokens.SetupWithManager(mgr, workers)
 }
 
-// setUpAddOns asks the hub once whether it serves add-ons. Clusters register without them too.
-func setUpAddOns(mgr ctrl.Manager, o options) error {
-	if len(o.addOnAuth) == 0 {
-		return nil
+// revokeAddOnTokens revokes the tokens that an earlier run of this program let add-ons have. Without registration.TokenManifest there
+// were none.
+func revokeAddOnTokens(ctx context.Context, mgr ctrl.Manager) error {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Resource: "serviceaccounts", Verb: "delete"}}}
+	if err := mgr.GetClient().Create(ctx, review); err != nil || !review.Status.Allowed {
+		return err
 	}
+	return setUpTokens(mgr, true)
+}
+
+// setUpAddOns asks the hub once whether it serves add-ons. Clusters register without them too.
+func setUpAddOns(ctx context.Context, mgr ctrl.Manager, o options) error {
 	_, err := addon.Discover(mgr.GetRESTMapper())
 	if meta.IsNoMatchError(err) {
-		mgr.GetLogger().Info("The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
+		if len(o.addOnAuth) > 0 {
+			mgr.GetLogger().Info("The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
+		}
 		return nil //nolint:nilerr // clusters register without add-ons
 	}
 	if err != nil {
@@ -143,6 +157,9 @@ func setUpAddOns(mgr ctrl.Manager, o options) error {
 		if err := a.setUp(mgr); err != nil {
 			return fmt.Errorf("set up add-ons with %s: %w", a.name, err)
 		}
+	}
+	if !slices.ContainsFunc(o.addOnAuth, func(a addOnAuthType) bool { return a.name == registration.AuthTypeToken }) {
+		return revokeAddOnTokens(ctx, mgr)
 	}
 	return nil
 }
@@ -180,7 +197,7 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(hub.SetupWithManager(mgr, workers), setUpAddOns(mgr, o)); err != nil {
+	if err := errors.Join(hub.SetupWithManager(mgr, workers), setUpAddOns(ctx, mgr, o)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

@@ -287,19 +287,21 @@ func TestHubFindsAddOns(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	kubeconfig := cluster.Kubeconfig(t)
 	for _, row := range []struct {
-		name, crd string
-		started   []string // names of controllers
-		others    []string
-		says      bool
+		name, auth, crd string
+		started         []string // names of controllers
+		others          []string
+		says            bool
 	}{
-		{"no add-ons", ocm.CRD, []string{"registration-hub", "csr-approver"}, []string{"csr-addon-approver", "addon-token-infrastructure"}, true},
-		{"add-ons", addon.CRD, []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+		{"no add-ons", "csr,token", ocm.CRD, []string{"registration-hub", "csr-approver"}, []string{"csr-addon-approver", "addon-token-infrastructure"}, true},
+		{"no add-ons wanted", "", ocm.CRD, []string{"registration-hub", "csr-approver"}, []string{"csr-addon-approver", "addon-token-infrastructure"}, false},
+		{"add-ons", "csr,token", addon.CRD, []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+		{"tokens are still revoked", "csr", addon.CRD, []string{"csr-addon-approver", "addon-token-infrastructure"}, nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if _, err := story.Apply(t.Context(), cluster.Client(), row.crd); err != nil {
 				t.Fatal(err)
 			}
-			log := logUntil(t, kubeconfig, row.started)
+			log := logUntil(t, kubeconfig, row.auth, row.started)
 			if strings.Contains(log, "The hub serves no ManagedClusterAddOns") != row.says {
 				t.Error(log)
 			}
@@ -313,11 +315,11 @@ func TestHubFindsAddOns(t *testing.T) {
 }
 
 // logUntil runs the program until all controllers with these names have workers, and returns its log.
-func logUntil(t *testing.T, kubeconfig string, controllers []string) (log string) {
+func logUntil(t *testing.T, kubeconfig, addOnAuth string, controllers []string) (log string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "--addon-registration-auth=csr,token", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	cmd := exec.CommandContext(ctx, os.Args[0], "--addon-registration-auth="+addOnAuth, "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
 	out, err := cmd.StderrPipe()
 	if err == nil {

@@ -124,7 +124,7 @@ func TestParseRequest(t *testing.T) {
 		"two common names":            {asks(t, "cluster1", twoNames, key), "exactly"},
 		"no agent":                    {asks(t, "cluster1", subject("cluster1", ""), key), "agent name"},
 		"an agent of two parts":       {asks(t, "cluster1", subject("cluster1", "a:b"), key), "agent name"},
-		"an add-on's agent":           {asks(t, "cluster", subject("cluster", "cluster1:addon:a:agent:b"), key), "agent name"},
+		"an add-on's agent":           {asks(t, "cluster", subject("cluster", "cluster1:addon:a:agent:b"), key), "reserved"},
 		"no label":                    {labeled("", good.Spec.Request), "label"},
 		"cluster managed-clusters":    {asks(t, "managed-clusters", subject("managed-clusters", "agent1"), key), "reserved"},
 		"cluster kube-system":         {asks(t, "kube-system", subject("kube-system", "agent1"), key), "reserved"},

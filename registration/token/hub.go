@@ -52,6 +52,9 @@ type HubOptions struct {
 	Reader client.Reader
 	// Events records refusals and changes. Nil: nothing is recorded.
 	Events events.EventRecorder
+	// RemoveOnly creates and repairs nothing. The hub still revokes the tokens of denied clusters, and of add-ons that left the driver. Set it
+	// on a hub that no longer offers the driver.
+	RemoveOnly bool
 }
 
 // Hub is the hub's half: it gives each add-on that declares the driver token a ServiceAccount, and lets the cluster request its tokens. It is
@@ -109,7 +112,12 @@ func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconc
 func acceptanceChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*ocm.ManagedCluster)
 	now, ok2 := e.ObjectNew.(*ocm.ManagedCluster)
-	return !ok1 || !ok2 || before.Spec.HubAcceptsClient != now.Spec.HubAcceptsClient
+	return !ok1 || !ok2 || accepts(before) != accepts(now)
+}
+
+// accepts reports whether the cluster may have tokens. One that is being deleted is revoked like one that is denied.
+func accepts(c *ocm.ManagedCluster) bool {
+	return c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero()
 }
 
 // refusal is an error that a person mends. It becomes a condition.
@@ -127,8 +135,11 @@ func refuse(reason, format string, args ...any) *refusal {
 // Reconcile implements reconcile.Reconciler.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	addOn := h.api.New()
-	if err := h.options.Client.Get(ctx, req.NamespacedName, addOn); err != nil || !addOn.GetDeletionTimestamp().IsZero() {
+	if err := h.options.Client.Get(ctx, req.NamespacedName, addOn); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err) // the garbage collector removes what the add-on owns
+	}
+	if !addOn.GetDeletionTimestamp().IsZero() {
+		return reconcile.Result{}, h.revokeDenied(ctx, addOn)
 	}
 	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
 	if apierrors.IsForbidden(err) {
@@ -145,6 +156,16 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	return result, client.IgnoreNotFound(h.report(ctx, addOn, condition))
 }
 
+// revokeDenied removes what an add-on has if its cluster is denied. A finalizer may keep an add-on in deletion for long, and until it is
+// gone the garbage collector removes nothing.
+func (h *Hub) revokeDenied(ctx context.Context, addOn client.Object) error {
+	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
+	if err != nil || accepted {
+		return err
+	}
+	return h.remove(ctx, addOn, "")
+}
+
 // settle makes or removes what an add-on needs. It returns the condition that should be, nil for none.
 func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Status) (*metav1.Condition, error) {
 	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
@@ -156,7 +177,10 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 		if removeErr := h.remove(ctx, addOn, ""); removeErr != nil || (item == nil && err == nil) {
 			return nil, removeErr
 		}
-		return nil, refuse(ReasonClusterNotAccepted, "the hub has not accepted the cluster %q: run wid hub accept", addOn.GetNamespace())
+		return nil, refuse(ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run wid hub accept", addOn.GetNamespace())
+	}
+	if h.options.RemoveOnly && (item != nil || err != nil) {
+		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil //nolint:nilerr // the refusal is the driver's
 	}
 	if err != nil {
 		return nil, err
@@ -180,7 +204,7 @@ func (h *Hub) isAccepted(ctx context.Context, cluster string) (bool, error) {
 	if err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, c); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("get ManagedCluster %q: %w", cluster, err)
 	}
-	return c.Spec.HubAcceptsClient, nil
+	return accepts(c), nil
 }
 
 // tokenItem returns the item that declares the driver token, nil if there is none.
@@ -210,13 +234,16 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 		return "", refuse(ReasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
 	}
 	names := accountNames(cluster, name)
+	if strings.HasPrefix(name, cluster+"-") { // the other name may be that of another add-on's ServiceAccount
+		names = names[:1]
+	}
 	for _, account := range names {
 		if subject.User == userOf(client.ObjectKey{Namespace: cluster, Name: account}) {
 			return account, nil
 		}
 	}
-	return "", refuse(ReasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare %q or %q",
-		subject.User, userOf(client.ObjectKey{Namespace: cluster, Name: names[0]}), userOf(client.ObjectKey{Namespace: cluster, Name: names[1]}))
+	return "", refuse(ReasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare one of %q in namespace %q. "+
+		"An add-on whose name begins with the cluster's name and a hyphen cannot have the name of Open Cluster Management", subject.User, names, cluster)
 }
 
 // inUse reports whether an agent may still need its tokens. One that fails to refresh its token holds the old one until it has the

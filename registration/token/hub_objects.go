@@ -3,6 +3,7 @@ package token
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,8 +88,8 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 		return wrap(err, "read", want)
 	}
 	if !owns(addOn, have) {
-		return &refusal{ReasonTaken, fmt.Sprintf("the %T %s exists and does not belong to this add-on: delete it, or have the agent use another name",
-			have, client.ObjectKeyFromObject(have)), refusedRetry}
+		return &refusal{ReasonTaken, fmt.Sprintf("the %s %q exists and belongs to %s: have the agent use another name, or delete the object, which ends its owner's tokens",
+			kindOf(have), client.ObjectKeyFromObject(have), ownerOf(have)), refusedRetry}
 	}
 	if same(have, want) {
 		want.SetUID(have.GetUID())
@@ -149,7 +150,19 @@ func wrap(err error, what string, o client.Object) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s %T %s: %w", what, o, client.ObjectKeyFromObject(o), err)
+	return fmt.Errorf("%s %s %q: %w", what, kindOf(o), client.ObjectKeyFromObject(o), err)
+}
+
+func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
+
+// ownerOf describes the owner of an object that is not this add-on's.
+func ownerOf(o client.Object) string {
+	for _, r := range o.GetOwnerReferences() {
+		if r.Kind == "ManagedClusterAddOn" {
+			return fmt.Sprintf("the add-on %q with the UID %q", r.Name, r.UID)
+		}
+	}
+	return "no add-on"
 }
 
 // owns reports whether an object was made for this very add-on. One of a deleted add-on of the same name is not.

@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -258,7 +259,12 @@ func TestHubAdoptsNothing(t *testing.T) {
 			if result := h.reconcile("cluster1", "addon1"); result.RequeueAfter == 0 {
 				t.Error("it never looks again")
 			}
-			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+token.ReasonTaken) {
+			owner := "belongs to no add-on"
+			if len(existing.GetOwnerReferences()) > 0 {
+				owner = `belongs to the add-on "addon1" with the UID "former"`
+			}
+			kind := reflect.TypeOf(existing).Elem().Name()
+			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+token.ReasonTaken+": the "+kind+" ") || !strings.Contains(got, owner) {
 				t.Errorf("condition %q", got)
 			}
 			h.declare("cluster1", "addon1", ocm.DriverCSR)
@@ -273,13 +279,18 @@ func TestHubAdoptsNothing(t *testing.T) {
 	}
 }
 
-// Two add-ons of a cluster may have names that lead to one ServiceAccount. The first one keeps it.
+// The add-on c-b cannot take the ServiceAccount of the add-on b, whichever comes first.
 func TestOneServiceAccountForEachAddOn(t *testing.T) {
-	h := newMemoryHub(t, managedCluster("c", true), addOn("c", "c-b", tokenItem("system:serviceaccount:c:c-b-agent")), addOn("c", "b", tokenItem("system:serviceaccount:c:c-b-agent")))
-	h.reconcile("c", "c-b")
-	h.reconcile("c", "b")
-	if first, second := h.condition("c", "c-b"), h.condition("c", "b"); !strings.HasPrefix(first, "True/") || !strings.HasPrefix(second, "False/"+token.ReasonTaken) {
-		t.Errorf("conditions %q and %q", first, second)
+	const user = "system:serviceaccount:c:c-b-agent"
+	h := newMemoryHub(t, managedCluster("c", true), addOn("c", "c-b", tokenItem(user)), addOn("c", "b", tokenItem(user)), addOn("c", "c-d", tokenItem("system:serviceaccount:c:c-c-d-agent")))
+	for name, want := range map[string]string{"c-b": "False/" + token.ReasonInvalidSubject, "b": "True/", "c-d": "True/"} {
+		h.reconcile("c", name)
+		if got := h.condition("c", name); !strings.HasPrefix(got, want) {
+			t.Errorf("add-on %q: condition %q", name, got)
+		}
+	}
+	if got := h.condition("c", "c-b"); !strings.Contains(got, "begins with the cluster's name and a hyphen") {
+		t.Errorf("condition %q", got)
 	}
 }
 
@@ -432,6 +443,81 @@ func TestHubRevokesWithTheCluster(t *testing.T) {
 			h.reconcile("cluster1", "addon1")
 			if got := there(t, h); len(got) > 0 {
 				t.Errorf("there are %q", got)
+			}
+		})
+	}
+}
+
+// A finalizer may keep an add-on or a cluster in deletion for long.
+func TestHubRevokesWhatIsBeingDeleted(t *testing.T) {
+	for name, end := range map[string]func(*memoryHub, *ocm.ManagedCluster, *addon.ManagedClusterAddOn) error{
+		"an add-on in deletion whose cluster is denied": func(h *memoryHub, cluster *ocm.ManagedCluster, a *addon.ManagedClusterAddOn) error {
+			if err := h.WithWatch.Delete(t.Context(), a); err != nil {
+				return err
+			}
+			if h.reconcile("cluster1", "addon1"); len(there(t, h)) != 3 {
+				t.Error("the deletion alone ended the tokens, which the add-on may need to clean up")
+			}
+			cluster.Spec.HubAcceptsClient = false
+			return h.Update(t.Context(), cluster)
+		},
+		"an add-on whose cluster is in deletion": func(h *memoryHub, cluster *ocm.ManagedCluster, _ *addon.ManagedClusterAddOn) error {
+			return h.WithWatch.Delete(t.Context(), cluster)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, a := managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user))
+			cluster.Finalizers, a.Finalizers = []string{"example.com/other"}, []string{"example.com/other"}
+			h := newMemoryHub(t, cluster, a)
+			h.reconcile("cluster1", "addon1")
+			if err := errors.Join(h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster), end(h, cluster, a)); err != nil {
+				t.Fatal(err)
+			}
+			h.reconcile("cluster1", "addon1")
+			if got := there(t, h); len(got) > 0 {
+				t.Errorf("there are %q", got)
+			}
+		})
+	}
+}
+
+// A hub that no longer offers the driver leaves running add-ons alone, and still revokes.
+func TestHubThatOnlyRemoves(t *testing.T) {
+	for name, tc := range map[string]struct {
+		provided, accepted bool
+		driver             string
+		want               int
+	}{
+		"a new add-on gets nothing":           {false, true, ocm.DriverToken, 0},
+		"a running add-on keeps its tokens":   {true, true, ocm.DriverToken, 3},
+		"one of a denied cluster loses them":  {true, false, ocm.DriverToken, 0},
+		"one that left the driver loses them": {true, true, ocm.DriverCSR, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := managedCluster("cluster1", true)
+			h := newMemoryHub(t, cluster, addOn("cluster1", "addon1", tokenItem(user)))
+			if tc.provided {
+				h.reconcile("cluster1", "addon1")
+			}
+			before := h.condition("cluster1", "addon1")
+			h.declare("cluster1", "addon1", tc.driver)
+			if err := h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+				t.Fatal(err)
+			}
+			cluster.Spec.HubAcceptsClient = tc.accepted
+			err := h.Update(t.Context(), cluster)
+			if err == nil {
+				h.hub, err = token.NewHub(token.HubOptions{Client: h, RemoveOnly: true})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.reconcile("cluster1", "addon1")
+			if got := there(t, h); len(got) != tc.want {
+				t.Errorf("there are %q", got)
+			}
+			if got := h.condition("cluster1", "addon1"); tc.accepted && tc.driver == ocm.DriverToken && got != before {
+				t.Errorf("condition %q, before %q", got, before)
 			}
 		})
 	}

@@ -49,6 +49,7 @@ type ManagedClusterAddOnStatus struct {
 	Namespace string `json:"namespace,omitempty"`
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	Registrations []RegistrationConfig `json:"registrations,omitempty"`
 }
 

@@ -27,6 +27,8 @@ const (
 )
 
 // API is the version of the add-on API that a hub serves. The zero value is v1beta1.
+//
+// +kubebuilder:object:generate=false
 type API struct{ older bool }
 
 // Discover returns v1alpha1 where the hub serves it, else v1beta1. It fails with a meta.NoKindMatchError if the hub serves neither.
@@ -70,6 +72,8 @@ func (a API) NewList() client.ObjectList {
 }
 
 // Status is the part of an add-on's status that registration reads and writes, whatever the version.
+//
+// +kubebuilder:object:generate=false
 type Status struct {
 	// Namespace is where the agent stores the credentials, on the managed cluster.
 	Namespace  string
