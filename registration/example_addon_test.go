@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -206,6 +207,24 @@ func TestDocumentationOfAddOns(t *testing.T) {
 		if !strings.Contains(string(document), "`"+reason+"`") {
 			t.Errorf("docs/registration.md does not explain %s", reason)
 		}
+	}
+}
+
+// The add-on in docs/registration.md has the one item that agents take.
+func TestDocumentedAddOn(t *testing.T) {
+	document, err := os.ReadFile("../docs/registration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(document), "```yaml\napiVersion: addon.")
+	text, _, _ = strings.Cut("apiVersion: addon."+text, "```")
+	addOn := &addon.ManagedClusterAddOn{}
+	if err := yaml.UnmarshalStrict([]byte(text), addOn); err != nil {
+		t.Fatal(err)
+	}
+	items := addon.StatusOf(addOn).Items
+	if addOn.APIVersion != addon.GroupVersion.String() || addOn.Kind != "ManagedClusterAddOn" || len(items) != 1 || items[0].Type != ocm.KubeClient {
+		t.Errorf("%s %s has the items %+v", addOn.APIVersion, addOn.Kind, items)
 	}
 }
 
