@@ -123,7 +123,10 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 	if _, err := agentDriver(j.authType, &j.arns); err != nil {
 		return err
 	}
-	if j.addOns.KubeClientAuth != "" || j.addOns.TokenExpirationSeconds != 0 {
+	if j.addOns.TokenExpirationSeconds != 0 && j.addOns.KubeClientAuth != registration.AuthTypeToken {
+		return usagef("--%s needs --%s=%s", addOnSecondsFlag, addOnAuthFlag, registration.AuthTypeToken)
+	}
+	if j.addOns.KubeClientAuth != "" {
 		if err := checkAddOns(addOnAuthFlag, j.addOns.TokenExpirationSeconds, j.addOns.KubeClientAuth); err != nil {
 			return err
 		}

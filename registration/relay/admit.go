@@ -12,6 +12,8 @@ import (
 const (
 	// maxBody is the API server's limit.
 	maxBody = 3 << 20
+	// maxBodies bounds the bodies that are in memory at a time: one bound for all requests with certificates, one for all with tokens.
+	maxBodies = 64 << 20
 	// bodyTimeout bounds how long a client may take to send a body.
 	bodyTimeout = 30 * time.Second
 	// agentPrefix is that of the user and the groups of all agents and add-ons.
@@ -46,6 +48,8 @@ func checkForm(req *http.Request) *refusal {
 		return badRequest("the relay forwards no Impersonate-* headers: leave them out")
 	case req.URL.RequestURI() != req.RequestURI: // the hub would read another path than the client wrote
 		return badRequest("the relay forwards only a path and a query that are encoded in the usual way")
+	case req.ContentLength != 0 && (req.Method == http.MethodGet || req.Method == http.MethodHead): // a watch would hold it for hours
+		return badRequest("the relay forwards no body of a GET or HEAD request: leave it out")
 	case req.ContentLength > maxBody:
 		return tooLarge()
 	}

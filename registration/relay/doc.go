@@ -19,4 +19,9 @@
 // The relay builds the request to the hub anew from method, path, query, body and the few headers that the Kubernetes API needs. No
 // other header of a client reaches the hub. A request with Impersonate-* headers, or with both a certificate and an Authorization header, is
 // refused; the relay does not drop the header and go on.
+//
+// # Memory
+//
+// The bodies in flight share 64 MB for requests with certificates and 64 MB for requests with tokens. The relay answers 429 to more. The
+// server in front limits the rest: set ReadHeaderTimeout, MaxHeaderBytes and HTTP2.MaxConcurrentStreams, and limit connections.
 package relay

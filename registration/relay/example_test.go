@@ -47,7 +47,8 @@ func serve(address string) error {
 		return &certificate, err
 	}
 	server := &http.Server{Addr: address, Handler: handler, TLSConfig: config, // no WriteTimeout: it would end watches
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100}}
 	return server.ListenAndServeTLS("", "")
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -17,6 +18,44 @@ import (
 // forwarded are the headers of a client that reach the hub, besides a bearer token. An API server reads identities from configurable headers, so
 // a list of those to drop would never be complete.
 var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent"}
+
+// upstream forwards to the hub. Requests with certificates and with bearer tokens have one each, because a client without any
+// credential can send a made-up token. So it cannot take the memory that agents need.
+type upstream struct {
+	handler http.Handler
+	bodies  budget
+}
+
+// serve forwards a request that was admitted, or refuses it if its body does not fit.
+func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
+	size := req.ContentLength
+	if size < 0 {
+		size = maxBody
+	}
+	if !u.bodies.reserve(size) {
+		return tooMany(w)
+	}
+	defer u.bodies.release(size)
+	if refused := readBody(w, req); refused != nil {
+		return refused
+	}
+	u.handler.ServeHTTP(w, req)
+	return nil
+}
+
+// budget counts the bytes of bodies in memory. It is safe for concurrent use.
+type budget struct{ used atomic.Int64 }
+
+// reserve never waits: a client that waits holds its stream and its goroutine.
+func (b *budget) reserve(size int64) bool {
+	if size == 0 || b.used.Add(size) <= maxBodies {
+		return true
+	}
+	b.release(size)
+	return false
+}
+
+func (b *budget) release(size int64) { b.used.Add(-size) }
 
 // readBody reads the whole body before the hub sees the request. A body that streams through can deadlock: the hub answers without
 // reading it, so the client stops sending, and the transport to the hub waits for the rest before it ends the answer.
@@ -102,6 +141,11 @@ func unauthorized(format string, args ...any) *refusal {
 
 func tooLarge() *refusal {
 	return newRefusal(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the body is larger than %d bytes, the limit of the API server", maxBody)
+}
+
+func tooMany(w http.ResponseWriter) *refusal {
+	w.Header().Set("Retry-After", "5")
+	return newRefusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the bodies of other requests fill the relay's memory: try again later")
 }
 
 func (s *refusal) write(w http.ResponseWriter) {

@@ -42,8 +42,8 @@ func TLSConfig(clientCAs *x509.CertPool) *tls.Config {
 type relay struct {
 	opts   Options
 	hub    *url.URL
-	agents http.Handler // with the relay's own credential
-	bearer http.Handler // without any
+	agents *upstream // with the relay's own credential
+	bearer *upstream // without any
 }
 
 // New returns the handler. It needs no other middleware: it verifies the certificates of clients itself, whatever the TLS configuration of
@@ -70,7 +70,7 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.agents, r.bearer = own, anonymous
+	r.agents, r.bearer = &upstream{handler: own}, &upstream{handler: anonymous}
 	return r, nil
 }
 
@@ -97,15 +97,16 @@ func (r *relay) proxy(config *rest.Config) (*httputil.ReverseProxy, error) {
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	refused := r.admit(req)
 	if refused == nil {
-		refused = readBody(w, req)
+		refused = r.upstream(req).serve(w, req)
 	}
 	if refused != nil {
 		refused.write(w)
-		return
 	}
+}
+
+func (r *relay) upstream(req *http.Request) *upstream {
 	if len(req.TLS.PeerCertificates) > 0 {
-		r.agents.ServeHTTP(w, req)
-	} else {
-		r.bearer.ServeHTTP(w, req)
+		return r.agents
 	}
+	return r.bearer
 }
