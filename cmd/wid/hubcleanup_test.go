@@ -173,7 +173,7 @@ func TestHubCleanupListsInPages(t *testing.T) {
 	paged := interceptor.NewClient(hub, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		o := (&client.ListOptions{}).ApplyOptions(opts)
 		asked = append(asked, fmt.Sprint(o.Limit, o.Continue))
-		clusters := list.(*ocm.ManagedClusterList) //nolint:errcheck // a wrong type panics
+		clusters := list.(*ocm.ManagedClusterList) //nolint:errcheck,forcetypeassert // a wrong type panics
 		switch o.Continue {
 		case "":
 			clusters.Items, clusters.Continue = []ocm.ManagedCluster{*deniedCluster("a", 2*time.Hour)}, "2"

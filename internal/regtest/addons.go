@@ -309,7 +309,7 @@ func (m *Member) ExpectOnlyOwnRights(addOn string) {
 		"configmaps elsewhere": list("default"),
 		"configmaps of all":    list(""),
 		"secrets":              c.List(t.Context(), &corev1.SecretList{}, client.InNamespace(m.Name)),
-		"its add-on":           c.Get(t.Context(), client.ObjectKeyFromObject(own), own.DeepCopyObject().(client.Object)), //nolint:errcheck // a copy
+		"its add-on":           c.Get(t.Context(), client.ObjectKeyFromObject(own), own.DeepCopyObject().(client.Object)), //nolint:errcheck,forcetypeassert // a copy
 		"its add-on's status":  c.Status().Patch(t.Context(), m.AddOn(addOn), patch),
 		"the ManagedCluster":   c.Get(t.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}),
 		"the Lease":            c.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}),
