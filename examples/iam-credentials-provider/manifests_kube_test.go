@@ -440,7 +440,7 @@ func TestDocumentedYAML(t *testing.T) {
 			t.Errorf("%s %q: %v", object.GetKind(), object.GetName(), err)
 		}
 	}
-	if want := map[string]int{"Kustomization": 1, "IAMRoleAllowList": 1, "IAMBinding": 1, "Namespace": 1, "ClusterRole": 1, "NetworkPolicy": 3}; !maps.Equal(kinds, want) {
+	if want := map[string]int{"Kustomization": 1, "IAMRoleAllowList": 1, "IAMBinding": 1, "Namespace": 1, "ClusterRole": 1, "NetworkPolicy": 3, "ResourceQuota": 1}; !maps.Equal(kinds, want) {
 		t.Errorf("the page has %v", kinds)
 	}
 }
