@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cache"
@@ -30,6 +31,34 @@ const (
 	ErrUnavailable Reason = "unavailable"
 )
 
+// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead.
+type Cause string
+
+const (
+	// CauseIdentityMissing means that no annotation names the identity or the tenant.
+	CauseIdentityMissing Cause = "identity missing"
+	// CauseIdentityMalformed means that the role ARN, client ID or e-mail address of an annotation is malformed.
+	CauseIdentityMalformed Cause = "identity malformed"
+	// CauseTargetMalformed means that the region, tenant or workload identity provider is missing or malformed.
+	CauseTargetMalformed Cause = "target malformed"
+	// CauseNoOwnIdentity means that no ServiceAccount was named and the process itself has no identity.
+	CauseNoOwnIdentity Cause = "no own identity"
+	// CauseAudienceNotAllowed means that Policy.Audiences lacks an audience that a caller or an annotation chose.
+	CauseAudienceNotAllowed Cause = "audience not allowed"
+	// CauseAPIServerAudience means that the receiver could use the Kubernetes token at the API server.
+	CauseAPIServerAudience Cause = "audience of the API server"
+	// CauseTokenExpired means that the Kubernetes token has expired.
+	CauseTokenExpired Cause = "token expired"
+	// CauseTokenFileForbidden means that the process may not read the file of the Kubernetes token.
+	CauseTokenFileForbidden Cause = "token file forbidden"
+	// CauseTokenRequestForbidden means that the API server does not let the client create tokens of the ServiceAccount.
+	CauseTokenRequestForbidden Cause = "token request forbidden"
+	// CauseServiceAccountNotFound means that the ServiceAccount does not exist.
+	CauseServiceAccountNotFound Cause = "ServiceAccount not found"
+	// CauseMetadataServer means that the metadata server of the node gave no usable answer.
+	CauseMetadataServer Cause = "metadata server"
+)
+
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return string(r) }
 
@@ -46,6 +75,8 @@ type Error struct {
 	ServiceAccount client.ObjectKey
 	// Reason classifies the error. Empty counts as ErrUnavailable.
 	Reason Reason
+	// Cause says what this module itself found wrong. Empty for all other errors.
+	Cause Cause
 	// Message says what was wrong. Values in it are quoted with %q.
 	Message string
 	// Remedy says what to do about it, as one short sentence without a final stop. Optional.
@@ -169,6 +200,38 @@ func misconfigured(remedy, format string, args ...any) *Error {
 
 func denied(remedy, format string, args ...any) *Error {
 	return &Error{Reason: ErrDenied, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+func unavailable(remedy, format string, args ...any) *Error {
+	return &Error{Reason: ErrUnavailable, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// kubernetesError classifies an answer of the API server. right is the RBAC rule that the request needs. The message names users,
+// objects and rules, never tokens.
+func kubernetesError(err error, operation, right, namespace string) *Error {
+	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
+	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
+		e.StatusCode = int(status.Status().Code)
+		e.Code = string(status.Status().Reason)
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		e.Reason = ErrDenied
+		e.Remedy = fmt.Sprintf("grant the client's user the verb %s in namespace %q", right, namespace)
+	case apierrors.IsUnauthorized(err):
+		// The API server refused the client's own credential; it has not judged the ServiceAccount.
+		e.Remedy = "log in to the cluster again, or check the kubeconfig or ServiceAccount token of the Kubernetes client"
+	case apierrors.IsNotFound(err):
+		e.Reason, e.Remedy = ErrMisconfigured, "create it, or correct the name"
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		e.Reason = ErrMisconfigured
+	case apierrors.IsTooManyRequests(err):
+		e.Reason = ErrThrottled
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		e.Wait = time.Duration(seconds) * time.Second
+	}
+	return e
 }
 
 // describe turns any error into an *Error that names provider, ServiceAccount and operation. What the error says
