@@ -228,7 +228,7 @@ func (o *Options) readError(err error) error {
 	if errors.As(err, &known) {
 		return err // the client knows better what it lacks
 	}
-	e := kubernetesError(err, "read ServiceAccount", "get on serviceaccounts", o.ServiceAccount.Namespace)
+	e := requestError(err, "read ServiceAccount", "get on serviceaccounts", o.ServiceAccount.Namespace)
 	if apierrors.IsNotFound(err) {
 		e.Cause = CauseServiceAccountNotFound
 		if d := o.defaulted; d.name != "" {

@@ -176,7 +176,7 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 	}
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, configMap, &cm); err != nil {
-		return nil, kubernetesError(err, fmt.Sprintf("read ConfigMap %q", configMap.String()), "get on configmaps", configMap.Namespace)
+		return nil, requestError(err, fmt.Sprintf("read ConfigMap %q", configMap.String()), "get on configmaps", configMap.Namespace)
 	}
 	r, err := parseClusterReference(cm.Data)
 	if err != nil {

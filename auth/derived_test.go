@@ -266,7 +266,7 @@ func TestDerivedRefusals(t *testing.T) {
 		"no Git URL":        {func() error { _, err := auth.GetGitCredentials(t.Context(), provider, with()...); return err }, "WithGitURL"},
 		"ssh":               {git("ssh://git@example.com/x"), `"ssh"`},
 		"http":              {git("http://example.com/x"), `"http"`},
-		"Git password":      {git("https://u:p4ssword@example.com/x"), "a password"},
+		"Git password":      {git("https://u:p4ssword@example.com/x"), "a user name and a password"},
 		"Git query":         {git("https://example.com/x?y"), "query"},
 		"Git host":          {git("https://evil.com/x"), `"evil.com"`},
 		"no cluster":        {clusterOf(), "neither"},

@@ -206,9 +206,8 @@ func unavailable(remedy, format string, args ...any) *Error {
 	return &Error{Reason: ErrUnavailable, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// kubernetesError classifies an answer of the API server. right is the RBAC rule that the request needs. The message names users,
-// objects and rules, never tokens.
-func kubernetesError(err error, operation, right, namespace string) *Error {
+// kubernetesError classifies an answer of the API server. The message names users, objects and rules, never tokens.
+func kubernetesError(err error, operation string) *Error {
 	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
 	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
 		e.StatusCode = int(status.Status().Code)
@@ -217,7 +216,6 @@ func kubernetesError(err error, operation, right, namespace string) *Error {
 	switch {
 	case apierrors.IsForbidden(err):
 		e.Reason = ErrDenied
-		e.Remedy = fmt.Sprintf("grant the client's user the verb %s in namespace %q", right, namespace)
 	case apierrors.IsUnauthorized(err):
 		// The API server refused the client's own credential; it has not judged the ServiceAccount.
 		e.Remedy = "log in to the cluster again, or check the kubeconfig or ServiceAccount token of the Kubernetes client"
@@ -230,6 +228,15 @@ func kubernetesError(err error, operation, right, namespace string) *Error {
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		e.Wait = time.Duration(seconds) * time.Second
+	}
+	return e
+}
+
+// requestError is kubernetesError for a request that needs a right, such as "get on configmaps".
+func requestError(err error, operation, right, namespace string) *Error {
+	e := kubernetesError(err, operation)
+	if apierrors.IsForbidden(err) {
+		e.Remedy = fmt.Sprintf("grant the client's user the verb %s in namespace %q", right, namespace)
 	}
 	return e
 }

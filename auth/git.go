@@ -13,8 +13,7 @@ import (
 const opGit = "get Git credentials"
 
 // GetGitCredentials returns credentials for the Git repository of WithGitURL, which has to be an https URL. The provider
-// refuses hosts that are not its own, with ErrMisconfigured: no other host receives the credentials. A user name in the URL, as in
-// the clone URLs of Azure DevOps, is ignored; a password is refused.
+// refuses hosts that are not its own, with ErrMisconfigured: no other host receives the credentials.
 //
 // Policy, cache and errors are those of GetAccessToken. Cached credentials cost one lookup. It is safe for concurrent use.
 func GetGitCredentials(ctx context.Context, provider Provider, opts ...Option) (*GitCredentials, error) {
@@ -32,11 +31,6 @@ func (gitDerivation) prepare(c *call) error {
 	if err := checkGitURL(c.opts.GitURL); err != nil {
 		return err
 	}
-	if c.opts.GitURL.User != nil {
-		anonymous := *c.opts.GitURL
-		anonymous.User = nil
-		c.opts.GitURL = &anonymous
-	}
 	input, err := p.ParseGitRepository(c.opts.GitURL, &c.opts)
 	return c.dependOn(input, err, p.GetAccessTokenOptionsForGitRepository)
 }
@@ -47,13 +41,12 @@ func checkGitURL(u *url.URL) error {
 		return misconfigured("pass WithGitURL", "there is no URL of a Git repository")
 	}
 	problem := ""
-	_, password := u.User.Password()
 	port := u.Port()
 	switch {
 	case u.Scheme != "https":
 		problem = fmt.Sprintf("its scheme is %.20q", u.Scheme)
-	case password:
-		problem = "it holds a password"
+	case u.User != nil:
+		problem = "it holds a user name and a password"
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.RawFragment != "" || u.Opaque != "":
 		problem = "it holds a query or a fragment"
 	case strings.HasSuffix(u.Host, ":") || !validHostName(u.Hostname()) || port != "" && !address.ValidPort(port):

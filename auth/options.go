@@ -291,8 +291,14 @@ func WithClusterAddress(address string) Option {
 	return func(o *Options) { o.ClusterAddress = address }
 }
 
-// WithGitURL sets the address of the Git repository that GetGitCredentials is to get credentials for.
-func WithGitURL(gitURL url.URL) Option { return func(o *Options) { o.GitURL = &gitURL } }
+// WithGitURL sets the address of the Git repository for GetGitCredentials. A bare user name in it is ignored, as in the clone URLs of
+// Azure DevOps. A password is refused.
+func WithGitURL(gitURL url.URL) Option {
+	if _, password := gitURL.User.Password(); !password {
+		gitURL.User = nil
+	}
+	return func(o *Options) { o.GitURL = &gitURL }
+}
 
 // WithProviderOption is for packages of providers, to make options that only they know: the key is of a type of their own,
 // as with context.WithValue. The value must not change any more. A provider whose credential depends on it adds it to

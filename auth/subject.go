@@ -142,7 +142,7 @@ func (r TokenRequest) Token(ctx context.Context, audiences []string) (string, ti
 }
 
 func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
-	e := kubernetesError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name), sa.Namespace)
+	e := requestError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name), sa.Namespace)
 	switch {
 	case apierrors.IsForbidden(err):
 		e.Cause = CauseTokenRequestForbidden
