@@ -8,37 +8,23 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// RegistryHost returns the host of an artifact repository, <host>[:<port>][/<path>], in the one form in which hosts are
-// compared: in lower case, without the port if that is 443. It refuses what is not a repository: a scheme, user information,
-// a query, characters that have no place in a host name.
+// RegistryHost returns the host of an artifact repository, <host>[:<port>][/<path>], in the canonical form for comparisons: in
+// lower case, without the port if that is 443. It refuses a scheme, user information, a query, and invalid host names.
 func RegistryHost(artifactRepository string) (string, error) {
-	host := artifactRepository
-	if i := strings.IndexByte(host, '/'); i >= 0 {
-		host = host[:i]
-	}
-	name, port := host, ""
-	if i := strings.IndexByte(host, ':'); i >= 0 {
-		name, port = host[:i], host[i+1:]
-		if !address.ValidPort(port) {
-			return "", badRepository(artifactRepository)
-		}
+	host, _, _ := strings.Cut(artifactRepository, "/")
+	name, port, hasPort := strings.Cut(host, ":")
+	valid, lower := address.HostName(name)
+	if !valid || hasPort && !address.ValidPort(port) {
+		return "", misconfigured("use <host>/<path>, without a scheme such as oci:// or https://",
+			"%.300q is not an artifact repository", artifactRepository)
 	}
 	if port == "443" {
 		host = name
 	}
-	valid, lower := address.HostName(name)
-	switch {
-	case !valid:
-		return "", badRepository(artifactRepository)
-	case lower:
-		return host, nil
+	if !lower {
+		host = strings.ToLower(host)
 	}
-	return strings.ToLower(host), nil
-}
-
-func badRepository(repository string) error {
-	return misconfigured("use <host>/<path>, without a scheme such as oci:// or https://",
-		"%.300q is not an artifact repository", repository)
+	return host, nil
 }
 
 // validHostName is a DNS name of one label or more, in any case.
@@ -48,16 +34,18 @@ func validHostName(s string) bool {
 }
 
 // ParseClusterAddress returns the canonical form of the address of a Kubernetes API server, https://<host>:<port>[<path>]:
-// the host in lower case, the port always there, no slash at the end. It refuses other schemes, user information, queries,
-// fragments, and more than 2048 bytes. The scheme may be left out. IPv6 addresses may come with or without brackets; without, no port can follow.
+// the host in lower case, always with a port, no slash at the end. It refuses other schemes, user information, queries,
+// fragments, and more than 2048 bytes. The scheme may be left out. An IPv6 address without brackets cannot have a port.
 func ParseClusterAddress(given string) (string, error) {
 	if isCanonicalName(given) {
 		return given, nil
 	}
 	const remedy = "use https://<host>:<port>"
-	rest, ok := cutScheme(given)
-	if !ok {
-		return "", misconfigured(remedy, "the cluster address %q is refused: the scheme has to be https", redact.URL(given))
+	rest := given
+	if scheme, after, found := strings.Cut(given, "://"); found {
+		if rest = after; !strings.EqualFold(scheme, "https") {
+			return "", misconfigured(remedy, "the cluster address %q is refused: the scheme has to be https", redact.URL(given))
+		}
 	}
 	if ip, err := netip.ParseAddr(strings.TrimSuffix(rest, "/")); err == nil && ip.Is6() {
 		rest = "[" + ip.String() + "]"
@@ -72,17 +60,6 @@ func ParseClusterAddress(given string) (string, error) {
 	}
 	host, _ := address.Canonical(u)
 	return "https://" + host + path, nil
-}
-
-func cutScheme(address string) (string, bool) {
-	const scheme = "https://"
-	if !strings.Contains(address, "://") {
-		return address, address != ""
-	}
-	if len(address) < len(scheme) || !strings.EqualFold(address[:len(scheme)], scheme) {
-		return "", false
-	}
-	return address[len(scheme):], true
 }
 
 // isCanonicalName knows https://<name>:<port> in its final form, without parsing it: this runs on every hit of the cache.

@@ -83,12 +83,12 @@ func (r *request) serviceAccount() *corev1.ServiceAccount {
 }
 
 // subject names the ServiceAccount. It is empty for the controller's own identity.
-func (r *request) subject() client.ObjectKey {
+func (o *Options) subject() client.ObjectKey {
 	switch {
-	case r.opts.ServiceAccount != nil:
-		return *r.opts.ServiceAccount
-	case r.opts.SubjectServiceAccount != nil:
-		return client.ObjectKeyFromObject(r.opts.SubjectServiceAccount)
+	case o.ServiceAccount != nil:
+		return *o.ServiceAccount
+	case o.SubjectServiceAccount != nil:
+		return client.ObjectKeyFromObject(o.SubjectServiceAccount)
 	}
 	return client.ObjectKey{}
 }
@@ -137,7 +137,7 @@ func (c *call) describeAtLast(err error) (described error) {
 }
 
 func (r *request) describe(err error) error {
-	return describe(err, r.providerName(), r.operation, r.subject())
+	return describe(err, r.providerName(), r.operation, r.opts.subject())
 }
 
 // providerName is empty if the provider is nil, also as a nil pointer.
@@ -186,7 +186,7 @@ func (c *call) validateOptions() error {
 func (c *call) checkOwner() error {
 	owner := c.opts.owner()
 	if c.opts.ServiceAccount != nil || c.opts.SubjectServiceAccount != nil && *owner != (cache.InvolvedObject{}) {
-		return c.opts.Policy.checkNamespace(owner, c.subject())
+		return c.opts.Policy.checkNamespace(owner, c.opts.subject())
 	}
 	return nil
 }
@@ -283,7 +283,7 @@ func (c *call) authorize(ctx context.Context) error {
 	err := c.opts.Policy.Authorize(ctx, AuthorizeRequest{
 		Provider:       c.provider.GetName(),
 		Owner:          *c.opts.owner(),
-		ServiceAccount: c.subject(),
+		ServiceAccount: c.opts.subject(),
 		Annotations:    c.opts.Annotations,
 		Identity:       c.identity,
 		Chain:          c.chain(),

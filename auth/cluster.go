@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -154,13 +154,10 @@ func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	address, err := url.Parse(first.Host())
-	if err != nil {
-		return nil, misconfigured("", "the cluster address %q is not a URL", first.Host())
-	}
+	host, _, _ := strings.Cut(strings.TrimPrefix(first.Host(), "https://"), "/")
 	config := &rest.Config{Host: first.Host(), TLSClientConfig: rest.TLSClientConfig{CAData: first.CAData()}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &clusterTransport{next: next, source: source, host: address.Host}
+		return &clusterTransport{next: next, source: source, host: host}
 	})
 	return config, nil
 }
@@ -196,8 +193,8 @@ func (t *clusterTransport) credential(r *http.Request) (*RESTConfig, error) {
 	if r.URL.Host != t.host || r.URL.Scheme != "https" {
 		address, err := ParseClusterAddress(r.URL.Scheme + "://" + r.URL.Host)
 		if err != nil || address != "https://"+t.host {
-			return nil, describe(denied("", "the credential is for the cluster at %q, not for %.300q", t.host, r.URL.Host),
-				t.source.provider.GetName(), opCluster, (&request{}).subject())
+			return nil, &Error{Reason: ErrDenied, Operation: opCluster, Provider: t.source.provider.GetName(),
+				Message: fmt.Sprintf("the credential is for the cluster at %q, not for %.300q", t.host, r.URL.Host)}
 		}
 	}
 	return t.source.get(r.Context())

@@ -2,7 +2,7 @@
 // without a stored secret. It implements multi-tenant workload identity as Flux describes it in RFC-0010.
 //
 // A controller acts for many tenants. Each object names a ServiceAccount of its namespace, and the controller gets
-// exactly what that ServiceAccount may have:
+// the credentials of that ServiceAccount:
 //
 //	provider := &aws.Provider{} // one for the whole controller: it keeps connections and what it has learned
 //
@@ -17,20 +17,19 @@
 //
 // # What a tenant cannot do
 //
-// A tenant writes objects and annotates ServiceAccounts, so both are treated as hostile. The Policy decides what is
-// allowed, on every call and on cache hits too; its zero value is the strictest: a ServiceAccount is used only by
-// objects of its own namespace, and its token has only the audience of the provider. What the API server hands out
-// is checked before it is sent anywhere: audience, subject, expiry, and that it is no good for the API server itself.
-// Tokens print as redacted summaries, and are shared between callers that cannot change them.
+// A tenant writes objects and annotates ServiceAccounts, so both are treated as hostile. The Policy judges every call, cache
+// hits too. Its zero value is the strictest: only objects of its own namespace use a ServiceAccount, and its token has only the
+// audience of the provider. A token of the API server is checked before it is sent anywhere: audience, subject, expiry, and that it
+// is no good for the API server itself. Tokens print as redacted summaries, and are shared between callers that cannot change them.
 //
 // # What happens when something fails
 //
 // Errors are of type *Error, perhaps below a *cache.BackoffError: use errors.Is and errors.As. Their Reason says what to do next:
 //
-//	errors.Is(err, auth.ErrMisconfigured)  stop until someone edits something; set a condition with the message
+//	errors.Is(err, auth.ErrMisconfigured)  stop until something is edited; set a condition with the message
 //	errors.Is(err, auth.ErrDenied)         the same, and the cached credential is gone
-//	errors.Is(err, auth.ErrThrottled)      come back after auth.RetryAfter(err), or with back-off if that is zero
-//	errors.Is(err, auth.ErrUnavailable)    try again with back-off; valid cached credentials were served meanwhile
+//	errors.Is(err, auth.ErrThrottled)      retry after auth.RetryAfter(err), or with back-off if that is zero
+//	errors.Is(err, auth.ErrUnavailable)    retry with back-off; valid cached credentials were served meanwhile
 //
 // The text of an error is stable from one try to the next, so that it can go into a condition.
 //
@@ -51,7 +50,7 @@
 //
 // # Credentials that a service refuses
 //
-// A service can refuse a credential that should still be valid: someone revoked it, or the service lost its keys. After such a
+// A service can refuse a credential that should still be valid: it was revoked, or the service lost its keys. After such a
 // 401, call Invalidate of the adapter or of the Keychain, or pass WithInvalidBefore to the Get functions. The next call gets a
 // new credential, at most every ten seconds. GetClusterConfig does so by itself.
 //

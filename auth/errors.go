@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,10 @@ import (
 type Reason string
 
 const (
-	// ErrMisconfigured means that trying again is pointless until someone edits an object or a setting.
+	// ErrMisconfigured means that a retry is pointless until an object or a setting is edited.
 	ErrMisconfigured Reason = "misconfigured"
-	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped, unless it is the
-	// controller that lacks a rule in Kubernetes.
+	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped, unless the controller
+	// lacks an RBAC rule.
 	ErrDenied Reason = "denied"
 	// ErrThrottled means that the service asks to slow down, or that a limit of the token cache kept the exchange from starting
 	// (a *cache.LimitError). A cached credential is kept while it is valid.
@@ -62,8 +63,8 @@ const (
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return string(r) }
 
-// Error is what every function of this module returns when a credential cannot be had. Its text names the object, what
-// was wrong and what to do about it, and never holds a token, a secret or a response body.
+// Error reports why a credential cannot be obtained. Its text names the object, the problem and the remedy, and never holds a token,
+// a secret or a response body.
 //
 // errors.Is(err, ErrDenied) tests the Reason, errors.As reaches the error of the SDK or of the Kubernetes client.
 type Error struct {
@@ -77,9 +78,9 @@ type Error struct {
 	Reason Reason
 	// Cause says what this module itself found wrong. Empty for all other errors.
 	Cause Cause
-	// Message says what was wrong. Values in it are quoted with %q.
+	// Message names the problem. Values in it are quoted with %q.
 	Message string
-	// Remedy says what to do about it, as one short sentence without a final stop. Optional.
+	// Remedy is one short sentence without a final stop. Optional.
 	Remedy string
 	// Code is the error code of the service, such as "InvalidIdentityToken". Optional.
 	Code string
@@ -93,10 +94,8 @@ type Error struct {
 	// an address with its query, or what a tenant's proxy answered: status, banner, or why it could not be dialled.
 	Err error `json:"-"`
 
-	// mayPass says that a cached credential is kept whatever the Reason is.
-	mayPass bool
-	// exchange says that the provider returned it instead of a credential.
-	exchange bool
+	mayPass  bool // a cached credential is kept whatever the Reason is
+	exchange bool // the provider returned it instead of a credential
 }
 
 // Error returns one line: provider, ServiceAccount, operation, reason, message, remedy.
@@ -149,9 +148,8 @@ func (e *Error) Is(target error) bool {
 // RetryAfter returns how long the service asked to wait before the next try, zero if it did not say.
 func (e *Error) RetryAfter() time.Duration { return e.Wait }
 
-// Permanent reports whether trying again is pointless until something is edited. The token cache drops a credential
-// whose refresh failed with a permanent error. What an API server refuses the controller for lack of a rule is denied but
-// not permanent.
+// Permanent reports whether a retry is pointless until something is edited. The token cache drops a credential
+// whose refresh failed with a permanent error. A missing RBAC rule of the controller is denied, but not permanent.
 func (e *Error) Permanent() bool {
 	r := e.reason()
 	return (r == ErrDenied || r == ErrMisconfigured) && !e.mayPass
@@ -165,8 +163,7 @@ func (e *Error) SharedFailure() bool { return e.exchange && e.Operation != opCre
 // Result returns the Reason as a label for metrics.
 func (e *Error) Result() string { return string(e.reason()) }
 
-// ExchangeResult is a label for metrics of exchanges: that of a failure of the API server, which the provider's service is
-// not to blame for, or "".
+// ExchangeResult returns a label for metrics of exchanges if the API server failed instead of the provider's service, else "".
 func (e *Error) ExchangeResult() string {
 	if reason := e.reason(); e.Operation == opCreateToken && (reason == ErrUnavailable || reason == ErrThrottled) {
 		return "kubernetes_unavailable"
@@ -181,9 +178,8 @@ func (e *Error) reason() Reason {
 	return e.Reason
 }
 
-// RetryAfter returns how long to wait before err can be expected to go away: what the service asked for or, if the
-// token cache holds the key back after repeated failures, the time until it tries again. Zero means that nothing is
-// known: use a back-off of your own.
+// RetryAfter returns how long to wait before a retry: the time that the service asked for or, if the token cache backs off
+// after repeated failures, the rest of that. Zero means unknown: use a back-off of your own.
 func RetryAfter(err error) time.Duration {
 	var longest time.Duration
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -261,15 +257,15 @@ func describe(err error, provider, operation string, serviceAccount client.Objec
 		return err // complete, and perhaps wrapped by the cache's back-off
 	}
 	whole := *known
-	whole.Provider = firstNonEmpty(whole.Provider, provider)
-	whole.Operation = firstNonEmpty(whole.Operation, operation)
+	whole.Provider = cmp.Or(whole.Provider, provider)
+	whole.Operation = cmp.Or(whole.Operation, operation)
 	if whole.ServiceAccount.Name == "" {
 		whole.ServiceAccount = serviceAccount
 	}
 	return &whole
 }
 
-// foreignMessage makes the text of a foreign error fit for ours, without the given secrets.
+// foreignMessage returns the text of a foreign error without the given secrets.
 func foreignMessage(err error, secrets ...string) string {
 	switch text := err.Error(); text {
 	case context.DeadlineExceeded.Error():
@@ -279,11 +275,4 @@ func foreignMessage(err error, secrets ...string) string {
 	default:
 		return kubeerror.Message(err, secrets...)
 	}
-}
-
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -126,13 +126,10 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 // group names the keys whose exchanges fail together: access tokens that differ in nothing but variations
 // (KeyBuilder.AddVariation), such as the bound object. A key without variations needs no group.
 //
-// All other inputs of the key are in it, since a tenant can get each of them wrong for one object and right for another. A token
-// that the caller holds is in it too: its claims are not verified, so a forged one could hold back the ServiceAccount that it
-// names. The owner's namespace is in it, so that tenants that use the same ServiceAccount, or the controller's own identity, hold
-// back only themselves.
-//
-// Credentials that are derived from access tokens have no group: a registry that refuses says nothing of other registries.
-// If their access token fails, they back off with it.
+// All other inputs of the key are in it, since a tenant can get each of them wrong for one object alone. A token that the caller
+// holds is in it too: its claims are not verified, so a forged one could hold back the ServiceAccount that it names. So is the
+// owner's namespace: tenants that share an identity hold back only themselves. Derived credentials have no group, because a
+// registry that refuses says nothing of other registries; if their access token fails, they back off with it.
 func (c *call) group(jwt string) cache.Key {
 	if c.derivation != nil && c.derivation != (chainDerivation{}) || !c.key.varied {
 		return cache.Key{}

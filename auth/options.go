@@ -20,65 +20,40 @@ import (
 // Option sets one of the Options. Build options once and reuse them: they are safe for concurrent use.
 type Option func(*Options)
 
-// Options is what the options of one call add up to. Callers pass options, providers receive the result and must
-// neither change it nor keep it beyond the call. Not all providers use all fields.
+// Options are the resolved options of one call. Callers pass options. Providers receive the result, and must neither change it nor
+// keep it beyond the call. The With functions document the fields.
 type Options struct {
-	// Client reads the ServiceAccount and creates its tokens.
-	Client client.Client
-	// ServiceAccount is the identity to act as. Nil means the controller's own.
-	ServiceAccount *client.ObjectKey
-	// SubjectToken replaces Client as the source of the ServiceAccount's token.
-	SubjectToken SubjectTokenSource
-	// SubjectServiceAccount is the ServiceAccount that SubjectToken speaks for.
+	Client                client.Client
+	ServiceAccount        *client.ObjectKey // nil for the controller's own identity
+	SubjectToken          SubjectTokenSource
 	SubjectServiceAccount *corev1.ServiceAccount
-	// BoundObject binds the ServiceAccount's token to the life of an object.
-	BoundObject *authenticationv1.BoundObjectReference
-	// Annotations are laid over those of the ServiceAccount. Providers find the result on the ServiceAccount they get.
+	BoundObject           *authenticationv1.BoundObjectReference
+	// Annotations win over the ServiceAccount's. Providers find the result on the ServiceAccount that they get.
 	Annotations map[string]string
-	// TokenLifetime is the lifetime to ask of the ServiceAccount's token. Zero: an hour, or the provider's annotation.
+	// TokenLifetime is zero for an hour, or for the lifetime in the provider's annotation.
 	TokenLifetime time.Duration
 
-	// Cache keeps credentials. Nil means none.
-	Cache *cache.TokenCache
-	// InvolvedObject is the object on whose behalf the credential is needed, for metrics and as owner.
-	InvolvedObject cache.InvolvedObject
-	// Owner takes the place of InvolvedObject in the Policy where its Name or Namespace is set.
-	Owner cache.InvolvedObject
-	// Policy is what the controller allows.
-	Policy Policy
-	// Settings are those of the whole controller. Nil means that nothing is switched off and there are no defaults.
-	Settings *Settings
-	// Usage picks the default ServiceAccount among those of Settings.
-	Usage Usage
+	Cache          *cache.TokenCache    // nil for none
+	InvolvedObject cache.InvolvedObject // from WithCache
+	// Owner takes the place of InvolvedObject in the Policy if its Name or Namespace is set.
+	Owner    cache.InvolvedObject
+	Policy   Policy
+	Settings *Settings // nil switches nothing off
+	Usage    Usage
 
-	// MinimumLifetime is how long a cached credential should still be valid.
 	MinimumLifetime time.Duration
-
-	// ClusterID tells the clusters apart that share a cache.
-	ClusterID string
-
-	// Audiences replace those of the provider.
-	Audiences []string
-	// Scopes are those of the access token.
-	Scopes []string
-	// STSRegion is the region of the provider's token service.
-	STSRegion string
-	// STSEndpoint is the address of the provider's token service.
-	STSEndpoint string
-	// ProxyURL is the proxy for https requests to the provider.
-	ProxyURL *url.URL
-	// HTTPClient makes the requests to the provider.
-	HTTPClient *http.Client
-	// CAData are PEM certificates for credentials that include a certificate authority.
-	CAData string
-	// ClusterResource is the full name of a cluster in the provider's API.
+	ClusterID       string
+	Audiences       []string
+	Scopes          []string
+	STSRegion       string
+	STSEndpoint     string
+	ProxyURL        *url.URL
+	HTTPClient      *http.Client
+	CAData          string
 	ClusterResource string
-	// ClusterAddress is the HTTPS address of a cluster's API server.
-	ClusterAddress string
-	// GitURL is the address of a Git repository.
-	GitURL *url.URL
-	// AllowShellOut lets the provider run command-line tools, and programs that configuration files name.
-	AllowShellOut bool
+	ClusterAddress  string
+	GitURL          *url.URL
+	AllowShellOut   bool
 
 	providerOptions []providerOption
 	writtenAddress  string
@@ -96,9 +71,8 @@ func (o *Options) apply(opts []Option) {
 	}
 }
 
-// ClusterAudience is for providers: ClusterAddress as the caller wrote it, which is what the administrators of a cluster
-// have read when they set its audiences; "" if there is none. Only that very cluster ever gets to see the token, whoever
-// chose the address.
+// ClusterAudience returns ClusterAddress as the caller wrote it, because administrators set a cluster's audiences by that form. It
+// is "" if there is no address. A token with this audience is of no use to another cluster. For providers.
 func (o *Options) ClusterAudience() string {
 	if _, ok := strings.CutPrefix(o.writtenAddress, "https://"); ok {
 		return o.writtenAddress
@@ -106,7 +80,7 @@ func (o *Options) ClusterAudience() string {
 	return o.ClusterAddress
 }
 
-// ProviderOption returns what WithProviderOption has set for key, nil if it has not.
+// ProviderOption returns the last value that WithProviderOption set for key, or nil.
 func (o *Options) ProviderOption(key any) any {
 	for i := len(o.providerOptions) - 1; i >= 0; i-- {
 		if o.providerOptions[i].key == key {
@@ -116,8 +90,8 @@ func (o *Options) ProviderOption(key any) any {
 	return nil
 }
 
-// CheckSubjectToken is for providers that get a Kubernetes token themselves, for the controller's own identity: it refuses
-// one that does not have exactly the given audiences, has expired, or could be used against the API server.
+// CheckSubjectToken refuses a Kubernetes token that does not have exactly the given audiences, has expired, or could be used against
+// the API server. For providers that read the controller's own token.
 func (o *Options) CheckSubjectToken(token string, audiences []string) error {
 	if err := o.Policy.checkAudiences(audiences); err != nil {
 		return err
@@ -125,14 +99,11 @@ func (o *Options) CheckSubjectToken(token string, audiences []string) error {
 	return checkSubjectToken(token, time.Now(), audiences, nil, &o.Policy)
 }
 
-// CheckAudience is for providers: it refuses an audience that a tenant chose (in an annotation, say) unless the
-// controller's Policy lists it.
-func (o *Options) CheckAudience(audience string) error {
-	return o.Policy.checkAudience(audience)
-}
+// CheckAudience refuses an audience that a tenant chose, in an annotation for example, unless the Policy lists it. For providers.
+func (o *Options) CheckAudience(audience string) error { return o.Policy.checkAudience(audience) }
 
-// CallersIdentity is for providers, whose errors put it behind the name or the value of an annotation: it returns
-// " of the caller's identity" if WithAnnotations has set the annotation, else "".
+// CallersIdentity returns " of the caller's identity" if WithAnnotations has set the annotation, else "". Errors of providers put it
+// behind the name or the value of an annotation.
 func (o *Options) CallersIdentity(annotation string) string {
 	if _, ok := o.Annotations[annotation]; ok {
 		return " of the caller's identity"
@@ -140,7 +111,7 @@ func (o *Options) CallersIdentity(annotation string) string {
 	return ""
 }
 
-// ProviderOptions returns all values that WithProviderOption has set for key, in the order of the options.
+// ProviderOptions returns all values that WithProviderOption set for key, in the order of the options.
 func (o *Options) ProviderOptions(key any) iter.Seq[any] {
 	return func(yield func(any) bool) {
 		for i := range o.providerOptions {
@@ -151,13 +122,13 @@ func (o *Options) ProviderOptions(key any) iter.Seq[any] {
 	}
 }
 
-// LendsOwnIdentity is for providers: it reports whether the controller's own identity is used on behalf of an object. Such a call
-// sends no credential of the controller to a service that only the object may have chosen.
+// LendsOwnIdentity reports whether the controller's own identity is used on behalf of an object. A provider then sends no credential
+// of the controller to a service that only the object may have chosen.
 func (o *Options) LendsOwnIdentity() bool {
 	return o.ServiceAccount == nil && o.SubjectServiceAccount == nil && *o.owner() != (cache.InvolvedObject{})
 }
 
-// owner is the object that the Policy judges.
+// owner returns the object that the Policy judges.
 func (o *Options) owner() *cache.InvolvedObject {
 	if o.Owner.Name != "" || o.Owner.Namespace != "" {
 		return &o.Owner
@@ -167,7 +138,7 @@ func (o *Options) owner() *cache.InvolvedObject {
 
 // WithServiceAccount sets the ServiceAccount to act as, and the client that reads it and creates its tokens. The client
 // needs the verbs get on serviceaccounts (list and watch too if it reads through a cache) and create on
-// serviceaccounts/token. From then on nothing falls back to the controller's own identity.
+// serviceaccounts/token. Nothing falls back to the controller's own identity then.
 func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option {
 	return func(o *Options) {
 		o.ServiceAccount = &serviceAccount
@@ -178,9 +149,9 @@ func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option
 // WithClient sets the client for the default ServiceAccount of the Settings, for calls that name none themselves.
 func WithClient(c client.Client) Option { return func(o *Options) { o.Client = c } }
 
-// WithSubjectToken sets a source of tokens that speaks for serviceAccount, for callers that hold a token already and
-// have no Kubernetes client, such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the
-// provider reads have to be filled in; the UID is compared with the token's if it is.
+// WithSubjectToken sets a source of tokens of serviceAccount, for callers that hold a token already and have no Kubernetes client,
+// such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the provider reads are required. The UID,
+// if set, has to be the token's.
 func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
 	own := serviceAccount.DeepCopy() // what is in the key must not change
 	return func(o *Options) {
@@ -189,25 +160,25 @@ func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAc
 	}
 }
 
-// WithAnnotations sets the caller's identity: annotations laid over those of the ServiceAccount, where the caller's win. It
-// serves APIs whose spec names the role, the client ID or the e-mail address. The provider checks the values as it checks
-// those of the ServiceAccount, and Policy.Authorize sees them. A token is still requested for the ServiceAccount, so the
-// cloud has to trust that ServiceAccount for this identity. Without a ServiceAccount the call is refused.
+// WithAnnotations sets the caller's identity: annotations that win over those of the ServiceAccount. It serves APIs whose spec names
+// the role, the client ID or the e-mail address. The provider checks the values like the ServiceAccount's, and Policy.Authorize sees
+// them. The token is still the ServiceAccount's, so the cloud has to trust that ServiceAccount for this identity. Without a
+// ServiceAccount the call is refused.
 //
-// The map is cloned. An empty map sets nothing, and an empty value counts as absent: it neither sets nor removes an annotation,
-// so that optional fields of a spec can be passed as they are. Of several WithAnnotations the last one counts.
+// The map is cloned. An empty value neither sets nor removes an annotation, so that optional fields of a spec can be passed as they
+// are. Of several WithAnnotations the last one counts.
 func WithAnnotations(annotations map[string]string) Option {
 	annotations = maps.Clone(annotations)
 	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" })
 	return func(o *Options) { o.Annotations = annotations }
 }
 
-// WithBoundObject binds the ServiceAccount's token to a Pod, Secret or Node: it ends with that object.
+// WithBoundObject binds the ServiceAccount's token to a Pod, Secret or Node: the token expires with that object.
 func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
 	return func(o *Options) { o.BoundObject = &ref }
 }
 
-// WithTokenLifetime sets the lifetime to ask of the ServiceAccount's token, at least 10 minutes. The API server may
+// WithTokenLifetime sets the lifetime to request for the ServiceAccount's token, at least 10 minutes. The API server may
 // grant another one.
 func WithTokenLifetime(d time.Duration) Option { return func(o *Options) { o.TokenLifetime = d } }
 
@@ -222,30 +193,30 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 	}
 }
 
-// WithMinimumLifetime sets how long a cached credential should still be valid. Use it for a credential that is used for some
+// WithMinimumLifetime sets how long a cached credential should still be valid, for a credential that is used for some
 // time or handed on. If less than d is left, the call waits for a renewal. If the renewal fails for now (ErrUnavailable,
 // ErrThrottled), the call returns the cached credential while it is valid.
 //
-// Three quarters of a credential's lifetime are the most that d can ask for, so that a short-lived credential does not cause
-// an exchange for every call. Registry, Git and cluster credentials pass d on to the access tokens that they are made of. The
-// option renews earlier; it does not make the provider issue longer credentials.
+// At most three quarters of a credential's lifetime apply, so that a short-lived credential does not cause an exchange for every
+// call. Registry, Git and cluster credentials pass d on to their access tokens. The option renews earlier; it does not make the
+// provider issue longer credentials.
 func WithMinimumLifetime(d time.Duration) Option { return func(o *Options) { o.MinimumLifetime = d } }
 
-// WithClusterID names the cluster that the ServiceAccounts are read from, with any text that no other cluster of the same cache
-// has: the UID of the namespace kube-system, say. It is part of the cache key, so that no two clusters share credentials.
+// WithClusterID names the cluster that the ServiceAccounts are read from, with a text that no other cluster of the same cache
+// has, such as the UID of the namespace kube-system. It is part of the cache key, so that no two clusters share credentials.
 func WithClusterID(id string) Option { return func(o *Options) { o.ClusterID = id } }
 
-// WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of
+// WithOwner sets the object on whose behalf the credential is needed, if it differs from the involved object of
 // WithCache. The ServiceAccount has to lie in its namespace unless the Policy allows otherwise.
 func WithOwner(owner cache.InvolvedObject) Option { return func(o *Options) { o.Owner = owner } }
 
 // WithPolicy sets what the controller allows its tenants.
 func WithPolicy(p Policy) Option { return func(o *Options) { o.Policy = p } }
 
-// WithSettings sets the controller-wide settings. They must not change any more.
+// WithSettings sets the controller-wide settings. They must not change after that.
 func WithSettings(s *Settings) Option { return func(o *Options) { o.Settings = s } }
 
-// WithUsage says what the credential is for, which picks the default ServiceAccount among those of the Settings.
+// WithUsage sets the purpose of the credential, which picks the default ServiceAccount of the Settings.
 func WithUsage(u Usage) Option { return func(o *Options) { o.Usage = u } }
 
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
@@ -264,23 +235,23 @@ func WithScopes(scopes ...string) Option {
 // WithSTSRegion sets the region of the token service, for providers that have regions.
 func WithSTSRegion(region string) Option { return func(o *Options) { o.STSRegion = region } }
 
-// WithSTSEndpoint sets the address of the token service. The provider accepts only addresses that belong to its cloud
-// or that the controller has allowed.
+// WithSTSEndpoint sets the address of the token service. The provider accepts only addresses of its cloud and those that the
+// controller has allowed.
 func WithSTSEndpoint(endpoint string) Option { return func(o *Options) { o.STSEndpoint = endpoint } }
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
 // proxy settings apply. Only https goes through this proxy: plain http, which metadata services speak, is dialled directly.
 //
 // Objects may choose the proxy as far as Policy.AllowProxy lets them. All failures to get an answer through it have the same
-// text, so that it is no way to explore the controller's network. The time that they take still differs, and errors.As reaches
-// the cause: do not show that to tenants.
+// text, so that tenants cannot explore the controller's network with it. The time still differs, and errors.As reaches the cause:
+// do not show that to tenants.
 func WithProxyURL(proxy url.URL) Option { return func(o *Options) { o.ProxyURL = &proxy } }
 
 // WithHTTPClient sets the client for requests to the provider, instead of the shared transports of the provider value.
 // It belongs to the controller and is not part of the cache key: do not choose it by tenant. It excludes WithProxyURL.
 func WithHTTPClient(c *http.Client) Option { return func(o *Options) { o.HTTPClient = c } }
 
-// WithCAData sets PEM certificates, at most 64 KiB, for credentials that include a certificate authority.
+// WithCAData sets PEM certificates, at most 64 KiB, for credentials that include CA certificates.
 func WithCAData(pem string) Option { return func(o *Options) { o.CAData = pem } }
 
 // WithClusterResource sets the full name of the cluster in the provider's API.
@@ -300,25 +271,24 @@ func WithGitURL(gitURL url.URL) Option {
 	return func(o *Options) { o.GitURL = &gitURL }
 }
 
-// WithProviderOption is for packages of providers, to make options that only they know: the key is of a type of their own,
-// as with context.WithValue. The value must not change any more. A provider whose credential depends on it adds it to
-// the cache key (CacheKeyContributor).
+// WithProviderOption sets an option of one provider. Its package uses a key of an unexported type, as with context.WithValue. The
+// value must not change after that. A provider whose credential depends on it adds it to the cache key (CacheKeyContributor).
 func WithProviderOption(key, value any) Option {
 	set := providerOption{key, value}
 	return func(o *Options) { o.providerOptions = append(o.providerOptions, set) }
 }
 
-// WithInvalidBefore makes credentials invalid that the cache got at this time or before, and the access tokens that they were
-// made of, because a service has refused one that should still be valid. Pass the time of the refusal, or the time at which the
-// call obtained the refused credential, which spares a newer one.
+// WithInvalidBefore makes credentials invalid that were cached at this time or before, and the access tokens that they were
+// made of, because a service has refused one. Pass the time of the refusal, or the time at which the call obtained the refused
+// credential, which spares a newer one.
 //
-// A credential that is younger than ten seconds is returned all the same: a service that refuses everything must not cause an
+// A credential that is younger than ten seconds is returned nevertheless: a service that refuses everything must not cause an
 // exchange for every request. Calls at the same time share the exchange. Calls without this option keep the old credential until
 // there is a new one. Adapters and the Keychain have a method Invalidate instead, and GetClusterConfig needs neither.
 func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidBefore = t } }
 
 // WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the
-// controller's own identity. Only for programs that a person runs.
+// controller's own identity. Use it only in programs that a person runs.
 func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = true } }
 
 // invalidation is the time at which a service last refused a credential of one adapter. The zero value is ready for use.
@@ -333,7 +303,7 @@ func (i *invalidation) time() (t time.Time) {
 	return t
 }
 
-// observedBy returns options that end with the time, as it is when they are resolved.
+// observedBy returns options that end with the time as it is when they are resolved.
 func (i *invalidation) observedBy(opts []Option) []Option {
 	return slices.Clip(append(slices.Clone(opts), func(o *Options) {
 		if t := i.time(); !t.IsZero() {

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -11,12 +12,11 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Policy is what a controller allows its tenants. It is checked on every call, before any token is requested or sent, and
-// on cache hits too. Only what depends on annotations has to wait until the ServiceAccount has been read. The zero value is the strictest: a ServiceAccount may only be used by objects of its
-// own namespace, and only with the audiences of the provider.
+// Policy restricts the tenants of a controller. It is checked on every call, before any token is requested or sent, and
+// on cache hits too. Rules that depend on annotations are checked after the ServiceAccount has been read. The zero value is the
+// strictest: only objects of its own namespace may use a ServiceAccount, and only with the audiences of the provider.
 //
-// A Policy is shared by all calls that it is passed to and must not be changed after that. Its functions run on the
-// hot path and concurrently.
+// All calls share a Policy, so it must not be changed once it is in use. Its functions run on the hot path and concurrently.
 type Policy struct {
 	// AllowCrossNamespace allows owner to use a ServiceAccount of another namespace. Nil never does.
 	AllowCrossNamespace func(owner cache.InvolvedObject, serviceAccount client.ObjectKey) bool
@@ -26,11 +26,11 @@ type Policy struct {
 	Authorize func(ctx context.Context, request AuthorizeRequest) error
 
 	// RequireServiceAccount refuses objects that name no ServiceAccount, with ErrDenied, unless the Settings have a default
-	// for them: nobody gets the controller's own identity.
+	// for them: no object gets the controller's own identity.
 	RequireServiceAccount bool
 
 	// AllowCluster allows the controller's own identity to be used for a cluster on behalf of an object. The cluster receives
-	// a credential of the controller, so an author of objects could otherwise collect it with a cluster of their own. Nil never
+	// a credential of the controller, so a tenant could otherwise collect it with a cluster of its own. Nil never
 	// allows it. Three cases need no permission: a ServiceAccount, a call without an owner, where the controller itself chose
 	// the cluster, and a token that only this one cluster accepts (ClusterAccess.OneCluster).
 	AllowCluster func(request ClusterRequest) bool
@@ -44,18 +44,15 @@ type Policy struct {
 	// to any address that a proxy's URL names, also inside its network. Nil allows every proxy.
 	AllowProxy func(owner cache.InvolvedObject, proxy url.URL) bool
 
-	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. Without
-	// this list a tenant could pick the audience, and whoever receives the token could pass it on to whatever
-	// trusts that audience.
+	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. A tenant that picks
+	// any audience could relay the token to a service that trusts that audience.
 	Audiences []string
 
-	// AllowAnyAudience lifts the restriction of Audiences. Only for controllers whose users may all use each
-	// other's identities.
+	// AllowAnyAudience lifts the restriction of Audiences, for controllers whose users may all use each other's identities.
 	AllowAnyAudience bool
 
 	// APIServerAudiences are the audiences of the cluster's own API server, in addition to the usual ones and, in a pod, to
-	// those of the pod's own token. A token with one of them could be used against the API server by whoever receives it, so
-	// none is ever sent out.
+	// those of the pod's own token. The receiver of such a token could use it against the API server, so none is ever sent out.
 	APIServerAudiences []string
 
 	ownTokenFile string // for tests
@@ -93,8 +90,8 @@ type ClusterRequest struct {
 	CAFromObject bool
 }
 
-// isAPIServerAudience knows the audiences that API servers have by default, whatever their issuer is. One that was
-// configured otherwise is caught when the token comes back, because the API server's default audience is the issuer.
+// isAPIServerAudience knows the audiences that API servers have by default, whatever their issuer is. Others are caught when the
+// token comes back, because the API server's default audience is the issuer.
 func (p *Policy) isAPIServerAudience(audience string) bool {
 	switch audience {
 	case "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local",
@@ -105,7 +102,7 @@ func (p *Policy) isAPIServerAudience(audience string) bool {
 	return slices.Contains(p.APIServerAudiences, audience)
 }
 
-// checkAudience is the rule for audiences that somebody other than the provider chose.
+// checkAudience judges an audience that a caller or an annotation chose.
 func (p *Policy) checkAudience(audience string) error {
 	if audience == "" {
 		return misconfigured("give the name of the service that accepts the token", "an audience is empty")
@@ -118,7 +115,7 @@ func (p *Policy) checkAudience(audience string) error {
 	return nil
 }
 
-// checkAudiences looks at the audiences that a token will really be requested for.
+// checkAudiences judges the audiences that the token will have, also those of the provider.
 func (p *Policy) checkAudiences(audiences []string) error {
 	if len(audiences) == 0 {
 		// Without an audience the API server issues a token for itself.
@@ -151,7 +148,7 @@ func (p *Policy) checkCluster(r *ClusterRequest) error {
 		return nil
 	}
 	return denied("name a ServiceAccount, or set Policy.AllowCluster",
-		"%s %q may not use the controller's own identity for %s", firstNonEmpty(r.Owner.Kind, "the object"), r.Owner.Name, r.cluster())
+		"%s %q may not use the controller's own identity for %s", cmp.Or(r.Owner.Kind, "the object"), r.Owner.Name, r.cluster())
 }
 
 // cluster names what the object says about the cluster.
@@ -190,9 +187,9 @@ func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, field s
 	}
 	if owner.Namespace == "" {
 		return misconfigured("pass WithOwner, or WithCache with the involved object, or set Policy."+field,
-			"the object that uses the %s is not known, or has no namespace", kind)
+			"the object that uses the %s is unknown, or has no namespace", kind)
 	}
 	return denied("name a "+kind+" of the object's own namespace, or set Policy."+field,
 		"it lies in namespace %q, but %s %q that names it lies in %q", key.Namespace,
-		firstNonEmpty(owner.Kind, "the object"), owner.Name, owner.Namespace)
+		cmp.Or(owner.Kind, "the object"), owner.Name, owner.Namespace)
 }

@@ -10,12 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Provider knows how one kind of credential is obtained. Implementations are safe for concurrent use, keep neither the
-// Options nor the ServiceAccount they are handed beyond the call, and change neither of them. They answer with *Error
-// where they know the Reason; any other error counts as Unavailable.
+// Provider obtains one kind of credential. Implementations are safe for concurrent use, and neither change nor keep the Options
+// and the ServiceAccount beyond the call. They return an *Error if they know the Reason; any other error counts as Unavailable.
 //
-// ServiceAccounts are shared, with the memory of an informer for instance: writing to one would be a data race and would change
-// what everybody else sees.
+// ServiceAccounts are shared, with the memory of an informer for instance: writing to one would be a data race.
 //
 // authtest.RunConformance checks an implementation against this contract.
 type Provider interface {
@@ -27,8 +25,8 @@ type Provider interface {
 	NewControllerToken(ctx context.Context, opts *Options) (Token, error)
 
 	// GetAudiences returns the audiences that a Kubernetes token must have to be exchanged by this provider. An
-	// audience that a tenant can choose freely has to pass Options.CheckAudience first. It must not depend on
-	// anything but its arguments and on what the provider has learned once about its surroundings.
+	// audience that a tenant can choose freely has to pass Options.CheckAudience first. The result depends only on the arguments
+	// and on what the provider has learned once about its environment.
 	GetAudiences(ctx context.Context, serviceAccount *corev1.ServiceAccount, opts *Options) ([]string, error)
 
 	// GetIdentity returns the identity that the ServiceAccount's annotations ask for, in the provider's own
@@ -49,8 +47,7 @@ type OptionsValidator interface {
 }
 
 // CacheKeyContributor is implemented by providers whose credentials depend on more than the Options, the identity and
-// the audiences: on fields of the provider value, say, or on further annotations. Whatever shapes the credential must
-// be added.
+// the audiences, such as fields of the provider value or further annotations. Every such input must be added.
 type CacheKeyContributor interface {
 	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity, and otherwise
 	// shared: it must not be written to.
@@ -77,8 +74,8 @@ type ChainedTokenProvider interface {
 	// NewChainedToken exchanges previous, the token before the last one, for that of the last identity.
 	NewChainedToken(ctx context.Context, previous Token, opts *Options) (Token, error)
 
-	// RefusesPrevious reports whether an error of NewChainedToken says that the service does not accept previous, because its
-	// identity was deleted, say. The next call replaces it then.
+	// RefusesPrevious reports whether an error of NewChainedToken means that the service does not accept previous, for example
+	// because its identity was deleted. The next call then replaces it.
 	RefusesPrevious(err error) bool
 }
 
@@ -86,10 +83,9 @@ type ChainedTokenProvider interface {
 type ArtifactRegistryCredentialsProvider interface {
 	Provider
 
-	// ParseArtifactRepository makes sure that a repository, as RegistryHost accepts it, lies in a registry of this
-	// provider, and returns what the credentials depend on: the registry's host or its region, say. That is part of the
-	// cache key. It compares hosts whole, because the credentials are sent there. It runs on every call, also when the
-	// credentials are cached, so it has to be quick.
+	// ParseArtifactRepository refuses a repository, as RegistryHost accepts it, outside of this provider's registries. It returns
+	// the input of the credentials, such as the registry's host or region, which becomes part of the cache key. It compares
+	// whole hosts, because the credentials are sent there. It runs on every call, also on cache hits, so it has to be quick.
 	ParseArtifactRepository(artifactRepository string, opts *Options) (registryInput string, err error)
 
 	// GetAccessTokenOptionsForArtifactRepository returns the options that the access token for the registry needs in
@@ -101,10 +97,10 @@ type ArtifactRegistryCredentialsProvider interface {
 	) (*ArtifactRegistryCredentials, error)
 }
 
-// RegistryOwner is implemented by providers that know registries of theirs that they refuse as the options are, such as
-// those of another of their clouds: a Keychain tells that then, instead of being anonymous.
+// RegistryOwner is implemented by providers that refuse some of their own registries because of the options, such as
+// registries of another of their clouds. A Keychain then returns the error instead of anonymous access.
 type RegistryOwner interface {
-	// OwnsRegistry reports whether host, as RegistryHost returns it, is a registry of the provider's.
+	// OwnsRegistry reports whether host, as RegistryHost returns it, is a registry of the provider.
 	OwnsRegistry(host string) bool
 }
 
@@ -113,7 +109,7 @@ type RESTConfigProvider interface {
 	Provider
 
 	// GetAccessTokenOptionsForCluster describes access to the cluster. It depends on nothing but its arguments and refuses a
-	// ClusterResource that is malformed. It runs on every call, also when the access is cached, so it has to be quick.
+	// malformed ClusterResource. It runs on every call, also on cache hits, so it has to be quick.
 	GetAccessTokenOptionsForCluster(opts *Options) (ClusterAccess, error)
 
 	// NewRESTConfig returns access to the cluster that opts names. accessTokens are in the order of
@@ -127,17 +123,16 @@ type RESTConfigProvider interface {
 
 // ClusterAccess describes what access to a cluster needs and depends on. AccessTokens is required.
 type ClusterAccess struct {
-	// AccessTokens are the options that the access tokens need in addition to the caller's, one list for each token: one to ask
-	// the cloud about the cluster, say, and one for the cluster itself.
+	// AccessTokens are the options that the access tokens need in addition to the caller's, one list for each token: for example
+	// one to ask the cloud about the cluster, and one for the cluster itself.
 	AccessTokens [][]Option
-	// CacheKey is what the access depends on beyond the Options and the access tokens: an option of the provider's own, say,
-	// which then needs no place in the access tokens' key.
+	// CacheKey is the input of the access beyond the Options and the access tokens, such as an option of the provider's own.
 	CacheKey string
-	// OneCluster says that the access tokens are of no use anywhere but in this cluster, because their audience is its address,
-	// say. Objects may then use the controller's own identity without Policy.AllowCluster.
+	// OneCluster reports that only this cluster accepts the access tokens, because their audience is its address for example.
+	// Objects may then use the controller's own identity without Policy.AllowCluster.
 	OneCluster bool
-	// TakesAll says that the credential needs ClusterResource even if ClusterAddress and CAData are known. The provider takes all
-	// three together then, and address and CA as given. Otherwise GetRESTConfig refuses the third.
+	// TakesAll reports that the credential needs ClusterResource even if ClusterAddress and CAData are known. The provider then
+	// takes all three together, and address and CA as given. Otherwise GetRESTConfig refuses the third.
 	TakesAll bool
 }
 
@@ -145,9 +140,9 @@ type ClusterAccess struct {
 type GitCredentialsProvider interface {
 	Provider
 
-	// ParseGitRepository makes sure that the URL is that of a repository of this provider, and returns what the
-	// credentials depend on. That is part of the cache key. It compares hosts whole, because the credentials are sent
-	// there; scheme https, user, query and fragment have been checked already. It runs on every call.
+	// ParseGitRepository refuses the URL of a repository that is not the provider's, and returns the input of the credentials,
+	// which becomes part of the cache key. It compares whole hosts, because the credentials are sent there. The URL has scheme
+	// https and neither user, query nor fragment. It runs on every call.
 	ParseGitRepository(gitURL *url.URL, opts *Options) (gitInput string, err error)
 
 	// GetAccessTokenOptionsForGitRepository returns the options that the access token needs in addition to the caller's.
@@ -173,7 +168,7 @@ func NewProviderSet(providers ...Provider) (*ProviderSet, error) {
 		}
 		name := p.GetName()
 		if name == "" {
-			return nil, misconfigured("have GetName return a constant", "a provider (%T) has no name", p)
+			return nil, misconfigured("return a constant from GetName", "a provider (%T) has no name", p)
 		}
 		if slices.Contains(set.Names(), name) {
 			return nil, misconfigured("configure one of them", "two providers are called %q", name)

@@ -119,7 +119,7 @@ func (k *Keychain) providerOf(registry string, o *Options) (Provider, error) {
 			return p, nil
 		}
 		if owner, ok := p.(RegistryOwner); ok && owner.OwnsRegistry(host) {
-			return nil, describe(err, p.GetName(), opRegistry, (&request{opts: *o}).subject())
+			return nil, describe(err, p.GetName(), opRegistry, o.subject())
 		}
 	}
 	return nil, nil

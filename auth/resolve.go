@@ -7,8 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// resolve fills in the defaults of the Settings and refuses options that are missing, malformed or contradict each
-// other. It uses no network.
+// resolve fills in the defaults of the Settings and refuses missing, malformed and contradictory options. It uses no network.
 func (o *Options) resolve() error {
 	if err := o.resolveServiceAccount(); err != nil {
 		return err
@@ -127,7 +126,7 @@ func (o *Options) checkNames(sa client.ObjectKey) error {
 
 func checkLifetime(d time.Duration) error {
 	if d != 0 && (d < minTokenLifetime || d > maxTokenLifetime) {
-		return misconfigured("use at least 10m", "a ServiceAccount token cannot live for %s", d)
+		return misconfigured("use at least 10m", "a ServiceAccount token cannot have a lifetime of %s", d)
 	}
 	return nil
 }

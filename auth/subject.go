@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,14 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// SubjectTokenSource is where the Kubernetes token of a ServiceAccount comes from: the subject token in the words of
-// RFC 8693. Implementations are safe for concurrent use and honour the context.
+// SubjectTokenSource returns Kubernetes tokens of a ServiceAccount: subject tokens in the words of RFC 8693. Implementations are
+// safe for concurrent use and honour the context.
 //
 // Token returns a JWT with exactly the given audiences and the time at which it expires; for the zero time the claim exp
 // counts. The library checks its audience, subject and expiry before sending it anywhere.
 //
 // A source passed with WithSubjectToken is asked on every call, also when the credential is cached, because only
-// the token proves who is asking. A token that has expired is refused, whatever is cached. The source should return the same
+// the token proves the caller's identity. An expired token is refused, whatever is cached. The source should return the same
 // token while that is fresh, since a new one means a new exchange.
 type SubjectTokenSource interface {
 	Token(ctx context.Context, audiences []string) (jwt string, expiry time.Time, err error)
@@ -166,7 +167,7 @@ func parseClaims(token string) (*jwt.Claims, error) {
 	return claims, nil
 }
 
-// checkSubjectToken makes sure that a token is what was asked for before it is sent out.
+// checkSubjectToken refuses a token that is not the requested one, before it is sent out.
 func checkSubjectToken(token string, now time.Time, audiences []string, sa *corev1.ServiceAccount, policy *Policy) error {
 	c, err := parseClaims(token)
 	if err != nil {
@@ -204,10 +205,10 @@ func checkExpiry(expiry, now time.Time) error {
 // ownTokenFile is where the kubelet mounts a token for the API server into each pod.
 const ownTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
 
-// ownAudiences returns the audiences of the pod's own token: the API server accepts them, however it is configured. The file
+// ownAudiences returns the audiences of the pod's own token, which the API server accepts however it is configured. The file
 // is read for each token that is checked, which costs little beside an exchange. Outside a pod there are none.
 func (p *Policy) ownAudiences() []string {
-	content, err := os.ReadFile(firstNonEmpty(p.ownTokenFile, ownTokenFile))
+	content, err := os.ReadFile(cmp.Or(p.ownTokenFile, ownTokenFile))
 	if err != nil {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // Package serviceaccounts reads ServiceAccounts from memory, for controllers that do so on every call of auth.
 //
 // A Reader lists and watches the metadata of ServiceAccounts and keeps no more than auth and its providers look at: name,
-// namespace, UID, resource version, the annotations that the providers of this module read (KnownAnnotations) and others
+// namespace, UID, resource version, the annotations that the providers of this module read and others
 // that Options.AnnotationPrefixes name, and whether it is being deleted. Of each annotation it keeps the first 4,096 bytes,
 // which is more than any of those providers accepts.
 //

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/workloadid/workloadid/internal/annotation"
 )
 
 const (
@@ -16,14 +14,14 @@ const (
 	minMaxAge = 15 * time.Minute
 )
 
-// Options say what to keep. The zero value keeps the ServiceAccounts of all namespaces with KnownAnnotations.
+// Options say what to keep. The zero value keeps the ServiceAccounts of all namespaces, with the annotations that the providers of
+// this module read.
 type Options struct {
 	// Namespace is the only one to read. Empty: all.
 	Namespace string
 	// LabelSelector picks ServiceAccounts, as a shard of a controller may want. Empty: all. The others count as not found.
 	LabelSelector string
-	// AnnotationPrefixes are those of annotations to keep besides KnownAnnotations, for providers that are not of this
-	// module. A whole name is a prefix too, and better: a tenant can fill 256 kB under any other.
+	// AnnotationPrefixes are those of annotations to keep besides those of this module's providers. A whole name is a prefix too, and better: a tenant can fill 256 kB under any other.
 	AnnotationPrefixes []string
 	// SyncTimeout is how long Get waits for the first reading. Zero: 10 seconds.
 	SyncTimeout time.Duration
@@ -31,9 +29,6 @@ type Options struct {
 	// which most credentials have ended too. At least 15 minutes; negative: for ever.
 	MaxAge time.Duration
 }
-
-// KnownAnnotations are those that the providers of this module read. They are always kept.
-func KnownAnnotations() []string { return annotation.All() }
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete() error {

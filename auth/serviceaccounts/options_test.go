@@ -22,11 +22,12 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // A provider that reads an annotation which is not kept would say that it is missing.
-func TestKnownAnnotationsAreThoseOfTheProviders(t *testing.T) {
+func TestAnnotationsOfTheProvidersAreKept(t *testing.T) {
 	declared := map[string]string{}
 	for name, value := range constantsOf(t, "../../internal/annotation") {
 		literal, ok := value.(*ast.BasicLit)
@@ -39,10 +40,10 @@ func TestKnownAnnotationsAreThoseOfTheProviders(t *testing.T) {
 		}
 		declared[name] = unquoted
 	}
-	known, want := serviceaccounts.KnownAnnotations(), slices.Sorted(maps.Values(declared))
+	known, want := annotation.All(), slices.Sorted(maps.Values(declared))
 	slices.Sort(known)
 	if !slices.Equal(known, want) {
-		t.Errorf("KnownAnnotations are %q, internal/annotation has %q", known, want)
+		t.Errorf("annotation.All returns %q, the constants are %q", known, want)
 	}
 	found := 0
 	for _, provider := range []string{"aws", "azure", "gcp", "token", "exchange"} {

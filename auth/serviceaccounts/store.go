@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/annotation"
 )
 
 // store is what the reflector writes to.
@@ -33,7 +35,7 @@ type account struct {
 
 func newStore(prefixes []string, state *state) *store {
 	s := &store{names: map[string]bool{}, prefixes: slices.Clone(prefixes), state: state, kept: map[client.ObjectKey]account{}}
-	for _, name := range KnownAnnotations() {
+	for _, name := range annotation.All() {
 		s.names[name] = true
 	}
 	return s
