@@ -342,7 +342,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 // unverifiedToken is the tenant of all tokens in hand: a forged one could name any namespace and take its slots.
 const unverifiedToken = "unverified token"
 
-// tenant returns the tenant whose slots in the cache an exchange takes. A blank marks what is not a namespace.
+// tenant returns the tenant whose slots in the cache an exchange takes. A value with a blank is no namespace.
 func (c *call) tenant() string {
 	if id := c.opts.ClusterID; id != "" {
 		return id + " " + c.tenantOfCluster()

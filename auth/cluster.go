@@ -106,7 +106,7 @@ const maxCAData = 64 << 10
 // checkCAForm is quick, for hits of the cache.
 func checkCAForm(data string) error {
 	if len(data) > maxCAData {
-		return misconfigured("leave out what is not a CA certificate", "the CA data has %d bytes, at most %d are allowed", len(data), maxCAData)
+		return misconfigured("pass CA certificates only", "the CA data has %d bytes, at most %d are allowed", len(data), maxCAData)
 	}
 	if data != "" && !strings.Contains(data, "-----BEGIN ") {
 		return misconfigured("give the cluster's CA in PEM", "the CA data holds no PEM certificate")
@@ -129,7 +129,7 @@ func checkCAData(data string) error {
 		case block == nil:
 			return nil
 		case block.Type != "CERTIFICATE":
-			return misconfigured("leave out what is not a certificate", "the CA data holds a PEM block of type %.50q", block.Type)
+			return misconfigured("pass CA certificates only", "the CA data holds a PEM block of type %.50q", block.Type)
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return misconfigured("give the cluster's CA in PEM", "certificate %d of the CA data is malformed: %v", n+1, err)

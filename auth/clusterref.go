@@ -63,7 +63,7 @@ func (r *clusterReference) validate() error {
 		return misconfigured("leave it out", "the provider %q knows no clusters by name, but the key %q is set", genericProvider, refCluster)
 	case r.provider != genericProvider && r.cluster == "" && (r.address == "" || r.caData == ""):
 		return misconfigured(fmt.Sprintf("set %q, or both %q and %q", refCluster, refAddress, refCA),
-			"what is set does not say which cluster it is")
+			"the keys do not identify a cluster")
 	case r.serviceAccountName != "" && !validServiceAccountName(r.serviceAccountName):
 		return misconfigured("give the name of a ServiceAccount of the same namespace", "the key %q is not a valid name: %.300q",
 			refServiceAccount, r.serviceAccountName)

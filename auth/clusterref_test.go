@@ -115,7 +115,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		configMap("tenant-a", "own", map[string]string{"provider": "exchange", "cluster": "c1"}),
 		configMap("tenant-a", "empty keys", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "", "ca.crt": "\n", "audiences": ""}),
 		configMap("tenant-a", "all three", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "https://h", "ca.crt": string(testworld.Cloud(t).CA())}),
-		configMap("tenant-a", "unknown", map[string]string{"provider": "nobody", "cluster": "c1"}),
+		configMap("tenant-a", "unknown", map[string]string{"provider": "unknown", "cluster": "c1"}),
 		configMap("tenant-a", "relay", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "audiences": "vault"}),
 		configMap("tenant-b", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
 	)
@@ -157,7 +157,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		opts            []auth.Option
 	}{
 		{"tenant-a", "missing", auth.ErrMisconfigured, `"tenant-a/missing"`, nil},
-		{"tenant-a", "unknown", auth.ErrMisconfigured, `"nobody"`, nil},
+		{"tenant-a", "unknown", auth.ErrMisconfigured, `"unknown"`, nil},
 		{"tenant-a", "all three", auth.ErrMisconfigured, "are all set", nil},
 		{"tenant-a", "relay", auth.ErrDenied, `"vault"`, nil},
 		{"tenant-b", "good", auth.ErrDenied, `"tenant-a"`, nil},

@@ -145,8 +145,7 @@ func password(t *testing.T, c *auth.ArtifactRegistryCredentials, err error) stri
 	return config.Password
 }
 
-// A derived credential that is cached costs a look-up and a read of the ServiceAccount; the access token that it was made of
-// is cached too and shared.
+// A cached derived credential costs a lookup and a read of the ServiceAccount. Its access token is cached too and shared.
 func TestDerivedCredentialsAreCached(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)

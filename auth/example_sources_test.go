@@ -14,7 +14,7 @@ import (
 // Sources is what a GitOps controller does for a tenant. providers holds aws.Provider, azure.Provider and so on; opts are
 // auth.WithServiceAccount and auth.WithCache, as above.
 func Sources(ctx context.Context, providers *auth.ProviderSet, kube client.Client, namespace string, opts ...auth.Option) error {
-	// An artifact: the registry's host picks the provider, and strangers' registries get nothing.
+	// An artifact: the registry's host picks the provider, and all other registries get nothing.
 	image, err := name.ParseReference("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app:v1")
 	if err != nil {
 		return err

@@ -151,7 +151,7 @@ type exchange struct {
 	inspect    func(corev1.ServiceAccount)
 }
 
-// tagged says for whom it was minted.
+// tagged carries the identity that it was minted for.
 type tagged struct {
 	subject, identity string
 	serial            int64

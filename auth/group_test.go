@@ -80,7 +80,7 @@ func TestPodsOfABrokenRole(t *testing.T) {
 }
 
 // The failures of two objects hold back others only where nothing differs that could be the cause.
-func TestWhoSharesAFailure(t *testing.T) {
+func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 	policy := auth.WithPolicy(auth.Policy{AllowAnyAudience: true,
 		AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }})
 	k8s := newCluster()

@@ -83,7 +83,7 @@ func TestWithInvalidBeforeReplacesAccessTokens(t *testing.T) {
 
 // A call without the option keeps the credential until there is a new one: a tenant's cluster that refuses everything takes no
 // valid token from other calls while the cloud is unavailable.
-func TestInvalidTokenIsLeftToOthers(t *testing.T) {
+func TestOtherCallersKeepAnInvalidToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		key := k8s.create("tenant-a", "app", nil)
@@ -162,7 +162,7 @@ func TestAccessTokenSourceInvalidate(t *testing.T) {
 }
 
 // Options of a call add to those of the source, which keeps none of them.
-func TestAccessTokenSourceOptionsOfACall(t *testing.T) {
+func TestOptionsOfOneCallOfAnAccessTokenSource(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
 		auth.WithCache(testworld.Cache(t), object("tenant-a")))

@@ -153,7 +153,7 @@ func WithClient(c client.Client) Option { return func(o *Options) { o.Client = c
 // such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the provider reads are required. The UID,
 // if set, has to be the token's.
 func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
-	own := serviceAccount.DeepCopy() // what is in the key must not change
+	own := serviceAccount.DeepCopy() // inputs of the key must not change
 	return func(o *Options) {
 		o.SubjectToken = source
 		o.SubjectServiceAccount = own
@@ -222,13 +222,13 @@ func WithUsage(u Usage) Option { return func(o *Options) { o.Usage = u } }
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
 // Policy.Audiences.
 func WithAudiences(audiences ...string) Option {
-	audiences = slices.Clone(audiences) // what is in the key must not change
+	audiences = slices.Clone(audiences) // inputs of the key must not change
 	return func(o *Options) { o.Audiences = audiences }
 }
 
 // WithScopes sets the scopes of the access token.
 func WithScopes(scopes ...string) Option {
-	scopes = slices.Clone(scopes) // what is in the key must not change
+	scopes = slices.Clone(scopes) // inputs of the key must not change
 	return func(o *Options) { o.Scopes = scopes }
 }
 

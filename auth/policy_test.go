@@ -56,7 +56,7 @@ func (p silent) NewTokenForServiceAccount(context.Context, string, *corev1.Servi
 	return nil, errors.New("silent")
 }
 
-// Mistakes in the options are told before anything is asked of the network, each with what is wrong and what to do.
+// Mistakes in the options are reported before any network call, with problem and remedy.
 func TestOptionsThatCannotWork(t *testing.T) {
 	owner := auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"})
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}

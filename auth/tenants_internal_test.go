@@ -21,7 +21,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// tagging hands out tokens that say whose they are, and fails if it is asked with the options of somebody else.
+// tagging returns tokens that name their tenant, and fails if it gets the options of another tenant.
 type tagging struct{ keyProvider }
 
 type tag struct {
@@ -72,7 +72,7 @@ func (c creator) Create(_ context.Context, obj, sub client.Object, _ ...client.S
 }
 
 // A million calls of a thousand tenants at once, through a cache that is too small and always stale, with options and
-// scratch memory that are shared: everybody gets what is his.
+// scratch memory that are shared: every tenant gets its own.
 func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 	const tenants, workers, calls = 1000, 16, 1_000_000
 	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond), cache.WithRate(rate.Inf, 0))

@@ -20,7 +20,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
-// demandingRegistry is a registry that serves nobody without the credential of tenant-a, and counts who brought what.
+// demandingRegistry is a registry that requires the credential of tenant-a, and counts the requests by credential.
 type demandingRegistry struct {
 	http.Handler
 	refused, credentials atomic.Int64

@@ -41,7 +41,7 @@ func mustGet(t *testing.T, provider auth.Provider, opts ...auth.Option) *tagged 
 	return got
 }
 
-// What someone does to a ServiceAccount takes effect on the next call, although the credential is cached.
+// A change of the ServiceAccount takes effect on the next call, although the credential is cached.
 func TestServiceAccountIsReadOnEveryCall(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
@@ -230,7 +230,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestProvidersThatMisbehave(t *testing.T) {
+func TestFaultyProviders(t *testing.T) {
 	for name, tc := range map[string]struct {
 		mint func(context.Context, string) (auth.Token, error)
 		want string
@@ -345,7 +345,7 @@ func TestCallersShareAnExchange(t *testing.T) {
 	})
 }
 
-// While the service is down, what is valid is served; what fails is told in the same words each time.
+// During an outage the cache serves valid credentials, and the text of the error stays the same.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
@@ -383,7 +383,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// An API server that starts refuses everyone for a moment. That takes no valid credential away from anybody.
+// An API server that starts refuses every request for a moment. That evicts no valid credential.
 func TestAPIServerThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
@@ -424,7 +424,7 @@ func TestTokenInHand(t *testing.T) {
 	if again, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1"))); err != nil || again != first {
 		t.Errorf("the same token again: %v, %v", again, err)
 	}
-	// A forged token makes the same claims, but nobody has verified them.
+	// A forged token makes the same claims, but they are not verified.
 	forged, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u2")))
 	if err != nil || forged == first {
 		t.Errorf("another token was served the credential of the first: %v", err)
