@@ -8,7 +8,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// unreached is why the API server of the ServiceAccount gave no answer.
+// unreached marks the error of an API server of the ServiceAccount that gave no answer.
 type unreached struct{ error }
 
 func (e *unreached) Unwrap() error { return e.error }

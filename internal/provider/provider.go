@@ -22,8 +22,8 @@ func (n Name) Misconfigured(remedy, format string, args ...any) *auth.Error {
 	return n.fail(auth.ErrMisconfigured, "", remedy, format, args...)
 }
 
-// Malformed is Misconfigured with a cause that programs can act on.
-func (n Name) Malformed(cause auth.Cause, remedy, format string, args ...any) *auth.Error {
+// MisconfiguredAs is Misconfigured with a cause that programs can act on.
+func (n Name) MisconfiguredAs(cause auth.Cause, remedy, format string, args ...any) *auth.Error {
 	e := n.Misconfigured(remedy, format, args...)
 	e.Cause = cause
 	return e
