@@ -313,22 +313,22 @@ func TestBackoff(t *testing.T) {
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		want *= time.Second
 		f = f.again(judge(classified{}), now)
-		if got := f.remaining(now); got < want*9/10 || got > want*11/10 {
+		if got := f.until.sub(now); got < want*9/10 || got > want*11/10 {
 			t.Errorf("failure %d: %s, want about %s", i+1, got, want)
 		}
 		now = f.until
 	}
 	f = f.again(judge(classified{retry: 2 * time.Minute}), now)
-	if got := f.remaining(now); got != 2*time.Minute {
+	if got := f.until.sub(now); got != 2*time.Minute {
 		t.Errorf("Retry-After of 2m: %s", got)
 	}
 	f = f.again(judge(classified{retry: time.Hour}), now)
-	if got := f.remaining(now); got != 5*time.Minute {
+	if got := f.until.sub(now); got != 5*time.Minute {
 		t.Errorf("Retry-After of 1h: %s", got)
 	}
 	later := f.until.add(forgetAfter)
-	if f = f.again(judge(classified{}), later); f.remaining(later) > 2*time.Second {
-		t.Errorf("after a long time: %s", f.remaining(later))
+	if f = f.again(judge(classified{}), later); f.until.sub(later) > 2*time.Second {
+		t.Errorf("after a long time: %s", f.until.sub(later))
 	}
 }
 
