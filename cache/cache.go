@@ -25,11 +25,9 @@ type Key [sha256.Size]byte
 func (k Key) String() string { return hex.EncodeToString(k[:]) }
 
 // InvolvedObject is the object that needs a credential, and the operation that uses it. It labels metrics.
-type InvolvedObject struct {
-	Kind, Name, Namespace, Operation string
-}
+type InvolvedObject struct{ Kind, Name, Namespace, Operation string }
 
-// Request describes the credential to return or mint.
+// Request describes the credential to return or mint. Only Key and Mint are required.
 type Request struct {
 	// Key identifies the credential.
 	Key Key
@@ -40,33 +38,30 @@ type Request struct {
 	Fresh bool
 	// MinimumLifetime is how long the token should still be valid. If less is left, the caller waits for a new token. If the
 	// renewal fails for now, the caller gets the old one. At most three quarters of a token's lifetime count, so that a
-	// short-lived token does not cause an exchange for every request. Optional.
+	// short-lived token does not cause an exchange for every request.
 	MinimumLifetime time.Duration
 	// InvalidBefore is when a service refused the credential. A token that was minted no later is invalid for this request, which
-	// waits for the next token, or fails. Other requests keep the token until there is a new one, so that one hostile service
-	// takes no token from them. A token younger than ten seconds stays valid: a service that refuses everything must not cause
-	// an exchange for every request. Optional.
+	// waits for the next token, or fails. Other requests keep the token until there is a new one: one hostile service takes no
+	// token from them. A token younger than ten seconds stays valid, so that a service that refuses everything does not cause
+	// an exchange for every request.
 	InvalidBefore time.Time
-	// Group names the keys whose exchanges fail for the same cause. The zero Key is no group.
+	// Group names the keys whose exchanges fail for the same cause. It must not span two tenants, nor anything that one caller
+	// can get wrong while another has it right. The zero Key is no group.
 	//
 	// Failures of two keys hold back every key of the group that has no valid token. Failures of a single key hold back only
-	// that key, because the cause may be its own. A key that is held back answers with a *BackoffError around the last failure.
-	// After the back-off, one key at a time tries again. Keys that have not failed themselves come first. Keys with a valid token
+	// that key, because the cause may be its own. Only errors of Mint with a method SharedFailure() bool that returns true count.
+	// After the back-off, one key at a time tries again; keys that have not failed themselves come first. Keys with a valid token
 	// keep it and renew it as without a group. A success of any key ends the failure.
-	//
-	// Only errors of Mint with a method SharedFailure() bool that returns true count. A group must not span two tenants, nor
-	// anything that one caller can get wrong while another has it right.
 	Group Key
 	// Tenant is the tenant whose slots the exchange takes. Empty is a tenant too.
 	Tenant string
-	// Provider is the service that the exchange is with. A provider that hangs delays no other provider. It labels the metrics
-	// of exchanges.
+	// Provider is the service that the exchange is with. One that hangs delays no other. It labels the metrics of exchanges.
 	Provider string
 	// Prepare obtains from the same cache what Mint needs, such as a token that Mint turns into another credential. It runs in
-	// the goroutine of Mint before the flight takes a slot, because the inner flight may need that slot. Optional.
+	// the goroutine of Mint before the flight takes a slot, because the inner flight may need that slot.
 	Prepare func(ctx context.Context) error
-	// Mint obtains the credential. It runs in a goroutine of the cache. Its context has the values of the caller's context, but a
-	// deadline of its own.
+	// Mint obtains the credential in a goroutine of the cache. Its context has the values of the caller's context, but a deadline
+	// of its own.
 	Mint func(ctx context.Context) (Token, error)
 }
 
@@ -186,7 +181,7 @@ func (c *TokenCache) getOrSet(ctx context.Context, req Request) (token Token, re
 			continue // the other tenant's lack of slots must not fail this caller
 		}
 		if ctx.Err() == nil {
-			token = c.valid(req)
+			token = c.current(req)
 		}
 		if token != nil {
 			return token, true, nil
@@ -238,13 +233,13 @@ func (c *TokenCache) wait(ctx context.Context, f *flight) (Token, error) {
 	}
 }
 
-// valid returns the token that may be served although its renewal failed, or nil.
-func (c *TokenCache) valid(req Request) Token {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, _ := c.find(req.Key, req.InvalidBefore, now)
-	return e.token
+// current returns the token that may be served although its renewal failed, or nil.
+func (c *TokenCache) current(req Request) (token Token) {
+	c.locked(func() {
+		e, _ := c.find(req.Key, req.InvalidBefore, c.now())
+		token = e.token
+	})
+	return token
 }
 
 // Invalidate removes the token of the key, because a service has refused it although it should still be valid. A token that is

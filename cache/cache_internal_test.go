@@ -115,14 +115,14 @@ func TestHardTime(t *testing.T) {
 		"a long one is cut":                {12 * time.Hour, time.Hour, time.Hour},
 		"the maximum of the configuration": {time.Hour, time.Minute, time.Minute},
 		"for ever":                         {math.MaxInt64, time.Hour, time.Hour},
-		"less than a millisecond":          {time.Millisecond - 1, time.Hour, 0},
+		"a nanosecond":                     {1, time.Hour, 1},
 	} {
 		now := instantAt(time.Now(), time.Now().Add(-time.Second))
 		e := newEntry(nil, tc.life, tc.max, now)
-		if got := millis(e.hard); got != tc.want {
+		if got := e.hard; got != tc.want {
 			t.Errorf("%s: %s", name, got)
 		}
-		if soft := millis(e.soft); soft > tc.want*80/100 || soft < tc.want*75/100-time.Millisecond {
+		if soft := e.soft; soft > tc.want*80/100 || soft < tc.want*75/100-time.Millisecond {
 			t.Errorf("%s: soft time %s of %s", name, time.Duration(soft), tc.want)
 		}
 	}

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -33,14 +32,6 @@ func (i instant) before(other instant) bool {
 	return i.wall < other.wall && i.mono < other.mono
 }
 
-// entry is small: there may be very many.
-type entry struct {
-	token      Token
-	minted     instant
-	soft, hard uint32 // milliseconds after that
-	life       uint32 // until the real expiry, or the longest time that fits
-}
-
 const (
 	// maxMargin is how long before its expiry a token is no longer handed out, so that it does not expire in the hands of
 	// the receiver. The margin is at most a tenth of the token's lifetime.
@@ -50,36 +41,40 @@ const (
 	softJitter = 5
 	// replaceAfter is the age from which a token can be invalid.
 	replaceAfter = 10 * time.Second
+	// maxLife is the longest lifetime that matters: of a longer one, a quarter lasts as long as the token is kept.
+	maxLife = 4 * MaxDuration
 
 	sweepEvery = 30 * time.Second
 	sweepBatch = 256
 )
 
+// entry is a token that was minted at a time. From then on it is fresh until soft, valid until hard, and really expires after
+// life.
+type entry struct {
+	token            Token
+	minted           instant
+	soft, hard, life time.Duration
+}
+
 // newEntry returns the entry of a token with the given remaining lifetime, which must be positive.
 func newEntry(token Token, life, maxDuration time.Duration, now instant) entry {
-	e := entry{token: token, minted: now, life: uint32(min(life/time.Millisecond, math.MaxUint32))} //nolint:gosec // at most that
-	life = min(life-min(maxMargin, life/10), maxDuration)
+	hard := min(life-min(maxMargin, life/10), maxDuration)
 	share := softShare - softJitter*rand.Float64() //nolint:gosec // spreads load, keeps no secret
-	soft := time.Duration(float64(life) * share / 100)
-	e.soft, e.hard = uint32(soft/time.Millisecond), uint32(life/time.Millisecond) //nolint:gosec // at most MaxDuration
-	return e
+	return entry{token: token, minted: now, soft: time.Duration(float64(hard) * share / 100), hard: hard, life: min(life, maxLife)}
 }
 
 // fresh entries are served without any I/O.
-func (e *entry) fresh(now instant) bool { return now.before(e.minted.add(millis(e.soft))) }
+func (e *entry) fresh(now instant) bool { return now.before(e.minted.add(e.soft)) }
 
 // valid entries may be served.
-func (e *entry) valid(now instant) bool { return now.before(e.minted.add(millis(e.hard))) }
+func (e *entry) valid(now instant) bool { return now.before(e.minted.add(e.hard)) }
 
 // lasts implements Request.MinimumLifetime.
 func (e *entry) lasts(d time.Duration, now instant) bool {
-	life := millis(e.life)
-	return d <= 0 || now.before(e.minted.add(life-min(d, life/4*3)))
+	return d <= 0 || now.before(e.minted.add(e.life-min(d, e.life/4*3)))
 }
 
 func (e *entry) isReplaceable(now instant) bool { return now.mono-e.minted.mono >= int64(replaceAfter) }
-
-func millis(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // sweepUntilClosed removes what has expired and is no longer requested.
 func (c *TokenCache) sweepUntilClosed() {

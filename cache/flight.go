@@ -80,37 +80,36 @@ func (c *TokenCache) exchange(ctx context.Context, f *flight, req Request, refre
 }
 
 // probe lets the key try for its group, unless the group holds it back by now.
-func (c *TokenCache) probe(req Request) *BackoffError {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	held := c.heldByGroup(req, now)
-	if g, ok := c.groups.Peek(req.Group); ok && held == nil {
-		g.prober, g.probing = req.Key, now.add(c.mintTimeout)
-	}
+func (c *TokenCache) probe(req Request) (held *BackoffError) {
+	c.locked(func() {
+		now := c.now()
+		held = c.heldByGroup(req, now)
+		if g, ok := c.groups.Peek(req.Group); ok && held == nil {
+			g.prober, g.probing = req.Key, now.add(c.mintTimeout)
+		}
+	})
 	return held
 }
 
 // land keeps the result of a flight, unless the key was deleted meanwhile.
 func (c *TokenCache) land(f *flight, req Request, v verdict) {
-	now := c.now()
-	c.mu.Lock()
-	c.inFlight--
-	wanted := c.flights[req.Key] == f
-	c.landInGroup(req, v, wanted, now)
 	evicted := false
-	if wanted {
-		delete(c.flights, req.Key)
+	c.locked(func() {
+		now, wanted := c.now(), c.flights[req.Key] == f
+		c.inFlight--
+		c.landInGroup(req, v, wanted, now)
+		if wanted {
+			delete(c.flights, req.Key)
+		}
 		switch {
-		case c.closed || f.held || v.untried: // nothing was tried, or nothing is kept
+		case !wanted || c.closed || f.held || v.untried:
 		case v.err == nil:
 			evicted = c.entries.Add(req.Key, newEntry(f.token, f.life, c.maxDuration, now))
 			c.failures.Remove(req.Key)
 		default:
 			c.recordFailure(req, v, now)
 		}
-	}
-	c.mu.Unlock()
+	})
 	if evicted {
 		c.observer.Evicted()
 	}

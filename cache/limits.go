@@ -22,7 +22,7 @@ type tenantAt struct{ tenant, provider string }
 
 // slots are those of one tenant at one provider.
 type slots struct {
-	taken chan struct{} // holds one value for each slot that is taken
+	taken chan struct{} // one value for each slot that is taken; waiting exchanges are served in the order of their arrival
 	users int           // exchanges that hold a slot or wait for one
 }
 
@@ -34,13 +34,13 @@ type limits struct {
 	queuedForSlot, queuedForRate atomic.Int64
 
 	mu      sync.Mutex // never held while waiting
-	slots   map[tenantAt]*slots
+	slots   map[tenantAt]slots
 	running map[string]int // by provider
 }
 
 func newLimits() *limits {
 	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), perTenant: defaultMaxFlightsPerTenant,
-		perProvider: maxRunning, slots: map[tenantAt]*slots{}, running: map[string]int{}}
+		perProvider: maxRunning, slots: map[tenantAt]slots{}, running: map[string]int{}}
 }
 
 // enter waits until an exchange may start, at most turnWait for the rate. blocked is true while it waits for a slot. The caller
@@ -50,25 +50,26 @@ func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, 
 	if err := l.run(t.provider, 0); err != nil {
 		return nil, err
 	}
-	own := l.use(t)
-	if err = l.takeSlot(ctx, t, own, blocked); err != nil {
-		l.unuse(t)
+	taken := l.use(t, 1)
+	defer func() {
+		if err != nil {
+			l.use(t, -1)
+		}
+	}()
+	if err := l.takeSlot(ctx, t, taken, blocked); err != nil {
 		return nil, err
-	}
-	free := func() {
-		<-own.taken
-		l.unuse(t)
 	}
 	if err = l.awaitTurn(ctx, turnWait); err == nil {
 		err = l.run(t.provider, 1)
 	}
 	if err != nil {
-		free()
+		<-taken
 		return nil, err
 	}
 	return func() {
 		_ = l.run(t.provider, -1) // no limit refuses that
-		free()
+		<-taken
+		l.use(t, -1)
 	}, nil
 }
 
@@ -86,30 +87,24 @@ func (l *limits) run(provider string, n int) error {
 	return nil
 }
 
-func (l *limits) use(t tenantAt) *slots {
+// use adds n exchanges to those that hold or want a slot of the tenant.
+func (l *limits) use(t tenantAt, n int) (taken chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.slots[t]
-	if own == nil {
-		own = &slots{taken: make(chan struct{}, l.perTenant)}
-		l.slots[t] = own
+	if own.taken == nil {
+		own.taken = make(chan struct{}, l.perTenant)
 	}
-	own.users++
-	return own
-}
-
-func (l *limits) unuse(t tenantAt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.slots[t].users--; l.slots[t].users == 0 {
+	own.users += n
+	if l.slots[t] = own; own.users == 0 {
 		delete(l.slots, t)
 	}
+	return own.taken
 }
 
-// takeSlot serves waiting exchanges in the order of their arrival, as channels do.
-func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots, blocked *atomic.Bool) error {
+func (l *limits) takeSlot(ctx context.Context, t tenantAt, taken chan<- struct{}, blocked *atomic.Bool) error {
 	select {
-	case own.taken <- struct{}{}:
+	case taken <- struct{}{}:
 		return nil
 	default:
 	}
@@ -118,7 +113,7 @@ func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots, blocked *
 	l.queuedForSlot.Add(1)
 	defer l.queuedForSlot.Add(-1)
 	select {
-	case own.taken <- struct{}{}:
+	case taken <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -141,12 +136,11 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 		"try again, or raise the rate with cache.WithRate", float64(l.starts.Limit()), longest)}
 }
 
-func (l *limits) stats() Stats {
+func (l *limits) allRunning() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{QueuedForSlot: int(l.queuedForSlot.Load()), QueuedForRate: int(l.queuedForRate.Load())}
-	for _, n := range l.running {
-		s.Running += n
+	for _, running := range l.running {
+		n += running
 	}
-	return s
+	return n
 }

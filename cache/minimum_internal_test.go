@@ -21,21 +21,21 @@ func TestMinimumLifetime(t *testing.T) {
 		fails              error
 		renewed, waits     bool
 	}{
-		"enough is left":                              {life: time.Hour, minimum: 30 * time.Minute, age: 29 * time.Minute},
-		"too little is left":                          {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, renewed: true, waits: true},
-		"too little is left, unavailable":             {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: away, waits: true},
-		"too little is left, denied":                  {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: denied, waits: true},
-		"longer than any token, first quarter":        {life: time.Hour, minimum: 24 * time.Hour, age: 14 * time.Minute},
-		"longer than any token, later":                {life: time.Hour, minimum: 24 * time.Hour, age: 16 * time.Minute, renewed: true, waits: true},
-		"a short token, first quarter":                {life: time.Minute, minimum: time.Hour, age: 14 * time.Second},
-		"a short token, later":                        {life: time.Minute, minimum: time.Hour, age: 16 * time.Second, renewed: true, waits: true},
-		"due for renewal, enough is left":             {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, renewed: true},
-		"due for renewal, fresh wanted":               {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, fresh: true, renewed: true, waits: true},
-		"longer than it is kept":                      {life: 12 * time.Hour, minimum: time.Hour, age: 44 * time.Minute},
-		"longer than it is kept, due for renewal":     {life: 12 * time.Hour, minimum: time.Hour, age: 55 * time.Minute, renewed: true},
-		"no minimum":                                  {life: time.Hour, age: 40 * time.Minute},
-		"negative":                                    {life: time.Hour, minimum: -time.Hour, age: 40 * time.Minute},
-		"longer than the milliseconds that there are": {life: 1000 * time.Hour * 24, minimum: time.Hour, age: 40 * time.Minute},
+		"enough is left":                          {life: time.Hour, minimum: 30 * time.Minute, age: 29 * time.Minute},
+		"too little is left":                      {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, renewed: true, waits: true},
+		"too little is left, unavailable":         {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: away, waits: true},
+		"too little is left, denied":              {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: denied, waits: true},
+		"longer than any token, first quarter":    {life: time.Hour, minimum: 24 * time.Hour, age: 14 * time.Minute},
+		"longer than any token, later":            {life: time.Hour, minimum: 24 * time.Hour, age: 16 * time.Minute, renewed: true, waits: true},
+		"a short token, first quarter":            {life: time.Minute, minimum: time.Hour, age: 14 * time.Second},
+		"a short token, later":                    {life: time.Minute, minimum: time.Hour, age: 16 * time.Second, renewed: true, waits: true},
+		"due for renewal, enough is left":         {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, renewed: true},
+		"due for renewal, fresh wanted":           {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, fresh: true, renewed: true, waits: true},
+		"longer than it is kept":                  {life: 12 * time.Hour, minimum: time.Hour, age: 44 * time.Minute},
+		"longer than it is kept, due for renewal": {life: 12 * time.Hour, minimum: time.Hour, age: 55 * time.Minute, renewed: true},
+		"no minimum":                              {life: time.Hour, age: 40 * time.Minute},
+		"negative":                                {life: time.Hour, minimum: -time.Hour, age: 40 * time.Minute},
+		"a lifetime of years":                     {life: 1000 * time.Hour * 24, minimum: time.Hour, age: 40 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

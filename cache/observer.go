@@ -8,12 +8,11 @@ type Observer interface {
 	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time, and does not
 	// keep the cache in memory.
 	Attach(stats func() Stats)
-	// Request is called for every request: hit reports whether the token was in the cache, ok whether there is no error.
+	// Request is called for every request: hit if the token was in the cache, ok if there is no error.
 	Request(object InvolvedObject, hit, ok bool)
-	// Mint is called after every exchange, also after one that did not start because a limit or the failure of a part of the
-	// credential prevented it. The result is one of Results.
+	// Mint is called after every exchange, also after one that could not start. The result is one of Results.
 	Mint(provider, result string, took time.Duration)
-	// Refresh is called after every exchange that renewed a token ahead of time, in addition to Mint.
+	// Refresh is called in addition to Mint after every exchange that renewed a token ahead of time.
 	Refresh(result string)
 	// Evicted is called when a token had to make room for another one.
 	Evicted()
@@ -27,10 +26,9 @@ func (noObserver) Mint(string, string, time.Duration) {}
 func (noObserver) Refresh(string)                     {}
 func (noObserver) Evicted()                           {}
 
-// Results returns all results that an Observer can see. The cache sets success, panic, timeout, error and limited. Others are
-// what an error's method ExchangeResult() string returns or, if it has none, its method Result() string. Two are of exchanges
-// that never reached the provider's service. kubernetes_unavailable: the API server did not issue the token to exchange.
-// limited: a limit of the cache did not let the exchange start.
+// Results returns all results that an Observer can see. The cache sets success, panic, timeout, error, and limited, for an
+// exchange that a limit did not let start. The others come from a method ExchangeResult() string of the error or, if it has none,
+// Result() string; kubernetes_unavailable means that the API server did not issue the token to exchange.
 func Results() []string {
 	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error",
 		"kubernetes_unavailable", "limited"}
@@ -39,7 +37,7 @@ func Results() []string {
 // Stats are the gauges of a cache.
 type Stats struct {
 	Items         int // tokens in the cache
-	Flights       int // exchanges that were requested and have not ended: running, queued, or waiting for a part of the credential
+	Flights       int // exchanges that run, are queued, or wait for a part of the credential
 	Running       int // exchanges that have started
 	QueuedForSlot int // exchanges that wait because their tenant uses all of its slots
 	QueuedForRate int // exchanges that wait because of the start rate
@@ -55,8 +53,8 @@ type Failing struct{ Provider, Result string }
 // Stats returns the gauges as they are now.
 func (c *TokenCache) Stats() (s Stats) {
 	c.locked(func() {
-		s = c.limits.stats()
-		s.Items, s.Flights, s.Waiting = c.entries.Len(), c.inFlight, int(c.waiting.Load())
+		s = Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: int(c.waiting.Load()), Running: c.limits.allRunning(),
+			QueuedForSlot: int(c.limits.queuedForSlot.Load()), QueuedForRate: int(c.limits.queuedForRate.Load())}
 		for _, f := range c.failures.Values() {
 			if s.Failing == nil {
 				s.Failing = map[Failing]int{}
