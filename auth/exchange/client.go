@@ -35,12 +35,8 @@ func (c *client) settings() *client { return c }
 
 // checkID accepts a client-id of RFC 6749, appendix A.1.
 func checkID(id string) error {
-	const remedy = "use the ID under which the controller is registered"
-	if id == "" {
-		return self.Misconfigured(remedy, "the client ID is empty")
-	}
-	if strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return self.Misconfigured(remedy, "%.100q is not a client ID", id)
+	if id == "" || strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return self.Misconfigured("use the ID under which the controller is registered", "%.100q is not a client ID", id)
 	}
 	return nil
 }
@@ -181,15 +177,15 @@ func SignWithKey(key func(ctx context.Context) (key crypto.Signer, keyID string,
 			return "", errors.New("there is no key")
 		}
 		opaque := cryptosigner.Opaque(signer)
-		algorithm := append(opaque.Algs(), "")[0] // the first one is the usual one of the key's type
-		if !slices.Contains([]jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}, algorithm) {
+		algorithms := opaque.Algs() // the usual one of the key's type first
+		if len(algorithms) == 0 || !slices.Contains([]jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}, algorithms[0]) {
 			return "", fmt.Errorf("keys of type %T are not supported: use RSA, ECDSA on P-256 or Ed25519", signer.Public())
 		}
 		options := (&jose.SignerOptions{}).WithType("JWT")
 		if id != "" {
 			options = options.WithHeader("kid", id)
 		}
-		j, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: opaque}, options)
+		j, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithms[0], Key: opaque}, options)
 		if err != nil {
 			return "", err
 		}

@@ -175,7 +175,7 @@ func TestClientsThatCannotWork(t *testing.T) {
 		want   string
 		before bool // anything is asked of the network
 	}{
-		"no ID":           {exchange.PublicClient(""), auth.ErrMisconfigured, "client ID is empty", true},
+		"no ID":           {exchange.PublicClient(""), auth.ErrMisconfigured, `"" is not a client ID`, true},
 		"ID with a break": {exchange.PublicClient("a\nb"), auth.ErrMisconfigured, `"a\nb"`, true},
 		"no function":     {exchange.ClientSecretBasic("c", nil), auth.ErrMisconfigured, "no secret", true},
 		"no signer":       {exchange.PrivateKeyJWT("c", nil), auth.ErrMisconfigured, "no key", true},

@@ -1,9 +1,11 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -18,32 +20,29 @@ const opDiscovery = "look up the token endpoint"
 
 // endpoint returns the address of the token endpoint. It holds no lock while it reads the issuer's metadata: the first
 // concurrent callers all read them, each through its own proxy. A failure is not remembered.
-func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (string, error) {
-	if p.Endpoint != "" {
-		return p.Endpoint, nil
-	}
-	if known := p.discovered.Load(); known != nil {
-		return *known, nil
+func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (*url.URL, error) {
+	if known := cmp.Or(p.learn().endpoint, p.discovered.Load()); known != nil {
+		return known, nil
 	}
 	endpoint, problem := p.discover(ctx, httpClient)
 	if problem != nil {
 		problem.Operation = opDiscovery
 		problem.Message = fmt.Sprintf("issuer %q: %s", p.IssuerURL, redact.Line(problem.Message))
-		return "", problem
+		return nil, problem
 	}
-	p.discovered.Store(&endpoint)
+	p.discovered.Store(endpoint)
 	return endpoint, nil
 }
 
 // discover tries the metadata of RFC 8414 first, then those of OpenID Connect.
-func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpoint string, problem *auth.Error) {
+func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpoint *url.URL, problem *auth.Error) {
 	for _, address := range p.learn().metadata {
 		answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return getJSON(ctx, address) }, nil)
 		problem = self.Unavailable("", "check Provider.IssuerURL and that the server is reachable",
 			"it does not serve its metadata as a JSON object")
 		if err != nil {
 			problem.Message, problem.Err = transport.Message(err), err
-			return "", problem
+			return nil, problem
 		}
 		document, err := oauth.ParseObject(answer.Body)
 		if err == nil && answer.Status == http.StatusOK {
@@ -57,7 +56,7 @@ func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpo
 			break // the next one would fare no better
 		}
 	}
-	return "", problem
+	return nil, problem
 }
 
 func getJSON(ctx context.Context, address string) (*http.Request, error) {
@@ -69,20 +68,19 @@ func getJSON(ctx context.Context, address string) (*http.Request, error) {
 }
 
 // tokenEndpoint accepts metadata only of the configured issuer, and an endpoint only at an allowed host.
-func (p *Provider) tokenEndpoint(document oauth.Object) (string, *auth.Error) {
+func (p *Provider) tokenEndpoint(document oauth.Object) (*url.URL, *auth.Error) {
 	// RFC 8414, section 3.3, demands that they are identical.
 	if issuer := document.Text("issuer"); issuer != p.IssuerURL {
-		return "", self.Misconfigured("set Provider.IssuerURL to exactly what the server's metadata say, a slash at the end included",
+		return nil, self.Misconfigured("set Provider.IssuerURL to exactly what the server's metadata say, a slash at the end included",
 			"its metadata are those of %.300q", issuer)
 	}
-	endpoint := document.Text("token_endpoint")
-	u, err := parseEndpoint(endpoint)
+	u, err := parseEndpoint(document.Text("token_endpoint"))
 	if err != nil {
-		return "", self.Misconfigured("correct the server's metadata, or set Provider.Endpoint", "%v", err)
+		return nil, self.Misconfigured("correct the server's metadata, or set Provider.Endpoint", "%v", err)
 	}
 	if host, _ := address.Canonical(u); !slices.Contains(p.learn().hosts, host) {
-		return "", self.Misconfigured("add that to Provider.AllowedEndpointHosts if it may have the tokens of ServiceAccounts",
+		return nil, self.Misconfigured("add that to Provider.AllowedEndpointHosts if it may have the tokens of ServiceAccounts",
 			"its token endpoint is at another host, %q", u.Host)
 	}
-	return endpoint, nil
+	return u, nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -37,9 +36,9 @@ func (r *tokenRequest) notJSON(answer transport.Answer) error {
 	if err != nil {
 		kind = "something unknown"
 	}
-	e.Message = fmt.Sprintf("the token endpoint at %q answers with %.50q, not with a JSON object", r.host(), kind)
+	e.Message = fmt.Sprintf("the token endpoint at %q answers with %.50q, not with a JSON object", r.endpoint.Host, kind)
 	if len(answer.Body) == 0 {
-		e.Message = fmt.Sprintf("the token endpoint at %q answers with nothing", r.host())
+		e.Message = fmt.Sprintf("the token endpoint at %q answers with nothing", r.endpoint.Host)
 	}
 	return e
 }
@@ -82,7 +81,7 @@ func (r *tokenRequest) judge(code string) (reason auth.Reason, remedy string) {
 	case "slow_down": // of RFC 8628
 		return auth.ErrThrottled, ""
 	case "": // perhaps not the server's own answer
-		return auth.ErrUnavailable, fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.host())
+		return auth.ErrUnavailable, fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.endpoint.Host)
 	}
 	return auth.ErrDenied, ""
 }
@@ -123,12 +122,4 @@ func (r *tokenRequest) clean(text string) string {
 		return ""
 	}
 	return text
-}
-
-func (r *tokenRequest) host() string {
-	u, err := url.Parse(r.endpoint)
-	if err != nil {
-		return ""
-	}
-	return u.Host
 }

@@ -59,7 +59,7 @@ type tokenRequest struct {
 	oauth.Exchange
 	provider *Provider
 	opts     *auth.Options
-	endpoint string
+	endpoint *url.URL
 	sentAt   time.Time
 
 	form          url.Values
@@ -82,7 +82,7 @@ func (r *tokenRequest) make(ctx context.Context) (*http.Request, error) {
 			return nil, err
 		}
 	}
-	req, err := oauth.NewRequest(ctx, r.endpoint, r.form)
+	req, err := oauth.NewRequest(ctx, r.endpoint.String(), r.form)
 	if err != nil {
 		return nil, err
 	}

@@ -33,17 +33,18 @@ func WithResource(resource string) auth.Option {
 }
 
 func (p *Provider) audience(opts *auth.Options) string {
-	if chosen, ok := opts.ProviderOption(audienceKey{}).(string); ok {
-		return chosen
-	}
-	return p.Audience
+	return chosen(opts, audienceKey{}, p.Audience)
 }
 
 func (p *Provider) resource(opts *auth.Options) string {
-	if chosen, ok := opts.ProviderOption(resourceKey{}).(string); ok {
-		return chosen
+	return chosen(opts, resourceKey{}, p.Resource)
+}
+
+func chosen(opts *auth.Options, key any, preset string) string {
+	if value, ok := opts.ProviderOption(key).(string); ok {
+		return value
 	}
-	return p.Resource
+	return preset
 }
 
 // ValidateOptions refuses a Provider whose fields are malformed, and options that it does not allow.
@@ -75,7 +76,8 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 type config struct {
 	err       error
 	audiences [1]string // of the ServiceAccount's token
-	metadata  []string  // URLs of the issuer's metadata
+	endpoint  *url.URL  // nil if the issuer's metadata name it
+	metadata  []string  // URLs of those
 	hosts     []string  // canonical, where the issuer's token endpoint may be
 	key       string
 }
@@ -104,18 +106,15 @@ func (p *Provider) check() error {
 		return self.Misconfigured("request TokenTypeAccessToken", "refresh tokens cannot be requested: they outlive the ServiceAccount")
 	case p.AssumedLifetime < 0 || p.AssumedLifetime > maxLifetime:
 		return self.Misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
-	case slices.Contains(p.AllowedAudiences, ""):
-		return self.Misconfigured("leave it out", "an audience of Provider.AllowedAudiences is empty")
+	case slices.Contains(p.AllowedAudiences, "") || slices.Contains(p.AllowedResources, ""):
+		return self.Misconfigured("leave it out", "Provider.AllowedAudiences or Provider.AllowedResources has an empty value")
 	}
-	for field, value := range map[string]string{"RequestedTokenType": p.RequestedTokenType,
-		"SubjectTokenType": p.SubjectTokenType, "ActorTokenType": p.ActorTokenType, "Resource": p.Resource} {
-		if value != "" && !oauth.AbsoluteURI(value) {
-			return self.Misconfigured("use an absolute URI without a fragment", "Provider.%s is %.300q", field, value)
-		}
-	}
-	for _, resource := range p.AllowedResources {
-		if !oauth.AbsoluteURI(resource) {
-			return self.Misconfigured("use absolute URIs without a fragment", "Provider.AllowedResources has %.300q", resource)
+	for field, values := range map[string][]string{"RequestedTokenType": {p.RequestedTokenType}, "SubjectTokenType": {p.SubjectTokenType},
+		"ActorTokenType": {p.ActorTokenType}, "Resource": {p.Resource}, "AllowedResources": p.AllowedResources} {
+		for _, uri := range values {
+			if uri != "" && !oauth.AbsoluteURI(uri) {
+				return self.Misconfigured("use an absolute URI without a fragment", "Provider.%s has %.300q", field, uri)
+			}
 		}
 	}
 	if p.Client != nil {
@@ -124,10 +123,11 @@ func (p *Provider) check() error {
 	return nil
 }
 
-// locate checks the address of the server, and finds that of its metadata.
+// locate parses the address of the server, and derives that of its metadata.
 func (p *Provider) locate(c *config) error {
+	var err error
 	if p.Endpoint != "" {
-		if _, err := parseEndpoint(p.Endpoint); err != nil {
+		if c.endpoint, err = parseEndpoint(p.Endpoint); err != nil {
 			return self.Misconfigured("use https://<host>/<path>", "%v", err)
 		}
 		return nil

@@ -3,6 +3,7 @@ package exchange
 import (
 	"cmp"
 	"context"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,14 +37,13 @@ type Provider struct {
 	// Name tells several providers of this kind apart. Empty: ProviderName.
 	Name string
 
-	// Endpoint is the https URL of the token endpoint. It may have a query (RFC 6749, section 3.2), but neither user
-	// information nor a fragment. It excludes IssuerURL.
+	// Endpoint is the https URL of the token endpoint, perhaps with a query (RFC 6749, section 3.2). It excludes IssuerURL.
 	Endpoint string
 	// IssuerURL is the server's issuer identifier, an https URL without query and fragment. The token endpoint is looked up
 	// in its metadata on first need, once.
 	IssuerURL string
-	// AllowedEndpointHosts are the hosts besides the issuer's own where the issuer's token endpoint may be, with the port if
-	// it is not 443.
+	// AllowedEndpointHosts are hosts, with the port if it is not 443, where the issuer's token endpoint may be. The issuer's
+	// own is always allowed.
 	AllowedEndpointHosts []string
 
 	// Audience is the service that accepts the issued token, in the server's own terms. Optional.
@@ -52,7 +52,7 @@ type Provider struct {
 	Resource string
 	// AllowedAudiences and AllowedResources are what calls may choose instead, with WithAudience and WithResource.
 	AllowedAudiences, AllowedResources []string
-	// RequestedTokenType is the kind of token to request, such as TokenTypeAccessToken. Empty leaves that to the server.
+	// RequestedTokenType is the type of token to request, such as TokenTypeAccessToken. Empty leaves that to the server.
 	// Refresh tokens are refused.
 	RequestedTokenType string
 	// AssumedLifetime is the lifetime of a token if neither the answer nor the token itself states one. Zero refuses such an
@@ -61,13 +61,11 @@ type Provider struct {
 
 	// KubernetesAudience is the audience of the ServiceAccounts' tokens. Empty: Endpoint or IssuerURL.
 	KubernetesAudience string
-	// SubjectTokenType is the type of the ServiceAccount's token. Empty: TokenTypeJWT.
-	SubjectTokenType string
-	// ActorToken is the source of a token of the party that acts for the ServiceAccount, the controller itself. It is asked
-	// for KubernetesAudience at every exchange. Nil sends none.
+	// SubjectTokenType and ActorTokenType are the types of the ServiceAccount's and of the actor's token. Empty: TokenTypeJWT.
+	SubjectTokenType, ActorTokenType string
+	// ActorToken is the source of a token of the party that acts for the ServiceAccount, the controller itself. Every exchange
+	// asks it for KubernetesAudience. Nil sends none.
 	ActorToken auth.SubjectTokenSource
-	// ActorTokenType is the type of that token. Empty: TokenTypeJWT.
-	ActorTokenType string
 	// TokenFile is the controller's own projected ServiceAccount token, with KubernetesAudience, for calls that name no
 	// ServiceAccount. Empty refuses those with ErrMisconfigured.
 	TokenFile string
@@ -79,7 +77,7 @@ type Provider struct {
 	ClientAudience string
 
 	transports transport.Pool
-	discovered atomic.Pointer[string]
+	discovered atomic.Pointer[url.URL]
 
 	once   sync.Once
 	config config
