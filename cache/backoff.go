@@ -71,16 +71,11 @@ type groupFailure struct {
 	failure         // until holds back the keys that have failed themselves
 	only    Key     // the first key that failed; zero after a second key has failed
 	others  instant // holds back the other keys; halfway to until
-	prober  Key     // the key that tries for the group
-	probing instant // holds back the rest while the prober tries
+	prober  *flight // tries for the group and holds back the rest
 }
 
-// heldByGroup returns the error for a key that its group holds back, or nil.
-//
-// A single failing key holds back no other key, because the cause may be its own, such as a session tag that is too long.
-//
-// Keys that have not failed themselves try first. Otherwise a few keys that always fail could take every try, and a key
-// that would succeed, and end the group's failure, might never get one.
+// heldByGroup returns the error for a key that its group holds back, or nil. Keys that have not failed themselves try first,
+// because a few keys that always fail could otherwise take every try from a key that would succeed.
 func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 	g, ok := c.groups.Get(req.Group)
 	if !ok || g.only != (Key{}) || g.forgotten(now) {
@@ -92,24 +87,22 @@ func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 		c.failures.Add(req.Key, own)
 		until = g.until
 	}
-	if !now.before(until) && now.before(g.probing) {
-		return &BackoffError{Err: g.err, wait: minBackoff}
+	held := holdBack(g.err, until, now)
+	if held == nil && g.prober != nil {
+		held = &BackoffError{Err: g.err, wait: minBackoff}
 	}
-	return holdBack(g.err, until, now)
+	return held
 }
 
 // landInGroup records the result of a flight for its group, unless the key was deleted meanwhile.
-func (c *TokenCache) landInGroup(req Request, v verdict, wanted bool, now instant) {
-	if req.Group == (Key{}) {
-		return
-	}
+func (c *TokenCache) landInGroup(f *flight, req Request, v verdict, wanted bool, now instant) {
 	g, known := c.groups.Peek(req.Group)
-	probed := known && g.prober == req.Key
+	probed := known && g.prober == f
 	if probed {
-		g.prober, g.probing = Key{}, instant{}
+		g.prober = nil
 	}
 	switch {
-	case !wanted:
+	case !wanted || req.Group == Key{}:
 	case v.err == nil:
 		c.groups.Remove(req.Group)
 	case !v.shared:

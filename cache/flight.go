@@ -67,7 +67,7 @@ func (c *TokenCache) exchange(ctx context.Context, f *flight, req Request, refre
 	}
 	f.leave = leave
 	if !refresh {
-		if held := c.probe(req); held != nil {
+		if held := c.probe(f, req); held != nil {
 			f.held = true
 			return held
 		}
@@ -80,12 +80,11 @@ func (c *TokenCache) exchange(ctx context.Context, f *flight, req Request, refre
 }
 
 // probe lets the key try for its group, unless the group holds it back by now.
-func (c *TokenCache) probe(req Request) (held *BackoffError) {
+func (c *TokenCache) probe(f *flight, req Request) (held *BackoffError) {
 	c.locked(func() {
-		now := c.now()
-		held = c.heldByGroup(req, now)
+		held = c.heldByGroup(req, c.now())
 		if g, ok := c.groups.Peek(req.Group); ok && held == nil {
-			g.prober, g.probing = req.Key, now.add(c.mintTimeout)
+			g.prober = f
 		}
 	})
 	return held
@@ -97,7 +96,7 @@ func (c *TokenCache) land(f *flight, req Request, v verdict) {
 	c.locked(func() {
 		now, wanted := c.now(), c.flights[req.Key] == f
 		c.inFlight--
-		c.landInGroup(req, v, wanted, now)
+		c.landInGroup(f, req, v, wanted, now)
 		if wanted {
 			delete(c.flights, req.Key)
 		}

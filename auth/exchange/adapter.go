@@ -32,9 +32,8 @@ func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *Tok
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
 // Token implements oauth2.TokenSource.
-func (s *TokenSource) Token() (*oauth2.Token, error) { return oauth2Token(s.source.Token(s.ctx)) }
-
-func oauth2Token(token auth.Token, err error) (*oauth2.Token, error) {
+func (s *TokenSource) Token() (*oauth2.Token, error) {
+	token, err := s.source.Token(s.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,32 +83,18 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !t.lists(req.URL.Host) || req.Host != "" && !t.lists(req.Host) {
 		return t.base.RoundTrip(req)
 	}
-	authorized, err := t.authorize(req)
-	if err != nil {
+	if req.URL.Scheme != "https" {
 		if req.Body != nil {
 			_ = req.Body.Close() // a RoundTripper always closes it
 		}
-		return nil, err
+		return nil, self.Misconfigured("use https", "a token is not sent to %q without encryption", req.URL.Host)
 	}
-	return t.base.RoundTrip(authorized)
+	return (&oauth2.Transport{Base: t.base, Source: &TokenSource{req.Context(), t.source}}).RoundTrip(req)
 }
 
 func (t *Transport) lists(host string) bool {
 	canonical, ok := canonicalHost(host)
 	return ok && slices.Contains(t.hosts, canonical)
-}
-
-func (t *Transport) authorize(req *http.Request) (*http.Request, error) {
-	if req.URL.Scheme != "https" {
-		return nil, self.Misconfigured("use https", "a token is not sent to %q without encryption", req.URL.Host)
-	}
-	token, err := oauth2Token(t.source.Token(req.Context()))
-	if err != nil {
-		return nil, err
-	}
-	authorized := req.Clone(req.Context())
-	token.SetAuthHeader(authorized)
-	return authorized, nil
 }
 
 // CloseIdleConnections closes those of the base. http.Client.CloseIdleConnections calls it.
