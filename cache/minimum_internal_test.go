@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// permanentError says that a token is worth nothing any more.
+// permanentError drops the token.
 type permanentError struct{ error }
 
 func (permanentError) Permanent() bool { return true }
@@ -52,7 +52,7 @@ func TestMinimumLifetime(t *testing.T) {
 				req.MinimumLifetime, req.Fresh = tc.minimum, tc.fresh
 				hit, ok := c.Get(req.Key, req.Object, tc.minimum, time.Time{})
 				if want := !tc.renewed && !tc.waits; ok != want || ok && hit != old {
-					t.Errorf("GetFor: %v, %t", hit, ok)
+					t.Errorf("Get: %v, %t", hit, ok)
 				}
 				start := time.Now()
 				got, retrieved, err := c.GetOrSet(t.Context(), req)
@@ -125,7 +125,7 @@ func TestMinimumLifetimeOnBothClocks(t *testing.T) {
 		wall, mono time.Duration
 		want       bool
 	}{
-		"both go on":                     {29 * time.Minute, 29 * time.Minute, true},
+		"both advance":                   {29 * time.Minute, 29 * time.Minute, true},
 		"suspended: only the wall clock": {31 * time.Minute, time.Minute, false},
 		"set back":                       {-time.Hour, 31 * time.Minute, false},
 	} {

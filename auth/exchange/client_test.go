@@ -147,7 +147,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A secret that is replaced counts from the next exchange on.
+// A replaced secret is used from the next exchange on.
 func TestSecretsAreReadAgain(t *testing.T) {
 	w := newWorld(t)
 	current := "first-secret"
