@@ -63,7 +63,15 @@ func (c *TokenCache) recordFailure(req Request, v verdict, now instant) {
 	last, _ := c.failures.Peek(req.Key)
 	failed := last.again(v, now)
 	failed.of = Failing{Provider: req.Provider, Result: v.result}
+	c.failures.Remove(req.Key) // counts it down
 	c.failures.Add(req.Key, failed)
+	c.count(failed.of, 1)
+}
+
+func (c *TokenCache) count(of Failing, n int) {
+	if c.failing[of] += n; c.failing[of] == 0 {
+		delete(c.failing, of)
+	}
 }
 
 // groupFailure is the last failure of a group and the time of its next try.

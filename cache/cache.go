@@ -83,8 +83,9 @@ type TokenCache struct {
 
 	mu       sync.Mutex // never held over I/O, a mint or an observer's call
 	closed   bool
-	entries  *simplelru.LRU[Key, entry]
+	entries  *simplelru.LRU[Key, *entry]
 	failures *simplelru.LRU[Key, failure]
+	failing  map[Failing]int // the failures, by kind
 	groups   *simplelru.LRU[Key, *groupFailure]
 	flights  map[Key]*flight // those whose result is still wanted
 	inFlight int             // all of them
@@ -94,7 +95,7 @@ type TokenCache struct {
 // Close it when it is no longer needed.
 func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	c := &TokenCache{maxDuration: MaxDuration, mintTimeout: defaultMintTimeout, observer: noObserver{}, capacity: capacity,
-		base: time.Now(), limits: newLimits(), flights: map[Key]*flight{}}
+		base: time.Now(), limits: newLimits(), flights: map[Key]*flight{}, failing: map[Failing]int{}}
 	for _, opt := range opts {
 		opt(c)
 	}
@@ -103,8 +104,8 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	}
 	var errs [3]error
 	size := max(capacity, 1) // of a cache that is off, too
-	c.entries, errs[0] = simplelru.NewLRU[Key, entry](size, nil)
-	c.failures, errs[1] = simplelru.NewLRU[Key, failure](size, nil)
+	c.entries, errs[0] = simplelru.NewLRU[Key, *entry](size, nil)
+	c.failures, errs[1] = simplelru.NewLRU(size, func(_ Key, f failure) { c.count(f.of, -1) })
 	c.groups, errs[2] = simplelru.NewLRU[Key, *groupFailure](size, nil)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
@@ -131,26 +132,23 @@ func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Du
 	}
 	now := c.now()
 	c.mu.Lock()
-	e, _ := c.find(key, invalidBefore, now)
+	e, usable := c.find(key, invalidBefore, now)
 	c.mu.Unlock()
-	if e.token == nil || !e.fresh(now) || !e.lasts(minimumLifetime, now) {
+	if !usable || !e.fresh(now) || !e.lasts(minimumLifetime, now) {
 		return nil, false
 	}
 	c.observer.Request(object, true, true)
 	return e.token, true
 }
 
-// find returns the entry of the key if it is valid. The entry has no token if that is invalid for the request. The caller holds
-// the lock.
-func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e entry, valid bool) {
+// find returns the entry of the key if it is valid, or nil, and whether it is valid for the request too. The caller holds the
+// lock.
+func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e *entry, usable bool) {
 	e, ok := c.entries.Get(key)
 	if !ok || c.closed || !e.valid(now) {
-		return entry{}, false
+		return nil, false
 	}
-	if !invalidBefore.IsZero() && e.isReplaceable(now) && e.minted.mono <= int64(invalidBefore.Sub(c.base)) {
-		e.token = nil
-	}
-	return e, true
+	return e, invalidBefore.IsZero() || !e.isReplaceable(now) || e.minted.mono > int64(invalidBefore.Sub(c.base))
 }
 
 // GetOrSet returns the token of the key and mints it if there is no valid one. retrieved reports whether the token was in the
@@ -199,23 +197,23 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 	if c.closed {
 		return nil, nil, ErrClosed
 	}
-	e, kept := c.find(req.Key, req.InvalidBefore, now)
-	usable := e.token != nil && e.lasts(req.MinimumLifetime, now)
-	if usable && e.fresh(now) {
+	e, usable := c.find(req.Key, req.InvalidBefore, now)
+	lasts := usable && e.lasts(req.MinimumLifetime, now)
+	if lasts && e.fresh(now) {
 		return e.token, nil, nil
 	}
 	f := c.flights[req.Key]
 	if f == nil || f.tenant != req.Tenant && f.blocked.Load() { // no caller waits for a slot of another tenant
-		held := c.heldBack(req, e.token != nil, now)
+		held := c.heldBack(req, usable, now)
 		switch {
-		case held != nil && e.token != nil:
+		case held != nil && usable:
 			return e.token, nil, nil
 		case held != nil:
 			return nil, nil, held
 		}
-		f = c.startFlight(ctx, req, kept)
+		f = c.startFlight(ctx, req, e != nil)
 	}
-	if usable && !req.Fresh {
+	if lasts && !req.Fresh {
 		return e.token, nil, nil // the flight renews it in the background
 	}
 	return nil, f, nil
@@ -236,8 +234,9 @@ func (c *TokenCache) wait(ctx context.Context, f *flight) (Token, error) {
 // current returns the token that may be served although its renewal failed, or nil.
 func (c *TokenCache) current(req Request) (token Token) {
 	c.locked(func() {
-		e, _ := c.find(req.Key, req.InvalidBefore, c.now())
-		token = e.token
+		if e, usable := c.find(req.Key, req.InvalidBefore, c.now()); usable {
+			token = e.token
+		}
 	})
 	return token
 }

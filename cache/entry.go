@@ -48,7 +48,7 @@ const (
 	sweepBatch = 256
 )
 
-// entry is a token that was minted at a time. From then on it is fresh until soft, valid until hard, and really expires after
+// entry is immutable. From the time at which its token was minted, it is fresh until soft, valid until hard, and really expires after
 // life.
 type entry struct {
 	token            Token
@@ -57,10 +57,10 @@ type entry struct {
 }
 
 // newEntry returns the entry of a token with the given remaining lifetime, which must be positive.
-func newEntry(token Token, life, maxDuration time.Duration, now instant) entry {
+func newEntry(token Token, life, maxDuration time.Duration, now instant) *entry {
 	hard := min(life-min(maxMargin, life/10), maxDuration)
 	share := softShare - softJitter*rand.Float64() //nolint:gosec // spreads load, keeps no secret
-	return entry{token: token, minted: now, soft: time.Duration(float64(hard) * share / 100), hard: hard, life: min(life, maxLife)}
+	return &entry{token: token, minted: now, soft: time.Duration(float64(hard) * share / 100), hard: hard, life: min(life, maxLife)}
 }
 
 // fresh entries are served without any I/O.
@@ -85,7 +85,7 @@ func (c *TokenCache) sweepUntilClosed() {
 		case <-c.ctx.Done():
 			return
 		case <-ticker.C:
-			sweep(c, c.entries, func(e entry, now instant) bool { return !e.valid(now) })
+			sweep(c, c.entries, func(e *entry, now instant) bool { return !e.valid(now) })
 			sweep(c, c.failures, failure.forgotten)
 			sweep(c, c.groups, (*groupFailure).forgotten)
 		}

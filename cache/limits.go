@@ -135,12 +135,3 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 	return &LimitError{message: fmt.Sprintf("more exchanges wait to start than %v a second let start within %s; "+
 		"try again, or raise the rate with cache.WithRate", float64(l.starts.Limit()), longest)}
 }
-
-func (l *limits) allRunning() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, running := range l.running {
-		n += running
-	}
-	return n
-}

@@ -1,6 +1,9 @@
 package cache
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Observer observes a cache. Its methods are called concurrently, on the hot path, without any lock of the cache. They must
 // not block.
@@ -53,13 +56,15 @@ type Failing struct{ Provider, Result string }
 // Stats returns the gauges as they are now.
 func (c *TokenCache) Stats() (s Stats) {
 	c.locked(func() {
-		s = Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: int(c.waiting.Load()), Running: c.limits.allRunning(),
+		s = Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: int(c.waiting.Load()),
 			QueuedForSlot: int(c.limits.queuedForSlot.Load()), QueuedForRate: int(c.limits.queuedForRate.Load())}
-		for _, f := range c.failures.Values() {
-			if s.Failing == nil {
-				s.Failing = map[Failing]int{}
-			}
-			s.Failing[f.of]++
+		c.limits.mu.Lock()
+		for _, n := range c.limits.running {
+			s.Running += n
+		}
+		c.limits.mu.Unlock()
+		if len(c.failing) > 0 {
+			s.Failing = maps.Clone(c.failing)
 		}
 	})
 	return s
