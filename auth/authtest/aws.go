@@ -22,19 +22,18 @@ import (
 type AWS struct {
 	cloud *Cloud
 
-	mu         sync.Mutex
-	stsHosts   map[string]bool              // of services other than AWS
-	providers  map[string]*oidcProvider     // by account and issuer
-	roles      map[string]*role             // by ARN
-	keys       map[string]*accessKey        // by access key ID
-	denied     map[string]map[string]bool   // by the ARN of a role or user, and action
-	passwords  map[string]*registryPassword // by password
-	registry   http.Handler
-	clusters   map[string]EKSCluster              // by ARN
-	entries    map[string]map[string]*accessEntry // by the ARNs of cluster and role
-	authMaps   map[string]func() (string, error)  // by the ARN of the cluster
-	git        http.Handler
-	masterKeys map[string][]byte // by ARN
+	mu        sync.Mutex
+	stsHosts  map[string]bool              // of services other than AWS
+	providers map[string]*oidcProvider     // by account and issuer
+	roles     map[string]*role             // by ARN
+	keys      map[string]*accessKey        // by access key ID
+	denied    map[string]map[string]bool   // by the ARN of a role or user, and action
+	passwords map[string]*registryPassword // by password
+	registry  http.Handler
+	clusters  map[string]EKSCluster              // by ARN
+	entries   map[string]map[string]*accessEntry // by the ARNs of cluster and role
+	authMaps  map[string]func() (string, error)  // by the ARN of the cluster
+	git       http.Handler
 
 	roleQuota    int
 	delay        time.Duration
@@ -89,7 +88,7 @@ type accessKey struct {
 func newAWS(c *Cloud) *AWS {
 	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{}, keys: map[string]*accessKey{},
 		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]map[string]*accessEntry{},
-		authMaps: map[string]func() (string, error){}, masterKeys: map[string][]byte{}, roleQuota: 1000}
+		authMaps: map[string]func() (string, error){}, roleQuota: 1000}
 }
 
 func (a *AWS) services() []service {
@@ -99,7 +98,6 @@ func (a *AWS) services() []service {
 		{isEKSHost, a.serveEKS},
 		{isIAMHost, a.serveIAM},
 		{isGitHost, a.serveGit},
-		a.kmsService(),
 	}
 }
 

@@ -27,13 +27,9 @@ type jsonService struct {
 
 // awsCall is a signed request to a service.
 type awsCall struct {
-	aws       *AWS
-	w         http.ResponseWriter
-	r         *http.Request
-	caller    accessKey
-	region    string
-	partition string
-	body      []byte
+	aws    *AWS
+	caller accessKey
+	region string
 }
 
 func (s *jsonService) service() service {
@@ -68,8 +64,7 @@ func (s *jsonService) serve(w http.ResponseWriter, r *http.Request, host string)
 		s.fail(w, r, fault, modelled(refused, http.StatusBadRequest))
 		return
 	}
-	partition, _ := awsname.PartitionOf(region)
-	out, refused := handle(&awsCall{s.aws, w, r, caller, region, partition.Name, body})
+	out, refused := handle(&awsCall{s.aws, caller, region})
 	if refused != nil {
 		s.fail(w, r, fault, refused)
 		return
@@ -94,14 +89,6 @@ func (c *awsCall) deniedJSON(status int, action, resource string) *awsError {
 	return refuse(status, "AccessDeniedException",
 		"User: %s is not authorized to perform: %s on resource: %s because no identity-based policy allows the %s action",
 		c.caller.ARN, action, resource, action)
-}
-
-// read decodes the input.
-func (c *awsCall) read(into any) *awsError {
-	if err := json.Unmarshal(c.body, into); err != nil {
-		return refuse(http.StatusBadRequest, "SerializationException", "")
-	}
-	return nil
 }
 
 // fail spells the key of the text as the service does: "Message" where the front door refuses, "message" where the service's

@@ -30,7 +30,6 @@ type Azure struct {
 	issuers      map[string]*oidcProvider
 	registries   map[string]AzureRegistry // by host
 	clusters     map[string]AzureCluster  // by lower-case path
-	blobs        map[string]AzureBlob     // by host and path
 	repositories map[string][]string      // client IDs by path
 	machine      *azureTenantClient
 	tokens       map[string]AzureIdentity
@@ -57,8 +56,8 @@ type azureTenantClient struct{ tenant, clientID string }
 type AzureCloud struct {
 	// AuthorityHost and ResourceManagerHost are host names.
 	AuthorityHost, ResourceManagerHost string
-	// RegistrySuffix and BlobSuffix are domains, without a dot before them. Optional.
-	RegistrySuffix, BlobSuffix string
+	// RegistrySuffix is a domain, without a dot before it. Optional.
+	RegistrySuffix string
 }
 
 // FederatedCredential has an application trust tokens of an issuer.
@@ -97,21 +96,9 @@ type AzureCluster struct {
 	ProvisioningState string
 }
 
-// AzureBlob is a blob.
-type AzureBlob struct {
-	// Tenant is that of its account.
-	Tenant string
-	// Readers are the client IDs of the identities that may read it.
-	Readers []string
-	// Content is what it holds.
-	Content []byte
-	// Claims, a JSON object, have requests refused with a challenge until the token was asked for with them.
-	Claims string
-}
-
 func newAzure(c *Cloud) *Azure {
 	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{}, issuers: map[string]*oidcProvider{},
-		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{}, blobs: map[string]AzureBlob{},
+		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{},
 		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{},
 		managed: map[string]userAssigned{}, graphReaders: map[string][]string{}}
 }
@@ -122,7 +109,6 @@ func (a *Azure) services() []service {
 		{a.isRegistry, a.serveRegistry},
 		{a.isManager, a.serveManager},
 		{a.isGraph, a.serveGraph},
-		{a.isBlobHost, a.serveBlob},
 		{azurename.IsDevOps, a.serveDevOps},
 	}
 }
@@ -133,7 +119,7 @@ func (a *Azure) AddCloud(c AzureCloud) {
 	defer a.mu.Unlock()
 	a.environments = append(a.environments, azurename.Cloud{Name: c.AuthorityHost, Authorities: []string{c.AuthorityHost},
 		ManagementHost: c.ResourceManagerHost, ManagementAudience: "https://" + c.ResourceManagerHost,
-		RegistrySuffix: c.RegistrySuffix, BlobSuffix: c.BlobSuffix})
+		RegistrySuffix: c.RegistrySuffix})
 }
 
 // AddTenant adds a tenant to the cloud that an authority host belongs to. It goes by all of the names: a GUID and domains.
@@ -204,13 +190,6 @@ func (a *Azure) SetCluster(id string, cluster AzureCluster) {
 	a.clusters[strings.ToLower(id)] = cluster
 }
 
-// SetBlob creates or replaces the blob at an address, <account>.blob.<suffix>/<container>/<name>.
-func (a *Azure) SetBlob(address string, blob AzureBlob) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.blobs[address] = blob
-}
-
 // SetGitRepository creates or replaces a repository, <organization>/<project>/_git/<name>, that the identities with the
 // given client IDs may read.
 func (a *Azure) SetGitRepository(path string, readers ...string) {
@@ -219,12 +198,14 @@ func (a *Azure) SetGitRepository(path string, readers ...string) {
 	a.repositories[path] = slices.Clone(readers)
 }
 
-// Identity returns whose an access token is, or a registry's refresh token.
+// Identity returns the identity behind an access token, or behind a registry's refresh token. It is false for a token that the
+// cloud did not issue, or that has expired.
 func (a *Azure) Identity(token string) (AzureIdentity, bool) {
+	now := a.cloud.time()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	identity, ok := a.tokens[token]
-	return identity, ok
+	return identity, ok && now.Before(identity.Expiration)
 }
 
 // app is called with the lock held.
@@ -269,8 +250,4 @@ func (a *Azure) isRegistry(host string) bool {
 
 func (a *Azure) isManager(host string) bool {
 	return a.has(func(c azurename.Cloud) bool { return c.ManagementHost != "" && c.ManagementHost == host })
-}
-
-func (a *Azure) isBlobHost(host string) bool {
-	return a.has(func(c azurename.Cloud) bool { return c.BlobSuffix != "" && strings.HasSuffix(host, "."+c.BlobSuffix) })
 }

@@ -173,12 +173,10 @@ func TestAzureServicesVerify(t *testing.T) {
 	const cluster = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
 	azure := w.cloud.Azure()
 	azure.SetCluster(cluster, authtest.AzureCluster{Tenant: entraTenant, Users: []string{entraClient}, Addresses: []string{"https://x.azmk8s.io:443"}})
-	azure.SetBlob("account.blob.core.windows.net/c/b", authtest.AzureBlob{Tenant: entraTenant, Readers: []string{entraClient}, Content: []byte("x")})
 	azure.SetGitRepository("o/p/_git/r", entraClient)
 	azure.SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: entraTenant, Pull: []string{entraClient}})
 	addresses := map[string]string{
 		"https://management.azure.com/.default":         "https://management.azure.com" + cluster + "?api-version=2023-10-01",
-		"https://storage.azure.com/.default":            "https://account.blob.core.windows.net/c/b",
 		"499b84ac-1321-427f-aa17-267ca6975798/.default": "https://dev.azure.com/o/p/_git/r/info/refs?service=git-upload-pack",
 	}
 	for scope, address := range addresses {

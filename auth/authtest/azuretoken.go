@@ -61,7 +61,7 @@ func (a *Azure) remember(token string, identity AzureIdentity) {
 // bearer returns the identity of a token that is valid now and for one of the given resources.
 func (a *Azure) bearer(token string, audiences ...string) (AzureIdentity, bool) {
 	identity, ok := a.Identity(token)
-	return identity, ok && a.cloud.time().Before(identity.Expiration) && slices.Contains(audiences, identity.Audience)
+	return identity, ok && slices.Contains(audiences, identity.Audience)
 }
 
 func bearerOf(r *http.Request) string {

@@ -35,12 +35,12 @@ type Cloud struct {
 	azure     *Azure
 	gcp       *GCP
 	oauth     *OAuth
-	services  []service
 
-	mu     sync.Mutex
-	now    func() time.Time
-	faults []*Fault
-	calls  []Call
+	mu       sync.Mutex
+	now      func() time.Time
+	faults   []*Fault
+	calls    []Call
+	services []service // replaced, never changed
 }
 
 // Call is a request that a Cloud has answered.
@@ -200,12 +200,41 @@ func (c *Cloud) Handler() http.Handler {
 
 func (c *Cloud) serviceAt(host string) *service {
 	host = strings.ToLower(host)
-	for i := range c.services {
-		if c.services[i].at(host) {
-			return &c.services[i]
+	c.mu.Lock()
+	services := c.services
+	c.mu.Unlock()
+	for i := range services {
+		if services[i].at(host) {
+			return &services[i]
 		}
 	}
 	return nil
+}
+
+// Handle serves a host name with a handler: a fake of a service that Cloud lacks, or another one in place of its own. AWS,
+// Azure, GCP and OAuth tell the handler whose credential a request has, see AWS.VerifySignature and the methods Identity.
+//
+// Clients reach the host like the others, over TLS with the cloud's CA. In Calls and Fault, the service is the host name in
+// lower case, and the action is the method and the path, such as "GET /bucket". The error of a Fault is plain text.
+func (c *Cloud) Handle(host string, handler http.Handler) {
+	host = strings.ToLower(host)
+	s := service{at: func(asked string) bool { return asked == host }, serve: func(w http.ResponseWriter, r *http.Request, _ string) {
+		call := Call{Service: host, Action: r.Method + " " + r.URL.Path, Host: host}
+		fault, ok := c.begin(w, r, call, func(f Fault) { http.Error(w, f.Message, f.Status) })
+		switch {
+		case !ok:
+		case fault == nil:
+			handler.ServeHTTP(w, r)
+		default:
+			real := &answer{header: w.Header(), status: http.StatusOK}
+			handler.ServeHTTP(real, r)
+			real.header.Del("Content-Length") // Fault.Rewrite may change it
+			fault.send(w, r, c.closing, real.status, real.body.Bytes())
+		}
+	}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.services = append([]service{s}, c.services...)
 }
 
 // begin records a call and plays the faults that are set for it. It returns false if there is nothing left to answer.

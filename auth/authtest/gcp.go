@@ -12,7 +12,7 @@ import (
 
 // GCP is the Google side of a Cloud: workload identity pools, service accounts, the metadata server, and the services that
 // accept access tokens. In Calls its services are gcp-sts (action token), iamcredentials (generateAccessToken,
-// generateIdToken), container (clusters.get), storage (objects.get, objects.list), artifactregistry (token, pull),
+// generateIdToken), container (clusters.get), artifactregistry (token, pull),
 // sourcemanager (info/refs), gcp-iam (workloadIdentityPools.get, providers.get, serviceAccounts.getIamPolicy), google-oauth
 // (token, tokeninfo), gcp-metadata (the path) and accounts.google.com (its path).
 //
@@ -36,8 +36,7 @@ type GCP struct {
 	accounts   map[string]GCPServiceAccount
 	tokens     map[string]GCPIdentity // by access token
 	clusters   map[string]GKECluster  // by name
-	buckets    map[string]GCSBucket
-	readers    map[string][]string // of repositories of artifacts and of Git, by host and path
+	readers    map[string][]string    // of repositories of artifacts and of Git, by host and path
 	registry   http.Handler
 	metadata   *GCPMetadata
 	googleSign *Issuer
@@ -73,7 +72,7 @@ type GCPIdentity struct {
 func newGCP(c *Cloud) *GCP {
 	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
 		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
-		buckets: map[string]GCSBucket{}, readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{}}
+		readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{}}
 }
 
 func (g *GCP) services() []service {
@@ -83,7 +82,6 @@ func (g *GCP) services() []service {
 		{g.at("iam"), g.serveIAM},
 		{g.at("oauth2"), g.serveOAuth},
 		{g.at("container"), g.serveContainer},
-		{g.at("storage"), g.serveStorage},
 		{func(host string) bool { return gcpname.RegistryUniverse(host) != "" }, g.serveRegistry},
 		{gcpname.IsGitHost, g.serveGit},
 		{func(host string) bool { return host == googleAccounts }, g.serveAccounts},
@@ -125,12 +123,14 @@ func (g *GCP) RemoveServiceAccount(email string) {
 	delete(g.accounts, email)
 }
 
-// Identity returns whose access token it is.
+// Identity returns the identity behind an access token. It is false for a token that the cloud did not issue, that was
+// revoked, or that has expired.
 func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
+	now := g.cloud.time()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id, ok := g.tokens[accessToken]
-	return id, ok
+	return id, ok && now.Before(id.Expiration)
 }
 
 // IssueAccessToken makes an access token of a service account for an hour, with the scope cloud-platform unless others are
@@ -164,16 +164,10 @@ func (g *GCP) RevokeAccessToken(accessToken string) {
 
 const cloudPlatform = "https://www.googleapis.com/auth/cloud-platform"
 
-// authenticate returns whose token it is that is still valid.
-func (g *GCP) authenticate(token string) (GCPIdentity, bool) {
-	id, ok := g.Identity(token)
-	return id, ok && g.cloud.time().Before(id.Expiration)
-}
-
 // bearer authenticates a request to one of Google's APIs.
 func (g *GCP) bearer(r *http.Request, scopes ...string) (GCPIdentity, *googleError) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	id, ok := g.authenticate(token)
+	id, ok := g.Identity(token)
 	if !strings.EqualFold(scheme, "Bearer") || !ok {
 		return id, &googleError{status: http.StatusUnauthorized, message: "Request had invalid authentication credentials. " +
 			"Expected OAuth 2 access token, login cookie or other valid authentication credential. " +

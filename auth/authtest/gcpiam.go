@@ -154,7 +154,7 @@ func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 	g.mu.Lock()
 	email := g.users[form.Get("refresh_token")]
 	g.mu.Unlock()
-	id, known := g.authenticate(form.Get("access_token"))
+	id, known := g.Identity(form.Get("access_token"))
 	switch {
 	case r.URL.Path == "/token" && form.Get("grant_type") == "refresh_token" && email != "":
 		id := GCPIdentity{Members: []string{"user:" + email}, Email: email, Scopes: []string{cloudPlatform},

@@ -59,7 +59,7 @@ func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string)
 	if !ok && action != "token" {
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="https://%s/v2/token",service=%q`, host, host))
 	}
-	caller, valid := g.authenticate(token)
+	caller, valid := g.Identity(token)
 	if !valid || !caller.hasScope("https://www.googleapis.com/auth/devstorage.read_only") {
 		g.refuseRegistry(w, r, fault, http.StatusUnauthorized, "UNAUTHORIZED", "authentication failed")
 		return
@@ -137,7 +137,7 @@ func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	if !ok {
 		token, _ = garCredential(r)
 	}
-	caller, valid := g.authenticate(token)
+	caller, valid := g.Identity(token)
 	service := gitService(r.URL.Query().Get("service"))
 	switch _, readers := g.readersOf(host, path); {
 	case !valid:

@@ -1,11 +1,13 @@
 package authtest
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -68,6 +70,22 @@ func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 		return forbidden("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
 	}
 	return key, nil
+}
+
+// VerifySignature returns the caller of a request that is signed for a service and a region (AWS Signature Version 4), for
+// handlers that imitate further services of AWS, see Cloud.Handle. The body can be read again afterwards. S3 encodes paths in
+// another way, so its signatures fail where a path has characters to encode.
+func (a *AWS) VerifySignature(r *http.Request, service, region string) (Identity, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
+	if err != nil {
+		return Identity{}, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	key, refused := a.authenticate(signedRequest{r, body, service, region})
+	if refused != nil {
+		return Identity{}, refused
+	}
+	return key.Identity, nil
 }
 
 func (r signedRequest) checkScope(scope []string) *awsError {
