@@ -41,6 +41,7 @@ type azureTenant struct {
 	name      string // as it was added first
 	authority string // the first host of its cloud
 	apps      map[string]*azureApp
+	resources []string // that AddResource registered
 }
 
 type azureApp struct {
@@ -135,6 +136,19 @@ func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	}
 }
 
+// AddResource registers resources in a tenant, which it creates if needed: other services of Azure, such as
+// https://database.windows.net, and APIs of one's own, by their application ID URI or GUID. Entra refuses tokens for a resource
+// that its tenant lacks (AADSTS500011). Every tenant has Azure Resource Manager, Microsoft Graph, container registries, AKS, Azure
+// DevOps, Storage and Key Vault.
+func (a *Azure) AddResource(tenant string, identifiers ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenant(tenant)
+	for _, id := range identifiers {
+		t.resources = append(t.resources, strings.TrimSuffix(id, "/"))
+	}
+}
+
 // AddFederatedCredential adds a federated credential to an application or a managed identity, which it creates if needed,
 // as it does the tenant.
 func (a *Azure) AddFederatedCredential(tenant, clientID string, credential FederatedCredential) {
@@ -208,13 +222,19 @@ func (a *Azure) Identity(token string) (AzureIdentity, bool) {
 	return identity, ok && now.Before(identity.Expiration)
 }
 
-// app is called with the lock held.
-func (a *Azure) app(tenant, clientID string) *azureApp {
-	t := a.tenants[strings.ToLower(tenant)]
+// tenant creates the tenant if needed. It needs the lock.
+func (a *Azure) tenant(name string) *azureTenant {
+	t := a.tenants[strings.ToLower(name)]
 	if t == nil {
-		t = &azureTenant{name: tenant, authority: a.environments[0].Authorities[0], apps: map[string]*azureApp{}}
-		a.tenants[strings.ToLower(tenant)] = t
+		t = &azureTenant{name: name, authority: a.environments[0].Authorities[0], apps: map[string]*azureApp{}}
+		a.tenants[strings.ToLower(name)] = t
 	}
+	return t
+}
+
+// app creates the application and its tenant if needed. It needs the lock.
+func (a *Azure) app(tenant, clientID string) *azureApp {
+	t := a.tenant(tenant)
 	app := t.apps[strings.ToLower(clientID)]
 	if app == nil {
 		app = &azureApp{clientID: clientID, objectID: uuid.NewString()}

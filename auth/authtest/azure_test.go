@@ -209,3 +209,48 @@ func TestAzureServicesVerify(t *testing.T) {
 		}
 	}
 }
+
+func TestEntraIssuesTokensForResourcesThatTheTenantHas(t *testing.T) {
+	const database, ownAPI, guid = "https://database.windows.net", "api://widgets", "3f1b0a52-0000-4000-8000-000000000001"
+	w := newAzureWorld(t)
+	azure := w.cloud.Azure()
+	azure.AddResource("00000000-0000-0000-0000-000000000001", database) // another tenant
+	azure.SetManagedIdentity(entraTenant, entraClient)
+	metadata := func(resource string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource="+url.QueryEscape(resource), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Metadata", "true")
+		resp, err := w.cloud.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // read to its end
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	for _, resource := range []string{database, ownAPI, guid} {
+		const want = `"AADSTS500011: The resource principal named `
+		if status, _, text := w.post(t, entraToken, w.form(t, resource+"/.default")); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {
+			t.Errorf("%s before it is registered: %d %s", resource, status, text)
+		}
+		if status, text := metadata(resource); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {
+			t.Errorf("%s from the metadata service: %d %s", resource, status, text)
+		}
+	}
+	azure.AddResource(entraTenant, database+"/", ownAPI, guid)
+	for _, resource := range []string{database, ownAPI, guid} {
+		token := w.token(t, resource+"/.default")
+		if id, ok := azure.Identity(token); !ok || id.Audience != resource || id.ClientID != entraClient {
+			t.Errorf("%s: %+v", resource, id)
+		}
+		if status, text := metadata(resource); status != http.StatusOK {
+			t.Errorf("%s from the metadata service: %d %s", resource, status, text)
+		}
+	}
+}
