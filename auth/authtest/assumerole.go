@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -86,21 +85,6 @@ func (s *stsCall) sessionParameters() (Identity, *awsError) {
 		return id, err
 	}
 	return id, s.readTransitive(&id)
-}
-
-func (s *stsCall) checkLength(name, pattern string, shortest, longest int) *awsError {
-	value, field := s.form.Get(name), strings.ToLower(name[:1])+name[1:]
-	switch {
-	case !s.form.Has(name):
-		return nil
-	case len(value) < shortest:
-		return invalidParameter(value, field, fmt.Sprintf("Member must have length greater than or equal to %d", shortest))
-	case len(value) > longest:
-		return invalidParameter(value, field, fmt.Sprintf("Member must have length less than or equal to %d", longest))
-	case !regexp.MustCompile("^(?:" + pattern + ")$").MatchString(value):
-		return invalidParameter(value, field, "Member must satisfy regular expression pattern: "+pattern)
-	}
-	return nil
 }
 
 const maxTags = 50

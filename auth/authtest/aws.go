@@ -35,7 +35,6 @@ type AWS struct {
 	authMaps  map[string]func() (string, error)  // by the ARN of the cluster
 	git       http.Handler
 
-	roleQuota    int
 	delay        time.Duration
 	delayedCalls int
 }
@@ -88,7 +87,7 @@ type accessKey struct {
 func newAWS(c *Cloud) *AWS {
 	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{}, keys: map[string]*accessKey{},
 		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]map[string]*accessEntry{},
-		authMaps: map[string]func() (string, error){}, roleQuota: 1000}
+		authMaps: map[string]func() (string, error){}}
 }
 
 func (a *AWS) services() []service {

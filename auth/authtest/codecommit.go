@@ -2,6 +2,7 @@ package authtest
 
 import (
 	"crypto/subtle"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -54,9 +55,15 @@ func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 		git.ServeHTTP(w, r)
 		return
 	}
+	a.cloud.sendGitRefs(w, r, fault)
+}
+
+// sendGitRefs answers a request for the refs of an empty repository (Git's smart HTTP protocol).
+func (c *Cloud) sendGitRefs(w http.ResponseWriter, r *http.Request, fault *Fault) {
 	service := r.URL.Query().Get("service")
+	line := "# service=" + service + "\n"
 	w.Header().Set("Content-Type", "application/x-"+service+"-advertisement")
-	fault.send(w, r, a.cloud.closing, http.StatusOK, []byte("001e# service=git-upload-pack\n00000000"))
+	fault.send(w, r, c.closing, http.StatusOK, fmt.Appendf(nil, "%04x%s00000000", len(line)+4, line))
 }
 
 // repositoryOf returns /v1/repos/<name> of a path.

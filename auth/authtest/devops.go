@@ -31,7 +31,6 @@ func (a *Azure) serveDevOps(w http.ResponseWriter, r *http.Request, host string)
 		http.Error(w, fmt.Sprintf("TF401019: The Git repository with name or identifier %s does not exist or you do not have permissions for the operation you are attempting.",
 			path[strings.LastIndexByte(path, '/')+1:]), http.StatusNotFound)
 	default:
-		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
-		fault.send(w, r, a.cloud.closing, http.StatusOK, []byte("001e# service=git-upload-pack\n0000"))
+		a.cloud.sendGitRefs(w, r, fault)
 	}
 }

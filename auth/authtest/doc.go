@@ -43,7 +43,7 @@
 // go by AWS.Deny alone.
 //
 // IAM has roles with their tags and inline policies, and the OIDC providers of AWS.AddOIDCProvider. Its answers have no
-// pages. Its only quotas are the number of roles and of tags. Its only delay is that of new roles
+// pages. Its only quota is the number of tags. Its only delay is that of new roles
 // (AWS.SetConsistencyDelay): other changes take effect at once.
 //
 // EKS has DescribeCluster, access entries, and AWS.VerifyEKSToken. It neither lists access entries nor limits their number;

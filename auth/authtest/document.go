@@ -1,14 +1,12 @@
 package authtest
 
 import (
-	"bytes"
 	"encoding/json"
 	"encoding/xml"
-	"slices"
 	"strings"
 )
 
-// node is an element of an answer of a query API, which exists in XML and in JSON.
+// node is an element of an answer of a query API, in XML or in JSON.
 type node struct {
 	name, text string
 	children   []node
@@ -39,34 +37,20 @@ func (n node) writeXML(b *strings.Builder, indent, attributes string) {
 
 // json nests the same elements, sorted by name. An error stands without its outer element.
 func (n node) json() []byte {
-	var b bytes.Buffer
-	if n.name == "ErrorResponse" {
-		n.writeJSON(&b)
-	} else {
-		(node{children: []node{n}}).writeJSON(&b)
+	if n.name != "ErrorResponse" {
+		n = node{children: []node{n}}
 	}
-	return b.Bytes()
+	encoded, _ := json.Marshal(n.value()) // strings always encode
+	return encoded
 }
 
-func (n node) writeJSON(b *bytes.Buffer) {
+func (n node) value() any {
 	if len(n.children) == 0 {
-		writeString(b, n.text)
-		return
+		return n.text
 	}
-	b.WriteByte('{')
-	sorted := slices.SortedFunc(slices.Values(n.children), func(a, b node) int { return strings.Compare(a.name, b.name) })
-	for i, c := range sorted {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		writeString(b, c.name)
-		b.WriteByte(':')
-		c.writeJSON(b)
+	members := map[string]any{}
+	for _, c := range n.children {
+		members[c.name] = c.value()
 	}
-	b.WriteByte('}')
-}
-
-func writeString(b *bytes.Buffer, s string) {
-	encoded, _ := json.Marshal(s) // strings always encode
-	b.Write(encoded)
+	return members
 }

@@ -60,13 +60,6 @@ func (a *AWS) putEntry(clusterARN, principalARN string, entry *accessEntry) {
 	a.entries[clusterARN][principalARN] = entry
 }
 
-// RemoveEKSAccessEntry undoes SetEKSAccessEntry.
-func (a *AWS) RemoveEKSAccessEntry(clusterARN, roleARN string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.entries[clusterARN], roleARN)
-}
-
 // EKSAccessEntries returns the access entries of a cluster by the ARN of their principals. It is not counted as a call.
 func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	a.mu.Lock()

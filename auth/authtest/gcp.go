@@ -123,8 +123,8 @@ func (g *GCP) RemoveServiceAccount(email string) {
 	delete(g.accounts, email)
 }
 
-// Identity returns the identity behind an access token. It is false for a token that the cloud did not issue, that was
-// revoked, or that has expired.
+// Identity returns the identity behind an access token. It is false for a token that the cloud did not issue, or that has
+// expired.
 func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
 	now := g.cloud.time()
 	g.mu.Lock()
@@ -153,13 +153,6 @@ func (g *GCP) issue(prefix string, id GCPIdentity) string {
 	defer g.mu.Unlock()
 	g.tokens[token] = id
 	return token
-}
-
-// RevokeAccessToken makes a token invalid at once.
-func (g *GCP) RevokeAccessToken(accessToken string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.tokens, accessToken)
 }
 
 const cloudPlatform = "https://www.googleapis.com/auth/cloud-platform"

@@ -18,21 +18,10 @@ type googleError struct {
 }
 
 func googleRPCCode(status int) string {
-	switch status {
-	case http.StatusBadRequest:
-		return "INVALID_ARGUMENT"
-	case http.StatusUnauthorized:
-		return "UNAUTHENTICATED"
-	case http.StatusForbidden:
-		return "PERMISSION_DENIED"
-	case http.StatusNotFound:
-		return "NOT_FOUND"
-	case http.StatusTooManyRequests:
-		return "RESOURCE_EXHAUSTED"
-	case http.StatusServiceUnavailable:
-		return "UNAVAILABLE"
-	}
-	return "INTERNAL"
+	code := map[int]string{http.StatusBadRequest: "INVALID_ARGUMENT", http.StatusUnauthorized: "UNAUTHENTICATED",
+		http.StatusForbidden: "PERMISSION_DENIED", http.StatusNotFound: "NOT_FOUND",
+		http.StatusTooManyRequests: "RESOURCE_EXHAUSTED", http.StatusServiceUnavailable: "UNAVAILABLE"}[status]
+	return firstOf(code, "INTERNAL")
 }
 
 type googleErrorInfo struct {
@@ -52,10 +41,8 @@ func (e *googleError) body() []byte {
 			Details []googleErrorInfo `json:"details,omitempty"`
 		} `json:"error"`
 	}
-	document.Error.Code, document.Error.Message, document.Error.Status = e.status, e.message, e.code
-	if e.code == "" {
-		document.Error.Status = googleRPCCode(e.status)
-	}
+	document.Error.Code, document.Error.Message = e.status, e.message
+	document.Error.Status = firstOf(e.code, googleRPCCode(e.status))
 	if e.reason != "" {
 		document.Error.Details = []googleErrorInfo{{"type.googleapis.com/google.rpc.ErrorInfo", e.reason, e.domain, e.metadata}}
 	}

@@ -138,29 +138,15 @@ func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 		token, _ = garCredential(r)
 	}
 	caller, valid := g.Identity(token)
-	service := gitService(r.URL.Query().Get("service"))
 	switch _, readers := g.readersOf(host, path); {
 	case !valid:
 		w.Header().Set("WWW-Authenticate", `Basic realm="Secure Source Manager"`)
 		g.send(w, r, fault, http.StatusUnauthorized, plain, []byte("Unauthorized\n"))
-	case !isRefs || service == "" || readers == nil:
+	case !isRefs || r.URL.Query().Get("service") == "" || readers == nil:
 		g.send(w, r, fault, http.StatusNotFound, plain, []byte("Not found.\n"))
 	case !caller.isOneOf(readers):
 		g.send(w, r, fault, http.StatusForbidden, plain, []byte("Forbidden\n"))
 	default:
-		line := "# service=" + service + "\n"
-		body := fmt.Sprintf("%04x%s0000%04x%s capabilities^{}\x00agent=authtest\n0000", len(line)+4, line,
-			4+40+len(" capabilities^{}\x00agent=authtest\n"), strings.Repeat("0", 40))
-		g.send(w, r, fault, http.StatusOK, "application/x-"+service+"-advertisement", []byte(body))
+		g.cloud.sendGitRefs(w, r, fault)
 	}
-}
-
-// gitService knows the services of Git's smart protocol.
-func gitService(name string) string {
-	for _, known := range []string{"git-upload-pack", "git-receive-pack"} {
-		if name == known {
-			return known
-		}
-	}
-	return ""
 }

@@ -212,7 +212,7 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 	}
 	if claims.Issuer != p.config.Issuer {
 		return claims, grant("The issuer in ID Token %s does not match the expected one in config: %s",
-			nullIfEmpty(claims.Issuer), p.config.Issuer)
+			firstOf(claims.Issuer, "null"), p.config.Issuer)
 	}
 	switch err := p.trust.verify(r.Context(), token); {
 	case errors.Is(err, errSignature):
@@ -244,11 +244,4 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 		return claims, refuseExchange("unauthorized_client", "The given credential is rejected by the attribute condition.")
 	}
 	return claims, nil
-}
-
-func nullIfEmpty(s string) string {
-	if s == "" {
-		return "null"
-	}
-	return s
 }

@@ -42,10 +42,6 @@ func noSuchEntity(format, name string) *awsError {
 	return refuse(http.StatusNotFound, "NoSuchEntity", format, name)
 }
 
-func limitExceeded(format string, args ...any) *awsError {
-	return refuse(http.StatusConflict, "LimitExceeded", format, args...)
-}
-
 // on makes an action of what is to be done with the role of the request.
 func (c *iamCall) on(do func(*role) ([]node, *awsError)) func() ([]node, *awsError) {
 	return func() ([]node, *awsError) {
@@ -67,17 +63,8 @@ func (c *iamCall) createRole() ([]node, *awsError) {
 	if err := c.setTrust(r, c.form.Get("AssumeRolePolicyDocument")); err != nil {
 		return nil, err
 	}
-	count := 0
-	for arn := range c.aws.roles {
-		if strings.HasPrefix(arn, c.accountRoles()+"/") {
-			count++
-		}
-	}
-	switch {
-	case c.named() != nil:
+	if c.named() != nil {
 		return nil, refuse(http.StatusConflict, "EntityAlreadyExists", "Role with name %s already exists.", c.form.Get("RoleName"))
-	case count >= c.aws.roleQuota:
-		return nil, limitExceeded("Cannot exceed quota for RolesPerAccount: %d", c.aws.roleQuota)
 	}
 	c.aws.roles[r.arn] = r
 	return []node{c.describe(r)}, nil
@@ -169,7 +156,7 @@ func (c *iamCall) addTags(r *role) *awsError {
 		tags[key] = value
 	}
 	if len(tags) > maxTags {
-		return limitExceeded("The number of tags has reached the maximum limit.")
+		return refuse(http.StatusConflict, "LimitExceeded", "The number of tags has reached the maximum limit.")
 	}
 	r.tags = tags
 	return nil

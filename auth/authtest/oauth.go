@@ -158,13 +158,6 @@ func (o *OAuth) AddGrant(grant OAuthGrant) {
 	o.grants = append(o.grants, grant)
 }
 
-// RemoveGrants takes everything away again. Tokens that were issued stay valid.
-func (o *OAuth) RemoveGrants() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.grants = nil
-}
-
 // Identity returns what a token is good for. It is false for one that the server did not issue, or that has expired.
 func (o *OAuth) Identity(token string) (OAuthIdentity, bool) {
 	now := o.cloud.time()

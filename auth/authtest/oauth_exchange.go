@@ -2,7 +2,6 @@ package authtest
 
 import (
 	"encoding/base64"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -200,8 +199,3 @@ func (o *OAuth) sign(id OAuthIdentity, now time.Time) string {
 	}
 	return token
 }
-
-var _ http.Handler = (*OAuth)(nil)
-
-// ServeHTTP serves the authorization server to whoever mounts it elsewhere, whatever the request's Host is.
-func (o *OAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) { o.serve(w, r, o.settings().Host) }

@@ -36,9 +36,7 @@ var errKeys = errors.New("no verification key")
 // errSignature means that the token was not signed with the key that it names.
 var errSignature = errors.New("wrong signature")
 
-type tokenClaims struct {
-	jwt.Claims
-}
+type tokenClaims = jwt.Claims
 
 // readToken reads claims without verifying them, to find out which issuer to ask.
 func readToken(token string) (*jwt.JSONWebToken, tokenClaims, error) {
@@ -80,9 +78,7 @@ func (p *oidcProvider) verify(ctx context.Context, token *jwt.JSONWebToken) erro
 func (p *oidcProvider) fetchKeys(ctx context.Context) (*jose.JSONWebKeySet, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	var document struct {
-		discovery
-	}
+	var document discovery
 	if err := p.get(ctx, p.issuer+"/.well-known/openid-configuration", &document); err != nil {
 		return nil, err
 	}

@@ -70,13 +70,6 @@ func (a *AWS) Roles() []string {
 	return slices.Sorted(maps.Keys(a.roles))
 }
 
-// SetRoleQuota limits the roles of each account. The default is 1,000, as in AWS. SetRole ignores the quota.
-func (a *AWS) SetRoleQuota(roles int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.roleQuota = roles
-}
-
 // SetConsistencyDelay hides roles that are created later through the API of IAM for a while. Meanwhile EKS refuses access
 // entries for them, STS refuses to assume them, and trust policies cannot name them; IAM itself shows them at once. A role
 // becomes visible when the delay on the cloud's clock has passed and, after that, the given number of calls has failed.
