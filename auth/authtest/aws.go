@@ -91,13 +91,13 @@ func newAWS(c *Cloud) *AWS {
 }
 
 func (a *AWS) services() []service {
-	return []service{
+	return append(a.ecrServices(), []service{
 		{a.isSTSHost, a.serveSTS},
-		a.ecrService(), a.ecrPublicService(), a.registryService(),
+		a.registryService(),
 		{isEKSHost, a.serveEKS},
 		{isIAMHost, a.serveIAM},
 		{isGitHost, a.serveGit},
-	}
+	}...)
 }
 
 // AddSTSHost serves the STS of an S3-compatible service at a host. Roles have names like arn:minio:iam:::role/<name> there, of

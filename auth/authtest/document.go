@@ -3,7 +3,11 @@ package authtest
 import (
 	"encoding/json"
 	"encoding/xml"
+	"net/http"
+	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // node is an element of an answer of a query API, in XML or in JSON.
@@ -53,4 +57,32 @@ func (n node) value() any {
 		members[c.name] = c.value()
 	}
 	return members
+}
+
+// modelled turns the codes of the query protocol into those of JSON services.
+func modelled(err *awsError, status int) *awsError {
+	code := map[string]string{
+		"MissingAuthenticationToken": "MissingAuthenticationTokenException",
+		"IncompleteSignature":        "IncompleteSignatureException",
+		"InvalidClientTokenId":       "UnrecognizedClientException",
+		"ExpiredToken":               "ExpiredTokenException",
+		"SignatureDoesNotMatch":      "InvalidSignatureException",
+	}[err.code]
+	return &awsError{status, firstOf(code, err.code), err.message}
+}
+
+func sendJSON(cloud *Cloud, w http.ResponseWriter, r *http.Request, fault *Fault, status int, contentType string, out any) {
+	body, err := json.Marshal(out)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h["x-amzn-RequestId"] = []string{uuid.NewString()} //nolint:staticcheck // spelt as AWS does
+	h.Set("Date", cloud.time().UTC().Format(http.TimeFormat))
+	h.Set("Content-Type", contentType)
+	if fault == nil || fault.Rewrite == nil {
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	fault.send(w, r, cloud.closing, status, body)
 }

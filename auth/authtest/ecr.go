@@ -20,44 +20,98 @@ type registryPassword struct {
 
 const registryLife = 12 * time.Hour
 
-// ecrService is the API of ECR. Of its actions it has GetAuthorizationToken.
-func (a *AWS) ecrService() service {
-	s := &jsonService{aws: a, name: "ecr", target: "AmazonEC2ContainerRegistry_V20150921",
-		hosts: []string{"api.ecr", "api.ecr-fips", "ecr", "ecr-fips"}}
-	s.actions = map[string]func(*awsCall) (any, *awsError){"GetAuthorizationToken": func(c *awsCall) (any, *awsError) {
-		if a.isDenied(c.caller.Identity, "ecr:GetAuthorizationToken") {
-			return nil, c.deniedJSON(http.StatusBadRequest, "ecr:GetAuthorizationToken", "*")
-		}
-		data := c.authorize(false)
-		partition, _ := awsname.PartitionOf(c.region)
-		data["proxyEndpoint"] = fmt.Sprintf("https://%s.dkr.ecr.%s.%s", c.caller.account, c.region, partition.Suffix)
-		return map[string]any{"authorizationData": []any{data}}, nil
-	}}
-	return s.service()
+// ecrAPI is the API of ECR or of ECR Public, which speaks awsJson1.1: the action is in the header X-Amz-Target, input and output
+// are JSON. It has the action GetAuthorizationToken only.
+type ecrAPI struct {
+	aws *AWS
+	// name is the service in signatures, in Call.Service and in permissions. target stands before the action.
+	name, target string
+	permissions  []string
+	// public is the one of us-east-1, whose answers have another form.
+	public bool
 }
 
-// ecrPublicService is the API of ECR Public, which is in us-east-1 only.
-func (a *AWS) ecrPublicService() service {
-	s := &jsonService{aws: a, name: "ecr-public", target: "SpencerFrontendService", only: "us-east-1",
-		hosts: []string{"api.ecr-public", "ecr-public"}}
-	s.actions = map[string]func(*awsCall) (any, *awsError){"GetAuthorizationToken": func(c *awsCall) (any, *awsError) {
-		for _, action := range []string{"ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"} {
-			if a.isDenied(c.caller.Identity, action) {
-				return nil, c.deniedJSON(http.StatusBadRequest, action, "*")
-			}
-		}
-		return map[string]any{"authorizationData": c.authorize(true)}, nil
-	}}
-	return s.service()
+func (a *AWS) ecrServices() []service {
+	private := &ecrAPI{aws: a, name: "ecr", target: "AmazonEC2ContainerRegistry_V20150921.", permissions: []string{"ecr:GetAuthorizationToken"}}
+	public := &ecrAPI{aws: a, name: "ecr-public", target: "SpencerFrontendService.", public: true,
+		permissions: []string{"ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"}}
+	at := func(e *ecrAPI) func(string) bool {
+		return func(host string) bool { _, ok := e.region(host); return ok }
+	}
+	return []service{{at(private), private.serve}, {at(public), public.serve}}
 }
 
-// authorize makes a password. It holds colons, as real ones do.
-func (c *awsCall) authorize(public bool) map[string]any {
+func (e *ecrAPI) region(host string) (string, bool) {
+	if e.public {
+		endpoint, ok := awsname.ParseEndpoint(host, "api.ecr-public", "ecr-public")
+		return endpoint.Region, ok && endpoint.Region == "us-east-1"
+	}
+	endpoint, ok := awsname.ParseEndpoint(host, "api.ecr", "api.ecr-fips", "ecr", "ecr-fips")
+	return endpoint.Region, ok
+}
+
+func (e *ecrAPI) serve(w http.ResponseWriter, r *http.Request, host string) {
+	action := strings.TrimPrefix(r.Header.Get("X-Amz-Target"), e.target)
+	fault, ok := e.aws.cloud.begin(w, r, Call{Service: e.name, Action: action, Host: host},
+		func(f Fault) { e.fail(w, r, nil, &awsError{f.Status, f.Code, f.Message}) })
+	if !ok {
+		return
+	}
+	out, err := e.authorizationToken(w, r, host)
+	if err != nil {
+		e.fail(w, r, fault, err)
+		return
+	}
+	sendJSON(e.aws.cloud, w, r, fault, http.StatusOK, awsJSON, out)
+}
+
+const awsJSON = "application/x-amz-json-1.1"
+
+// fail spells the key of the text as the service does: "Message" for refusals of AWS's front end, "message" for errors in the
+// service's own model.
+func (e *ecrAPI) fail(w http.ResponseWriter, r *http.Request, fault *Fault, err *awsError) {
+	key := "message"
+	if err.code == "AccessDeniedException" {
+		key = "Message"
+	}
+	sendJSON(e.aws.cloud, w, r, fault, err.status, awsJSON, map[string]string{"__type": err.code, key: err.message})
+}
+
+func (e *ecrAPI) authorizationToken(w http.ResponseWriter, r *http.Request, host string) (any, *awsError) {
+	if r.Method != http.MethodPost || r.Header.Get("X-Amz-Target") != e.target+"GetAuthorizationToken" {
+		return nil, refuse(http.StatusBadRequest, "UnknownOperationException", "")
+	}
+	body, ok := readBody(w, r)
+	if !ok {
+		return nil, refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException", "Request size exceeded")
+	}
+	region, _ := e.region(host)
+	caller, err := e.aws.authenticate(signedRequest{r, body, e.name, region})
+	if err != nil {
+		return nil, modelled(err, http.StatusBadRequest)
+	}
+	for _, action := range e.permissions {
+		if e.aws.isDenied(caller.Identity, action) {
+			return nil, refuse(http.StatusBadRequest, "AccessDeniedException",
+				"User: %s is not authorized to perform: %s on resource: * because no identity-based policy allows the %s action", caller.ARN, action, action)
+		}
+	}
+	data := e.newPassword(caller.Identity, region)
+	if e.public {
+		return map[string]any{"authorizationData": data}, nil
+	}
+	partition, _ := awsname.PartitionOf(region)
+	data["proxyEndpoint"] = fmt.Sprintf("https://%s.dkr.ecr.%s.%s", caller.account, region, partition.Suffix)
+	return map[string]any{"authorizationData": []any{data}}, nil
+}
+
+// newPassword makes a password with colons in it, as the real ones have them.
+func (e *ecrAPI) newPassword(id Identity, region string) map[string]any {
 	password := randomSecret(300) + ":" + randomSecret(300)
-	p := &registryPassword{c.caller.Identity, c.region, public, c.aws.cloud.time().Add(registryLife)}
-	c.aws.mu.Lock()
-	defer c.aws.mu.Unlock()
-	c.aws.passwords[password] = p
+	p := &registryPassword{id, region, e.public, e.aws.cloud.time().Add(registryLife)}
+	e.aws.mu.Lock()
+	defer e.aws.mu.Unlock()
+	e.aws.passwords[password] = p
 	return map[string]any{
 		"authorizationToken": base64.StdEncoding.EncodeToString([]byte("AWS:" + password)),
 		"expiresAt":          float64(p.expires.UnixMilli()) / 1000,
