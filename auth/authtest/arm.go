@@ -65,7 +65,7 @@ func (a *Azure) objectID(identity AzureIdentity) string {
 
 func (c AzureCluster) creating() bool { return strings.EqualFold(c.ProvisioningState, "Creating") }
 
-// resource is the part of the managed cluster that tells how to reach it.
+// resource is the managed cluster, reduced to the properties that clients need to reach it.
 func (c AzureCluster) resource(id string) map[string]any {
 	properties := map[string]any{"provisioningState": firstOf(c.ProvisioningState, "Succeeded"), "powerState": map[string]string{"code": "Running"}, "enableRBAC": true}
 	if !c.WithoutEntra {

@@ -13,14 +13,13 @@ import (
 )
 
 // Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
-// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, blobs, Git
-// repositories of Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant
-// says otherwise.
+// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, Git repositories of
+// Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant names another.
 //
 // It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and
-// Microsoft Graph have claims, the others are opaque here); roles other than the lists of client IDs in its parameters;
-// eventual consistency; conditional access, apart from AzureBlob.Claims. Managed identities and applications are alike. What
-// Entra says to a signature that is wrong although the key is published is not known for sure.
+// Microsoft Graph have claims, the others are opaque); roles other than the lists of client IDs in its parameters;
+// eventual consistency; conditional access, apart from AzureIdentity.Claims. Managed identities and applications are alike. The
+// real answer to a wrong signature with a published key is not known for sure.
 type Azure struct {
 	cloud *Cloud
 
@@ -61,7 +60,7 @@ type AzureCloud struct {
 	RegistrySuffix string
 }
 
-// FederatedCredential has an application trust tokens of an issuer.
+// FederatedCredential makes an application trust tokens of an issuer.
 type FederatedCredential struct {
 	// Issuer, Subject and Audience are compared whole.
 	Issuer, Subject, Audience string
@@ -71,27 +70,27 @@ type FederatedCredential struct {
 
 // AzureRegistry is a container registry.
 type AzureRegistry struct {
-	// Tenant is the one whose tokens it accepts.
+	// Tenant issues the tokens that the registry accepts.
 	Tenant string
 	// Pull are the client IDs of the identities that may pull.
 	Pull []string
-	// Handler serves what lies behind the token, /v2/ and below. Nil: an empty registry.
+	// Handler serves authorized requests for /v2/ and below. Nil: an empty registry.
 	Handler http.Handler
 }
 
 // AzureCluster is an AKS cluster.
 type AzureCluster struct {
-	// Tenant is that of its subscription.
+	// Tenant is the tenant of its subscription.
 	Tenant string
-	// Users are the client IDs of the identities that may read it and list its user credential.
+	// Users are the client IDs of the identities that may read the cluster and list its user credential.
 	Users []string
-	// Addresses are those in its kubeconfigs, one each.
+	// Addresses are the servers of its kubeconfigs, one each.
 	Addresses []string
 	// FQDN and PrivateFQDN are its names. Empty: the host of the first address, and none.
 	FQDN, PrivateFQDN string
 	// CA is its certificate authority in PEM.
 	CA []byte
-	// WithoutEntra takes the integration with Microsoft Entra ID away.
+	// WithoutEntra turns the integration with Microsoft Entra ID off.
 	WithoutEntra bool
 	// ProvisioningState is "Succeeded" if empty. A cluster in state "Creating" has no names and no kubeconfigs.
 	ProvisioningState string
@@ -123,7 +122,7 @@ func (a *Azure) AddCloud(c AzureCloud) {
 		RegistrySuffix: c.RegistrySuffix})
 }
 
-// AddTenant adds a tenant to the cloud that an authority host belongs to. It goes by all of the names: a GUID and domains.
+// AddTenant adds a tenant to the cloud of an authority host. All of the names are its own: a GUID and domains.
 func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,7 +136,7 @@ func (a *Azure) AddTenant(authorityHost string, names ...string) {
 }
 
 // AddResource registers resources in a tenant, which it creates if needed: other services of Azure, such as
-// https://database.windows.net, and APIs of one's own, by their application ID URI or GUID. Entra refuses tokens for a resource
+// https://database.windows.net, and APIs of the consumer, by their application ID URI or GUID. Entra refuses tokens for a resource
 // that its tenant lacks (AADSTS500011). Every tenant has Azure Resource Manager, Microsoft Graph, container registries, AKS, Azure
 // DevOps, Storage and Key Vault.
 func (a *Azure) AddResource(tenant string, identifiers ...string) {
@@ -182,7 +181,7 @@ func (a *Azure) SetClientCertificate(tenant, clientID string, certificate *x509.
 	a.app(tenant, clientID).certificate = certificate
 }
 
-// SetManagedIdentity says which identity the metadata service of the machine hands out tokens of. Without one it refuses.
+// SetManagedIdentity sets the identity of the machine, whose tokens the metadata service issues. Without one it refuses.
 func (a *Azure) SetManagedIdentity(tenant, clientID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,7 +242,7 @@ func (a *Azure) app(tenant, clientID string) *azureApp {
 	return app
 }
 
-// at returns the cloud of an authority. It is called with the lock held.
+// at returns the cloud of an authority. It needs the lock.
 func (a *Azure) at(authority string) *azurename.Cloud {
 	for i := range a.environments {
 		if slices.Contains(a.environments[i].Authorities, authority) {
@@ -253,7 +252,7 @@ func (a *Azure) at(authority string) *azurename.Cloud {
 	return nil
 }
 
-// has reports whether a cloud has a host.
+// has reports whether is accepts one of the clouds.
 func (a *Azure) has(is func(azurename.Cloud) bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

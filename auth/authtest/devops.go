@@ -8,7 +8,7 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// serveDevOps answers what Git asks first of a repository of Azure DevOps.
+// serveDevOps answers the first request of Git to a repository of Azure DevOps.
 func (a *Azure) serveDevOps(w http.ResponseWriter, r *http.Request, host string) {
 	path, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/"), "/info/refs")
 	if organization, found := strings.CutSuffix(strings.ToLower(host), ".visualstudio.com"); found {

@@ -18,7 +18,7 @@ type node struct {
 
 func element(name, text string, children ...node) node { return node{name, text, children} }
 
-// xml indents by two spaces and ends in a line break, without a prolog, like STS.
+// xml indents by two spaces and ends with a line break, without a prolog, as STS does.
 func (n node) xml(namespace string) string {
 	var b strings.Builder
 	n.writeXML(&b, "", ` xmlns="`+namespace+`"`)
@@ -59,7 +59,7 @@ func (n node) value() any {
 	return members
 }
 
-// modelled turns the codes of the query protocol into those of JSON services.
+// modelled translates the codes of the query protocol into those of JSON services.
 func modelled(err *awsError, status int) *awsError {
 	code := map[string]string{
 		"MissingAuthenticationToken": "MissingAuthenticationTokenException",

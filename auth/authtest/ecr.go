@@ -10,7 +10,7 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// registryPassword is what GetAuthorizationToken handed out.
+// registryPassword is a password of GetAuthorizationToken.
 type registryPassword struct {
 	identity Identity
 	region   string
@@ -27,7 +27,7 @@ type ecrAPI struct {
 	// name is the service in signatures, in Call.Service and in permissions. target stands before the action.
 	name, target string
 	permissions  []string
-	// public is the one of us-east-1, whose answers have another form.
+	// public is set for ECR Public, which is in us-east-1 only and answers in another form.
 	public bool
 }
 
@@ -105,7 +105,7 @@ func (e *ecrAPI) authorizationToken(w http.ResponseWriter, r *http.Request, host
 	return map[string]any{"authorizationData": []any{data}}, nil
 }
 
-// newPassword makes a password with colons in it, as the real ones have them.
+// newPassword puts colons into the password, because real ones have them.
 func (e *ecrAPI) newPassword(id Identity, region string) map[string]any {
 	password := randomSecret(300) + ":" + randomSecret(300)
 	p := &registryPassword{id, region, e.public, e.aws.cloud.time().Add(registryLife)}
@@ -118,7 +118,7 @@ func (e *ecrAPI) newPassword(id Identity, region string) map[string]any {
 	}
 }
 
-// ValidRegistryPassword reports whose password it is, if the registry at that host would accept it.
+// ValidRegistryPassword returns the identity behind a password, and whether the registry at the host accepts it.
 func (a *AWS) ValidRegistryPassword(host, user, password string) (Identity, bool) {
 	r, ok := awsname.ParseRegistry(host)
 	p := a.password(password)
@@ -134,16 +134,15 @@ func (a *AWS) password(password string) *registryPassword {
 	return a.passwords[password]
 }
 
-// SetRegistry sets what serves the registries of ECR behind the check of user and password: that of go-containerregistry,
-// say. Without it they answer to everything with 200 and {}.
+// SetRegistry sets the handler of the registries of ECR, such as the one of go-containerregistry. It runs after user and password
+// are verified. Without it, they answer every request with 200 and {}.
 func (a *AWS) SetRegistry(h http.Handler) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.registry = h
 }
 
-// registryService is the registries themselves. They demand the password for everything, also in the public one, which
-// really lets anybody pull.
+// registryService is the registries. They require the password for everything. The real ECR Public lets anonymous clients pull.
 func (a *AWS) registryService() service {
 	return service{
 		at: func(host string) bool { _, ok := awsname.ParseRegistry(host); return ok },
@@ -178,7 +177,7 @@ func (a *AWS) serveRegistry(w http.ResponseWriter, r *http.Request, host string,
 
 func (a *AWS) refuseRegistry(w http.ResponseWriter, r *http.Request, host, password string, fault *Fault) {
 	if p := a.password(password); p != nil && !a.cloud.time().Before(p.expires) {
-		// The status is not known for certain.
+		// The real status is not known for sure.
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		const expired = `{"errors":[{"code":"DENIED",` +
 			`"message":"Your authorization token has expired. Reauthenticate and try again."}]}`

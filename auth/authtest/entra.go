@@ -72,7 +72,7 @@ func (a *Azure) serveEntra(w http.ResponseWriter, r *http.Request, host string) 
 	}
 }
 
-// faultRefusal takes Code for the value of error and finds the number in a Message that begins with AADSTS.
+// faultRefusal uses Code as the value of error, and the number in a Message that begins with AADSTS.
 func faultRefusal(f Fault) *entraRefusal {
 	e := &entraRefusal{status: f.Status, kind: f.Code, text: f.Message}
 	if rest, ok := strings.CutPrefix(f.Message, "AADSTS"); ok {
@@ -160,7 +160,7 @@ func (e *entraCall) token(fault *Fault) {
 func (e *entraCall) scope(tenant *azureTenant) (string, *entraRefusal) {
 	scope := ""
 	for s := range strings.FieldsSeq(e.form.Get("scope")) {
-		if s != "openid" && s != "offline_access" && s != "profile" { // clients add them, and they mean nothing here
+		if s != "openid" && s != "offline_access" && s != "profile" { // clients add them to every scope
 			if scope != "" {
 				return "", refuseEntra(http.StatusBadRequest, "invalid_request", 28000,
 					"Provided value for the input parameter scope is not valid because it contains more than one resource. Scope %s is not valid.", e.form.Get("scope"))
@@ -192,7 +192,7 @@ func (a *Azure) resource(tenantName, name string) (string, *entraRefusal) {
 		"The resource principal named %s was not found in the tenant named %s. This can happen if the application has not been installed by the administrator of the tenant or consented to by any user in the tenant. You might have sent your authentication request to the wrong tenant.", name, tenant.name)
 }
 
-// authenticate finds out which application asks.
+// authenticate returns the identity of the application that sent the request.
 func (e *entraCall) authenticate(tenant *azureTenant) (AzureIdentity, *entraRefusal) {
 	clientID := e.form.Get("client_id")
 	if grant := e.form.Get("grant_type"); grant != "client_credentials" {

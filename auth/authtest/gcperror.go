@@ -10,9 +10,9 @@ import (
 // googleError is an error of Google's APIs in the form of AIP-193.
 type googleError struct {
 	status  int
-	code    string // as in google.rpc.Code; empty: that of the status
+	code    string // as in google.rpc.Code; empty: derived from the status
 	message string
-	// reason, domain and metadata are those of google.rpc.ErrorInfo, if there is a reason.
+	// reason, domain and metadata are the fields of google.rpc.ErrorInfo, which is left out without a reason.
 	reason, domain string
 	metadata       map[string]string
 }
@@ -31,7 +31,7 @@ type googleErrorInfo struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// body is indented by two spaces and ends in a line break.
+// body is indented by two spaces and ends with a line break.
 func (e *googleError) body() []byte {
 	var document struct {
 		Error struct {
@@ -49,7 +49,7 @@ func (e *googleError) body() []byte {
 	return googleJSON(document)
 }
 
-// googleJSON is how Google's APIs write JSON.
+// googleJSON formats JSON like Google's APIs.
 func googleJSON(document any) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -61,7 +61,7 @@ func googleJSON(document any) []byte {
 
 const googleContentType = "application/json; charset=UTF-8"
 
-// serveAPI answers a call of one of Google's APIs with what handle returns.
+// serveAPI answers a call of one of Google's APIs with the result of handle.
 func (g *GCP) serveAPI(w http.ResponseWriter, r *http.Request, call Call, handle func() (any, *googleError)) {
 	fault, ok := g.cloud.begin(w, r, call, func(f Fault) {
 		g.send(w, r, nil, f.Status, googleContentType, (&googleError{status: f.Status, code: f.Code, message: f.Message}).body())

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// SetRepository says which members may read and write a repository of Artifact Registry, <host>/<project>/<repository>, or
-// one of gcr.io, <host>/<project>.
+// SetRepository sets the members that may read and write a repository of Artifact Registry, <host>/<project>/<repository>, or
+// of gcr.io, <host>/<project>.
 func (g *GCP) SetRepository(name string, readers ...string) { g.setReaders(name, readers) }
 
-// SetGitRepository says which members may read and write a repository of Secure Source Manager,
+// SetGitRepository sets the members that may read and write a repository of Secure Source Manager,
 // <host>/<project>/<repository>.
 func (g *GCP) SetGitRepository(name string, readers ...string) { g.setReaders(name, readers) }
 
@@ -21,15 +21,15 @@ func (g *GCP) setReaders(name string, readers []string) {
 	g.readers[name] = readers
 }
 
-// SetRegistryHandler has requests that were let through answered by a registry, such as that of go-containerregistry.
-// Without one there are no images.
+// SetRegistryHandler sets the handler of authorized requests, such as the registry of go-containerregistry. Without it, there are
+// no images.
 func (g *GCP) SetRegistryHandler(h http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.registry = h
 }
 
-// readersOf finds those of the repository that a path lies in, and its name.
+// readersOf returns the name and the readers of the repository that contains a path.
 func (g *GCP) readersOf(host, path string) (name string, readers []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,7 +104,7 @@ func garCredential(r *http.Request) (token string, ok bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// garRepository returns the name of the image that a request is about.
+// garRepository returns the name of the image in a request.
 func garRepository(r *http.Request) string {
 	if r.URL.Path == "/v2/token" {
 		parts := strings.Split(r.URL.Query().Get("scope"), ":")
@@ -122,8 +122,8 @@ func garRepository(r *http.Request) string {
 	return ""
 }
 
-// serveGit is the beginning of Git over HTTPS at Secure Source Manager: GET <repository>[.git]/info/refs, for callers with
-// an access token as a password, whatever the user, or as a bearer token. There are no refs.
+// serveGit is the first request of Git over HTTPS at Secure Source Manager, GET <repository>[.git]/info/refs. The access token is
+// the password of any user, or a bearer token. Repositories are empty.
 func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	path, isRefs := strings.CutSuffix(r.URL.Path, "/info/refs")
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), ".git")

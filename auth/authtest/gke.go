@@ -17,9 +17,9 @@ type GKECluster struct {
 	Legacy bool
 	// CA is the cluster's certificate authority in PEM. Empty: there is no masterAuth.
 	CA []byte
-	// Viewers are the members who have the permission container.clusters.get.
+	// Viewers are the members with the permission container.clusters.get.
 	Viewers []string
-	// Body, if it is set, is answered instead of all this.
+	// Body replaces the whole answer, if it is set.
 	Body string
 }
 

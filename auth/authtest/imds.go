@@ -46,7 +46,7 @@ func (a *Azure) serveIMDS(w http.ResponseWriter, r *http.Request, host string) {
 	}
 }
 
-// sendManagedToken writes numbers as strings, as the metadata service does.
+// sendManagedToken writes numbers as strings, like the metadata service.
 func (a *Azure) sendManagedToken(w http.ResponseWriter, r *http.Request, fault *Fault, machine *azureTenantClient, resource string) {
 	const life = 24 * 60 * 60
 	expiry := a.cloud.time().Add(life * time.Second)
