@@ -106,7 +106,7 @@ func (w *azureWorld) token(t *testing.T, scope string) string {
 	return answer.Token
 }
 
-// The fake finds everything that can be wrong with a request for a token, and says it as Entra does.
+// The fake refuses every fault of a token request with the answer of Entra.
 func TestEntraRefuses(t *testing.T) {
 	w := newAzureWorld(t)
 	const scope = "https://management.azure.com/.default"
@@ -167,7 +167,7 @@ func TestEntraRefuses(t *testing.T) {
 	}
 }
 
-// Services accept tokens for themselves only, and only while they live.
+// Services accept only unexpired tokens for themselves.
 func TestAzureServicesVerify(t *testing.T) {
 	w := newAzureWorld(t)
 	const cluster = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"

@@ -39,7 +39,7 @@ func (t opaqueToken) GetDuration() time.Duration { return time.Until(t.expires) 
 func (opaqueToken) Format(s fmt.State, _ rune)   { _, _ = io.WriteString(s, "redacted") }
 func (opaqueToken) MarshalJSON() ([]byte, error) { return []byte(`"redacted"`), nil }
 
-// exampleProvider keeps the contract, but for one mistake.
+// exampleProvider keeps the contract except for one mistake.
 type exampleProvider struct{ mistake string }
 
 func (exampleProvider) GetName() string { return "example" }
@@ -162,7 +162,6 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 func TestConformanceLeavesOutCasesWithoutTheirFields(t *testing.T) {
 	issuer := testworld.Issuer(t)
 	var names []string
-	// Sub-tests that fail here would fail this test, so New serves the mandatory cases too.
 	cloud := testworld.Cloud(t)
 	cloud.Handle(tokenService, http.HandlerFunc(exchangeExample))
 	authtest.RunConformance(t, authtest.Harness{

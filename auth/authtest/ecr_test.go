@@ -115,7 +115,7 @@ func TestECRPublic(t *testing.T) {
 	}
 }
 
-// Every thing that can be wrong with a signature gets the answer of a JSON service.
+// Every fault of a signature gets the answer of a JSON service.
 func TestSignaturesThatAreRefused(t *testing.T) {
 	w := newWorld(t)
 	good, _ := w.session(t).Retrieve(t.Context())
@@ -140,7 +140,7 @@ func TestSignaturesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A signature for one service or region is none for another.
+// A signature is valid for one service and one region.
 func TestSignatureScope(t *testing.T) {
 	w := newWorld(t)
 	creds := w.session(t)
@@ -187,7 +187,7 @@ func TestEKS(t *testing.T) {
 	}
 }
 
-// The bearer is what aws-iam-authenticator makes: the SDK's presigned request with one more header.
+// The bearer token is that of aws-iam-authenticator: the SDK's presigned request with one more header.
 func TestEKSTokens(t *testing.T) {
 	w := newWorld(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"

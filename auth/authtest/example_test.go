@@ -53,7 +53,7 @@ func Example() {
 	// 2 calls
 }
 
-// What goes wrong in production can be had on demand.
+// A fault makes a service fail on demand.
 func ExampleCloud_AddFault() {
 	cloud, err := authtest.NewCloud()
 	if err != nil {

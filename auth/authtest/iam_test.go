@@ -286,7 +286,7 @@ func TestPoliciesThatAreMalformed(t *testing.T) {
 	}
 }
 
-// The trust policy, the tags of the caller's role and the caller's own policy all have to agree.
+// The trust policy, the tags of the caller's role and the caller's own policy must all agree.
 func TestAssumeRoleByPolicies(t *testing.T) {
 	good := []string{"cluster", "one", "hub", "h"}
 	for name, tc := range map[string]struct {
@@ -360,7 +360,7 @@ func TestSessionTagsBeforeRoleTags(t *testing.T) {
 	}
 }
 
-// Within an account a trust policy that names the role is enough, and one that names the account is not.
+// Within an account, a trust policy that names the role suffices, and one that names the account does not.
 func TestAssumeRoleWithinAnAccount(t *testing.T) {
 	w := newHubWorld(t)
 	creds := w.agent(t)
@@ -399,7 +399,7 @@ func TestTrustedRoleThatIsMadeAnew(t *testing.T) {
 	}
 }
 
-// Calls of a role are held against its own policies, with the resources that the services document.
+// A role's own policies decide its calls, for the resources that the services document.
 func TestPermissionsOfARole(t *testing.T) {
 	w := newHubWorld(t)
 	w.createRole(t, w.hubAdmin, "creator", trustOf(hubAccount))
@@ -512,7 +512,7 @@ func TestAccessEntries(t *testing.T) {
 	wantCode(t, update(eks.UpdateAccessEntryInput{}), 404, "ResourceNotFoundException", "principalArn could not be found")
 }
 
-// A new role is known to IAM at once, and to the others later.
+// IAM shows a new role at once, other services show it later.
 func TestConsistencyDelay(t *testing.T) {
 	w := newHubWorld(t)
 	entry := func() error {

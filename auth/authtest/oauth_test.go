@@ -27,7 +27,7 @@ const (
 	oauthIssuer   = "https://oauth.example"
 )
 
-// oauthWorld has a server that lets the ServiceAccount of a world have some things.
+// oauthWorld has a server with a grant for the ServiceAccount of a world.
 func oauthWorld(t *testing.T) (world, *authtest.OAuth) {
 	t.Helper()
 	w := newWorld(t)
@@ -73,7 +73,7 @@ func (w world) post(t *testing.T, form url.Values, change ...func(*http.Request)
 	return resp.StatusCode, answer
 }
 
-// The token is a JWT that verifies with the published keys, and the server knows what it is good for.
+// The token is a JWT that verifies with the published keys, and the server knows its identity.
 func TestOAuthExchange(t *testing.T) {
 	w, o := oauthWorld(t)
 	form := w.form(t)
