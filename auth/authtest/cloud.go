@@ -225,10 +225,10 @@ func (c *Cloud) Handle(host string, handler http.Handler) {
 		case fault == nil:
 			handler.ServeHTTP(w, r)
 		default:
-			real := &answer{header: w.Header(), status: http.StatusOK}
-			handler.ServeHTTP(real, r)
-			real.header.Del("Content-Length") // Fault.Rewrite may change it
-			fault.send(w, r, c.closing, real.status, real.body.Bytes())
+			recorded := &answer{header: w.Header(), status: http.StatusOK}
+			handler.ServeHTTP(recorded, r)
+			recorded.header.Del("Content-Length") // Fault.Rewrite may change it
+			fault.send(w, r, c.closing, recorded.status, recorded.body.Bytes())
 		}
 	}}
 	c.mu.Lock()

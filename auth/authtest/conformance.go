@@ -61,7 +61,7 @@ const Hang auth.Reason = "hang"
 // RunConformance checks the contract of auth.Provider, one case in each sub-test of t. It sends requests through the client of
 // auth.WithHTTPClient in Harness.Options, redirects some of them and replaces some answers.
 func RunConformance(t *testing.T, h Harness) {
-	derived, client := len(h.derivedKinds()) > 0, h.options().HTTPClient != nil
+	derived, overHTTP := len(h.derivedKinds()) > 0, h.options().HTTPClient != nil
 	for _, c := range []struct {
 		name       string
 		registered bool
@@ -80,8 +80,8 @@ func RunConformance(t *testing.T, h Harness) {
 		{"a throttled call is ErrThrottled", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) }},
 		{"an outage is ErrUnavailable", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) }},
 		{"a call ends with its context", h.Break != nil && h.Calls != nil, h.testCancel},
-		{"no redirect receives a credential", client, h.testRedirects},
-		{"the length of answers is limited", client, h.testEndlessBodies},
+		{"no redirect receives a credential", overHTTP, h.testRedirects},
+		{"the length of answers is limited", overHTTP, h.testEndlessBodies},
 		{"derived credentials have a lifetime, redact themselves and are cached", derived, h.testDerived},
 		{"access to a cluster is described deterministically and without a request", len(h.Cluster) > 0, h.testCluster},
 		{"a foreign host gets no credential", len(h.foreign()) > 0, h.testForeign},
