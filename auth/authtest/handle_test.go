@@ -33,7 +33,7 @@ func fetch(t *testing.T, cloud *authtest.Cloud, url string) (int, string) {
 
 func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
 	cloud := testworld.Cloud(t)
-	cloud.Handle("Vault.Example", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	cloud.Handle("Vault.Example", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "hello")
