@@ -2,6 +2,7 @@ package authtest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -72,7 +73,8 @@ type tamperer struct {
 
 func (c *tamperer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host == elsewhere {
-		if r.Method != http.MethodGet || r.Header.Get("Authorization") != "" || strings.Contains(r.URL.String(), "eyJ") {
+		// A request other than GET repeats its body; "eyJ" begins a JWT, in the URL, in Referer or in another header.
+		if r.Method != http.MethodGet || r.Header.Get("Authorization") != "" || strings.Contains(fmt.Sprint(r.URL, r.Header), "eyJ") {
 			c.t.Errorf("%s: the provider follows a redirect to another host with a credential; set http.Client.CheckRedirect", c.what)
 		}
 		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
