@@ -103,12 +103,12 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, self.Misconfigured("pass WithClient, or mount a token with these audiences",
 			"the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences)
 	}
-	token, _, err := auth.TokenRequest{
+	token, _, err := (&auth.TokenRequest{
 		Client:         opts.Client,
 		ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
 		Lifetime:       opts.TokenLifetime,
 		BoundObject:    opts.BoundObject,
-	}.Token(ctx, audiences)
+	}).Token(ctx, audiences)
 	if err != nil {
 		return nil, err
 	}
