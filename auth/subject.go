@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/jwt"
@@ -96,7 +95,7 @@ func (s fileTokenSource) unreadable(err error) error {
 // A TokenRequest is safe for concurrent use. It must not be copied, nor its fields changed, after its first use.
 type TokenRequest struct {
 	// Client needs the verb create on serviceaccounts/token.
-	Client client.Client
+	Client KubernetesClient
 	// ServiceAccount names the ServiceAccount. Its UID, if set, must be that of the living one.
 	ServiceAccount *corev1.ServiceAccount
 	// Lifetime is the lifetime to ask for, at least 10 minutes. Zero means an hour.
