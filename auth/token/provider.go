@@ -31,6 +31,8 @@ type Provider struct {
 	// has the audiences that are asked for, it is handed out as it is; otherwise it only tells which ServiceAccount the
 	// controller runs as, and a token of that is requested with the client of auth.WithClient.
 	TokenFile string
+	// Registries are the artifact registries that may receive tokens. Empty: none.
+	Registries []Registry
 }
 
 var (
