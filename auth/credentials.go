@@ -22,12 +22,12 @@ type ArtifactRegistryCredentials struct {
 
 var _ authn.Authenticator = (*ArtifactRegistryCredentials)(nil)
 
-// NewArtifactRegistryCredentials is for providers whose registries want a user name and a password.
+// NewArtifactRegistryCredentials returns credentials for registries that take a user name and a password. Providers call it.
 func NewArtifactRegistryCredentials(username, password string, expiresAt time.Time) *ArtifactRegistryCredentials {
 	return &ArtifactRegistryCredentials{username: username, password: redact.New(password), expiresAt: expiresAt}
 }
 
-// NewArtifactRegistryBearerCredentials is for providers whose registries want a bearer token.
+// NewArtifactRegistryBearerCredentials returns credentials for registries that take a bearer token. Providers call it.
 func NewArtifactRegistryBearerCredentials(token string, expiresAt time.Time) *ArtifactRegistryCredentials {
 	return &ArtifactRegistryCredentials{bearer: redact.New(token), expiresAt: expiresAt}
 }

@@ -9,10 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/go-jose/go-jose/v4"
-	josejwt "github.com/go-jose/go-jose/v4/jwt"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -47,8 +44,7 @@ func TestVault(t *testing.T) {
 // fakeVault has one role, "app", which is bound to the ServiceAccount tenant-a/app.
 type fakeVault struct {
 	*httptest.Server
-	issuer  *authtest.Issuer
-	keys    jose.JSONWebKeySet
+	verify  func(token, audience string) (subject string, err error)
 	calls   atomic.Int64
 	failing atomic.Value // of auth.Reason
 	closing chan struct{}
@@ -56,15 +52,7 @@ type fakeVault struct {
 
 func startVault(t *testing.T, issuer *authtest.Issuer) *fakeVault {
 	t.Helper()
-	v := &fakeVault{issuer: issuer, closing: make(chan struct{})}
-	answer, err := issuer.HTTPClient().Get(issuer.URL() + "/openid/v1/jwks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close() //nolint:errcheck // nothing was written
-	if err := json.NewDecoder(answer.Body).Decode(&v.keys); err != nil {
-		t.Fatal(err)
-	}
+	v := &fakeVault{verify: testworld.Verifier(t, issuer), closing: make(chan struct{})}
 	v.Server = httptest.NewTLSServer(v)
 	t.Cleanup(func() {
 		close(v.closing)
@@ -110,10 +98,8 @@ func (v *fakeVault) logIn(w http.ResponseWriter, r *http.Request) {
 }
 
 func (v *fakeVault) trusts(jwt string) bool {
-	parsed, err := josejwt.ParseSigned(jwt, []jose.SignatureAlgorithm{jose.RS256})
-	var c josejwt.Claims
-	return err == nil && parsed.Claims(v.keys, &c) == nil && c.Validate(josejwt.Expected{Issuer: v.issuer.URL(),
-		Subject: "system:serviceaccount:tenant-a:app", AnyAudience: josejwt.Audience{"vault"}, Time: time.Now()}) == nil
+	subject, err := v.verify(jwt, "vault")
+	return err == nil && subject == "system:serviceaccount:tenant-a:app"
 }
 
 // docs/writing-a-provider.md shows the provider and its test as they are compiled here.

@@ -12,15 +12,12 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// Clientset is the part of kubernetes.Interface that New uses.
-type Clientset interface {
+// New takes a kubernetes.Interface and returns a client for auth.WithServiceAccount, auth.WithClient, auth.TokenRequest and
+// auth.GetClusterConfigFromConfigMap. It gets ServiceAccounts and ConfigMaps, creates tokens of ServiceAccounts, and refuses
+// everything else. Each Get asks the API server. Errors are those of the clientset. It is safe for concurrent use.
+func New(clientset interface {
 	CoreV1() typedcorev1.CoreV1Interface
-}
-
-// New returns a client for auth.WithServiceAccount, auth.WithClient, auth.TokenRequest and auth.GetClusterConfigFromConfigMap.
-// It gets ServiceAccounts and ConfigMaps, and creates tokens of ServiceAccounts; it refuses everything else. Each Get asks the
-// API server. Errors are those of the clientset. It is safe for concurrent use.
-func New(clientset Clientset) auth.KubernetesClient {
+}) auth.KubernetesClient {
 	return kube{clientset.CoreV1()}
 }
 

@@ -32,9 +32,6 @@ func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
 var app = client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 
-// A kubernetes.Interface does.
-var _ clientgo.Clientset = kubernetes.Interface(nil)
-
 // get asks for a token of the ServiceAccount for the audience "vault".
 func get(t *testing.T, kube auth.KubernetesClient, key client.ObjectKey) (auth.Token, error) {
 	t.Helper()
