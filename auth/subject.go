@@ -113,7 +113,7 @@ type tokenFlight struct {
 	running bool
 	jwt     redact.Secret
 	expiry  time.Time
-	renew   time.Time // on the wall clock, because a suspended machine stops the other one
+	renew   time.Time // on the wall clock, because a suspended machine stops the monotonic one
 	err     error
 }
 
