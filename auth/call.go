@@ -138,7 +138,7 @@ func (c *call) loadServiceAccount(ctx context.Context) error {
 }
 
 // readServiceAccount spares clients that have ServiceAccounts in memory the copy: nothing is written to it.
-func readServiceAccount(ctx context.Context, c client.Client, key client.ObjectKey, sa *corev1.ServiceAccount) error {
+func readServiceAccount(ctx context.Context, c KubernetesClient, key client.ObjectKey, sa *corev1.ServiceAccount) error {
 	shared, ok := c.(interface {
 		GetShared(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error
 	})

@@ -135,7 +135,7 @@ func parseAudiences(text string) ([]string, error) {
 }
 
 // Options returns the options of GetRESTConfig that r stands for. The ServiceAccount is looked for in namespace with c.
-func (r *ClusterReference) Options(namespace string, c client.Client) []Option {
+func (r *ClusterReference) Options(namespace string, c KubernetesClient) []Option {
 	opts := []Option{WithClient(c)}
 	if r.ServiceAccountName != "" {
 		opts = append(opts, WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: r.ServiceAccountName}, c))
@@ -169,7 +169,7 @@ func (r *ClusterReference) Options(namespace string, c client.Client) []Option {
 //	  provider: aws
 //	  cluster: arn:aws:eks:eu-central-1:123456789012:cluster/production
 //	  serviceAccountName: deployer
-func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, configMap client.ObjectKey, c client.Client,
+func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, configMap client.ObjectKey, c KubernetesClient,
 	opts ...Option) (*rest.Config, error) {
 	if isNil(c) {
 		return nil, misconfigured("pass a client", "the Kubernetes client is nil")

@@ -12,24 +12,30 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// ArtifactRegistryCredentials are a user name and a password for an artifact registry. They are a Token and an
-// authn.Authenticator of go-containerregistry, are immutable, and print as a redacted summary.
+// ArtifactRegistryCredentials are credentials for an artifact registry: a bearer token, or a user name and a password. They are
+// a Token and an authn.Authenticator of go-containerregistry, are immutable, and print as a redacted summary.
 type ArtifactRegistryCredentials struct {
-	username  string
-	password  redact.Secret
-	expiresAt time.Time
+	username         string
+	password, bearer redact.Secret
+	expiresAt        time.Time
 }
 
 var _ authn.Authenticator = (*ArtifactRegistryCredentials)(nil)
 
-// NewArtifactRegistryCredentials is for providers.
+// NewArtifactRegistryCredentials returns credentials for registries that take a user name and a password. Providers call it.
 func NewArtifactRegistryCredentials(username, password string, expiresAt time.Time) *ArtifactRegistryCredentials {
 	return &ArtifactRegistryCredentials{username: username, password: redact.New(password), expiresAt: expiresAt}
 }
 
-// Authorization implements authn.Authenticator. What it returns does not redact itself.
+// NewArtifactRegistryBearerCredentials returns credentials for registries that take a bearer token. Providers call it.
+func NewArtifactRegistryBearerCredentials(token string, expiresAt time.Time) *ArtifactRegistryCredentials {
+	return &ArtifactRegistryCredentials{bearer: redact.New(token), expiresAt: expiresAt}
+}
+
+// Authorization implements authn.Authenticator: the fields Username and Password, or RegistryToken for a bearer token. What it
+// returns does not redact itself.
 func (c *ArtifactRegistryCredentials) Authorization() (*authn.AuthConfig, error) {
-	return &authn.AuthConfig{Username: c.username, Password: c.password.Reveal()}, nil
+	return &authn.AuthConfig{Username: c.username, Password: c.password.Reveal(), RegistryToken: c.bearer.Reveal()}, nil
 }
 
 // ExpiresAt returns the time at which the credentials expire.

@@ -39,7 +39,7 @@ func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
 	if jwt = m.jwt.Reveal(); jwt == "" {
 		source := TokenRequest{Client: m.opts.Client, ServiceAccount: &m.account,
 			Lifetime: m.lifetime, BoundObject: m.opts.BoundObject}
-		if jwt, _, err = source.Token(ctx, m.audiences); err != nil {
+		if jwt, _, err = source.request(ctx, m.audiences); err != nil {
 			return "", err
 		}
 	}

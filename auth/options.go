@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"iter"
 	"maps"
 	"net/http"
@@ -23,7 +24,7 @@ type Option func(*Options)
 // neither change it nor keep it beyond the call. Not all providers use all fields.
 type Options struct {
 	// Client reads the ServiceAccount and creates its tokens.
-	Client client.Client
+	Client KubernetesClient
 	// ServiceAccount is the identity to act as. Nil means the controller's own.
 	ServiceAccount *client.ObjectKey
 	// SubjectToken replaces Client as the source of the ServiceAccount's token.
@@ -82,6 +83,15 @@ type Options struct {
 	providerOptions []providerOption
 	writtenAddress  string
 	invalidBefore   time.Time
+}
+
+// KubernetesClient is the part of the client of controller-runtime that auth uses. Every client.Client is one. For a clientset of
+// client-go, package auth/clientgo makes one.
+type KubernetesClient interface {
+	// Get reads ServiceAccounts, and ConfigMaps for GetClusterConfigFromConfigMap.
+	Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
+	// SubResource returns the client of a sub-resource. Auth calls its Create, for the sub-resource "token" of ServiceAccounts.
+	SubResource(name string) client.SubResourceClient
 }
 
 type providerOption struct{ key, value any }
@@ -158,7 +168,7 @@ func (o *Options) owner() *cache.InvolvedObject {
 // WithServiceAccount sets the ServiceAccount to act as, and the client that reads it and creates its tokens. The client
 // needs the verbs get on serviceaccounts (list and watch too if it reads through a cache) and create on
 // serviceaccounts/token. From then on nothing falls back to the controller's own identity.
-func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option {
+func WithServiceAccount(serviceAccount client.ObjectKey, c KubernetesClient) Option {
 	return func(o *Options) {
 		o.ServiceAccount = &serviceAccount
 		o.Client = c
@@ -166,7 +176,7 @@ func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option
 }
 
 // WithClient sets the client for the default ServiceAccount of the Settings, for calls that name none themselves.
-func WithClient(c client.Client) Option {
+func WithClient(c KubernetesClient) Option {
 	return func(o *Options) { o.Client = c }
 }
 

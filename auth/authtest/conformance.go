@@ -229,7 +229,7 @@ func (h *Harness) testArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	jwt, _, err := auth.TokenRequest{Client: h.Client, ServiceAccount: &sa}.Token(t.Context(), audiences)
+	jwt, _, err := (&auth.TokenRequest{Client: h.Client, ServiceAccount: &sa}).Token(t.Context(), audiences)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (*Harness) registry(repository string) derived {
 	}, func(t auth.Token) []string {
 		credentials, _ := t.(*auth.ArtifactRegistryCredentials)
 		config, _ := credentials.Authorization()
-		return []string{config.Password}
+		return []string{config.Password, config.RegistryToken}
 	}}
 }
 
