@@ -54,8 +54,14 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/bootstrap", "what needs a client or a cloud lives below bootstrap, not in it",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth"}, all...)...)
 	refuse(t, module+"/auth", own, all...)
+	for _, pkg := range []string{"/auth", "/auth/clientgo"} {
+		refuse(t, module+pkg, "the API group core is all that auth needs: take its typed client or an interface, not the clientset",
+			"k8s.io/client-go/kubernetes/typed/apps", "k8s.io/client-go/informers")
+	}
+	refuse(t, module+"/auth", "what is made of a clientset lives in auth/clientgo", "k8s.io/client-go/kubernetes/typed/", "k8s.io/client-go/applyconfigurations/")
 	refuse(t, module+"/auth/token", own, all...)
 	refuse(t, module+"/auth/exchange", own, all...)
+	refuse(t, module+"/auth/clientgo", own, all...)
 	refuse(t, module+"/doctor", "what only an SDK can do comes in as a value: a Provider, a TrustReader, Config.Identify", all...)
 	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
 		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor")

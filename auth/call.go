@@ -213,7 +213,7 @@ func (c *call) loadServiceAccount(ctx context.Context) error {
 }
 
 // readServiceAccount saves the copy with clients that have ServiceAccounts in memory: nothing is written to it.
-func readServiceAccount(ctx context.Context, c client.Client, key client.ObjectKey, sa *corev1.ServiceAccount) error {
+func readServiceAccount(ctx context.Context, c KubernetesClient, key client.ObjectKey, sa *corev1.ServiceAccount) error {
 	shared, ok := c.(interface {
 		GetShared(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error
 	})
@@ -395,7 +395,7 @@ func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
 	if jwt = m.jwt.Reveal(); jwt == "" {
 		source := TokenRequest{Client: m.opts.Client, ServiceAccount: &m.account,
 			Lifetime: m.lifetime, BoundObject: m.opts.BoundObject}
-		if jwt, _, err = source.Token(ctx, m.audiences); err != nil {
+		if jwt, _, err = source.request(ctx, m.audiences); err != nil {
 			return "", err
 		}
 	}

@@ -126,7 +126,7 @@ func parseAudiences(text string) ([]string, error) {
 }
 
 // option sets what the ConfigMap sets.
-func (r *clusterReference) option(namespace string, c client.Client) Option {
+func (r *clusterReference) option(namespace string, c KubernetesClient) Option {
 	return func(o *Options) {
 		o.Client = c
 		if r.serviceAccountName != "" {
@@ -159,7 +159,7 @@ func (r *clusterReference) option(namespace string, c client.Client) Option {
 //	  ca.crt: PEM certificates
 //	  serviceAccountName: deployer
 //	  audiences: a YAML list or one on each line, from Policy.Audiences
-func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, configMap client.ObjectKey, c client.Client,
+func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, configMap client.ObjectKey, c KubernetesClient,
 	opts ...Option) (*rest.Config, error) {
 	if isNil(c) {
 		return nil, misconfigured("pass a client", "the Kubernetes client is nil")

@@ -163,7 +163,7 @@ func TestFailuresOfOnePodOrRegistry(t *testing.T) {
 	provider.mint = func(ctx context.Context, _ string) (auth.Token, error) {
 		k8s.requestErr = errors.New("the pod is gone")
 		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
-		_, _, err := auth.TokenRequest{Client: k8s, ServiceAccount: sa}.Token(ctx, []string{"exchange"})
+		_, _, err := (&auth.TokenRequest{Client: k8s, ServiceAccount: sa}).Token(ctx, []string{"exchange"})
 		k8s.requestErr = nil
 		return nil, err
 	}

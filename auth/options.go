@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"iter"
 	"maps"
 	"net/http"
@@ -23,7 +24,7 @@ type Option func(*Options)
 // Options are the resolved options of one call. Callers pass options. Providers receive the result, and must neither change it nor
 // keep it beyond the call. The With functions document the fields.
 type Options struct {
-	Client                client.Client
+	Client                KubernetesClient
 	ServiceAccount        *client.ObjectKey // nil for the controller's own identity
 	SubjectToken          SubjectTokenSource
 	SubjectServiceAccount *corev1.ServiceAccount
@@ -59,6 +60,15 @@ type Options struct {
 	writtenAddress  string
 	defaulted       defaultAccount // if ServiceAccount comes from the Settings
 	invalidBefore   time.Time
+}
+
+// KubernetesClient is the part of the client of controller-runtime that auth uses. Every client.Client is one. For a clientset of
+// client-go, package auth/clientgo makes one.
+type KubernetesClient interface {
+	// Get reads ServiceAccounts, and ConfigMaps for GetClusterConfigFromConfigMap.
+	Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
+	// SubResource returns the client of a sub-resource. Auth calls its Create, for the sub-resource "token" of ServiceAccounts.
+	SubResource(name string) client.SubResourceClient
 }
 
 type providerOption struct{ key, value any }
@@ -139,7 +149,7 @@ func (o *Options) owner() *cache.InvolvedObject {
 // WithServiceAccount sets the ServiceAccount to act as, and the client that reads it and creates its tokens. The client
 // needs the verbs get on serviceaccounts (list and watch too if it reads through a cache) and create on
 // serviceaccounts/token. Nothing falls back to the controller's own identity then.
-func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option {
+func WithServiceAccount(serviceAccount client.ObjectKey, c KubernetesClient) Option {
 	return func(o *Options) {
 		o.ServiceAccount = &serviceAccount
 		o.Client = c
@@ -147,7 +157,7 @@ func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option
 }
 
 // WithClient sets the client for the default ServiceAccount of the Settings, for calls that name none themselves.
-func WithClient(c client.Client) Option { return func(o *Options) { o.Client = c } }
+func WithClient(c KubernetesClient) Option { return func(o *Options) { o.Client = c } }
 
 // WithSubjectToken sets a source of tokens of serviceAccount, for callers that hold a token already and have no Kubernetes client,
 // such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the provider reads are required. The UID,

@@ -2,22 +2,30 @@ package auth_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// The README shows Sources as it is compiled here.
-func TestReadmeShowsSources(t *testing.T) {
-	source, err := os.ReadFile("example_sources_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "// Sources is")
-	if !strings.Contains(string(readme), "```go\n// Sources is"+code+"```") {
-		t.Error("README.md differs from example_sources_test.go")
+// The documents show code as it is compiled here.
+func TestDocumentsShowCompiledCode(t *testing.T) {
+	for document, code := range map[string]struct{ file, begin string }{
+		"README.md":                     {"example_sources_test.go", "// Sources is"},
+		"docs/migrating-from-fluxcd.md": {"example_port_test.go", "// Ported is"},
+	} {
+		t.Run(document, func(t *testing.T) {
+			source, err := os.ReadFile(code.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(filepath.Join("..", document))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(string(source), code.begin)
+			if !strings.Contains(string(text), "```go\n"+code.begin+rest+"```") {
+				t.Errorf("%s differs from %s", document, code.file)
+			}
+		})
 	}
 }

@@ -7,17 +7,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -92,29 +94,93 @@ func (s fileTokenSource) unreadable(err error) error {
 	return e
 }
 
-// TokenRequest is the source that asks the API server for a token of a ServiceAccount. It is what WithServiceAccount
-// uses; each call makes one request.
+// TokenRequest is the source that asks the API server for tokens of a ServiceAccount. It returns the same token for the same
+// audiences until 80 % of the token's lifetime have passed, so pass the same TokenRequest to every call. Callers share a request
+// that is in flight. A ServiceAccount that is deleted or re-created meanwhile takes effect with the next request;
+// WithServiceAccount, which reads the ServiceAccount on every call, takes effect at once.
+//
+// A TokenRequest is safe for concurrent use. It must not be copied, nor its fields changed, after its first use.
 type TokenRequest struct {
 	// Client needs the verb create on serviceaccounts/token.
-	Client client.Client
+	Client KubernetesClient
 	// ServiceAccount names the ServiceAccount. Its UID, if set, must be that of the living one.
 	ServiceAccount *corev1.ServiceAccount
 	// Lifetime is the lifetime to ask for, at least 10 minutes. Zero means an hour.
 	Lifetime time.Duration
 	// BoundObject optionally binds the token to an object's life.
 	BoundObject *authenticationv1.BoundObjectReference
+
+	mu      sync.Mutex
+	flights map[string]*tokenFlight // by audiences
+}
+
+// tokenFlight is one request, and its token once done is closed.
+type tokenFlight struct {
+	done    chan struct{}
+	running bool
+	jwt     redact.Secret
+	expiry  time.Time
+	renew   time.Time // on the wall clock, because a suspended machine stops the monotonic one
+	err     error
+}
+
+// Token implements SubjectTokenSource. A caller leaves when its context ends; the request goes on for the others.
+func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, time.Time, error) {
+	f := r.flight(ctx, audiences)
+	select {
+	case <-f.done:
+		return f.jwt.Reveal(), f.expiry, f.err
+	case <-ctx.Done():
+		return "", time.Time{}, kubernetesError(ctx.Err(), opCreateToken)
+	}
+}
+
+// flight returns the request for the audiences that is in flight or whose token is fresh, else a new one.
+func (r *TokenRequest) flight(ctx context.Context, audiences []string) *tokenFlight {
+	key, now := fmt.Sprintf("%q", audiences), time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.flights, func(_ string, f *tokenFlight) bool { return !f.running && !now.Before(f.renew) })
+	if f := r.flights[key]; f != nil {
+		return f
+	}
+	if r.flights == nil {
+		r.flights = map[string]*tokenFlight{}
+	}
+	f := &tokenFlight{done: make(chan struct{}), running: true}
+	r.flights[key] = f
+	go r.run(context.WithoutCancel(ctx), f, slices.Clone(audiences))
+	return f
+}
+
+func (r *TokenRequest) run(ctx context.Context, f *tokenFlight, audiences []string) {
+	ctx, stop := context.WithTimeout(ctx, tokenRequestTimeout)
+	defer stop()
+	defer func() {
+		if p := recover(); p != nil {
+			f.err = cache.NewPanicError(p)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		now := time.Now().Round(0)
+		f.running, f.renew = false, now.Add(f.expiry.Sub(now)/5*4)
+		close(f.done)
+	}()
+	token, expiry, err := r.request(ctx, audiences)
+	f.jwt, f.expiry, f.err = redact.New(token), expiry, err
 }
 
 const (
 	defaultTokenLifetime = time.Hour
 	minTokenLifetime     = 10 * time.Minute      // the API server refuses less
 	maxTokenLifetime     = 1<<32*time.Second - 1 // and more
+	tokenRequestTimeout  = 30 * time.Second
 )
 
 const opCreateToken = "create ServiceAccount token"
 
-// Token implements SubjectTokenSource.
-func (r TokenRequest) Token(ctx context.Context, audiences []string) (string, time.Time, error) {
+// request makes one request and keeps nothing.
+func (r *TokenRequest) request(ctx context.Context, audiences []string) (string, time.Time, error) {
 	lifetime := r.Lifetime
 	if lifetime == 0 {
 		lifetime = defaultTokenLifetime
@@ -135,9 +201,8 @@ func (r TokenRequest) Token(ctx context.Context, audiences []string) (string, ti
 		return "", time.Time{}, tokenRequestError(err, subject)
 	}
 	if request.Status.Token == "" {
-		e := unavailable("", "the API server's answer holds no token")
-		e.Operation = opCreateToken
-		return "", time.Time{}, e
+		return "", time.Time{}, &Error{Operation: opCreateToken, Reason: ErrUnavailable,
+			Message: "the API server's answer holds no token"}
 	}
 	return request.Status.Token, request.Status.ExpirationTimestamp.Time, nil
 }

@@ -23,13 +23,13 @@ type Token = cache.Token
 // summary makes the type that embeds it print as a redacted summary.
 type summary = redact.Summary
 
-// ArtifactRegistryCredentials are a user name and a password for an artifact registry. They are a Token and an
-// authn.Authenticator of go-containerregistry, are immutable, and print as a redacted summary.
+// ArtifactRegistryCredentials are credentials for an artifact registry: a bearer token, or a user name and a password. They are
+// a Token and an authn.Authenticator of go-containerregistry, are immutable, and print as a redacted summary.
 type ArtifactRegistryCredentials struct {
 	summary
-	username  string
-	password  redact.Secret
-	expiresAt time.Time
+	username         string
+	password, bearer redact.Secret
+	expiresAt        time.Time
 }
 
 var _ authn.Authenticator = (*ArtifactRegistryCredentials)(nil)
@@ -37,12 +37,18 @@ var _ authn.Authenticator = (*ArtifactRegistryCredentials)(nil)
 // NewArtifactRegistryCredentials returns the credentials that a provider obtained.
 func NewArtifactRegistryCredentials(username, password string, expiresAt time.Time) *ArtifactRegistryCredentials {
 	shown := fmt.Sprintf("registry credentials of user %q, redacted, expire %s", username, rfc3339(expiresAt))
-	return &ArtifactRegistryCredentials{summary(shown), username, redact.New(password), expiresAt}
+	return &ArtifactRegistryCredentials{summary: summary(shown), username: username, password: redact.New(password), expiresAt: expiresAt}
+}
+
+// NewArtifactRegistryBearerCredentials returns credentials for registries that take a bearer token. Providers call it.
+func NewArtifactRegistryBearerCredentials(token string, expiresAt time.Time) *ArtifactRegistryCredentials {
+	shown := "registry credentials, a bearer token, redacted, expire " + rfc3339(expiresAt)
+	return &ArtifactRegistryCredentials{summary: summary(shown), bearer: redact.New(token), expiresAt: expiresAt}
 }
 
 // Authorization implements authn.Authenticator. The result does not redact itself.
 func (c *ArtifactRegistryCredentials) Authorization() (*authn.AuthConfig, error) {
-	return &authn.AuthConfig{Username: c.username, Password: c.password.Reveal()}, nil
+	return &authn.AuthConfig{Username: c.username, Password: c.password.Reveal(), RegistryToken: c.bearer.Reveal()}, nil
 }
 
 // ExpiresAt returns the time at which the credentials expire.

@@ -46,7 +46,7 @@ func newTestCache(t testing.TB, opts ...Option) *TokenCache {
 	return c
 }
 
-// minter counts exchanges and says what they give.
+// minter counts exchanges and sets their result.
 type minter struct {
 	calls atomic.Int64
 	mint  func(ctx context.Context) (Token, error)
@@ -70,7 +70,7 @@ func mustSet(t *testing.T, c *TokenCache, req Request) Token {
 	return got
 }
 
-func TestLifeOfAnEntry(t *testing.T) {
+func TestLifetimeOfAnEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{mint: hourly}
 		req := m.request(1, "a")
@@ -115,14 +115,14 @@ func TestHardTime(t *testing.T) {
 		"a long one is cut":                {12 * time.Hour, time.Hour, time.Hour},
 		"the maximum of the configuration": {time.Hour, time.Minute, time.Minute},
 		"for ever":                         {math.MaxInt64, time.Hour, time.Hour},
-		"less than a millisecond":          {time.Millisecond - 1, time.Hour, 0},
+		"a nanosecond":                     {1, time.Hour, 1},
 	} {
 		now := instantAt(time.Now(), time.Now().Add(-time.Second))
 		e := newEntry(nil, tc.life, tc.max, now)
-		if got := millis(e.hard); got != tc.want {
+		if got := e.hard; got != tc.want {
 			t.Errorf("%s: %s", name, got)
 		}
-		if soft := millis(e.soft); soft > tc.want*80/100 || soft < tc.want*75/100-time.Millisecond {
+		if soft := e.soft; soft > tc.want*80/100 || soft < tc.want*75/100-time.Millisecond {
 			t.Errorf("%s: soft time %s of %s", name, time.Duration(soft), tc.want)
 		}
 	}
@@ -134,7 +134,7 @@ func TestClocks(t *testing.T) {
 		wall, mono time.Duration
 		fresh      bool
 	}{
-		"both go on":                     {40 * time.Minute, 40 * time.Minute, true},
+		"both advance":                   {40 * time.Minute, 40 * time.Minute, true},
 		"suspended: only the wall clock": {2 * time.Hour, time.Second, false},
 		"set forward":                    {time.Hour, time.Minute, false},
 		"set back":                       {-time.Hour, 2 * time.Hour, false},
@@ -203,8 +203,8 @@ func TestOneFlightPerKey(t *testing.T) {
 	})
 }
 
-// The result is kept although everybody has left.
-func TestFlightGoesOnWithoutCallers(t *testing.T) {
+// The result is kept although every caller has left.
+func TestFlightContinuesWithoutCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{}
 		m.mint = func(context.Context) (Token, error) { time.Sleep(time.Second); return token("t", time.Hour), nil }
@@ -313,22 +313,22 @@ func TestBackoff(t *testing.T) {
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		want *= time.Second
 		f = f.again(judge(classified{}), now)
-		if got := f.remaining(now); got < want*9/10 || got > want*11/10 {
+		if got := f.until.sub(now); got < want*9/10 || got > want*11/10 {
 			t.Errorf("failure %d: %s, want about %s", i+1, got, want)
 		}
 		now = f.until
 	}
 	f = f.again(judge(classified{retry: 2 * time.Minute}), now)
-	if got := f.remaining(now); got != 2*time.Minute {
+	if got := f.until.sub(now); got != 2*time.Minute {
 		t.Errorf("Retry-After of 2m: %s", got)
 	}
 	f = f.again(judge(classified{retry: time.Hour}), now)
-	if got := f.remaining(now); got != 5*time.Minute {
+	if got := f.until.sub(now); got != 5*time.Minute {
 		t.Errorf("Retry-After of 1h: %s", got)
 	}
 	later := f.until.add(forgetAfter)
-	if f = f.again(judge(classified{}), later); f.remaining(later) > 2*time.Second {
-		t.Errorf("after a long time: %s", f.remaining(later))
+	if f = f.again(judge(classified{}), later); f.until.sub(later) > 2*time.Second {
+		t.Errorf("after a long time: %s", f.until.sub(later))
 	}
 }
 
@@ -365,7 +365,7 @@ func TestDeleteAndPurge(t *testing.T) {
 			if c.Len() != 0 {
 				t.Errorf("%s: the token is still there", name)
 			}
-			// The result of an exchange that had begun before is for those who wait, but is not kept.
+			// Waiting callers get the result of an exchange that began before. It is not kept.
 			block := make(chan struct{})
 			m.mint = func(ctx context.Context) (Token, error) { <-block; return hourly(ctx) }
 			var wg sync.WaitGroup
@@ -400,7 +400,7 @@ func TestExpiredEntriesLeaveByThemselves(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		if n := c.Len(); n != 1 {
-			t.Errorf("%d entries after their end", n)
+			t.Errorf("%d expired entries are left", n)
 		}
 	})
 }
@@ -477,8 +477,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	}
 }
 
-// Many requests of a thousand tenants at once, with refreshes, deletions and evictions going on: everybody gets
-// what is his.
+// Many requests of a thousand tenants run at once with refreshes, deletions and evictions. Each tenant gets its own token.
 func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	const tenants, workers, requests = 1000, 16, 200_000
 	c, err := NewTokenCache(800, WithMaxDuration(5*time.Millisecond), WithRate(rate.Inf, 0)) // too small for all, and stale all the time

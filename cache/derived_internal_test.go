@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// With one slot, a credential that is made of another gets that one first.
+// With one slot, a derived credential gets the token it is made from first.
 func TestPrepareHoldsNoSlot(t *testing.T) {
 	c := newTestCache(t, WithMaxFlightsPerTenant(1))
 	inner := &minter{mint: hourly}
@@ -54,7 +54,7 @@ func TestPrepareFails(t *testing.T) {
 	}
 }
 
-// A credential whose part is held back is held back for as long, not for a time of its own on top of that, and says so.
+// A credential is held back exactly as long as the part that it is made from.
 func TestPartIsHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -89,7 +89,7 @@ func TestPartIsHeldBack(t *testing.T) {
 	})
 }
 
-// slow mints in a second, or fails if err says so by then.
+// slow mints in a second, or fails with err.
 func slow(err *error) *minter {
 	return &minter{mint: func(context.Context) (Token, error) {
 		time.Sleep(time.Second) // of a bubble
@@ -154,7 +154,7 @@ func TestInvalidate(t *testing.T) {
 	})
 }
 
-// What is no longer in the cache is not served either to whoever has waited for a fresh token in vain.
+// Waiters never receive a closed, deleted, invalid or expired token.
 func TestFreshInVain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		meanwhile func(c *TokenCache)

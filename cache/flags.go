@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -17,13 +18,9 @@ type Flags struct {
 
 // BindFlags adds --token-cache-max-size and --token-cache-max-duration to fs.
 func (f *Flags) BindFlags(fs *pflag.FlagSet) {
-	if f.MaxDuration == 0 {
-		f.MaxDuration = MaxDuration
-	}
-	fs.IntVar(&f.MaxSize, "token-cache-max-size", f.MaxSize,
-		"Number of tokens to cache. 0 switches the cache off.")
-	fs.DurationVar(&f.MaxDuration, "token-cache-max-duration", f.MaxDuration,
-		"Longest time that a token is cached, at most 1h.")
+	f.MaxDuration = cmp.Or(f.MaxDuration, MaxDuration)
+	fs.IntVar(&f.MaxSize, "token-cache-max-size", f.MaxSize, "Number of tokens to cache. 0 switches the cache off.")
+	fs.DurationVar(&f.MaxDuration, "token-cache-max-duration", f.MaxDuration, "Longest time that a token is cached, at most 1h.")
 }
 
 // Validate reports values that cannot be used.
@@ -31,10 +28,7 @@ func (f *Flags) Validate() error {
 	if f.MaxSize < 0 {
 		return fmt.Errorf("--token-cache-max-size is 0 or more, not %d", f.MaxSize)
 	}
-	if f.MaxDuration == 0 {
-		return nil
-	}
-	if err := checkMaxDuration(f.MaxDuration); err != nil {
+	if err := checkMaxDuration(cmp.Or(f.MaxDuration, MaxDuration)); err != nil {
 		return fmt.Errorf("--token-cache-max-duration: %w", err)
 	}
 	return nil
@@ -45,8 +39,6 @@ func (f *Flags) New(opts ...Option) (*TokenCache, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	if f.MaxDuration != 0 {
-		opts = append([]Option{WithMaxDuration(f.MaxDuration)}, opts...)
-	}
-	return NewTokenCache(f.MaxSize, opts...)
+	maxDuration := WithMaxDuration(cmp.Or(f.MaxDuration, MaxDuration))
+	return NewTokenCache(f.MaxSize, append([]Option{maxDuration}, opts...)...)
 }

@@ -3,28 +3,27 @@ package cache
 import (
 	"context"
 	"errors"
-	"reflect"
+	"sync/atomic"
 	"time"
 )
 
 // flight is an exchange under way. token and err may be read when done is closed.
 type flight struct {
-	tenant string // whose slots it takes
-	done   chan struct{}
-	token  Token
-	life   time.Duration // of the token
-	err    error
-	held   bool // by the key's group, so that nothing was tried
+	tenant  string      // uses one of its slots
+	blocked atomic.Bool // its tenant uses all of its slots
+	done    chan struct{}
+	token   Token
+	life    time.Duration // of the token
+	err     error
 
-	blocked bool // its tenant uses all of its slots; guarded by the lock of the cache
+	start time.Time
+	leave func() // ends what limits.enter began
+	held  bool   // by the key's group, so that nothing was tried
 }
-
-// errExited is what remains if Mint ends its goroutine.
-var errExited = errors.New("the provider ended the goroutine of the exchange; this is a bug in the provider")
 
 // startFlight is called with the lock held.
 func (c *TokenCache) startFlight(caller context.Context, req Request, refresh bool) *flight {
-	f := &flight{tenant: req.Tenant, done: make(chan struct{}), err: errExited}
+	f := &flight{tenant: req.Tenant, done: make(chan struct{}), err: errExited, start: time.Now(), leave: func() {}}
 	c.flights[req.Key] = f
 	c.inFlight++
 	c.running.Go(func() { c.fly(caller, f, req, refresh) })
@@ -37,147 +36,120 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
 
-	start := time.Now()
 	v := verdict{err: errExited, result: resultOf(errExited)}
-	leave := func() {}
 	defer func() {
 		f.err = v.err
 		c.land(f, req, v)
-		leave() // after land, so that the next exchange of the group sees this failure
+		f.leave() // after land, so that the next exchange of the group sees this failure
 		close(f.done)
-		c.observer.Mint(req.Provider, v.result, time.Since(start))
+		c.observer.Mint(req.Provider, v.result, time.Since(f.start))
 		if refresh {
 			c.observer.Refresh(v.result)
 		}
 	}()
 	defer func() { v = judge(f.err) }() // the error may end the goroutine too
-
-	if err := c.prepare(ctx, req); err != nil {
-		f.err = err
-		return
-	}
-	entered, err := c.enter(ctx, f, req)
-	if err != nil {
-		f.err = err
-		return
-	}
-	leave = entered
-	if !refresh {
-		if err := c.probe(req); err != nil {
-			f.err, f.held = err, true
-			return
-		}
-	}
-	start = time.Now()
-	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
-	defer stop()
-	f.token, f.life, f.err = mint(ctx, req)
-	if c.ctx.Err() != nil && f.err != nil {
+	err := c.exchange(ctx, f, req, refresh)
+	if f.err = err; err != nil && c.ctx.Err() != nil {
 		f.err = ErrClosed
 	}
 }
 
-// prepare has the time of an exchange, as what it waits for has.
-func (c *TokenCache) prepare(ctx context.Context, req Request) error {
-	ctx, stop := context.WithTimeout(ctx, c.mintTimeout)
+// exchange gives Prepare and Mint the same time each, because what Prepare waits for is an exchange too.
+func (c *TokenCache) exchange(ctx context.Context, f *flight, req Request, refresh bool) error {
+	preparing, stop := context.WithTimeout(ctx, c.mintTimeout)
 	defer stop()
-	err := prepare(ctx, req)
-	if c.ctx.Err() != nil && err != nil {
-		return ErrClosed
+	if err := prepare(preparing, req); err != nil {
+		return err
 	}
+	leave, err := c.limits.enter(ctx, tenantAt{req.Tenant, req.Provider}, c.mintTimeout, &f.blocked)
+	if err != nil {
+		return err
+	}
+	f.leave = leave
+	if !refresh {
+		if held := c.probe(f, req); held != nil {
+			f.held = true
+			return held
+		}
+	}
+	f.start = time.Now()
+	minting, stop := context.WithTimeout(ctx, c.mintTimeout)
+	defer stop()
+	f.token, f.life, err = mint(minting, req)
 	return err
 }
 
-func prepare(ctx context.Context, req Request) (err error) {
-	if req.Prepare == nil {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = NewPanicError(p)
+// probe lets the key try for its group, unless the group holds it back by now.
+func (c *TokenCache) probe(f *flight, req Request) (held *BackoffError) {
+	c.locked(func() {
+		held = c.heldByGroup(req, c.now())
+		if g, ok := c.groups.Peek(req.Group); ok && held == nil {
+			g.prober = f
 		}
-	}()
-	return req.Prepare(ctx)
-}
-
-// enter waits until the limits let the exchange start.
-func (c *TokenCache) enter(ctx context.Context, f *flight, req Request) (leave func(), err error) {
-	blocked := func(b bool) {
-		c.mu.Lock()
-		f.blocked = b
-		c.mu.Unlock()
-	}
-	leave, err = c.limits.enter(ctx, tenantAt{req.Tenant, req.Provider}, c.mintTimeout, blocked)
-	if err != nil && c.ctx.Err() != nil {
-		return nil, ErrClosed
-	}
-	return leave, err
+	})
+	return held
 }
 
 // land keeps the result of a flight, unless the key was deleted meanwhile.
 func (c *TokenCache) land(f *flight, req Request, v verdict) {
-	now := c.now()
-	c.mu.Lock()
-	c.inFlight--
-	c.landInGroup(req, v, c.flights[req.Key] == f, now)
-	if c.flights[req.Key] != f {
-		c.mu.Unlock()
-		return
-	}
-	delete(c.flights, req.Key)
-	var evicted bool
-	switch {
-	case c.closed:
-	case f.err == nil:
-		evicted = c.entries.Add(req.Key, newEntry(f.token, f.life, c.maxDuration, now))
-		c.failures.Remove(req.Key)
-	case f.held || v.limited: // nothing was tried
-	default:
-		c.recordFailure(req, v, now)
-	}
-	c.mu.Unlock()
+	evicted := false
+	c.locked(func() {
+		now, wanted := c.now(), c.flights[req.Key] == f
+		c.inFlight--
+		c.landInGroup(f, req, v, wanted, now)
+		if wanted {
+			delete(c.flights, req.Key)
+		}
+		switch {
+		case !wanted || c.closed || f.held || v.untried:
+		case v.err == nil:
+			evicted = c.entries.Add(req.Key, newEntry(f.token, f.life, c.maxDuration, now))
+			c.failures.Remove(req.Key)
+		default:
+			c.recordFailure(req, v, now)
+		}
+	})
 	if evicted {
 		c.observer.Evicted()
 	}
 }
 
-// recordFailure is called with the lock held.
-func (c *TokenCache) recordFailure(req Request, v verdict, now instant) {
-	if v.permanent {
-		c.entries.Remove(req.Key)
+func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool, error) {
+	var token Token
+	start := time.Now()
+	err := prepare(ctx, req)
+	if err == nil {
+		start = time.Now()
+		token, _, err = mint(ctx, req)
 	}
-	before, again := c.failures.Peek(req.Key)
-	if again {
-		c.uncount(req.Key, before)
+	v := judge(err)
+	if c != nil {
+		c.observer.Mint(req.Provider, v.result, time.Since(start))
+		c.observer.Request(req.Object, false, v.err == nil)
 	}
-	failed := before.again(v, now)
-	failed.of = Failing{Provider: req.Provider, Result: v.result}
-	c.failing[failed.of]++
-	c.failures.Add(req.Key, failed)
+	return token, false, v.err
 }
 
-// mint calls Mint and makes sure that what comes back is an error, or a token that is valid for a while.
+func prepare(ctx context.Context, req Request) (err error) {
+	defer recovered(&err)
+	if req.Prepare != nil {
+		err = req.Prepare(ctx)
+	}
+	return err
+}
+
+// mint calls Mint and makes sure that the result is an error, or a token that is valid for a while.
 func mint(ctx context.Context, req Request) (token Token, life time.Duration, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			token, err = nil, NewPanicError(p)
-		}
-	}()
-	token, err = req.Mint(ctx)
+	defer recovered(&err)
+	minted, err := req.Mint(ctx)
 	switch {
 	case err != nil:
 		return nil, 0, err
-	case isNil(token):
+	case minted == nil:
 		return nil, 0, errors.New("the exchange gave neither a token nor an error; this is a bug in the provider")
 	}
-	if life = token.GetDuration(); life <= 0 {
+	if life = minted.GetDuration(); life <= 0 {
 		return nil, 0, errors.New("the exchange gave a token that has expired already; check that the clocks agree")
 	}
-	return token, life, nil
-}
-
-// isNil also finds a nil pointer in the interface.
-func isNil(t Token) bool {
-	v := reflect.ValueOf(t)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+	return minted, life, nil
 }

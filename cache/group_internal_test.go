@@ -141,13 +141,13 @@ func TestGroupHoldsBackItsOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		sibling := newGrouped(c, 2, 1, nil)
-		stranger, alone := newGrouped(c, 3, 2, nil), newGrouped(c, 4, 0, nil)
+		foreign, alone := newGrouped(c, 3, 2, nil), newGrouped(c, 4, 0, nil)
 		failGroup(t, c, 1, errBrokenRole)
 		wait := sibling.mustBeHeldBack(t, errBrokenRole)
 		if wait <= 0 || wait > time.Second {
 			t.Errorf("held back for %s", wait)
 		}
-		stranger.mustGet(t)
+		foreign.mustGet(t)
 		alone.mustGet(t)
 		time.Sleep(wait)
 		sibling.mustGet(t)
@@ -268,7 +268,7 @@ func TestGroupHoldsBackInvalidTokens(t *testing.T) {
 	})
 }
 
-// When the back-off has passed, one key tries and the others wait for what comes of it.
+// After the back-off, one key tries and the others wait for its result.
 func TestGroupProbes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		then func(prober *grouped)
@@ -345,7 +345,7 @@ func TestGroupIsNotHeldByBrokenKeys(t *testing.T) {
 	})
 }
 
-// What the service asks for holds for the whole group.
+// RetryAfter applies to the whole group.
 func TestGroupHonoursRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)

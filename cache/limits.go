@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,121 +17,107 @@ const (
 	maxRunning = 4096
 )
 
-// LimitError is the error of an exchange that a limit of the cache did not let start. It says nothing about the key or the
-// provider, so the key does not back off and keeps its token.
-type LimitError struct {
-	message string
-	noSlot  bool // the tenant uses all of its slots
-}
-
-// Error names the limit, its value and the remedy. The text is the same at each try.
-func (e *LimitError) Error() string { return e.message }
-
-// RetryAfter returns one second.
-func (e *LimitError) RetryAfter() time.Duration { return time.Second }
-
-// lacksSlot reports whether an exchange failed because its tenant uses all of its slots.
-func lacksSlot(err error) bool {
-	var limit *LimitError
-	return errors.As(err, &limit) && limit.noSlot
-}
-
 // tenantAt is a tenant at one provider.
 type tenantAt struct{ tenant, provider string }
 
 // slots are those of one tenant at one provider.
 type slots struct {
-	taken chan struct{} // holds one value for each slot that is taken
+	taken chan struct{} // one value for each slot that is taken; waiting exchanges are served in the order of their arrival
 	users int           // exchanges that hold a slot or wait for one
 }
 
 // limits keep tenants apart. An exchange waits briefly for one of the few slots of its tenant at the provider, then for its turn
-// of a rate at which exchanges of all tenants start, since an exchange that hangs cannot hold a rate.
+// of a rate at which exchanges of all tenants start. An exchange that hangs holds its slot, but cannot hold a rate.
 type limits struct {
 	starts                       *rate.Limiter
 	perTenant, perProvider       int
 	queuedForSlot, queuedForRate atomic.Int64
 
 	mu      sync.Mutex // never held while waiting
-	slots   map[tenantAt]*slots
+	slots   map[tenantAt]slots
 	running map[string]int // by provider
 }
 
 func newLimits() *limits {
-	return &limits{
-		starts: rate.NewLimiter(defaultRate, defaultBurst), perTenant: defaultMaxFlightsPerTenant, perProvider: maxRunning,
-		slots: map[tenantAt]*slots{}, running: map[string]int{},
-	}
+	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), perTenant: defaultMaxFlightsPerTenant,
+		perProvider: maxRunning, slots: map[tenantAt]slots{}, running: map[string]int{}}
 }
 
-// enter waits until an exchange may start, at most turnWait for the rate. It calls blocked when it begins and when it ends to
-// wait for a slot. The caller calls leave when the exchange has ended. The error is a *LimitError, or that of ctx.
-func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, blocked func(bool)) (leave func(), err error) {
-	// Without this first look, a provider that hangs would use up the rate with exchanges that cannot run.
-	if err := l.addRunning(t.provider, 0); err != nil {
+// enter waits until an exchange may start, at most turnWait for the rate. blocked is true while it waits for a slot. The caller
+// calls leave when the exchange has ended. The error is a *LimitError, or that of ctx.
+func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, blocked *atomic.Bool) (leave func(), err error) {
+	// Without this first check, a provider that hangs would use up the rate with exchanges that cannot run.
+	if err := l.run(t.provider, 0); err != nil {
 		return nil, err
 	}
-	own := l.use(t)
-	if err := l.takeSlot(ctx, t, own, blocked); err != nil {
-		l.unuse(t, own)
+	taken := l.use(t, 1)
+	defer func() {
+		if err != nil {
+			l.use(t, -1)
+		}
+	}()
+	if err := l.takeSlot(ctx, t, taken, blocked); err != nil {
 		return nil, err
-	}
-	free := func() {
-		<-own.taken
-		l.unuse(t, own)
 	}
 	if err = l.awaitTurn(ctx, turnWait); err == nil {
-		err = l.addRunning(t.provider, 1)
+		err = l.run(t.provider, 1)
 	}
 	if err != nil {
-		free()
+		<-taken
 		return nil, err
 	}
 	return func() {
-		l.endRunning(t.provider)
-		free()
+		_ = l.run(t.provider, -1) // no limit refuses that
+		<-taken
+		l.use(t, -1)
 	}, nil
 }
 
-func (l *limits) use(t tenantAt) *slots {
+// run adds n exchanges to those that run with the provider. It refuses one more than the provider's limit.
+func (l *limits) run(provider string, n int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n >= 0 && l.running[provider] >= l.perProvider {
+		return &LimitError{message: fmt.Sprintf("%d exchanges with provider %q are running, which is the limit; "+
+			"try again, and check whether its service hangs", l.perProvider, provider)}
+	}
+	if l.running[provider] += n; l.running[provider] == 0 {
+		delete(l.running, provider)
+	}
+	return nil
+}
+
+// use adds n exchanges to those that hold or want a slot of the tenant.
+func (l *limits) use(t tenantAt, n int) (taken chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.slots[t]
-	if own == nil {
-		own = &slots{taken: make(chan struct{}, l.perTenant)}
-		l.slots[t] = own
+	if own.taken == nil {
+		own.taken = make(chan struct{}, l.perTenant)
 	}
-	own.users++
-	return own
-}
-
-func (l *limits) unuse(t tenantAt, own *slots) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if own.users--; own.users == 0 {
+	own.users += n
+	if l.slots[t] = own; own.users == 0 {
 		delete(l.slots, t)
 	}
+	return own.taken
 }
 
-// takeSlot serves those that wait in the order of their arrival, as channels do.
-func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots, blocked func(bool)) error {
+func (l *limits) takeSlot(ctx context.Context, t tenantAt, taken chan<- struct{}, blocked *atomic.Bool) error {
 	select {
-	case own.taken <- struct{}{}:
+	case taken <- struct{}{}:
 		return nil
 	default:
 	}
-	blocked(true)
-	defer blocked(false)
+	blocked.Store(true)
+	defer blocked.Store(false)
 	l.queuedForSlot.Add(1)
 	defer l.queuedForSlot.Add(-1)
-	timer := time.NewTimer(slotWait)
-	defer timer.Stop()
 	select {
-	case own.taken <- struct{}{}:
+	case taken <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(slotWait):
 		return &LimitError{noSlot: true, message: fmt.Sprintf("all %d slots of tenant %q for exchanges with provider %q were in use for %s; "+
 			"try again, and check what is slow", l.perTenant, t.tenant, t.provider, slotWait)}
 	}
@@ -149,36 +134,4 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 	}
 	return &LimitError{message: fmt.Sprintf("more exchanges wait to start than %v a second let start within %s; "+
 		"try again, or raise the rate with cache.WithRate", float64(l.starts.Limit()), longest)}
-}
-
-// addRunning adds n exchanges to those that run with the provider, unless that is at its limit.
-func (l *limits) addRunning(provider string, n int) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running[provider] >= l.perProvider {
-		return &LimitError{message: fmt.Sprintf("%d exchanges with provider %q are running, which is the limit; "+
-			"try again, and check whether its service hangs", l.perProvider, provider)}
-	}
-	if n > 0 {
-		l.running[provider] += n
-	}
-	return nil
-}
-
-func (l *limits) endRunning(provider string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running[provider]--; l.running[provider] == 0 {
-		delete(l.running, provider)
-	}
-}
-
-func (l *limits) stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := Stats{QueuedForSlot: int(l.queuedForSlot.Load()), QueuedForRate: int(l.queuedForRate.Load())}
-	for _, n := range l.running {
-		s.Running += n
-	}
-	return s
 }

@@ -21,8 +21,8 @@ func isLimited(err error) bool {
 	return errors.As(err, &limit)
 }
 
-// askForever makes many tenants request credentials that their service never returns, until the end. Their keys begin at first.
-func askForever(t *testing.T, c *TokenCache, tenants int, provider string, first int) (end func()) {
+// askForever makes many tenants request credentials that their service never returns, until stop. Their keys begin at first.
+func askForever(t *testing.T, c *TokenCache, tenants int, provider string, first int) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for n := range tenants {
@@ -43,11 +43,11 @@ func askForever(t *testing.T, c *TokenCache, tenants int, provider string, first
 	}
 }
 
-// expectUnused reports what the limits keep though no exchange runs.
+// expectUnused reports what the limits keep although no exchange runs.
 func expectUnused(t *testing.T, l *limits) {
 	t.Helper()
-	if s := l.stats(); s.Running != 0 || s.QueuedForSlot != 0 || s.QueuedForRate != 0 || len(l.slots) != 0 || len(l.running) != 0 {
-		t.Errorf("kept: %+v, %d tenants, %d providers", s, len(l.slots), len(l.running))
+	if forSlot, forRate := l.queuedForSlot.Load(), l.queuedForRate.Load(); forSlot+forRate != 0 || len(l.slots) != 0 || len(l.running) != 0 {
+		t.Errorf("kept: %d and %d wait, %d tenants, %d providers", forSlot, forRate, len(l.slots), len(l.running))
 	}
 }
 
@@ -384,7 +384,7 @@ func TestInfiniteRate(t *testing.T) {
 	})
 }
 
-// A provider at the limit of running exchanges refuses others at once, and takes nothing of the rate. Other providers go on.
+// A provider at the limit of running exchanges refuses others at once, and uses none of the rate. Other providers are not affected.
 func TestRunningExchangesPerProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t, WithMintTimeout(time.Minute))
@@ -419,7 +419,7 @@ func TestRunningExchangesPerProvider(t *testing.T) {
 	})
 }
 
-// An exchange that waits for a slot or for its turn ends with the cache.
+// Close ends exchanges that wait for a slot or for their turn.
 func TestCloseEndsWaitingExchanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts   []Option

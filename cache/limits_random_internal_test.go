@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +34,7 @@ func TestLimitsAddUp(t *testing.T) {
 					time.Sleep(start)
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
-					leave, err := l.enter(ctx, w, 10*time.Second, func(bool) {})
+					leave, err := l.enter(ctx, w, 10*time.Second, new(atomic.Bool))
 					if err == nil {
 						time.Sleep(takes)
 						leave()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// permanentError says that a token is worth nothing any more.
+// permanentError drops the token.
 type permanentError struct{ error }
 
 func (permanentError) Permanent() bool { return true }
@@ -21,21 +21,21 @@ func TestMinimumLifetime(t *testing.T) {
 		fails              error
 		renewed, waits     bool
 	}{
-		"enough is left":                              {life: time.Hour, minimum: 30 * time.Minute, age: 29 * time.Minute},
-		"too little is left":                          {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, renewed: true, waits: true},
-		"too little is left, unavailable":             {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: away, waits: true},
-		"too little is left, denied":                  {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: denied, waits: true},
-		"longer than any token, first quarter":        {life: time.Hour, minimum: 24 * time.Hour, age: 14 * time.Minute},
-		"longer than any token, later":                {life: time.Hour, minimum: 24 * time.Hour, age: 16 * time.Minute, renewed: true, waits: true},
-		"a short token, first quarter":                {life: time.Minute, minimum: time.Hour, age: 14 * time.Second},
-		"a short token, later":                        {life: time.Minute, minimum: time.Hour, age: 16 * time.Second, renewed: true, waits: true},
-		"due for renewal, enough is left":             {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, renewed: true},
-		"due for renewal, fresh wanted":               {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, fresh: true, renewed: true, waits: true},
-		"longer than it is kept":                      {life: 12 * time.Hour, minimum: time.Hour, age: 44 * time.Minute},
-		"longer than it is kept, due for renewal":     {life: 12 * time.Hour, minimum: time.Hour, age: 55 * time.Minute, renewed: true},
-		"no minimum":                                  {life: time.Hour, age: 40 * time.Minute},
-		"negative":                                    {life: time.Hour, minimum: -time.Hour, age: 40 * time.Minute},
-		"longer than the milliseconds that there are": {life: 1000 * time.Hour * 24, minimum: time.Hour, age: 40 * time.Minute},
+		"enough is left":                          {life: time.Hour, minimum: 30 * time.Minute, age: 29 * time.Minute},
+		"too little is left":                      {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, renewed: true, waits: true},
+		"too little is left, unavailable":         {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: away, waits: true},
+		"too little is left, denied":              {life: time.Hour, minimum: 30 * time.Minute, age: 31 * time.Minute, fails: denied, waits: true},
+		"longer than any token, first quarter":    {life: time.Hour, minimum: 24 * time.Hour, age: 14 * time.Minute},
+		"longer than any token, later":            {life: time.Hour, minimum: 24 * time.Hour, age: 16 * time.Minute, renewed: true, waits: true},
+		"a short token, first quarter":            {life: time.Minute, minimum: time.Hour, age: 14 * time.Second},
+		"a short token, later":                    {life: time.Minute, minimum: time.Hour, age: 16 * time.Second, renewed: true, waits: true},
+		"due for renewal, enough is left":         {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, renewed: true},
+		"due for renewal, fresh wanted":           {life: time.Hour, minimum: 5 * time.Minute, age: 50 * time.Minute, fresh: true, renewed: true, waits: true},
+		"longer than it is kept":                  {life: 12 * time.Hour, minimum: time.Hour, age: 44 * time.Minute},
+		"longer than it is kept, due for renewal": {life: 12 * time.Hour, minimum: time.Hour, age: 55 * time.Minute, renewed: true},
+		"no minimum":                              {life: time.Hour, age: 40 * time.Minute},
+		"negative":                                {life: time.Hour, minimum: -time.Hour, age: 40 * time.Minute},
+		"a lifetime of years":                     {life: 1000 * time.Hour * 24, minimum: time.Hour, age: 40 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestMinimumLifetime(t *testing.T) {
 				req.MinimumLifetime, req.Fresh = tc.minimum, tc.fresh
 				hit, ok := c.Get(req.Key, req.Object, tc.minimum, time.Time{})
 				if want := !tc.renewed && !tc.waits; ok != want || ok && hit != old {
-					t.Errorf("GetFor: %v, %t", hit, ok)
+					t.Errorf("Get: %v, %t", hit, ok)
 				}
 				start := time.Now()
 				got, retrieved, err := c.GetOrSet(t.Context(), req)
@@ -125,7 +125,7 @@ func TestMinimumLifetimeOnBothClocks(t *testing.T) {
 		wall, mono time.Duration
 		want       bool
 	}{
-		"both go on":                     {29 * time.Minute, 29 * time.Minute, true},
+		"both advance":                   {29 * time.Minute, 29 * time.Minute, true},
 		"suspended: only the wall clock": {31 * time.Minute, time.Minute, false},
 		"set back":                       {-time.Hour, 31 * time.Minute, false},
 	} {

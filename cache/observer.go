@@ -1,19 +1,21 @@
 package cache
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
-// Observer is told what happens in a cache. Its methods are called concurrently, on the hot path, without any lock of
-// the cache; they must not block.
+// Observer observes a cache. Its methods are called concurrently, on the hot path, without any lock of the cache. They must
+// not block.
 type Observer interface {
 	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time, and does not
 	// keep the cache in memory.
 	Attach(stats func() Stats)
-	// Request is called for every request: whether it was served from the cache, and whether it was served at all.
+	// Request is called for every request: hit if the token was in the cache, ok if there is no error.
 	Request(object InvolvedObject, hit, ok bool)
-	// Mint is called after every exchange, also after one that did not start because a limit refused it or because the
-	// credential that it is made of could not be had. The result is one of Results.
+	// Mint is called after every exchange, also after one that could not start. The result is one of Results.
 	Mint(provider, result string, took time.Duration)
-	// Refresh is called after every exchange that renewed a token ahead of time, in addition to Mint.
+	// Refresh is called in addition to Mint after every exchange that renewed a token ahead of time.
 	Refresh(result string)
 	// Evicted is called when a token had to make room for another one.
 	Evicted()
@@ -27,11 +29,43 @@ func (noObserver) Mint(string, string, time.Duration) {}
 func (noObserver) Refresh(string)                     {}
 func (noObserver) Evicted()                           {}
 
-// Results returns all results that an Observer can see. Except for success, panic, timeout, error and limited, they are what an
-// error's method ExchangeResult() string says or, if it has none, its method Result() string. The last two are for exchanges
-// that never reached the provider's service: the API server did not give the token to exchange, or a limit of the cache did
-// not let the exchange start.
+// Results returns all results that an Observer can see. The cache sets success, panic, timeout, error, and limited, for an
+// exchange that a limit did not let start. The others come from a method ExchangeResult() string of the error or, if it has none,
+// Result() string; kubernetes_unavailable means that the API server did not issue the token to exchange.
 func Results() []string {
 	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error",
 		"kubernetes_unavailable", "limited"}
+}
+
+// Stats are the gauges of a cache.
+type Stats struct {
+	Items         int // tokens in the cache
+	Flights       int // exchanges that run, are queued, or wait for a part of the credential
+	Running       int // exchanges that have started
+	QueuedForSlot int // exchanges that wait because their tenant uses all of its slots
+	QueuedForRate int // exchanges that wait because of the start rate
+	Waiting       int // callers that wait for a flight
+	// Failing is the number of keys whose last exchange failed. It does not grow with the attempts. A key is forgotten when it
+	// succeeds, or about five minutes after its back-off if it is no longer requested. Nil if none.
+	Failing map[Failing]int
+}
+
+// Failing is what an exchange failed at: the provider of the request, and one of Results.
+type Failing struct{ Provider, Result string }
+
+// Stats returns the gauges as they are now.
+func (c *TokenCache) Stats() (s Stats) {
+	c.locked(func() {
+		s = Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: int(c.waiting.Load()),
+			QueuedForSlot: int(c.limits.queuedForSlot.Load()), QueuedForRate: int(c.limits.queuedForRate.Load())}
+		c.limits.mu.Lock()
+		for _, n := range c.limits.running {
+			s.Running += n
+		}
+		c.limits.mu.Unlock()
+		if len(c.failing) > 0 {
+			s.Failing = maps.Clone(c.failing)
+		}
+	})
+	return s
 }

@@ -36,8 +36,8 @@ func TestObserverKeepsNoCache(t *testing.T) {
 		c.Close()
 		return weak.Make(c)
 	}()
-	for end := time.Now().Add(10 * time.Second); used.Value() != nil; runtime.GC() {
-		if time.Now().After(end) {
+	for deadline := time.Now().Add(10 * time.Second); used.Value() != nil; runtime.GC() {
+		if time.Now().After(deadline) {
 			t.Fatal("the closed cache is kept")
 		}
 	}
@@ -56,7 +56,7 @@ func newUnboundCache(t *testing.T, o Observer) *TokenCache {
 	return c
 }
 
-// Also the request of a caller that has gone already counts.
+// The request of a caller that has already left counts too.
 func TestEveryRequestIsObserved(t *testing.T) {
 	o := &counter{}
 	c := newTestCache(t, WithObserver(o))

@@ -55,7 +55,7 @@ func TestFailingKeys(t *testing.T) {
 		expect("two made room", map[Failing]int{failed: 3})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		expect("nobody has asked for long", nil)
+		expect("no longer requested", nil)
 		ask(10)
 		c.Purge()
 		expect("all are purged", nil)

@@ -42,7 +42,7 @@ func (m *minter) with(mint func() (Token, error)) {
 	m.mint = func(context.Context) (Token, error) { return mint() }
 }
 
-// A provider's methods may panic wherever they are called: that is an error for whoever asked, and for nobody else.
+// A panic in a provider's method is an error of its own request only.
 func TestMethodsThatPanic(t *testing.T) {
 	for name, mint := range map[string]func() (Token, error){
 		"Result":         failing(&brokenResult{}),
@@ -82,7 +82,7 @@ type exiting struct{ broken }
 
 func (*exiting) Result() string { runtime.Goexit(); return "" }
 
-// An error that ends the goroutine that asks it leaves nobody waiting.
+// An error whose method ends the goroutine leaves no caller waiting.
 func TestErrorThatEndsItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{}

@@ -51,7 +51,7 @@ func TestEchoedSecrets(t *testing.T) {
 		token := w.sign(nil)
 		w.config.Token = token
 		w.config.RESTConfig = &rest.Config{Host: w.api().Host, BearerToken: own}
-		w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
+		w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(w.account), w.user), interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				switch review := obj.(type) {
 				case *authenticationv1.TokenReview:

@@ -177,18 +177,18 @@ func (broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, err
 // kubernetesFaults do not depend on the cloud, so AWS and the generic provider stand for all.
 func kubernetesFaults() []fault {
 	return []fault{
-		{"RBAC lacks serviceaccounts/token", "aws", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
-		{"RBAC lacks serviceaccounts/token", "azure", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
-		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
-		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
+		{"RBAC lacks serviceaccounts/token", "aws", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
+		{"RBAC lacks serviceaccounts/token", "azure", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
+		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
+		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
 		{"the node may not use the audience", "aws", func(w *world) {
 			w.own().Refuse(func(corev1.ServiceAccount, authtest.TokenRequestInfo) error { return errNodeAudience })
 		}, "token-request", "K4", "audience"},
 		{"the ServiceAccount does not exist", "generic", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "K2", "does not exist"},
 		{"the ServiceAccount does not exist", "aws", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "K2", "does not exist"},
-		{"lifetime shortened", "generic", func(w *world) { w.user.MaxTokenLifetime = 20 * time.Minute }, "token-request", "K3", "shortened"},
+		{"lifetime shortened", "generic", func(w *world) { w.user.maxTokenLifetime = 20 * time.Minute }, "token-request", "K3", "shortened"},
 		{"lifetime refused", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithTokenLifetime(time.Minute)) }, "token-request", "K3", ""},
-		{"the caller's own credentials are refused", "generic", func(w *world) { w.user = authtest.User{} }, "api-server", "K10", "401"},
+		{"the caller's own credentials are refused", "generic", func(w *world) { w.user = user{} }, "api-server", "K10", "401"},
 		{"token of another cluster", "aws", func(w *world) {
 			home := w.issuer
 			other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://other.example"})
@@ -200,12 +200,12 @@ func kubernetesFaults() []fault {
 			w.issuer = home // the API server
 		}, "cluster-issuer", "K8", "another cluster"},
 		{"pod of the token is gone", "aws", func(w *world) {
-			w.user.ReviewError = "[invalid bearer token, service account token has been invalidated]"
+			w.user.reviewError = "[invalid bearer token, service account token has been invalidated]"
 		}, "token-review", "K6", "pod, Secret or node is gone"},
 		{"ServiceAccount of the token is gone", "generic", func(w *world) {
-			w.user.ReviewError = "service account tenant-a/app has been deleted"
+			w.user.reviewError = "service account tenant-a/app has been deleted"
 		}, "token-review", "K6", "deleted"},
-		{"issuer that no authenticator knows", "generic", func(w *world) { w.user.ReviewError = "invalid bearer token" }, "token-review", "K6", "no authenticator"},
+		{"issuer that no authenticator knows", "generic", func(w *world) { w.user.reviewError = "invalid bearer token" }, "token-review", "K6", "no authenticator"},
 		{"the other cluster does not trust the issuer", "generic", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "K6", "401"},
 		{"another audience", "generic", claims(func(c map[string]any) { c["aud"] = []string{"other"} }), "audience", "K5", "for somebody else"},
 		{"expired", "generic", claims(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), "time", "K6", "has expired"},

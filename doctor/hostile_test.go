@@ -115,8 +115,8 @@ func TestHostileObjects(t *testing.T) {
 	for _, provider := range []string{"aws", "azure", "gcp"} {
 		for _, evil := range hostileValues() {
 			for _, change := range []func(w *world){
-				func(w *world) { w.user.Name = evil },
-				func(w *world) { w.user.Name = "system:serviceaccount:a:" + evil },
+				func(w *world) { w.user.name = evil },
+				func(w *world) { w.user.name = "system:serviceaccount:a:" + evil },
 				func(w *world) { w.config.ServiceAccount = client.ObjectKey{Namespace: "tenant-a", Name: evil} },
 				func(w *world) {
 					w.account.Annotations[aws.RoleARNAnnotation] = "arn:aws:iam::" + account + ":role/" + evil

@@ -40,11 +40,11 @@ func TestPodOfWhoMayNotMint(t *testing.T) {
 			w.config.InPod = true
 			w.env = map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": "x", "AWS_ROLE_ARN": roleARN}
 		}, doctor.Unknown, "without --service-account"},
-		"the pod's own rights": {func(w *world) { w.user.Name = subject }, doctor.Unknown, "leave --service-account out"},
+		"the pod's own rights": {func(w *world) { w.user.name = subject }, doctor.Unknown, "leave --service-account out"},
 		"a controller":         {func(*world) {}, doctor.Fail, "\nkubectl create rolebinding wid-token -n tenant-a --role=wid-token --serviceaccount=system:controller"},
 	} {
 		w := newWorld(t, "aws")
-		w.user.MayNot = []string{"serviceaccounts/token"}
+		w.user.mayNot = []string{"serviceaccounts/token"}
 		tc.change(w)
 		report := w.run()
 		f := report.Of("token-request")
@@ -104,7 +104,7 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 // mayNotRead denies the user every object.
 func mayNotRead(w *world) {
 	w.config.RESTConfig = w.api()
-	w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
+	w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(w.account), w.user), interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app", nil)
 		}})
@@ -113,7 +113,7 @@ func mayNotRead(w *world) {
 // A pod that asks about its own ServiceAccount is not told to let it read itself.
 func TestPodThatMayNotReadItsAccount(t *testing.T) {
 	w := newWorld(t, "aws")
-	w.user.Name = subject
+	w.user.name = subject
 	mayNotRead(w)
 	if f := w.run().Of("service-account"); f.Result != doctor.Unknown || !strings.HasPrefix(f.Remedy, "leave --service-account out") {
 		t.Errorf("%+v", f)
@@ -137,7 +137,7 @@ func TestRightsAreShownTogether(t *testing.T) {
 		"neither, a file": {[]string{"serviceaccounts/token"}, func(w *world) { w.write(w.sign(nil)) }, false},
 	} {
 		w := newWorld(t, "aws")
-		w.user.Name, w.user.MayNot = "engineer", tc.mayNot
+		w.user.name, w.user.mayNot = "engineer", tc.mayNot
 		mayNotRead(w)
 		tc.change(w)
 		report := w.run()
@@ -253,9 +253,9 @@ func TestAnnotationsThatNobodySaw(t *testing.T) {
 // A UserInfo that does not tell gives a placeholder, which no shell obeys.
 func TestBindingOfNobody(t *testing.T) {
 	w := newWorld(t, "aws")
-	w.user.MayNot = []string{"serviceaccounts/token"}
+	w.user.mayNot = []string{"serviceaccounts/token"}
 	w.config.RESTConfig = w.api()
-	w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account), w.user), interceptor.Funcs{
+	w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(w.account), w.user), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			if _, ok := obj.(*authenticationv1.SelfSubjectReview); ok {
 				return apierrors.NewForbidden(authenticationv1.Resource("selfsubjectreviews"), "", nil)

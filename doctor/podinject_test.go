@@ -52,7 +52,7 @@ func TestLeftOutContainers(t *testing.T) {
 // withoutWebhooks is a cluster whose webhooks may be listed, of which there are none.
 func withoutWebhooks(w *world) {
 	w.config.RESTConfig = w.api()
-	w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account, w.pod), w.user), interceptor.Funcs{
+	w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(w.account, w.pod), w.user), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil }})
 }
 

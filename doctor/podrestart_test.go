@@ -50,7 +50,7 @@ func TestRestartOfPods(t *testing.T) {
 				}
 			}))(w)
 			w.config.RESTConfig = w.api()
-			w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(w.account, w.pod), w.user), interceptor.Funcs{
+			w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(w.account, w.pod), w.user), interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 					own, ok := obj.(*unstructured.Unstructured)
 					if !ok || own.GetKind() != "ReplicaSet" {

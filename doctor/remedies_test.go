@@ -144,7 +144,7 @@ func TestRemediesAreFilledIn(t *testing.T) {
 		}},
 		"no access entry": {"aws", "cluster", "--cluster-name prod --principal-arn " + roleARN, func(w *world) { w.eks(http.StatusUnauthorized) }},
 		"no review": {"aws", "token-review", "--clusterrole=system:auth-delegator --serviceaccount=system:controller",
-			func(w *world) { w.user.MayNot = []string{"tokenreviews"} }},
+			func(w *world) { w.user.mayNot = []string{"tokenreviews"} }},
 	} {
 		w := newWorld(t, tt.provider)
 		w.config.ShowPolicy = true

@@ -22,7 +22,7 @@ func TestReviewTexts(t *testing.T) {
 		"invalid bearer token": {"no authenticator", "the cluster that issued it"},
 	} {
 		w := newWorld(t, "aws")
-		w.user.ReviewError = text
+		w.user.reviewError = text
 		withPod(func(*world, *corev1.Pod) {})(w)
 		w.write(w.sign(func(c map[string]any) {
 			c["kubernetes.io"] = map[string]any{"namespace": "tenant-a", "pod": map[string]any{"name": "pod"}, "serviceaccount": map[string]any{"name": "app"}}
@@ -57,7 +57,7 @@ func TestTokenOfFormerObjects(t *testing.T) {
 		"one that the server still knows": {former, "", nil, doctor.Warn, "still accepts"},
 	} {
 		w := newWorld(t, "aws")
-		w.user.MayNot = tc.mayNot
+		w.user.mayNot = tc.mayNot
 		withPod(func(_ *world, pod *corev1.Pod) { pod.UID = "22222222-0000-4000-8000-000000000002" })(w)
 		account, pod := string(w.account.UID), string(w.pod.UID)
 		if tc.account != "" {

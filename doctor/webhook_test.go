@@ -45,7 +45,7 @@ func withWebhooks(err error, configurations ...*unstructured.Unstructured) func(
 	return withPod(func(w *world, pod *corev1.Pod) {
 		pod.Spec.Containers[0].Env = nil
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a", Labels: map[string]string{"kubernetes.io/metadata.name": "tenant-a"}}}
-		base := w.issuer.As(w.issuer.Client(w.account, w.pod, namespace), w.user)
+		base := asUser(w.issuer, w.issuer.Client(w.account, w.pod, namespace), w.user)
 		w.config.RESTConfig = w.api()
 		w.config.Client = interceptor.NewClient(base, interceptor.Funcs{
 			List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {

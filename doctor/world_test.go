@@ -52,7 +52,7 @@ type world struct {
 	cloud   *authtest.Cloud
 	account *corev1.ServiceAccount
 	pod     *corev1.Pod
-	user    authtest.User
+	user    user
 	// serve is the issuer as strangers see it.
 	serve  http.Handler
 	config doctor.Config
@@ -76,7 +76,7 @@ func newWorld(t *testing.T, provider string) *world {
 	issuer := testworld.SharedIssuer(t)
 	cloud := newCloud(t)
 	w := &world{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
-		user: authtest.User{Name: "system:serviceaccount:system:controller", Groups: []string{"system:serviceaccounts"}}}
+		user: user{name: "system:serviceaccount:system:controller", groups: []string{"system:serviceaccounts"}}}
 	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
 		Annotations: map[string]string{}, UID: "0b7c4a4e-0000-4000-8000-000000000001"}}
 	w.config = doctor.Config{ServiceAccount: client.ObjectKeyFromObject(w.account),
@@ -239,7 +239,7 @@ func (w *world) run() *doctor.Report {
 		if w.pod != nil {
 			objs = append(objs, w.pod)
 		}
-		w.config.Client = interceptor.NewClient(w.issuer.As(w.issuer.Client(objs...), w.user), interceptor.Funcs{Get: w.get})
+		w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(objs...), w.user), interceptor.Funcs{Get: w.get})
 		if w.config.RESTConfig == nil {
 			w.config.RESTConfig = w.api()
 		}

@@ -79,7 +79,7 @@ func (a *Azure) unauthorized(w http.ResponseWriter, r *http.Request, fault *Faul
 	a.sendJSON(w, r, fault, http.StatusUnauthorized, acrError{[]acrErrorItem{{"UNAUTHORIZED", acrAdvice, detail}}})
 }
 
-// exchangeForRegistry takes an access token of Entra for registries, or for Azure Resource Manager.
+// exchangeForRegistry accepts access tokens of Entra for registries and for Azure Resource Manager.
 func (a *Azure) exchangeForRegistry(w http.ResponseWriter, r *http.Request, fault *Fault, host string, registry AzureRegistry, form url.Values) {
 	audiences := []string{azurename.RegistryAudience}
 	a.mu.Lock()
@@ -101,7 +101,7 @@ func (a *Azure) exchangeForRegistry(w http.ResponseWriter, r *http.Request, faul
 	a.sendJSON(w, r, fault, http.StatusOK, map[string]string{"refresh_token": a.issueRefreshToken(identity)})
 }
 
-// tokenOfRegistry takes a refresh token, as a parameter or as the password of its user.
+// tokenOfRegistry accepts a refresh token as a parameter or as the password of its user.
 func (a *Azure) tokenOfRegistry(w http.ResponseWriter, r *http.Request, fault *Fault, host string, form url.Values) {
 	refresh := form.Get("refresh_token")
 	if user, password, ok := r.BasicAuth(); ok && user == acrUser {

@@ -18,39 +18,40 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/applyconfigurations"
+	k8stesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TokenRequestInfo is what a TokenRequest asked for.
+// TokenRequestInfo describes a TokenRequest.
 type TokenRequestInfo struct {
 	Audiences []string
 	Lifetime  time.Duration
 }
 
-// Refuse has TokenRequests fail with what the function returns, if it returns an error; nil ends that. Forbidden makes
-// the error of an API server whose RBAC lacks the rule.
+// Refuse makes TokenRequests fail with the error that the function returns, if any; nil ends that. Forbidden returns the
+// error of an API server whose RBAC lacks the rule.
 func (i *Issuer) Refuse(refuse func(sa corev1.ServiceAccount, request TokenRequestInfo) error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.refuse = refuse
 }
 
-// TokenRequests returns how many tokens were asked for.
+// TokenRequests returns the number of TokenRequests so far, refused ones included.
 func (i *Issuer) TokenRequests() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.requests
 }
 
-// Forbidden returns the API server's refusal of a TokenRequest to a user who has no right to it.
+// Forbidden returns the error of an API server whose RBAC does not let a user create tokens of a ServiceAccount.
 func Forbidden(user string, sa client.ObjectKey) error {
 	words := fmt.Sprintf(`User %q cannot create resource "serviceaccounts/token" in API group "" in the namespace %q`, user, sa.Namespace)
 	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, errors.New(words))
 }
 
-// coreScheme is made once: to register the kinds takes longer than most of what a test does with a client.
+// coreScheme is made once, because registering the kinds takes longer than most tests that use a client.
 var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -59,12 +60,11 @@ var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	return scheme
 })
 
-// coreConverter is what the fake client makes anew each time if it is not given one.
+// coreConverter is shared: without it, every fake client makes its own.
 var coreConverter = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(coreScheme()) })
 
-// Client returns a client of an API server in memory that holds the given objects (core/v1 kinds) and issues tokens of
-// ServiceAccounts. It is controller-runtime's fake client, which lists what it does not imitate; in addition, objects
-// get a UID when they are created.
+// Client is Wrap of a fake client of controller-runtime that knows core/v1 and holds the given objects. Objects without a UID
+// get one.
 func (i *Issuer) Client(objs ...client.Object) client.WithWatch {
 	for n, obj := range objs {
 		copied, ok := obj.DeepCopyObject().(client.Object)
@@ -73,9 +73,50 @@ func (i *Issuer) Client(objs ...client.Object) client.WithWatch {
 			objs[n] = copied
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(coreScheme()).WithTypeConverters(coreConverter()).WithObjects(objs...).
-		WithInterceptorFuncs(interceptor.Funcs{Create: createWithUID, SubResourceCreate: i.createSubResource}).
-		Build()
+	return i.Wrap(fake.NewClientBuilder().WithScheme(coreScheme()).WithTypeConverters(coreConverter()).WithObjects(objs...).Build())
+}
+
+// Wrap returns a client that issues tokens of the ServiceAccounts in c, a fake client with the schemes, indexes and
+// interceptors that the test needs. Its scheme has to know core/v1. Objects that are created without a UID get one; objects
+// that the builder of c was given keep theirs.
+func (i *Issuer) Wrap(c client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{Create: createWithUID, SubResourceCreate: i.createSubResource})
+}
+
+// PrependTo makes a clientset of k8s.io/client-go/kubernetes/fake issue tokens of its ServiceAccounts, ahead of the reactors
+// that it has.
+func (i *Issuer) PrependTo(clientset interface {
+	PrependReactor(verb, resource string, reaction k8stesting.ReactionFunc)
+	Tracker() k8stesting.ObjectTracker
+}) {
+	clientset.PrependReactor("create", "serviceaccounts/token", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		create, ok := action.(k8stesting.CreateActionImpl)
+		if !ok {
+			return false, nil, nil
+		}
+		request, ok := create.Object.DeepCopyObject().(*authenticationv1.TokenRequest)
+		if !ok {
+			return false, nil, nil
+		}
+		return true, request, i.issue(client.ObjectKey{Namespace: create.Namespace, Name: create.Name}, request, trackerLookup(clientset.Tracker()))
+	})
+}
+
+// lookup reads an object of core/v1 by its resource, such as "pods".
+type lookup func(resource string, key client.ObjectKey, into client.Object) error
+
+func trackerLookup(tracker k8stesting.ObjectTracker) lookup {
+	return func(resource string, key client.ObjectKey, into client.Object) error {
+		found, err := tracker.Get(corev1.SchemeGroupVersion.WithResource(resource), key.Namespace, key.Name)
+		if err != nil {
+			return err
+		}
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(found)
+		if err != nil {
+			return err
+		}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(fields, into)
+	}
 }
 
 func createWithUID(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -91,11 +132,9 @@ func (i *Issuer) createSubResource(ctx context.Context, c client.Client, name st
 	if name != "token" || !ok {
 		return c.SubResource(name).Create(ctx, obj, sub, opts...)
 	}
-	sa := &corev1.ServiceAccount{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(obj), sa); err != nil {
-		return err
-	}
-	return i.issue(ctx, c, sa, request)
+	return i.issue(client.ObjectKeyFromObject(obj), request, func(_ string, key client.ObjectKey, into client.Object) error {
+		return c.Get(ctx, key, into)
+	})
 }
 
 const (
@@ -103,8 +142,12 @@ const (
 	defaultLifetime = time.Hour
 )
 
-// issue does what the API server does with a TokenRequest.
-func (i *Issuer) issue(ctx context.Context, c client.Client, sa *corev1.ServiceAccount, request *authenticationv1.TokenRequest) error {
+// issue fills in the status of a TokenRequest, as the API server does.
+func (i *Issuer) issue(key client.ObjectKey, request *authenticationv1.TokenRequest, get lookup) error {
+	sa := &corev1.ServiceAccount{}
+	if err := get("serviceaccounts", key, sa); err != nil {
+		return err
+	}
 	lifetime := defaultLifetime
 	if s := request.Spec.ExpirationSeconds; s != nil {
 		lifetime = time.Duration(*s) * time.Second
@@ -125,7 +168,7 @@ func (i *Issuer) issue(ctx context.Context, c client.Client, sa *corev1.ServiceA
 		request.Spec.Audiences = []string{i.url} // the API server's own
 	}
 	claims := i.Claims(sa, request.Spec.Audiences, lifetime)
-	if err := bind(ctx, c, claims, sa, request.Spec.BoundObjectRef); err != nil {
+	if err := bind(claims, sa, get, request.Spec.BoundObjectRef); err != nil {
 		return err
 	}
 	token, err := i.Sign(claims)
@@ -151,7 +194,7 @@ func validateRequest(sa *corev1.ServiceAccount, request *authenticationv1.TokenR
 }
 
 // bind adds the claims of a token that is bound to a pod or a secret.
-func bind(ctx context.Context, c client.Client, claims map[string]any, sa *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) error {
+func bind(claims map[string]any, sa *corev1.ServiceAccount, get lookup, ref *authenticationv1.BoundObjectReference) error {
 	if ref == nil {
 		return nil
 	}
@@ -161,7 +204,7 @@ func bind(ctx context.Context, c client.Client, claims map[string]any, sa *corev
 	switch ref.Kind {
 	case "Pod":
 		pod := &corev1.Pod{}
-		if err := c.Get(ctx, key, pod); err != nil {
+		if err := get("pods", key, pod); err != nil {
 			return err
 		}
 		if pod.Spec.ServiceAccountName != sa.Name {
@@ -171,7 +214,7 @@ func bind(ctx context.Context, c client.Client, claims map[string]any, sa *corev
 		object, claim = pod, "pod"
 	case "Secret":
 		secret := &corev1.Secret{}
-		if err := c.Get(ctx, key, secret); err != nil {
+		if err := get("secrets", key, secret); err != nil {
 			return err
 		}
 		object, claim = secret, "secret"

@@ -1,12 +1,10 @@
 package authtest
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 
-	"github.com/google/uuid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/azurename"
@@ -22,50 +20,40 @@ func (a *Azure) serveManager(w http.ResponseWriter, r *http.Request, host string
 	if list {
 		call.Action = "listClusterUserCredential"
 	}
-	w.Header().Set("x-ms-request-id", uuid.NewString())
-	fail := func(fault *Fault, status int, code, format string, args ...any) {
-		a.sendJSON(w, r, fault, status, map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
-	}
-	fault, ok := a.cloud.begin(w, r, call, func(f Fault) { fail(nil, f.Status, f.Code, "%s", f.Message) })
-	if !ok {
+	c := &azureAPI{azure: a, w: w, r: r}
+	if !c.begin(call) {
 		return
 	}
 	a.mu.Lock()
-	var audiences []string
-	for _, e := range a.environments {
-		if e.ManagementHost == host {
-			audiences = append(audiences, e.ManagementAudience, "https://"+host)
-		}
-	}
 	cluster, known := a.clusters[strings.ToLower(path)]
 	a.mu.Unlock()
-	identity, ok := a.bearer(bearerOf(r), audiences...)
+	identity, ok := a.bearer(bearerOf(r), a.managementAudiences(host)...)
 	switch {
 	case !ok:
 		w.Header().Set("Www-Authenticate", `Bearer authorization_uri="https://login.microsoftonline.com/", error="invalid_token", error_description="The access token is invalid."`)
-		fail(fault, http.StatusUnauthorized, "InvalidAuthenticationToken", "The access token is invalid.")
+		c.fail(http.StatusUnauthorized, "InvalidAuthenticationToken", "The access token is invalid.")
 	case r.URL.Query().Get("api-version") == "":
-		fail(fault, http.StatusBadRequest, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
+		c.fail(http.StatusBadRequest, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
 	case known && !a.sameTenant(identity.Tenant, cluster.Tenant):
-		fail(fault, http.StatusUnauthorized, "InvalidAuthenticationTokenTenant",
+		c.fail(http.StatusUnauthorized, "InvalidAuthenticationTokenTenant",
 			"The access token is from the wrong issuer 'https://sts.windows.net/%s/'. It must match the tenant 'https://sts.windows.net/%s/' associated with this subscription. Please use the authority (URL) 'https://login.windows.net/%s' to get the token.", identity.Tenant, cluster.Tenant, cluster.Tenant)
 	case known && !oneOf(cluster.Users, identity.ClientID), !known && list:
 		action := "read"
 		if list {
 			action = "listClusterUserCredential/action"
 		}
-		fail(fault, http.StatusForbidden, "AuthorizationFailed",
+		c.fail(http.StatusForbidden, "AuthorizationFailed",
 			"The client '%s' with object id '%s' does not have authorization to perform action 'Microsoft.ContainerService/managedClusters/%s' over scope '%s' or the scope is invalid. If access was recently granted, please refresh your credentials.",
 			identity.ClientID, a.objectID(identity), action, path)
 	case !known:
 		name := path[strings.LastIndexByte(path, '/')+1:]
-		fail(fault, http.StatusNotFound, "ResourceNotFound", "The Resource 'Microsoft.ContainerService/managedClusters/%s' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix", name)
+		c.fail(http.StatusNotFound, "ResourceNotFound", "The Resource 'Microsoft.ContainerService/managedClusters/%s' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix", name)
 	case list && r.Method == http.MethodPost:
-		a.sendJSON(w, r, fault, http.StatusOK, map[string]any{"kubeconfigs": cluster.kubeconfigs()})
+		c.answer(map[string]any{"kubeconfigs": cluster.kubeconfigs()})
 	case !list && r.Method == http.MethodGet:
-		a.sendJSON(w, r, fault, http.StatusOK, cluster.resource(path))
+		c.answer(cluster.resource(path))
 	default:
-		fail(fault, http.StatusMethodNotAllowed, "HttpMethodNotAllowed", "The method is not allowed.")
+		c.fail(http.StatusMethodNotAllowed, "HttpMethodNotAllowed", "The method is not allowed.")
 	}
 }
 
@@ -77,13 +65,9 @@ func (a *Azure) objectID(identity AzureIdentity) string {
 
 func (c AzureCluster) creating() bool { return strings.EqualFold(c.ProvisioningState, "Creating") }
 
-// resource is the part of the managed cluster that tells how to reach it.
+// resource is the managed cluster, reduced to the properties that clients need to reach it.
 func (c AzureCluster) resource(id string) map[string]any {
-	state := c.ProvisioningState
-	if state == "" {
-		state = "Succeeded"
-	}
-	properties := map[string]any{"provisioningState": state, "powerState": map[string]string{"code": "Running"}, "enableRBAC": true}
+	properties := map[string]any{"provisioningState": firstOf(c.ProvisioningState, "Succeeded"), "powerState": map[string]string{"code": "Running"}, "enableRBAC": true}
 	if !c.WithoutEntra {
 		properties["aadProfile"] = map[string]any{"managed": true, "enableAzureRBAC": true, "tenantID": c.Tenant}
 	}

@@ -39,7 +39,7 @@ func (e *entraCall) assertion(identity AzureIdentity, app *azureApp) (AzureIdent
 	return identity, e.validity(claims)
 }
 
-// federation looks for the federated credential, and tells which part of none fits.
+// federation looks for the federated credential. Its refusal names the first part that none has.
 func (e *entraCall) federation(claims tokenClaims, app *azureApp) *entraRefusal {
 	const advice = "Please check your federated identity credential Subject, Audience and Issuer against the presented assertion. https://docs.microsoft.com/en-us/azure/active-directory/develop/workload-identity-federation"
 	audience := ""
@@ -114,7 +114,7 @@ func (e *entraCall) validity(claims tokenClaims) *entraRefusal {
 	return nil
 }
 
-// certificate judges an assertion that the application has signed itself.
+// certificate judges an assertion that the application signed itself.
 func (e *entraCall) certificate(token *jwt.JSONWebToken, claims tokenClaims, app *azureApp) *entraRefusal {
 	thumbprint := ""
 	for _, name := range []jose.HeaderKey{"x5t#S256", "x5t"} {
@@ -131,7 +131,7 @@ func (e *entraCall) certificate(token *jwt.JSONWebToken, claims tokenClaims, app
 	long, short := sha256.Sum256(app.certificate.Raw), sha1.Sum(app.certificate.Raw) //nolint:gosec // x5t is defined with it
 	encode := base64.RawURLEncoding.EncodeToString
 	key, ok := app.certificate.PublicKey.(*rsa.PublicKey)
-	// Clients write it in either alphabet of base64.
+	// Clients use either alphabet of base64.
 	plain := strings.NewReplacer("+", "-", "/", "_", "=", "").Replace(thumbprint)
 	if !ok || plain != encode(long[:]) && plain != encode(short[:]) {
 		return unknown

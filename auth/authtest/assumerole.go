@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 )
 
-// refuses returns the action that the caller may not do with the role, "" if it may do all that the session needs. Both the
-// trust policy and the caller's own policies have to allow each; within an account it is enough if the trust policy names
-// the caller itself.
+// refuses returns the first action of the session that the caller may not do with the role, or "". The trust policy and the
+// caller's own policies must both allow each action. Within an account, a trust policy that names the caller itself suffices.
 func (s *stsCall) refuses(caller accessKey, target role, wanted Identity) (action string) {
 	asked := access{resource: target.arn, kind: "AWS", context: s.aws.contextOf(caller)}
 	partition, account := strings.SplitN(caller.ARN, ":", 3)[1], strings.SplitN(target.arn, ":", 6)[4]
@@ -46,7 +44,7 @@ func notAuthorized(caller accessKey, action, resource string) *awsError {
 		"User: %s is not authorized to perform: %s on resource: %s", caller.ARN, action, resource)
 }
 
-// inherit takes over the source identity, which cannot change any more, and the transitive tags of the session before.
+// inherit copies the source identity, which cannot change, and the transitive tags of the previous session.
 func (id *Identity) inherit(before Identity) bool {
 	if before.SourceIdentity != "" {
 		if id.SourceIdentity != "" && id.SourceIdentity != before.SourceIdentity {
@@ -86,21 +84,6 @@ func (s *stsCall) sessionParameters() (Identity, *awsError) {
 		return id, err
 	}
 	return id, s.readTransitive(&id)
-}
-
-func (s *stsCall) checkLength(name, pattern string, shortest, longest int) *awsError {
-	value, field := s.form.Get(name), strings.ToLower(name[:1])+name[1:]
-	switch {
-	case !s.form.Has(name):
-		return nil
-	case len(value) < shortest:
-		return invalidParameter(value, field, fmt.Sprintf("Member must have length greater than or equal to %d", shortest))
-	case len(value) > longest:
-		return invalidParameter(value, field, fmt.Sprintf("Member must have length less than or equal to %d", longest))
-	case !regexp.MustCompile("^(?:" + pattern + ")$").MatchString(value):
-		return invalidParameter(value, field, "Member must satisfy regular expression pattern: "+pattern)
-	}
-	return nil
 }
 
 const maxTags = 50

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// authority is a certificate authority that makes a certificate for every host name that is asked of it.
+// authority is a certificate authority that issues a certificate for every host name that clients name.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

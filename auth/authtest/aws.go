@@ -15,33 +15,31 @@ import (
 )
 
 // AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, STS, IAM, ECR with its registries,
-// EKS, CodeCommit and KMS.
+// EKS and CodeCommit. The package documentation lists its limits.
 //
-// Permissions are those of Deny. IAM, EKS and AssumeRole also evaluate the inline policies of the caller's role, once it has
-// any; a role that was created through the API of IAM may do nothing without. Users may do everything.
+// Deny takes permissions away. IAM, EKS and AssumeRole also evaluate the inline policies of the caller's role, if it has any. A
+// role that was created through the API of IAM has no permissions without a policy. Users may do everything.
 type AWS struct {
 	cloud *Cloud
 
-	mu         sync.Mutex
-	stsHosts   map[string]bool              // of services other than AWS
-	providers  map[string]*oidcProvider     // by account and issuer
-	roles      map[string]*role             // by ARN
-	keys       map[string]*accessKey        // by access key ID
-	denied     map[string]map[string]bool   // by the ARN of a role or user, and action
-	passwords  map[string]*registryPassword // by password
-	registry   http.Handler
-	clusters   map[string]EKSCluster              // by ARN
-	entries    map[string]map[string]*accessEntry // by the ARNs of cluster and role
-	authMaps   map[string]func() (string, error)  // by the ARN of the cluster
-	git        http.Handler
-	masterKeys map[string][]byte // by ARN
+	mu        sync.Mutex
+	stsHosts  map[string]bool              // of services other than AWS
+	providers map[string]*oidcProvider     // by account and issuer
+	roles     map[string]*role             // by ARN
+	keys      map[string]*accessKey        // by access key ID
+	denied    map[string]map[string]bool   // by the ARN of a role or user, and action
+	passwords map[string]*registryPassword // by password
+	registry  http.Handler
+	clusters  map[string]EKSCluster              // by ARN
+	entries   map[string]map[string]*accessEntry // by the ARNs of cluster and role
+	authMaps  map[string]func() (string, error)  // by the ARN of the cluster
+	git       http.Handler
 
-	roleQuota    int
 	delay        time.Duration
 	delayedCalls int
 }
 
-// Trust says who may assume a role, as its trust policy does.
+// Trust is the trust policy of a role.
 type Trust struct {
 	// Issuer is the issuer of an OIDC provider in the role's account.
 	Issuer string
@@ -49,31 +47,31 @@ type Trust struct {
 	Subjects []string
 	// SubjectPatterns are patterns of sub claims in which * stands for any text (StringLike).
 	SubjectPatterns []string
-	// Audiences are the aud claims that may. Empty: those of the OIDC provider.
+	// Audiences are the aud claims that may assume the role. Empty: those of the OIDC provider.
 	Audiences []string
-	// Principals are ARNs of roles, of sessions and of users that may assume the role with AssumeRole. An account's
-	// root, arn:aws:iam::<account>:root, stands for everyone in it.
+	// Principals are ARNs of roles, sessions and users that may assume the role with AssumeRole. An account's root,
+	// arn:aws:iam::<account>:root, stands for all of its principals.
 	Principals []string
-	// ExternalID is what AssumeRole has to bring, if it is set.
+	// ExternalID is the external ID that AssumeRole requires. Empty: none.
 	ExternalID string
-	// TagSession lets AssumeRole set session tags, SetSourceIdentity a source identity.
+	// TagSession lets AssumeRole set session tags. SetSourceIdentity lets it set a source identity.
 	TagSession, SetSourceIdentity bool
 	// MaxSession is the role's MaxSessionDuration. 0: an hour.
 	MaxSession time.Duration
 }
 
-// Identity says whose credentials an access key ID belongs to.
+// Identity is the identity behind an access key.
 type Identity struct {
-	// ARN is that of the session or the user.
+	// ARN is the ARN of the session or the user.
 	ARN string
 	// RoleARN and SessionName are empty for a user.
 	RoleARN, SessionName string
 	// Subject is the sub claim of the token that was exchanged; empty for AssumeRole and for users.
 	Subject string
-	// Tags are the session tags, TransitiveTagKeys those of them that go on to the next role.
+	// Tags are the session tags. The next role in a chain inherits those of TransitiveTagKeys.
 	Tags              map[string]string
 	TransitiveTagKeys []string
-	// SourceIdentity is what AssumeRole has set.
+	// SourceIdentity is the source identity that AssumeRole set.
 	SourceIdentity string
 	// Expiration is zero for a user.
 	Expiration time.Time
@@ -89,23 +87,22 @@ type accessKey struct {
 func newAWS(c *Cloud) *AWS {
 	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{}, keys: map[string]*accessKey{},
 		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]map[string]*accessEntry{},
-		authMaps: map[string]func() (string, error){}, masterKeys: map[string][]byte{}, roleQuota: 1000}
+		authMaps: map[string]func() (string, error){}}
 }
 
 func (a *AWS) services() []service {
-	return []service{
+	return append(a.ecrServices(), []service{
 		{a.isSTSHost, a.serveSTS},
-		a.ecrService(), a.ecrPublicService(), a.registryService(),
+		a.registryService(),
 		{isEKSHost, a.serveEKS},
 		{isIAMHost, a.serveIAM},
 		{isGitHost, a.serveGit},
-		a.kmsService(),
-	}
+	}...)
 }
 
-// AddSTSHost serves the STS of an S3-compatible service at a host. Roles have names like arn:minio:iam:::role/<name> there, of
-// any partition and without an account, and so have the OIDC providers: AddOIDCProvider with the account "". As with MinIO,
-// the answer to AssumeRoleWithWebIdentity names no role, and a session without DurationSeconds expires with the token.
+// AddSTSHost serves the STS of an S3-compatible service at a host. Its roles have names like arn:minio:iam:::role/<name>, of any
+// partition and without an account. Their OIDC providers have the account "" (AddOIDCProvider). As with MinIO, the answer to
+// AssumeRoleWithWebIdentity names no role, and a session without DurationSeconds expires with the token.
 func (a *AWS) AddSTSHost(host string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,7 +117,7 @@ func (a *AWS) isOtherSTS(host string) bool {
 
 func (a *AWS) isSTSHost(host string) bool { return awsname.IsSTSHost(host) || a.isOtherSTS(host) }
 
-// Deny takes permissions, such as "ecr:GetAuthorizationToken", from a role or a user.
+// Deny takes permissions, such as "ecr:GetAuthorizationToken", away from a role or a user.
 func (a *AWS) Deny(arn string, actions ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -154,8 +151,8 @@ func firstOf(a, b string) string {
 	return b
 }
 
-// AddOIDCProvider has an account trust an issuer. fetch gets the issuer's documents: Issuer.HTTPClient, or a client
-// that trusts the certificate of a real one. The client IDs are the audiences that the account accepts.
+// AddOIDCProvider makes an account trust an issuer. fetch gets the issuer's documents: Issuer.HTTPClient, or a client
+// that trusts the certificate of a real issuer. The client IDs are the audiences that the account accepts.
 func (a *AWS) AddOIDCProvider(account, issuer string, fetch *http.Client, clientIDs ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,7 +179,7 @@ func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string
 	return k.id, k.secret
 }
 
-// Identity returns whose credentials these are.
+// Identity returns the identity behind an access key ID, also of an expired session.
 func (a *AWS) Identity(accessKeyID string) (Identity, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,7 +190,7 @@ func (a *AWS) Identity(accessKeyID string) (Identity, bool) {
 	return k.Identity, true
 }
 
-// newSession makes temporary credentials for the role that the identity names.
+// newSession issues temporary credentials for the role that the identity names.
 func (a *AWS) newSession(id Identity, of role, lifetime time.Duration) *accessKey {
 	parts := strings.SplitN(id.RoleARN, ":", 6)
 	k := &accessKey{
@@ -209,7 +206,7 @@ func (a *AWS) newSession(id Identity, of role, lifetime time.Duration) *accessKe
 	return k
 }
 
-// assumable returns a role that STS knows by now.
+// assumable returns a role that is visible to STS.
 func (a *AWS) assumable(arn string) (role, bool) {
 	now := a.cloud.time()
 	a.mu.Lock()
@@ -244,7 +241,7 @@ func (t Trust) maxSession() time.Duration {
 	return t.MaxSession
 }
 
-// like is StringLike: * stands for any text, ? for one character.
+// like is the operator StringLike: * matches any text, ? one character.
 func like(pattern, s string) bool {
 	if pattern == "" {
 		return s == ""

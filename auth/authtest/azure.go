@@ -13,14 +13,13 @@ import (
 )
 
 // Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
-// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, blobs, Git
-// repositories of Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant
-// says otherwise.
+// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, Git repositories of
+// Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant names another.
 //
 // It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and
-// Microsoft Graph have claims, the others are opaque here); roles other than the lists of client IDs in its parameters;
-// eventual consistency; conditional access, apart from AzureBlob.Claims. Managed identities and applications are alike. What
-// Entra says to a signature that is wrong although the key is published is not known for sure.
+// Microsoft Graph have claims, the others are opaque); roles other than the lists of client IDs in its parameters;
+// eventual consistency; conditional access, apart from AzureIdentity.Claims. Managed identities and applications are alike. The
+// real answer to a wrong signature with a published key is not known for sure.
 type Azure struct {
 	cloud *Cloud
 
@@ -30,7 +29,6 @@ type Azure struct {
 	issuers      map[string]*oidcProvider
 	registries   map[string]AzureRegistry // by host
 	clusters     map[string]AzureCluster  // by lower-case path
-	blobs        map[string]AzureBlob     // by host and path
 	repositories map[string][]string      // client IDs by path
 	machine      *azureTenantClient
 	tokens       map[string]AzureIdentity
@@ -42,6 +40,7 @@ type azureTenant struct {
 	name      string // as it was added first
 	authority string // the first host of its cloud
 	apps      map[string]*azureApp
+	resources []string // that AddResource registered
 }
 
 type azureApp struct {
@@ -57,11 +56,11 @@ type azureTenantClient struct{ tenant, clientID string }
 type AzureCloud struct {
 	// AuthorityHost and ResourceManagerHost are host names.
 	AuthorityHost, ResourceManagerHost string
-	// RegistrySuffix and BlobSuffix are domains, without a dot before them. Optional.
-	RegistrySuffix, BlobSuffix string
+	// RegistrySuffix is a domain, without a dot before it. Optional.
+	RegistrySuffix string
 }
 
-// FederatedCredential has an application trust tokens of an issuer.
+// FederatedCredential makes an application trust tokens of an issuer.
 type FederatedCredential struct {
 	// Issuer, Subject and Audience are compared whole.
 	Issuer, Subject, Audience string
@@ -71,47 +70,35 @@ type FederatedCredential struct {
 
 // AzureRegistry is a container registry.
 type AzureRegistry struct {
-	// Tenant is the one whose tokens it accepts.
+	// Tenant issues the tokens that the registry accepts.
 	Tenant string
 	// Pull are the client IDs of the identities that may pull.
 	Pull []string
-	// Handler serves what lies behind the token, /v2/ and below. Nil: an empty registry.
+	// Handler serves authorized requests for /v2/ and below. Nil: an empty registry.
 	Handler http.Handler
 }
 
 // AzureCluster is an AKS cluster.
 type AzureCluster struct {
-	// Tenant is that of its subscription.
+	// Tenant is the tenant of its subscription.
 	Tenant string
-	// Users are the client IDs of the identities that may read it and list its user credential.
+	// Users are the client IDs of the identities that may read the cluster and list its user credential.
 	Users []string
-	// Addresses are those in its kubeconfigs, one each.
+	// Addresses are the servers of its kubeconfigs, one each.
 	Addresses []string
 	// FQDN and PrivateFQDN are its names. Empty: the host of the first address, and none.
 	FQDN, PrivateFQDN string
 	// CA is its certificate authority in PEM.
 	CA []byte
-	// WithoutEntra takes the integration with Microsoft Entra ID away.
+	// WithoutEntra turns the integration with Microsoft Entra ID off.
 	WithoutEntra bool
 	// ProvisioningState is "Succeeded" if empty. A cluster in state "Creating" has no names and no kubeconfigs.
 	ProvisioningState string
 }
 
-// AzureBlob is a blob.
-type AzureBlob struct {
-	// Tenant is that of its account.
-	Tenant string
-	// Readers are the client IDs of the identities that may read it.
-	Readers []string
-	// Content is what it holds.
-	Content []byte
-	// Claims, a JSON object, have requests refused with a challenge until the token was asked for with them.
-	Claims string
-}
-
 func newAzure(c *Cloud) *Azure {
 	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{}, issuers: map[string]*oidcProvider{},
-		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{}, blobs: map[string]AzureBlob{},
+		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{},
 		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{},
 		managed: map[string]userAssigned{}, graphReaders: map[string][]string{}}
 }
@@ -122,7 +109,6 @@ func (a *Azure) services() []service {
 		{a.isRegistry, a.serveRegistry},
 		{a.isManager, a.serveManager},
 		{a.isGraph, a.serveGraph},
-		{a.isBlobHost, a.serveBlob},
 		{azurename.IsDevOps, a.serveDevOps},
 	}
 }
@@ -133,10 +119,10 @@ func (a *Azure) AddCloud(c AzureCloud) {
 	defer a.mu.Unlock()
 	a.environments = append(a.environments, azurename.Cloud{Name: c.AuthorityHost, Authorities: []string{c.AuthorityHost},
 		ManagementHost: c.ResourceManagerHost, ManagementAudience: "https://" + c.ResourceManagerHost,
-		RegistrySuffix: c.RegistrySuffix, BlobSuffix: c.BlobSuffix})
+		RegistrySuffix: c.RegistrySuffix})
 }
 
-// AddTenant adds a tenant to the cloud that an authority host belongs to. It goes by all of the names: a GUID and domains.
+// AddTenant adds a tenant to the cloud of an authority host. All of the names are its own: a GUID and domains.
 func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,6 +132,19 @@ func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	t := &azureTenant{name: names[0], authority: authorityHost, apps: map[string]*azureApp{}}
 	for _, name := range names {
 		a.tenants[strings.ToLower(name)] = t
+	}
+}
+
+// AddResource registers resources in a tenant, which it creates if needed: other services of Azure, such as
+// https://database.windows.net, and APIs of the consumer, by their application ID URI or GUID. Entra refuses tokens for a resource
+// that its tenant lacks (AADSTS500011). Every tenant has Azure Resource Manager, Microsoft Graph, container registries, AKS, Azure
+// DevOps, Storage and Key Vault.
+func (a *Azure) AddResource(tenant string, identifiers ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenant(tenant)
+	for _, id := range identifiers {
+		t.resources = append(t.resources, strings.TrimSuffix(id, "/"))
 	}
 }
 
@@ -182,7 +181,7 @@ func (a *Azure) SetClientCertificate(tenant, clientID string, certificate *x509.
 	a.app(tenant, clientID).certificate = certificate
 }
 
-// SetManagedIdentity says which identity the metadata service of the machine hands out tokens of. Without one it refuses.
+// SetManagedIdentity sets the identity of the machine, whose tokens the metadata service issues. Without one it refuses.
 func (a *Azure) SetManagedIdentity(tenant, clientID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,13 +203,6 @@ func (a *Azure) SetCluster(id string, cluster AzureCluster) {
 	a.clusters[strings.ToLower(id)] = cluster
 }
 
-// SetBlob creates or replaces the blob at an address, <account>.blob.<suffix>/<container>/<name>.
-func (a *Azure) SetBlob(address string, blob AzureBlob) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.blobs[address] = blob
-}
-
 // SetGitRepository creates or replaces a repository, <organization>/<project>/_git/<name>, that the identities with the
 // given client IDs may read.
 func (a *Azure) SetGitRepository(path string, readers ...string) {
@@ -219,21 +211,29 @@ func (a *Azure) SetGitRepository(path string, readers ...string) {
 	a.repositories[path] = slices.Clone(readers)
 }
 
-// Identity returns whose an access token is, or a registry's refresh token.
+// Identity returns the identity behind an access token, or behind a registry's refresh token. It is false for a token that the
+// cloud did not issue, or that has expired.
 func (a *Azure) Identity(token string) (AzureIdentity, bool) {
+	now := a.cloud.time()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	identity, ok := a.tokens[token]
-	return identity, ok
+	return identity, ok && now.Before(identity.Expiration)
 }
 
-// app is called with the lock held.
-func (a *Azure) app(tenant, clientID string) *azureApp {
-	t := a.tenants[strings.ToLower(tenant)]
+// tenant creates the tenant if needed. It needs the lock.
+func (a *Azure) tenant(name string) *azureTenant {
+	t := a.tenants[strings.ToLower(name)]
 	if t == nil {
-		t = &azureTenant{name: tenant, authority: a.environments[0].Authorities[0], apps: map[string]*azureApp{}}
-		a.tenants[strings.ToLower(tenant)] = t
+		t = &azureTenant{name: name, authority: a.environments[0].Authorities[0], apps: map[string]*azureApp{}}
+		a.tenants[strings.ToLower(name)] = t
 	}
+	return t
+}
+
+// app creates the application and its tenant if needed. It needs the lock.
+func (a *Azure) app(tenant, clientID string) *azureApp {
+	t := a.tenant(tenant)
 	app := t.apps[strings.ToLower(clientID)]
 	if app == nil {
 		app = &azureApp{clientID: clientID, objectID: uuid.NewString()}
@@ -242,7 +242,7 @@ func (a *Azure) app(tenant, clientID string) *azureApp {
 	return app
 }
 
-// at returns the cloud of an authority. It is called with the lock held.
+// at returns the cloud of an authority. It needs the lock.
 func (a *Azure) at(authority string) *azurename.Cloud {
 	for i := range a.environments {
 		if slices.Contains(a.environments[i].Authorities, authority) {
@@ -252,7 +252,7 @@ func (a *Azure) at(authority string) *azurename.Cloud {
 	return nil
 }
 
-// has reports whether a cloud has a host.
+// has reports whether is accepts one of the clouds.
 func (a *Azure) has(is func(azurename.Cloud) bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -269,8 +269,4 @@ func (a *Azure) isRegistry(host string) bool {
 
 func (a *Azure) isManager(host string) bool {
 	return a.has(func(c azurename.Cloud) bool { return c.ManagementHost != "" && c.ManagementHost == host })
-}
-
-func (a *Azure) isBlobHost(host string) bool {
-	return a.has(func(c azurename.Cloud) bool { return c.BlobSuffix != "" && strings.HasSuffix(host, "."+c.BlobSuffix) })
 }

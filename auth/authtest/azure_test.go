@@ -106,7 +106,7 @@ func (w *azureWorld) token(t *testing.T, scope string) string {
 	return answer.Token
 }
 
-// The fake finds everything that can be wrong with a request for a token, and says it as Entra does.
+// The fake refuses every fault of a token request with the answer of Entra.
 func TestEntraRefuses(t *testing.T) {
 	w := newAzureWorld(t)
 	const scope = "https://management.azure.com/.default"
@@ -167,18 +167,16 @@ func TestEntraRefuses(t *testing.T) {
 	}
 }
 
-// Services accept tokens for themselves only, and only while they live.
+// Services accept only unexpired tokens for themselves.
 func TestAzureServicesVerify(t *testing.T) {
 	w := newAzureWorld(t)
 	const cluster = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
 	azure := w.cloud.Azure()
 	azure.SetCluster(cluster, authtest.AzureCluster{Tenant: entraTenant, Users: []string{entraClient}, Addresses: []string{"https://x.azmk8s.io:443"}})
-	azure.SetBlob("account.blob.core.windows.net/c/b", authtest.AzureBlob{Tenant: entraTenant, Readers: []string{entraClient}, Content: []byte("x")})
 	azure.SetGitRepository("o/p/_git/r", entraClient)
 	azure.SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: entraTenant, Pull: []string{entraClient}})
 	addresses := map[string]string{
 		"https://management.azure.com/.default":         "https://management.azure.com" + cluster + "?api-version=2023-10-01",
-		"https://storage.azure.com/.default":            "https://account.blob.core.windows.net/c/b",
 		"499b84ac-1321-427f-aa17-267ca6975798/.default": "https://dev.azure.com/o/p/_git/r/info/refs?service=git-upload-pack",
 	}
 	for scope, address := range addresses {
@@ -208,6 +206,51 @@ func TestAzureServicesVerify(t *testing.T) {
 		}
 		if status, _, text := w.post(t, "https://example.azurecr.io/oauth2/exchange", exchange); status != want {
 			t.Errorf("the registry with a token for %s: %d, %s", scope, status, text)
+		}
+	}
+}
+
+func TestEntraIssuesTokensForResourcesThatTheTenantHas(t *testing.T) {
+	const database, ownAPI, guid = "https://database.windows.net", "api://widgets", "3f1b0a52-0000-4000-8000-000000000001"
+	w := newAzureWorld(t)
+	azure := w.cloud.Azure()
+	azure.AddResource("00000000-0000-0000-0000-000000000001", database) // another tenant
+	azure.SetManagedIdentity(entraTenant, entraClient)
+	metadata := func(resource string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource="+url.QueryEscape(resource), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Metadata", "true")
+		resp, err := w.cloud.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // read to its end
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	for _, resource := range []string{database, ownAPI, guid} {
+		const want = `"AADSTS500011: The resource principal named `
+		if status, _, text := w.post(t, entraToken, w.form(t, resource+"/.default")); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {
+			t.Errorf("%s before it is registered: %d %s", resource, status, text)
+		}
+		if status, text := metadata(resource); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {
+			t.Errorf("%s from the metadata service: %d %s", resource, status, text)
+		}
+	}
+	azure.AddResource(entraTenant, database+"/", ownAPI, guid)
+	for _, resource := range []string{database, ownAPI, guid} {
+		token := w.token(t, resource+"/.default")
+		if id, ok := azure.Identity(token); !ok || id.Audience != resource || id.ClientID != entraClient {
+			t.Errorf("%s: %+v", resource, id)
+		}
+		if status, text := metadata(resource); status != http.StatusOK {
+			t.Errorf("%s from the metadata service: %d %s", resource, status, text)
 		}
 	}
 }

@@ -20,9 +20,9 @@ type userAssigned struct {
 }
 
 // SetUserAssignedIdentity makes an identity a managed one with a resource ID,
-// /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ManagedIdentity/userAssignedIdentities/<name>. Azure
-// Resource Manager and Azure Resource Graph tell the identities with the client IDs of readers what it is, and its federated
-// credentials, those of AddFederatedCredential; Microsoft Graph does not know it then.
+// /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ManagedIdentity/userAssignedIdentities/<name>. The identities
+// with the client IDs of readers can read it and its federated credentials in Azure Resource Manager and Azure Resource Graph.
+// Microsoft Graph then does not show it.
 func (a *Azure) SetUserAssignedIdentity(id, tenant, clientID string, readers ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +41,7 @@ func (a *Azure) isGraph(host string) bool {
 	return a.has(func(c azurename.Cloud) bool { return c.GraphHost != "" && c.GraphHost == host })
 }
 
-// federatedOf are the federated credentials of an identity, in the form of a property bag.
+// federatedOf returns the federated credentials of an identity as property bags.
 func (a *Azure) federatedOf(tenant, clientID string) []map[string]any {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,7 +53,7 @@ func (a *Azure) federatedOf(tenant, clientID string) []map[string]any {
 	return list
 }
 
-// azureAPI is one request to an API of Azure that answers in JSON.
+// azureAPI is one request to an API of Azure.
 type azureAPI struct {
 	azure *Azure
 	w     http.ResponseWriter
@@ -61,7 +61,7 @@ type azureAPI struct {
 	fault *Fault
 }
 
-// begin is false if there is nothing left to answer.
+// begin returns false if a fault has answered.
 func (c *azureAPI) begin(call Call) (ok bool) {
 	c.w.Header().Set("x-ms-request-id", uuid.NewString())
 	c.fault, ok = c.azure.cloud.begin(c.w, c.r, call, func(f Fault) { c.fail(f.Status, f.Code, "%s", f.Message) })
@@ -119,9 +119,8 @@ func (a *Azure) serveGraph(w http.ResponseWriter, r *http.Request, host string) 
 
 const resourceGraphPath = "/providers/Microsoft.ResourceGraph/resources"
 
-// serveIdentities answers what Azure Resource Manager is asked about managed identities, and Resource Graph; it is false for
-// everything else. Resource Graph knows one query only: that for the identity with a client ID. Nothing has more than a
-// page.
+// serveIdentities answers requests to Azure Resource Manager about managed identities, and to Resource Graph. It returns false for
+// all others. Resource Graph knows one query only, for the identity with a client ID. Answers have one page.
 func (a *Azure) serveIdentities(w http.ResponseWriter, r *http.Request, host string) bool {
 	c := &azureAPI{azure: a, w: w, r: r}
 	path, list := strings.CutSuffix(r.URL.Path, "/federatedIdentityCredentials")
@@ -198,7 +197,7 @@ func (c *azureAPI) describeIdentity(caller AzureIdentity, path string, list bool
 	}
 }
 
-// queryIdentities shows what the caller may read, and nothing else.
+// queryIdentities shows only identities that the caller may read.
 func (c *azureAPI) queryIdentities(caller AzureIdentity) {
 	var request struct {
 		Query string `json:"query"`

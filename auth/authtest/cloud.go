@@ -14,17 +14,16 @@ import (
 )
 
 // Cloud imitates the services of the clouds at their production host names. Its Client dials it for all of them, over TLS,
-// so that the code under test uses the very URLs that it uses in production.
+// so that the code under test uses its production URLs.
 //
-// The services verify what they are sent: the signature of a ServiceAccount's token against the keys that its issuer
-// publishes, its issuer, audience, expiry and subject, and the signatures of signed requests. They refuse with the
-// codes and texts of the real ones.
+// The services verify the issuer, audience, expiry and subject of a ServiceAccount's token, its signature against the keys that
+// its issuer publishes, and the signatures of signed requests. Their errors have the codes and texts of the real services.
 //
 // A Cloud is safe for concurrent use. Close it when the test ends.
 type Cloud struct {
 	authority *authority
 	listener  net.Listener // TLS
-	plain     net.Listener // for metadata services, which have none
+	plain     net.Listener // for metadata services, which use no TLS
 	servers   [2]*http.Server
 	transport *http.Transport
 	served    sync.WaitGroup
@@ -35,23 +34,23 @@ type Cloud struct {
 	azure     *Azure
 	gcp       *GCP
 	oauth     *OAuth
-	services  []service
 
-	mu     sync.Mutex
-	now    func() time.Time
-	faults []*Fault
-	calls  []Call
+	mu       sync.Mutex
+	now      func() time.Time
+	faults   []*Fault
+	calls    []Call
+	services []service // replaced, never changed
 }
 
-// Call is a request that a Cloud has answered.
+// Call is a request that a Cloud received.
 type Call struct {
 	// Service is the service, such as "sts".
 	Service string
-	// Action is what was asked of it, such as "AssumeRoleWithWebIdentity".
+	// Action is the action of the service, such as "AssumeRoleWithWebIdentity".
 	Action string
-	// Host is the host name that was asked.
+	// Host is the host name of the request.
 	Host string
-	// Parameters are those of the request without secrets, such as RoleArn and RoleSessionName.
+	// Parameters are the parameters of the request without secrets, such as RoleArn and RoleSessionName.
 	Parameters map[string]string
 }
 
@@ -90,16 +89,16 @@ func NewCloud() (*Cloud, error) {
 	return c, nil
 }
 
-// classicCurves leaves out key exchanges that resist quantum computers: a fake has no secrets worth the time they take.
+// classicCurves leaves out post-quantum key exchanges, because they take time and a fake has no secrets.
 func classicCurves() []tls.CurveID { return []tls.CurveID{tls.X25519, tls.CurveP256} }
 
-// Close ends all requests and waits for them.
+// Close cancels all requests and waits for them.
 func (c *Cloud) Close() {
 	c.closeOnce.Do(func() {
 		close(c.closing)
 		c.transport.CloseIdleConnections()
 		for _, server := range c.servers {
-			_ = server.Close() // there is nobody to tell
+			_ = server.Close() // nothing is lost
 		}
 	})
 	c.served.Wait()
@@ -111,7 +110,7 @@ func (c *Cloud) Client() *http.Client { return &http.Client{Transport: c.transpo
 // CA returns the certificate authority in PEM.
 func (c *Cloud) CA() []byte { return c.authority.pem }
 
-// DialContext connects to the cloud if addr is that of a service it imitates, for clients and proxies of one's own.
+// DialContext connects to the cloud if it serves the host of addr, for other clients and proxies.
 func (c *Cloud) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -139,7 +138,7 @@ func (c *Cloud) GCP() *GCP { return c.gcp }
 // OAuth returns an authorization server that belongs to no cloud.
 func (c *Cloud) OAuth() *OAuth { return c.oauth }
 
-// SetClock moves the cloud's clock. Nil sets it right.
+// SetClock replaces the cloud's clock. Nil restores time.Now.
 func (c *Cloud) SetClock(now func() time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +155,7 @@ func (c *Cloud) time() time.Time {
 	return now()
 }
 
-// Calls returns how often an action was asked of a service. An empty name counts all.
+// Calls returns the number of calls of an action of a service. An empty name counts all.
 func (c *Cloud) Calls(service, action string) int {
 	n := 0
 	for _, call := range c.Log() {
@@ -176,13 +175,13 @@ func (c *Cloud) Log() []Call {
 
 // service is one of the services of a cloud.
 type service struct {
-	// at knows the service's host names, in lower case and without a port.
+	// at reports whether the service has a host name, which is in lower case and without a port.
 	at func(host string) bool
-	// serve answers. It calls Cloud.begin once it knows what it was asked.
+	// serve answers. It calls Cloud.begin once it knows the action.
 	serve func(w http.ResponseWriter, r *http.Request, host string)
 }
 
-// Handler returns the cloud's services as a handler that goes by the request's Host.
+// Handler returns the cloud's services as one handler, which picks the service by the request's Host.
 func (c *Cloud) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -200,15 +199,44 @@ func (c *Cloud) Handler() http.Handler {
 
 func (c *Cloud) serviceAt(host string) *service {
 	host = strings.ToLower(host)
-	for i := range c.services {
-		if c.services[i].at(host) {
-			return &c.services[i]
+	c.mu.Lock()
+	services := c.services
+	c.mu.Unlock()
+	for i := range services {
+		if services[i].at(host) {
+			return &services[i]
 		}
 	}
 	return nil
 }
 
-// begin records a call and plays the faults that are set for it. It returns false if there is nothing left to answer.
+// Handle serves a host name with a handler: a fake of a service that Cloud lacks, or another one in place of its own. AWS,
+// Azure, GCP and OAuth return the identity behind a request's credential: see AWS.VerifySignature and the methods Identity.
+//
+// Clients reach the host like the others, over TLS with the cloud's CA. In Calls and Fault, the service is the host name in
+// lower case, and the action is the method and the path, such as "GET /bucket". The error of a Fault is plain text.
+func (c *Cloud) Handle(host string, handler http.Handler) {
+	host = strings.ToLower(host)
+	s := service{at: func(asked string) bool { return asked == host }, serve: func(w http.ResponseWriter, r *http.Request, _ string) {
+		call := Call{Service: host, Action: r.Method + " " + r.URL.Path, Host: host}
+		fault, ok := c.begin(w, r, call, func(f Fault) { http.Error(w, f.Message, f.Status) })
+		switch {
+		case !ok:
+		case fault == nil:
+			handler.ServeHTTP(w, r)
+		default:
+			recorded := &answer{header: w.Header(), status: http.StatusOK}
+			handler.ServeHTTP(recorded, r)
+			recorded.header.Del("Content-Length") // Fault.Rewrite may change it
+			fault.send(w, r, c.closing, recorded.status, recorded.body.Bytes())
+		}
+	}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.services = append([]service{s}, c.services...)
+}
+
+// begin records a call and plays its fault. It returns false if the fault has answered.
 func (c *Cloud) begin(w http.ResponseWriter, r *http.Request, call Call, fail func(Fault)) (*Fault, bool) {
 	c.mu.Lock()
 	c.calls = append(c.calls, call)

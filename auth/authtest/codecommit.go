@@ -2,6 +2,7 @@ package authtest
 
 import (
 	"crypto/subtle"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -9,8 +10,8 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// SetGitServer sets what serves the repositories of CodeCommit behind the check of user and password. Without it every
-// repository answers as an empty one.
+// SetGitServer sets the handler of the repositories of CodeCommit. It runs after user and password are verified. Without it,
+// every repository is empty.
 func (a *AWS) SetGitServer(h http.Handler) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -27,7 +28,7 @@ const (
 	gitRoot = "/v1/repos/"
 )
 
-// serveGit is CodeCommit over HTTPS. Its refusals have the status of the real one; their bodies are not known for certain.
+// serveGit is CodeCommit over HTTPS. Its refusals have the real status; the real bodies are not known for sure.
 func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	repository := repositoryOf(r.URL.Path)
 	call := Call{Service: "codecommit", Action: strings.TrimPrefix(r.URL.Path, repository), Host: host,
@@ -54,9 +55,15 @@ func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 		git.ServeHTTP(w, r)
 		return
 	}
+	a.cloud.sendGitRefs(w, r, fault)
+}
+
+// sendGitRefs answers a request for the refs of an empty repository (Git's smart HTTP protocol).
+func (c *Cloud) sendGitRefs(w http.ResponseWriter, r *http.Request, fault *Fault) {
 	service := r.URL.Query().Get("service")
+	line := "# service=" + service + "\n"
 	w.Header().Set("Content-Type", "application/x-"+service+"-advertisement")
-	fault.send(w, r, a.cloud.closing, http.StatusOK, []byte("001e# service=git-upload-pack\n00000000"))
+	fault.send(w, r, c.closing, http.StatusOK, fmt.Appendf(nil, "%04x%s00000000", len(line)+4, line))
 }
 
 // repositoryOf returns /v1/repos/<name> of a path.
@@ -76,8 +83,8 @@ func gitAction(r *http.Request) string {
 	return "codecommit:GitPull"
 }
 
-// ValidGitPassword reports whose user name and password these are, if CodeCommit would accept them for a repository, whose
-// path is /v1/repos/<name>.
+// ValidGitPassword returns the identity behind a user name and password, and whether CodeCommit accepts them for the repository
+// with a path, /v1/repos/<name>.
 func (a *AWS) ValidGitPassword(host, path, user, password string) (Identity, bool) {
 	region, ok := awsname.ParseGitHost(host)
 	id, session, hasSession := strings.Cut(user, "%")

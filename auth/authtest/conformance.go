@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,36 +22,35 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Harness tells RunConformance how to use a provider.
+// Harness describes a provider to RunConformance. The suite leaves out the cases whose fields are empty.
 type Harness struct {
-	// New returns a provider as a controller would make it.
+	// New returns a provider as a controller makes it. Required.
 	New func(t *testing.T) auth.Provider
-	// Options are those that every call needs, such as a region and the HTTP client.
+	// Options are those of every call, such as a region and auth.WithHTTPClient.
 	Options []auth.Option
-	// Client is the Kubernetes client.
+	// Client is the Kubernetes client. Required.
 	Client client.Client
-	// Good names a ServiceAccount that gets a credential.
+	// Good names a ServiceAccount that gets a credential. Required. Each of its annotations has to shape the credential.
 	Good client.ObjectKey
-	// Refused names one whose token the service refuses. Empty if there is no such thing.
+	// Refused names a ServiceAccount whose token the service refuses.
 	Refused client.ObjectKey
-	// Malformed names one whose annotations are malformed. Empty if there is no such thing.
+	// Malformed names a ServiceAccount with malformed annotations.
 	Malformed client.ObjectKey
-	// Break makes the service fail until the test ends: ErrThrottled, ErrUnavailable, or no answer at all for "hang".
-	// Nil if the provider uses no service.
+	// Annotations are further annotations that shape the credential, each with a value for which Good gets a credential.
+	Annotations map[string]string
+	// Break makes the service fail until the test ends: with ErrThrottled, with ErrUnavailable, or without an answer (Hang).
 	Break func(t *testing.T, how auth.Reason)
-	// Calls returns how often the service was called so far. Nil if the provider uses none.
+	// Calls returns the number of calls that the service has received.
 	Calls func() int
-	// Secrets returns what must not show in the printed token, such as its access token.
+	// Secrets returns the secrets of a token, such as its access token. They must not show when the token is printed.
 	Secrets func(t *testing.T, token auth.Token) []string
 
-	// The rest is for providers with registries, clusters and Git repositories; empty if there is no such thing.
-
-	// Repository is an artifact repository of the provider's, ForeignRepositories are others', such as look-alikes.
+	// Repository is an artifact repository of the provider. ForeignRepositories belong to others, such as look-alikes.
 	Repository          string
 	ForeignRepositories []string
 	// Cluster are the options that name a cluster.
 	Cluster []auth.Option
-	// GitURL is a Git repository of the provider's, ForeignGitURLs are others'.
+	// GitURL is a Git repository of the provider. ForeignGitURLs belong to others.
 	GitURL         string
 	ForeignGitURLs []string
 }
@@ -58,30 +58,52 @@ type Harness struct {
 // Hang is the argument of Harness.Break for a service that does not answer.
 const Hang auth.Reason = "hang"
 
-// RunConformance checks what every auth.Provider has to do, in subtests of t.
+// RunConformance checks the contract of auth.Provider, one case in each sub-test of t. It sends requests through the client of
+// auth.WithHTTPClient in Harness.Options, redirects some of them and replaces some answers.
 func RunConformance(t *testing.T, h Harness) {
-	t.Run("names itself", h.testName)
-	t.Run("inspects ServiceAccounts without a network and always alike", h.testInspection)
-	t.Run("hands out credentials that live", h.testGood)
-	t.Run("hands out tokens that redact themselves", h.testRedaction)
-	t.Run("changes neither the options nor the ServiceAccount", h.testArguments)
-	t.Run("is safe for concurrent use", h.testConcurrency)
-	t.Run("tells a refusal, and falls back to nothing", h.testRefused)
-	t.Run("tells malformed annotations before it asks anyone", h.testMalformed)
-	t.Run("lets the caller's annotations win, and names the caller in errors", h.testCallersIdentity)
-	t.Run("tells that it is throttled", func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) })
-	t.Run("tells that the service is unavailable", func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) })
-	t.Run("ends with the caller's context", h.testCancel)
-	t.Run("derives credentials that live, redact themselves and are cached", h.testDerived)
-	t.Run("describes access to a cluster without a network and always alike", h.testCluster)
-	t.Run("makes no credential for somebody else's host", h.testForeign)
-	t.Run("ends deriving with the caller's context", h.testDerivedCancel)
+	derived, overHTTP := len(h.derivedKinds()) > 0, h.options().HTTPClient != nil
+	for _, c := range []struct {
+		name       string
+		registered bool
+		run        func(*testing.T)
+	}{
+		{"GetName returns one constant name", true, h.testName},
+		{"GetIdentity and GetAudiences are deterministic and make no request", true, h.testInspection},
+		{"the ServiceAccount gets a credential with a lifetime", true, h.testGood},
+		{"the token redacts itself", h.Secrets != nil, h.testRedaction},
+		{"options and ServiceAccount stay unchanged", true, h.testArguments},
+		{"concurrent calls succeed", true, h.testConcurrency},
+		{"a refusal is ErrDenied without a fallback", h.Refused.Name != "", h.testRefused},
+		{"a malformed annotation is ErrMisconfigured before any request", h.Malformed.Name != "", h.testMalformed},
+		{"the caller's annotations win and errors name the caller", h.Malformed.Name != "", h.testCallersIdentity},
+		{"every annotation is part of the cache key", len(h.variations(t)) > 0, h.testAnnotations},
+		{"a throttled call is ErrThrottled", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) }},
+		{"an outage is ErrUnavailable", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) }},
+		{"a call ends with its context", h.Break != nil && h.Calls != nil, h.testCancel},
+		{"no redirect receives a credential", overHTTP, h.testRedirects},
+		{"the length of answers is limited", overHTTP, h.testEndlessBodies},
+		{"derived credentials have a lifetime, redact themselves and are cached", derived, h.testDerived},
+		{"access to a cluster is described deterministically and without a request", len(h.Cluster) > 0, h.testCluster},
+		{"a foreign host gets no credential", len(h.foreign()) > 0, h.testForeign},
+		{"a derived call ends with its context", derived && h.Break != nil && h.Calls != nil, h.testDerivedCancel},
+	} {
+		if c.registered {
+			t.Run(c.name, c.run)
+		}
+	}
+}
+
+// ask returns the options of a call for a ServiceAccount.
+func (h *Harness) ask(sa client.ObjectKey, more ...auth.Option) []auth.Option {
+	return append(append(slices.Clone(h.Options), auth.WithServiceAccount(sa, h.Client), auth.WithOwner(owner(sa))), more...)
+}
+
+func owner(sa client.ObjectKey) cache.InvolvedObject {
+	return cache.InvolvedObject{Kind: "Conformance", Namespace: sa.Namespace, Name: "test"}
 }
 
 func (h *Harness) get(ctx context.Context, p auth.Provider, sa client.ObjectKey) (auth.Token, error) {
-	opts := append(slices.Clone(h.Options), auth.WithServiceAccount(sa, h.Client),
-		auth.WithOwner(cache.InvolvedObject{Kind: "Conformance", Namespace: sa.Namespace, Name: "test"}))
-	return auth.GetAccessToken(ctx, p, opts...)
+	return auth.GetAccessToken(ctx, p, h.ask(sa)...)
 }
 
 func (h *Harness) serviceAccount(t *testing.T, key client.ObjectKey) corev1.ServiceAccount {
@@ -104,13 +126,13 @@ func (h *Harness) options() *auth.Options {
 func (h *Harness) testName(t *testing.T) {
 	p := h.New(t)
 	if name := p.GetName(); name == "" || name != p.GetName() || name != h.New(t).GetName() {
-		t.Errorf("GetName() is %q, and not always", name)
+		t.Errorf("GetName returned %q and another name", name)
 	}
 }
 
 func (h *Harness) testInspection(t *testing.T) {
 	p, sa := h.New(t), h.serviceAccount(t, h.Good)
-	before := h.calls()
+	defer h.noCalls(t)()
 	for range 3 {
 		identity, err := p.GetIdentity(&sa, h.options())
 		again, _ := p.GetIdentity(sa.DeepCopy(), h.options())
@@ -123,8 +145,17 @@ func (h *Harness) testInspection(t *testing.T) {
 			t.Errorf("GetAudiences: %q and %q, %v", audiences, more, err)
 		}
 	}
-	if n := h.calls() - before; n != 0 {
-		t.Errorf("the service was called %d times", n)
+}
+
+// noCalls returns a function that checks that the service was not called in the meantime.
+func (h *Harness) noCalls(t *testing.T) func() {
+	t.Helper()
+	before := h.calls()
+	return func() {
+		t.Helper()
+		if n := h.calls() - before; n != 0 {
+			t.Errorf("the service received %d calls, want none", n)
+		}
 	}
 }
 
@@ -140,8 +171,13 @@ func (h *Harness) testGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkLifetime(t, "the access token", token)
+}
+
+func checkLifetime(t *testing.T, what string, token auth.Token) {
+	t.Helper()
 	if d := token.GetDuration(); d <= 0 || d > 24*time.Hour {
-		t.Errorf("the credential lives for %s", d)
+		t.Errorf("%s: GetDuration returned %s, want a positive duration up to 24h", what, d)
 	}
 }
 
@@ -162,13 +198,13 @@ func checkRedaction(t *testing.T, what string, token auth.Token, secrets []strin
 	for _, secret := range secrets {
 		for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret)} {
 			if form != "" && strings.Contains(printed, form) {
-				t.Errorf("%s holds a secret when it is printed", what)
+				t.Errorf("%s shows a secret when it is printed", what)
 			}
 		}
 	}
 }
 
-// printAll prints values in all ways that programs print.
+// printAll prints values with every verb and logger that programs use.
 func printAll(values ...any) string {
 	var b strings.Builder
 	logger := funcr.New(func(prefix, args string) { b.WriteString(prefix + args) }, funcr.Options{})
@@ -193,7 +229,7 @@ func (h *Harness) testArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	jwt, _, err := auth.TokenRequest{Client: h.Client, ServiceAccount: &sa}.Token(t.Context(), audiences)
+	jwt, _, err := (&auth.TokenRequest{Client: h.Client, ServiceAccount: &sa}).Token(t.Context(), audiences)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +237,7 @@ func (h *Harness) testArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(sa, before) || !reflect.DeepEqual(*opts, optsBefore) {
-		t.Error("they were changed")
+		t.Error("NewTokenForServiceAccount or GetAudiences changed its arguments")
 	}
 }
 
@@ -219,9 +255,6 @@ func (h *Harness) testConcurrency(t *testing.T) {
 }
 
 func (h *Harness) testRefused(t *testing.T) {
-	if h.Refused.Name == "" {
-		return
-	}
 	token, err := h.get(t.Context(), h.New(t), h.Refused)
 	if !errors.Is(err, auth.ErrDenied) || token != nil {
 		t.Fatalf("got %v, %v, want ErrDenied", token, err)
@@ -233,42 +266,71 @@ func (h *Harness) testRefused(t *testing.T) {
 }
 
 func (h *Harness) testMalformed(t *testing.T) {
-	if h.Malformed.Name == "" {
-		return
-	}
-	before := h.calls()
+	defer h.noCalls(t)()
 	token, err := h.get(t.Context(), h.New(t), h.Malformed)
 	if !errors.Is(err, auth.ErrMisconfigured) || token != nil {
 		t.Errorf("got %v, %v, want ErrMisconfigured", token, err)
 	}
-	if n := h.calls() - before; n != 0 {
-		t.Errorf("the service was called %d times", n)
-	}
 }
 
-// testCallersIdentity passes annotations of the malformed ServiceAccount as the caller's, along with the good one.
+// testCallersIdentity passes the annotations of the malformed ServiceAccount as the caller's, and names the good one.
 func (h *Harness) testCallersIdentity(t *testing.T) {
-	if h.Malformed.Name == "" {
-		return
-	}
-	before, callers := h.calls(), h.serviceAccount(t, h.Malformed).Annotations
-	token, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(auth.WithAnnotations(callers))...)
+	noCalls, callers := h.noCalls(t), h.serviceAccount(t, h.Malformed).Annotations
+	token, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithAnnotations(callers))...)
 	if !errors.Is(err, auth.ErrMisconfigured) || token != nil || !strings.Contains(err.Error(), "of the caller's identity") {
 		t.Errorf("got %v, %v, want ErrMisconfigured that says %q, see Options.CallersIdentity", token, err, "of the caller's identity")
 	}
-	if n := h.calls() - before; n != 0 {
-		t.Errorf("the service was called %d times", n)
-	}
+	noCalls()
 	own := h.serviceAccount(t, h.Good).Annotations
-	if _, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(auth.WithAnnotations(own))...); err != nil {
+	if _, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithAnnotations(own))...); err != nil {
 		t.Errorf("with the ServiceAccount's own annotations as the caller's: %v", err)
 	}
 }
 
-func (h *Harness) testBroken(t *testing.T, reason auth.Reason) {
-	if h.Break == nil {
-		return
+// variations are annotations that give Good another credential, or none: its own with other values, and Harness.Annotations.
+func (h *Harness) variations(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for name, value := range h.serviceAccount(t, h.Good).Annotations {
+		all[name] = value + "x"
 	}
+	maps.Copy(all, h.Annotations)
+	return all
+}
+
+// testAnnotations shares one cache: a call that succeeds without a new entry was answered with the credential of other annotations.
+func (h *Harness) testAnnotations(t *testing.T) {
+	tokens := newCache(t)
+	get := func(annotations map[string]string) error {
+		_, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithCache(tokens, owner(h.Good)), auth.WithAnnotations(annotations))...)
+		return err
+	}
+	if err := get(nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range h.variations(t) {
+		before := tokens.Len()
+		err := get(map[string]string{name: value})
+		if _, valid := h.Annotations[name]; valid && err != nil {
+			t.Errorf("annotation %s=%q of Harness.Annotations: %v", name, value, err)
+		}
+		if err == nil && tokens.Len() == before {
+			t.Errorf("annotation %s is not part of the cache key: return it from GetIdentity or GetAudiences, or add it in AddToCacheKey", name)
+		}
+	}
+}
+
+func newCache(t *testing.T) *cache.TokenCache {
+	t.Helper()
+	tokens, err := cache.NewTokenCache(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tokens.Close)
+	return tokens
+}
+
+func (h *Harness) testBroken(t *testing.T, reason auth.Reason) {
 	h.Break(t, reason)
 	token, err := h.get(t.Context(), h.New(t), h.Good)
 	if !errors.Is(err, reason) || token != nil {
@@ -280,9 +342,6 @@ func (h *Harness) testBroken(t *testing.T, reason auth.Reason) {
 }
 
 func (h *Harness) testCancel(t *testing.T) {
-	if h.Break == nil {
-		return
-	}
 	h.cancelled(t, "access token", func(ctx context.Context) error {
 		_, err := h.get(ctx, h.New(t), h.Good)
 		return err
@@ -295,7 +354,7 @@ func (h *Harness) cancelled(t *testing.T, what string, get func(context.Context)
 	ctx, cancel := context.WithCancel(t.Context())
 	before := h.calls()
 	go func() {
-		// The call is under way as soon as the service has seen it.
+		// The call is in flight once the service has received it.
 		for h.calls() == before && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// serveDevOps answers what Git asks first of a repository of Azure DevOps.
+// serveDevOps answers the first request of Git to a repository of Azure DevOps.
 func (a *Azure) serveDevOps(w http.ResponseWriter, r *http.Request, host string) {
 	path, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/"), "/info/refs")
 	if organization, found := strings.CutSuffix(strings.ToLower(host), ".visualstudio.com"); found {
@@ -31,7 +31,6 @@ func (a *Azure) serveDevOps(w http.ResponseWriter, r *http.Request, host string)
 		http.Error(w, fmt.Sprintf("TF401019: The Git repository with name or identifier %s does not exist or you do not have permissions for the operation you are attempting.",
 			path[strings.LastIndexByte(path, '/')+1:]), http.StatusNotFound)
 	default:
-		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
-		fault.send(w, r, a.cloud.closing, http.StatusOK, []byte("001e# service=git-upload-pack\n0000"))
+		a.cloud.sendGitRefs(w, r, fault)
 	}
 }

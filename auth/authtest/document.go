@@ -1,14 +1,16 @@
 package authtest
 
 import (
-	"bytes"
 	"encoding/json"
 	"encoding/xml"
-	"slices"
+	"net/http"
+	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
-// node is an element of an answer of a query API, which exists in XML and in JSON.
+// node is an element of an answer of a query API, in XML or in JSON.
 type node struct {
 	name, text string
 	children   []node
@@ -16,7 +18,7 @@ type node struct {
 
 func element(name, text string, children ...node) node { return node{name, text, children} }
 
-// xml indents by two spaces and ends in a line break, without a prolog, like STS.
+// xml indents by two spaces and ends with a line break, without a prolog, as STS does.
 func (n node) xml(namespace string) string {
 	var b strings.Builder
 	n.writeXML(&b, "", ` xmlns="`+namespace+`"`)
@@ -39,34 +41,48 @@ func (n node) writeXML(b *strings.Builder, indent, attributes string) {
 
 // json nests the same elements, sorted by name. An error stands without its outer element.
 func (n node) json() []byte {
-	var b bytes.Buffer
-	if n.name == "ErrorResponse" {
-		n.writeJSON(&b)
-	} else {
-		(node{children: []node{n}}).writeJSON(&b)
+	if n.name != "ErrorResponse" {
+		n = node{children: []node{n}}
 	}
-	return b.Bytes()
+	encoded, _ := json.Marshal(n.value()) // strings always encode
+	return encoded
 }
 
-func (n node) writeJSON(b *bytes.Buffer) {
+func (n node) value() any {
 	if len(n.children) == 0 {
-		writeString(b, n.text)
+		return n.text
+	}
+	members := map[string]any{}
+	for _, c := range n.children {
+		members[c.name] = c.value()
+	}
+	return members
+}
+
+// modelled translates the codes of the query protocol into those of JSON services.
+func modelled(err *awsError, status int) *awsError {
+	code := map[string]string{
+		"MissingAuthenticationToken": "MissingAuthenticationTokenException",
+		"IncompleteSignature":        "IncompleteSignatureException",
+		"InvalidClientTokenId":       "UnrecognizedClientException",
+		"ExpiredToken":               "ExpiredTokenException",
+		"SignatureDoesNotMatch":      "InvalidSignatureException",
+	}[err.code]
+	return &awsError{status, firstOf(code, err.code), err.message}
+}
+
+func sendJSON(cloud *Cloud, w http.ResponseWriter, r *http.Request, fault *Fault, status int, contentType string, out any) {
+	body, err := json.Marshal(out)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	b.WriteByte('{')
-	sorted := slices.SortedFunc(slices.Values(n.children), func(a, b node) int { return strings.Compare(a.name, b.name) })
-	for i, c := range sorted {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		writeString(b, c.name)
-		b.WriteByte(':')
-		c.writeJSON(b)
+	h := w.Header()
+	h["x-amzn-RequestId"] = []string{uuid.NewString()} //nolint:staticcheck // spelt as AWS does
+	h.Set("Date", cloud.time().UTC().Format(http.TimeFormat))
+	h.Set("Content-Type", contentType)
+	if fault == nil || fault.Rewrite == nil {
+		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
-	b.WriteByte('}')
-}
-
-func writeString(b *bytes.Buffer, s string) {
-	encoded, _ := json.Marshal(s) // strings always encode
-	b.Write(encoded)
+	fault.send(w, r, cloud.closing, status, body)
 }

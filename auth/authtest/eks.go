@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// EKSCluster is what DescribeCluster says of a cluster.
+// EKSCluster is a cluster in the API of EKS.
 type EKSCluster struct {
 	// ARN is arn:<partition>:eks:<region>:<account>:cluster/<name>.
 	ARN string
@@ -46,7 +46,7 @@ func isEKSHost(host string) bool {
 	return ok
 }
 
-// eksRequest is a request to EKS: what its path says, its body, and its caller.
+// eksRequest is a request to EKS: the parts of its path, its body and its caller.
 type eksRequest struct {
 	action, cluster, principal string
 	body                       []byte
@@ -64,7 +64,7 @@ func readEKSRequest(r *http.Request) (q eksRequest) {
 		q.cluster, parts[cluster] = parts[cluster], "*"
 	}
 	if len(parts) > principal && parts[principal] != "" {
-		q.principal, _ = url.PathUnescape(parts[principal]) // there is no entry for what cannot be read
+		q.principal, _ = url.PathUnescape(parts[principal]) // no entry has a malformed name
 		parts[principal] = "*"
 	}
 	q.action = map[string]string{
@@ -78,8 +78,8 @@ func readEKSRequest(r *http.Request) (q eksRequest) {
 	return q
 }
 
-// serveEKS is the API of EKS. Of its actions it has DescribeCluster, with the members that clients need to connect, those on
-// access entries but listing them, and ListAssociatedAccessPolicies.
+// serveEKS is the API of EKS. It has the actions DescribeCluster, with the members that clients need to connect, those on access
+// entries except ListAccessEntries, and ListAssociatedAccessPolicies.
 func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	q, complete := readEKSRequest(r), true
 	if r.Method == http.MethodPost {
@@ -155,7 +155,7 @@ func (a *AWS) describeCluster(q eksRequest) (any, *awsError) {
 	return map[string]any{"cluster": c.describe(q.cluster)}, nil
 }
 
-// describe leaves out what there is none of, as EKS does while it creates a cluster.
+// describe leaves out empty members, as EKS does while it creates a cluster.
 func (c EKSCluster) describe(name string) map[string]any {
 	d := map[string]any{"name": name, "arn": c.ARN, "status": c.Status, "version": "1.36",
 		"certificateAuthority": map[string]any{}, "accessConfig": map[string]any{"authenticationMode": c.AuthenticationMode}}
@@ -174,7 +174,7 @@ func (a *AWS) failEKS(w http.ResponseWriter, r *http.Request, fault *Fault, err 
 	sendJSON(a.cloud, w, r, fault, err.status, "application/json", map[string]string{"message": err.message})
 }
 
-// eksHeader adds what API Gateway puts before EKS.
+// eksHeader adds the headers of API Gateway.
 func eksHeader(w http.ResponseWriter) {
 	w.Header().Set("x-amz-apigw-id", randomName(16))
 	w.Header().Set("x-amzn-trace-id", "Root=1-"+strings.ToLower(randomName(8)))
@@ -219,7 +219,7 @@ func readEKSToken(token, partition string, now time.Time) (*url.URL, error) {
 	return u, checkEKSQuery(q, now)
 }
 
-// readEKSQuery allows each parameter once, and no others. The names are in lower case then.
+// readEKSQuery allows each parameter once, and no others. The names in the result are in lower case.
 func readEKSQuery(u *url.URL) (map[string]string, error) {
 	allowed := []string{"action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires",
 		"x-amz-security-token", "x-amz-signature", "x-amz-signedheaders"}

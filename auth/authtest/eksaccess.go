@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// EKSAccessEntry is an access entry of an EKS cluster: what a role is in it.
+// EKSAccessEntry is an access entry of an EKS cluster: the user and the groups of a role.
 type EKSAccessEntry struct {
 	// Type is "STANDARD" if it is empty.
 	Type string
@@ -22,19 +22,19 @@ type EKSAccessEntry struct {
 	Groups []string
 	// Policies are the names of access policies, such as AmazonEKSViewPolicy, for the whole cluster.
 	Policies []string
-	// Tags are those of the entry.
+	// Tags are the tags of the entry.
 	Tags map[string]string
 }
 
-// accessEntry belongs to the principal that had the ARN when the entry was made. An empty ID stands for any.
+// accessEntry belongs to the principal that had the ARN when the entry was created. An empty ID stands for any.
 type accessEntry struct {
 	EKSAccessEntry
 	principalID, arn  string
 	created, modified time.Time
 }
 
-// SetEKSAccessEntry lets a role into a cluster, or changes what it is there. As in AWS, the entry belongs to the role that
-// exists now, and not to a later one of that name; if there is none yet, it belongs to any.
+// SetEKSAccessEntry creates or replaces the access entry of a role. As in AWS, the entry belongs to the role that exists now, and
+// not to a later one of that name. If no role exists yet, the entry belongs to any.
 func (a *AWS) SetEKSAccessEntry(clusterARN, roleARN string, entry EKSAccessEntry) {
 	now := a.cloud.time()
 	a.mu.Lock()
@@ -60,13 +60,6 @@ func (a *AWS) putEntry(clusterARN, principalARN string, entry *accessEntry) {
 	a.entries[clusterARN][principalARN] = entry
 }
 
-// RemoveEKSAccessEntry undoes SetEKSAccessEntry.
-func (a *AWS) RemoveEKSAccessEntry(clusterARN, roleARN string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.entries[clusterARN], roleARN)
-}
-
 // EKSAccessEntries returns the access entries of a cluster by the ARN of their principals. It is not counted as a call.
 func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	a.mu.Lock()
@@ -78,7 +71,7 @@ func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	return all
 }
 
-// createInput is the body of CreateAccessEntry, of which UpdateAccessEntry has the groups and the user name.
+// createInput is the body of CreateAccessEntry. UpdateAccessEntry has the groups and the user name of it.
 type createInput struct {
 	PrincipalARN string            `json:"principalArn"`
 	Groups       []string          `json:"kubernetesGroups"`
@@ -100,12 +93,12 @@ func (q eksRequest) principalARN() string {
 	if q.action != "CreateAccessEntry" {
 		return q.principal
 	}
-	in, _ := q.input() // createAccessEntry reports what is wrong with it
+	in, _ := q.input() // createAccessEntry reports the error
 	return in.PrincipalARN
 }
 
-// resource is what permissions are about: an access entry, or the cluster. The ID at an entry's end is *, since there may be no
-// such entry.
+// resource returns the ARN for permissions: an access entry, or the cluster. The ID of an entry is *, because the entry may not
+// exist.
 func (q eksRequest) resource() string {
 	parts := strings.SplitN(q.principal, ":", 6)
 	if len(parts) < 6 {
@@ -184,7 +177,7 @@ func (a *AWS) createAccessEntry(q eksRequest) (any, *awsError) {
 	return entry.answer(q), nil
 }
 
-// updateAccessEntry changes only what the request names. The entry stays with the principal that it was made for.
+// updateAccessEntry changes only the members in the request. The entry keeps its principal.
 func (a *AWS) updateAccessEntry(q eksRequest) (any, *awsError) {
 	in, err := q.input()
 	if err != nil {
@@ -252,7 +245,7 @@ func (e *accessEntry) answer(q eksRequest) any {
 		"tags": tags, "createdAt": e.created.Unix(), "modifiedAt": e.modified.Unix()}}
 }
 
-// username is a template, which EKS makes from the role's name if there is none.
+// username returns the template for user names. By default, EKS makes it from the role's name.
 func (e *accessEntry) username(principalARN string) string {
 	parts := strings.SplitN(principalARN, ":", 6)
 	if e.Username != "" || len(parts) < 6 || !strings.HasPrefix(parts[5], "role/") {

@@ -11,7 +11,7 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// EKSUser is the user that a bearer token stands for in a cluster, with the identity behind it.
+// EKSUser is the user of a bearer token in a cluster, with the identity behind it.
 type EKSUser struct {
 	Identity
 	// Username, Groups and UID are those of the TokenReview.
@@ -20,9 +20,9 @@ type EKSUser struct {
 	UID      string
 }
 
-// SetEKSAuthMap lets a cluster map roles by its ConfigMap aws-auth, unless its AuthenticationMode is API. VerifyEKSToken calls
-// read for each token that no access entry maps. read returns the key mapRoles of the ConfigMap, a list in YAML. The cluster
-// may be unknown to SetEKSCluster, such as one that is not EKS. Nil removes the map.
+// SetEKSAuthMap makes a cluster map roles by its ConfigMap aws-auth, unless its AuthenticationMode is API. VerifyEKSToken calls
+// read for each token that no access entry maps. read returns the key mapRoles of the ConfigMap, a list in YAML. SetEKSCluster
+// need not know the cluster, which may be another one than EKS. Nil removes the map.
 func (a *AWS) SetEKSAuthMap(clusterARN string, read func() (mapRoles string, err error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -31,7 +31,7 @@ func (a *AWS) SetEKSAuthMap(clusterARN string, read func() (mapRoles string, err
 
 var errNotMapped = errors.New("identity is not mapped")
 
-// VerifyEKSToken does what the webhook in an EKS cluster does with a bearer token: it looks at the signed request in it by
+// VerifyEKSToken authenticates a bearer token like the webhook of an EKS cluster. It checks the signed request in the token by
 // the rules of aws-iam-authenticator, sends it to STS with the cluster's name, and maps the identity to a user: by the access
 // entry of exactly that role, or by SetEKSAuthMap. Calls does not count this. Access policies are not imitated, nor are the
 // keys mapUsers and mapAccounts of aws-auth and its templates for nodes.

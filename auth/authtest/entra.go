@@ -72,7 +72,7 @@ func (a *Azure) serveEntra(w http.ResponseWriter, r *http.Request, host string) 
 	}
 }
 
-// faultRefusal takes Code for the value of error and finds the number in a Message that begins with AADSTS.
+// faultRefusal uses Code as the value of error, and the number in a Message that begins with AADSTS.
 func faultRefusal(f Fault) *entraRefusal {
 	e := &entraRefusal{status: f.Status, kind: f.Code, text: f.Message}
 	if rest, ok := strings.CutPrefix(f.Message, "AADSTS"); ok {
@@ -103,24 +103,24 @@ func (e *entraCall) fail(fault *Fault, refusal *entraRefusal) {
 }
 
 // directory returns the tenant if the cloud has it.
-func (e *entraCall) directory() (*azureTenant, *azurename.Cloud, *entraRefusal) {
+func (e *entraCall) directory() (*azureTenant, *entraRefusal) {
 	e.azure.mu.Lock()
 	defer e.azure.mu.Unlock()
 	if !azurename.ValidTenant(e.tenant) {
-		return nil, nil, refuseEntra(http.StatusBadRequest, "invalid_request", 900023,
+		return nil, refuseEntra(http.StatusBadRequest, "invalid_request", 900023,
 			"Specified tenant identifier '%s' is neither a valid DNS name, nor a valid external domain.", e.tenant)
 	}
 	environment := e.azure.at(e.host)
 	t := e.azure.tenants[strings.ToLower(e.tenant)]
 	if t == nil || environment == nil || t.authority != environment.Authorities[0] {
-		return nil, nil, refuseEntra(http.StatusBadRequest, "invalid_request", 90002,
+		return nil, refuseEntra(http.StatusBadRequest, "invalid_request", 90002,
 			"Tenant '%s' not found. Check to make sure you have the correct tenant ID and are signing into the correct cloud. Check with your subscription administrator, this may happen if there are no active subscriptions for the tenant.", e.tenant)
 	}
-	return t, environment, nil
+	return t, nil
 }
 
 func (e *entraCall) configuration(fault *Fault) {
-	if _, _, refusal := e.directory(); refusal != nil {
+	if _, refusal := e.directory(); refusal != nil {
 		e.fail(fault, refusal)
 		return
 	}
@@ -132,14 +132,14 @@ func (e *entraCall) configuration(fault *Fault) {
 }
 
 func (e *entraCall) token(fault *Fault) {
-	tenant, environment, refusal := e.directory()
+	tenant, refusal := e.directory()
 	if refusal != nil {
 		e.fail(fault, refusal)
 		return
 	}
 	identity, refusal := e.authenticate(tenant)
 	if refusal == nil {
-		identity.Audience, refusal = e.resource(tenant, environment)
+		identity.Audience, refusal = e.scope(tenant)
 	}
 	if refusal != nil {
 		e.fail(fault, refusal)
@@ -156,11 +156,11 @@ func (e *entraCall) token(fault *Fault) {
 	}{"Bearer", life, life, e.azure.issue(identity)})
 }
 
-// resource checks the scope: one resource that the tenant's cloud has.
-func (e *entraCall) resource(tenant *azureTenant, environment *azurename.Cloud) (string, *entraRefusal) {
+// scope returns the one resource that the parameter of that name asks for.
+func (e *entraCall) scope(tenant *azureTenant) (string, *entraRefusal) {
 	scope := ""
 	for s := range strings.FieldsSeq(e.form.Get("scope")) {
-		if s != "openid" && s != "offline_access" && s != "profile" { // clients add them, and they mean nothing here
+		if s != "openid" && s != "offline_access" && s != "profile" { // clients add them to every scope
 			if scope != "" {
 				return "", refuseEntra(http.StatusBadRequest, "invalid_request", 28000,
 					"Provided value for the input parameter scope is not valid because it contains more than one resource. Scope %s is not valid.", e.form.Get("scope"))
@@ -173,16 +173,26 @@ func (e *entraCall) resource(tenant *azureTenant, environment *azurename.Cloud) 
 		return "", refuseEntra(http.StatusBadRequest, "invalid_scope", 1002012,
 			"The provided value for scope %s is not valid. Client credential flows must have a scope value with /.default suffixed to the resource identifier (application ID URI).", scope)
 	}
-	known := []string{environment.ManagementAudience, "https://" + environment.ManagementHost, azurename.RegistryAudience,
-		azurename.ClusterAudience, azurename.DevOpsAudience, azurename.StorageAudience, "https://vault.azure.net", "https://" + environment.GraphHost}
-	if !slices.Contains(known, strings.TrimSuffix(resource, "/")) {
-		return "", refuseEntra(http.StatusBadRequest, "invalid_resource", 500011,
-			"The resource principal named %s was not found in the tenant named %s. This can happen if the application has not been installed by the administrator of the tenant or consented to by any user in the tenant. You might have sent your authentication request to the wrong tenant.", resource, tenant.name)
-	}
-	return strings.TrimSuffix(resource, "/"), nil
+	return e.azure.resource(tenant.name, resource)
 }
 
-// authenticate finds out which application asks.
+// resource returns a resource of the tenant without a final slash.
+func (a *Azure) resource(tenantName, name string) (string, *entraRefusal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	tenant := a.tenant(tenantName)
+	environment := a.at(tenant.authority)
+	trimmed := strings.TrimSuffix(name, "/")
+	if slices.Contains([]string{environment.ManagementAudience, "https://" + environment.ManagementHost, azurename.RegistryAudience,
+		azurename.ClusterAudience, azurename.DevOpsAudience, azurename.StorageAudience, "https://vault.azure.net",
+		"https://" + environment.GraphHost}, trimmed) || slices.Contains(tenant.resources, trimmed) {
+		return trimmed, nil
+	}
+	return "", refuseEntra(http.StatusBadRequest, "invalid_resource", 500011,
+		"The resource principal named %s was not found in the tenant named %s. This can happen if the application has not been installed by the administrator of the tenant or consented to by any user in the tenant. You might have sent your authentication request to the wrong tenant.", name, tenant.name)
+}
+
+// authenticate returns the identity of the application that sent the request.
 func (e *entraCall) authenticate(tenant *azureTenant) (AzureIdentity, *entraRefusal) {
 	clientID := e.form.Get("client_id")
 	if grant := e.form.Get("grant_type"); grant != "client_credentials" {

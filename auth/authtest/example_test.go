@@ -3,6 +3,9 @@ package authtest_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -53,7 +56,7 @@ func Example() {
 	// 2 calls
 }
 
-// What goes wrong in production can be had on demand.
+// A fault makes a service fail on demand.
 func ExampleCloud_AddFault() {
 	cloud, err := authtest.NewCloud()
 	if err != nil {
@@ -67,4 +70,39 @@ func ExampleCloud_AddFault() {
 	fmt.Println(err != nil)
 	end()
 	// Output: true
+}
+
+// A consumer's own fake of a bucket verifies access tokens of the fake Google Cloud.
+func ExampleCloud_Handle() {
+	cloud, err := authtest.NewCloud()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	cloud.Handle("storage.googleapis.com", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, ok := cloud.GCP().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		if !ok {
+			http.Error(w, "Invalid Credentials", http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, "hello "+id.Email)
+	}))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://storage.googleapis.com/bucket", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req.Header.Set("Authorization", "Bearer "+cloud.GCP().IssueAccessToken("app@project.iam.gserviceaccount.com"))
+	resp, err := cloud.Client().Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	body, err := io.ReadAll(resp.Body)
+	fmt.Println(string(body), err, resp.Body.Close())
+	fmt.Println(cloud.Calls("storage.googleapis.com", "GET /bucket"), "call")
+	// Output:
+	// hello app@project.iam.gserviceaccount.com <nil> <nil>
+	// 1 call
 }

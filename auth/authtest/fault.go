@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Fault is something that goes wrong at a service. What is set of it happens in the order of the fields.
+// Fault is a failure of a service. Its fields apply in their order.
 type Fault struct {
-	// Service and Action say for what. Empty matches everything.
+	// Service and Action select the calls that fail. Empty matches every call.
 	Service, Action string
-	// Match narrows that down. Nil matches everything.
+	// Match selects further. Nil matches every call.
 	Match func(Call) bool
-	// Times is how often the fault happens. 0: until it is cleared.
+	// Times is the number of calls that fail. 0: all until the fault is cleared.
 	Times int
 
 	// Latency delays the answer.
@@ -25,7 +25,7 @@ type Fault struct {
 	Cut bool
 	// Status answers with an error of that HTTP status, in the format of the service.
 	Status int
-	// Code and Message are those of the error.
+	// Code and Message are the code and the text of the error.
 	Code, Message string
 	// RetryAfter adds that header to the error.
 	RetryAfter string
@@ -39,7 +39,7 @@ type Fault struct {
 	Rewrite func(body []byte) []byte
 }
 
-// AddFault sets a fault. Of several that match, the first one set happens. end clears it.
+// AddFault sets a fault. Of several that match, the one set first applies. end clears it.
 func (c *Cloud) AddFault(f Fault) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (f *Fault) matches(call Call) bool {
 		(f.Match == nil || f.Match(call))
 }
 
-// play returns false if it has answered itself.
+// play returns false if it has answered.
 func (f *Fault) play(w http.ResponseWriter, r *http.Request, closing <-chan struct{}, fail func(Fault)) bool {
 	wait := f.Latency
 	if f.Hang {
@@ -84,7 +84,7 @@ func (f *Fault) play(w http.ResponseWriter, r *http.Request, closing <-chan stru
 	return false
 }
 
-// contentTypeOf tells apart what services answer in.
+// contentTypeOf recognizes JSON, HTML and XML.
 func contentTypeOf(body string) string {
 	switch {
 	case strings.HasPrefix(body, "{"), strings.HasPrefix(body, "["):
@@ -107,7 +107,7 @@ func sleep(r *http.Request, closing <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// send writes a body as the fault wants it.
+// send writes a body and applies the fault to it.
 func (f *Fault) send(w http.ResponseWriter, r *http.Request, closing <-chan struct{}, status int, body []byte) {
 	if f != nil && f.Rewrite != nil {
 		body = f.Rewrite(body)

@@ -12,21 +12,21 @@ import (
 
 // GCP is the Google side of a Cloud: workload identity pools, service accounts, the metadata server, and the services that
 // accept access tokens. In Calls its services are gcp-sts (action token), iamcredentials (generateAccessToken,
-// generateIdToken), container (clusters.get), storage (objects.get, objects.list), artifactregistry (token, pull),
-// sourcemanager (info/refs), gcp-iam (workloadIdentityPools.get, providers.get, serviceAccounts.getIamPolicy), google-oauth
-// (token, tokeninfo), gcp-metadata (the path) and accounts.google.com (its path).
+// generateIdToken), container (clusters.get), artifactregistry (token, pull), sourcemanager (info/refs), gcp-iam
+// (workloadIdentityPools.get, providers.get, serviceAccounts.getIamPolicy), google-oauth (token, tokeninfo), gcp-metadata (the
+// path) and accounts.google.com (its path).
 //
-// Who may do something is said in the members of IAM policies, such as
+// Permissions name principals like the members of IAM policies, such as
 //
 //	principal://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/subject/system:serviceaccount:ns:name
 //	principalSet://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/*
 //	serviceAccount:project.svc.id.goog[ns/name]
 //	serviceAccount:name@project.iam.gserviceaccount.com
 //
-// What is not imitated: the management of all this, but for reading it (SetIAMViewers), roles and their permissions,
-// conditions other than WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS
-// and SAML providers, workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime,
-// propagation delays. Access tokens are opaque, as the real ones are; see Identity.
+// It does not imitate: management, except for reading (SetIAMViewers), roles and their permissions, conditions other than
+// WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS and SAML providers,
+// workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime, propagation delays.
+// Access tokens are opaque, as the real ones are; see Identity.
 type GCP struct {
 	cloud *Cloud
 
@@ -36,13 +36,12 @@ type GCP struct {
 	accounts   map[string]GCPServiceAccount
 	tokens     map[string]GCPIdentity // by access token
 	clusters   map[string]GKECluster  // by name
-	buckets    map[string]GCSBucket
-	readers    map[string][]string // of repositories of artifacts and of Git, by host and path
+	readers    map[string][]string    // of repositories of artifacts and of Git, by host and path
 	registry   http.Handler
 	metadata   *GCPMetadata
 	googleSign *Issuer
 	iamViewers []string
-	pools      map[string]poolState // by name, as far as they are not as usual
+	pools      map[string]poolState // by name; a pool that is not in it is active
 	users      map[string]string    // e-mail addresses by refresh token
 }
 
@@ -50,30 +49,30 @@ type GCP struct {
 type GCPServiceAccount struct {
 	// WorkloadIdentityUsers are the members with the role roles/iam.workloadIdentityUser on it.
 	WorkloadIdentityUsers []string
-	// TokenCreators are those with roles/iam.serviceAccountTokenCreator, such as the one before it in a chain of delegates.
+	// TokenCreators are the members with roles/iam.serviceAccountTokenCreator, such as the previous one in a chain of delegates.
 	TokenCreators []string
-	// ExtendedLifetime says that its tokens may live for twelve hours instead of one.
+	// ExtendedLifetime raises the longest lifetime of its tokens from one hour to twelve.
 	ExtendedLifetime bool
 }
 
-// GCPIdentity says whose access token it is.
+// GCPIdentity is the identity behind an access token.
 type GCPIdentity struct {
-	// Members are all names by which IAM policies can mean it.
+	// Members are all names of the identity in IAM policies.
 	Members []string
-	// Email is that of the service account. It is empty for a federated identity.
+	// Email is the address of the service account. It is empty for a federated identity.
 	Email string
 	// Subject is the sub claim of the token that was exchanged; empty for a service account.
 	Subject string
-	// Scopes are those of the token.
+	// Scopes are the scopes of the token.
 	Scopes []string
-	// Expiration is its end.
+	// Expiration is the expiry of the token.
 	Expiration time.Time
 }
 
 func newGCP(c *Cloud) *GCP {
 	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
 		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
-		buckets: map[string]GCSBucket{}, readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{}}
+		readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{}}
 }
 
 func (g *GCP) services() []service {
@@ -83,14 +82,13 @@ func (g *GCP) services() []service {
 		{g.at("iam"), g.serveIAM},
 		{g.at("oauth2"), g.serveOAuth},
 		{g.at("container"), g.serveContainer},
-		{g.at("storage"), g.serveStorage},
 		{func(host string) bool { return gcpname.RegistryUniverse(host) != "" }, g.serveRegistry},
 		{gcpname.IsGitHost, g.serveGit},
 		{func(host string) bool { return host == googleAccounts }, g.serveAccounts},
 	}
 }
 
-// at knows the host of a service in the universe.
+// at returns a function that recognizes the host of a service in the universe.
 func (g *GCP) at(service string) func(host string) bool {
 	return func(host string) bool {
 		universe := g.universeDomain()
@@ -118,23 +116,24 @@ func (g *GCP) SetServiceAccount(email string, account GCPServiceAccount) {
 	g.accounts[email] = account
 }
 
-// RemoveServiceAccount removes a service account. Its tokens stay valid, as they do for a while.
+// RemoveServiceAccount removes a service account. Its tokens stay valid, as the real ones do for a while.
 func (g *GCP) RemoveServiceAccount(email string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.accounts, email)
 }
 
-// Identity returns whose access token it is.
+// Identity returns the identity behind an access token. It is false for a token that the cloud did not issue, or that has
+// expired.
 func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
+	now := g.cloud.time()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id, ok := g.tokens[accessToken]
-	return id, ok
+	return id, ok && now.Before(id.Expiration)
 }
 
-// IssueAccessToken makes an access token of a service account for an hour, with the scope cloud-platform unless others are
-// given.
+// IssueAccessToken returns an access token of a service account for an hour. The default scope is cloud-platform.
 func (g *GCP) IssueAccessToken(email string, scopes ...string) string {
 	if len(scopes) == 0 {
 		scopes = []string{cloudPlatform}
@@ -155,25 +154,12 @@ func (g *GCP) issue(prefix string, id GCPIdentity) string {
 	return token
 }
 
-// RevokeAccessToken makes a token invalid at once.
-func (g *GCP) RevokeAccessToken(accessToken string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.tokens, accessToken)
-}
-
 const cloudPlatform = "https://www.googleapis.com/auth/cloud-platform"
-
-// authenticate returns whose token it is that is still valid.
-func (g *GCP) authenticate(token string) (GCPIdentity, bool) {
-	id, ok := g.Identity(token)
-	return id, ok && g.cloud.time().Before(id.Expiration)
-}
 
 // bearer authenticates a request to one of Google's APIs.
 func (g *GCP) bearer(r *http.Request, scopes ...string) (GCPIdentity, *googleError) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	id, ok := g.authenticate(token)
+	id, ok := g.Identity(token)
 	if !strings.EqualFold(scheme, "Bearer") || !ok {
 		return id, &googleError{status: http.StatusUnauthorized, message: "Request had invalid authentication credentials. " +
 			"Expected OAuth 2 access token, login cookie or other valid authentication credential. " +
@@ -191,7 +177,7 @@ func (id GCPIdentity) hasScope(scopes ...string) bool {
 		slices.ContainsFunc(scopes, func(s string) bool { return slices.Contains(id.Scopes, s) })
 }
 
-// isOneOf reports whether a list of members means the identity.
+// isOneOf reports whether a list of members includes the identity.
 func (id GCPIdentity) isOneOf(members []string) bool {
 	return slices.ContainsFunc(members, func(m string) bool {
 		return m == "allUsers" || m == "allAuthenticatedUsers" || slices.Contains(id.Members, m)

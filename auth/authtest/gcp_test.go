@@ -144,28 +144,22 @@ func TestGCPFederatedToken(t *testing.T) {
 	if !ok || answer["token_type"] != "Bearer" || lifetime > 600 || lifetime < 540 || id.Subject != "system:serviceaccount:tenant-a:app" {
 		t.Errorf("got %v of %+v", answer, id)
 	}
-	const bucket = "https://storage.googleapis.com/storage/v1/b/bucket/o"
-	w.cloud.GCP().SetBucket("bucket", authtest.GCSBucket{Objects: map[string]string{"a/b": "content"}, Viewers: []string{"principalSet://iam.googleapis.com/" + gcpPool + "/*"}})
+	const image, repository = "https://europe-docker.pkg.dev/v2/project/repo/app/manifests/1", "europe-docker.pkg.dev/project/repo"
+	w.cloud.GCP().SetRepository(repository, "principalSet://iam.googleapis.com/"+gcpPool+"/*")
 	get := func(address string, status int, want string) {
 		t.Helper()
 		if got, body, _ := w.do(http.MethodGet, address, "", "Bearer "+token, ""); got != status || !strings.Contains(body, want) {
 			t.Errorf("%s: got %d, %s", address, got, body)
 		}
 	}
-	get(bucket, 200, `"name": "a/b"`)
-	get(bucket+"?prefix=x", 200, `"items": []`)
-	get(bucket+"/a%2Fb", 200, `"size": "7"`)
-	get(bucket+"/a%2Fb?alt=media", 200, "content")
-	get("https://storage.googleapis.com/bucket/a/b", 200, "content")
-	get(bucket+"/missing", 404, "No such object")
-	get("https://storage.googleapis.com/storage/v1/b/missing/o", 404, "bucket does not exist")
-	w.cloud.GCP().SetBucket("bucket", authtest.GCSBucket{})
-	get(bucket, 403, "storage.objects.list")
+	get(image, 404, "NAME_UNKNOWN")
+	w.cloud.GCP().SetRepository(repository)
+	get(image, 403, "DENIED")
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(11 * time.Minute) })
-	get(bucket, 401, "Invalid Credentials")
-	w.cloud.SetClock(nil)
-	w.cloud.GCP().RevokeAccessToken(token)
-	get(bucket, 401, "Invalid Credentials")
+	get(image, 401, "UNAUTHORIZED")
+	if _, ok := w.cloud.GCP().Identity(token); ok {
+		t.Error("Identity knows an expired token")
+	}
 }
 
 func TestGCPCredentialsAPI(t *testing.T) {

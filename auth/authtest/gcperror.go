@@ -10,29 +10,18 @@ import (
 // googleError is an error of Google's APIs in the form of AIP-193.
 type googleError struct {
 	status  int
-	code    string // as in google.rpc.Code; empty: that of the status
+	code    string // as in google.rpc.Code; empty: derived from the status
 	message string
-	// reason, domain and metadata are those of google.rpc.ErrorInfo, if there is a reason.
+	// reason, domain and metadata are the fields of google.rpc.ErrorInfo, which is left out without a reason.
 	reason, domain string
 	metadata       map[string]string
 }
 
 func googleRPCCode(status int) string {
-	switch status {
-	case http.StatusBadRequest:
-		return "INVALID_ARGUMENT"
-	case http.StatusUnauthorized:
-		return "UNAUTHENTICATED"
-	case http.StatusForbidden:
-		return "PERMISSION_DENIED"
-	case http.StatusNotFound:
-		return "NOT_FOUND"
-	case http.StatusTooManyRequests:
-		return "RESOURCE_EXHAUSTED"
-	case http.StatusServiceUnavailable:
-		return "UNAVAILABLE"
-	}
-	return "INTERNAL"
+	code := map[int]string{http.StatusBadRequest: "INVALID_ARGUMENT", http.StatusUnauthorized: "UNAUTHENTICATED",
+		http.StatusForbidden: "PERMISSION_DENIED", http.StatusNotFound: "NOT_FOUND",
+		http.StatusTooManyRequests: "RESOURCE_EXHAUSTED", http.StatusServiceUnavailable: "UNAVAILABLE"}[status]
+	return firstOf(code, "INTERNAL")
 }
 
 type googleErrorInfo struct {
@@ -42,7 +31,7 @@ type googleErrorInfo struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// body is indented by two spaces and ends in a line break.
+// body is indented by two spaces and ends with a line break.
 func (e *googleError) body() []byte {
 	var document struct {
 		Error struct {
@@ -52,17 +41,15 @@ func (e *googleError) body() []byte {
 			Details []googleErrorInfo `json:"details,omitempty"`
 		} `json:"error"`
 	}
-	document.Error.Code, document.Error.Message, document.Error.Status = e.status, e.message, e.code
-	if e.code == "" {
-		document.Error.Status = googleRPCCode(e.status)
-	}
+	document.Error.Code, document.Error.Message = e.status, e.message
+	document.Error.Status = firstOf(e.code, googleRPCCode(e.status))
 	if e.reason != "" {
 		document.Error.Details = []googleErrorInfo{{"type.googleapis.com/google.rpc.ErrorInfo", e.reason, e.domain, e.metadata}}
 	}
 	return googleJSON(document)
 }
 
-// googleJSON is how Google's APIs write JSON.
+// googleJSON formats JSON like Google's APIs.
 func googleJSON(document any) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -74,7 +61,7 @@ func googleJSON(document any) []byte {
 
 const googleContentType = "application/json; charset=UTF-8"
 
-// serveAPI answers a call of one of Google's APIs with what handle returns.
+// serveAPI answers a call of one of Google's APIs with the result of handle.
 func (g *GCP) serveAPI(w http.ResponseWriter, r *http.Request, call Call, handle func() (any, *googleError)) {
 	fault, ok := g.cloud.begin(w, r, call, func(f Fault) {
 		g.send(w, r, nil, f.Status, googleContentType, (&googleError{status: f.Status, code: f.Code, message: f.Message}).body())

@@ -27,7 +27,7 @@ func (g *GCP) SetWorkloadIdentityPool(name string, disabled, deleted bool) {
 
 type poolState struct{ disabled, deleted bool }
 
-// describe is how pools and providers show their state.
+// describe returns the state of a pool or provider as the API shows it.
 func (p poolState) describe(name string, now time.Time) map[string]any {
 	d := map[string]any{"name": name, "state": "ACTIVE"}
 	if p.disabled {
@@ -40,16 +40,16 @@ func (p poolState) describe(name string, now time.Time) map[string]any {
 	return d
 }
 
-// counts is called with the lock held.
-func (g *GCP) counts(audience string, p *poolProvider) bool {
+// isActive needs the lock.
+func (g *GCP) isActive(audience string, p *poolProvider) bool {
 	_, resource, _ := strings.Cut(strings.TrimPrefix(audience, "//"), "/")
 	pool, _, _ := strings.Cut(resource, "/providers/")
 	state := g.pools[pool]
 	return !p.config.Disabled && !p.config.Deleted && !state.disabled && !state.deleted
 }
 
-// serveIAM is the IAM API, v1. Of its methods it has get of pools and of their OIDC providers, and getIamPolicy of service
-// accounts; policies have no conditions, and projects none at all.
+// serveIAM is the IAM API, v1. It has get for pools and their OIDC providers, and getIamPolicy for service accounts. Policies have
+// no conditions, and projects have no policies.
 func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	name := strings.TrimPrefix(r.URL.Path, "/v1/")
 	email, policy := strings.CutSuffix(strings.TrimPrefix(name, "projects/-/serviceAccounts/"), ":getIamPolicy")
@@ -101,7 +101,7 @@ func (g *GCP) policyOf(email string) (any, *googleError) {
 	return map[string]any{"version": 1, "etag": "BwYAAAAAAAA=", "bindings": bindings}, nil
 }
 
-// poolOrProvider knows a pool by its providers.
+// poolOrProvider finds a pool by its providers.
 func (g *GCP) poolOrProvider(host, name string) (any, *googleError) {
 	for audience := range g.providers {
 		if pool, ok := strings.CutPrefix(audience, "//"+host+"/"+name+"/providers/"); ok && pool != "" {
@@ -127,8 +127,8 @@ func (g *GCP) poolOrProvider(host, name string) (any, *googleError) {
 	return d, nil
 }
 
-// AddUser makes a person with a refresh token, and returns the file of application default credentials that gcloud writes
-// for them (type authorized_user). IAM policies mean them by user:<email>.
+// AddUser creates a user with a refresh token, and returns the application default credentials that gcloud writes for users (type
+// authorized_user). In IAM policies, the user is user:<email>.
 func (g *GCP) AddUser(email string) []byte {
 	refresh := "1//" + randomName(40)
 	g.mu.Lock()
@@ -138,11 +138,11 @@ func (g *GCP) AddUser(email string) []byte {
 		"client_secret": "not-a-secret", "refresh_token": refresh, "quota_project_id": "my-project"})
 }
 
-// serveOAuth is Google's own authorization server, as far as people use it: POST /token with a refresh token, and
-// /tokeninfo, which tells the e-mail address. It looks at no scopes and at no client secret.
+// serveOAuth is Google's authorization server for users: POST /token with a refresh token, and /tokeninfo with the e-mail
+// address. It ignores scopes and the client secret.
 func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 	body, _ := readBody(w, r)
-	form, _ := url.ParseQuery(string(body)) // what cannot be read lacks parameters
+	form, _ := url.ParseQuery(string(body)) // a malformed form lacks parameters
 	call := Call{Service: "google-oauth", Action: strings.TrimPrefix(r.URL.Path, "/"), Host: host}
 	fault, ok := g.cloud.begin(w, r, call, func(f Fault) {
 		g.send(w, r, nil, f.Status, googleContentType, googleLine(stsRefusal{Code: f.Code, Description: f.Message}))
@@ -154,7 +154,7 @@ func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 	g.mu.Lock()
 	email := g.users[form.Get("refresh_token")]
 	g.mu.Unlock()
-	id, known := g.authenticate(form.Get("access_token"))
+	id, known := g.Identity(form.Get("access_token"))
 	switch {
 	case r.URL.Path == "/token" && form.Get("grant_type") == "refresh_token" && email != "":
 		id := GCPIdentity{Members: []string{"user:" + email}, Email: email, Scopes: []string{cloudPlatform},

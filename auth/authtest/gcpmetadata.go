@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// GCPMetadata is what the metadata server of GKE tells a pod.
+// GCPMetadata holds the values that the metadata server of GKE gives to a pod.
 type GCPMetadata struct {
-	// ProjectID is the project's.
+	// ProjectID is the ID of the project.
 	ProjectID string
-	// ClusterLocation and ClusterName are empty on a machine that is no node of GKE.
+	// ClusterLocation and ClusterName are empty on a machine outside GKE.
 	ClusterLocation, ClusterName string
-	// Email is that of the service account of the pod or of the machine. Empty: there is none.
+	// Email is the address of the service account of the pod or the machine. Empty: there is none.
 	Email string
 }
 
-// SetMetadata has the metadata server answer. Before that, and with nil, it has nothing, like a machine outside Google Cloud
-// whose address answers to everything.
+// SetMetadata sets the values of the metadata server. Before that, and with nil, it answers every path with 404.
 func (g *GCP) SetMetadata(m *GCPMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -25,7 +24,7 @@ func (g *GCP) SetMetadata(m *GCPMetadata) {
 }
 
 // serveMetadata answers at http://metadata.google.internal and at http://169.254.169.254/computeMetadata/. It has only the
-// values that credentials need; it knows neither directories nor waiting for changes.
+// values that credentials need, without directories and without waiting for changes.
 func (g *GCP) serveMetadata(w http.ResponseWriter, r *http.Request, host string) {
 	path := strings.TrimPrefix(r.URL.Path, "/computeMetadata/v1/")
 	call := Call{Service: "gcp-metadata", Action: path, Host: host, Parameters: map[string]string{

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// SetRepository says which members may read and write a repository of Artifact Registry, <host>/<project>/<repository>, or
-// one of gcr.io, <host>/<project>.
+// SetRepository sets the members that may read and write a repository of Artifact Registry, <host>/<project>/<repository>, or
+// of gcr.io, <host>/<project>.
 func (g *GCP) SetRepository(name string, readers ...string) { g.setReaders(name, readers) }
 
-// SetGitRepository says which members may read and write a repository of Secure Source Manager,
+// SetGitRepository sets the members that may read and write a repository of Secure Source Manager,
 // <host>/<project>/<repository>.
 func (g *GCP) SetGitRepository(name string, readers ...string) { g.setReaders(name, readers) }
 
@@ -21,15 +21,15 @@ func (g *GCP) setReaders(name string, readers []string) {
 	g.readers[name] = readers
 }
 
-// SetRegistryHandler has requests that were let through answered by a registry, such as that of go-containerregistry.
-// Without one there are no images.
+// SetRegistryHandler sets the handler of authorized requests, such as the registry of go-containerregistry. Without it, there are
+// no images.
 func (g *GCP) SetRegistryHandler(h http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.registry = h
 }
 
-// readersOf finds those of the repository that a path lies in, and its name.
+// readersOf returns the name and the readers of the repository that contains a path.
 func (g *GCP) readersOf(host, path string) (name string, readers []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +59,7 @@ func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string)
 	if !ok && action != "token" {
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="https://%s/v2/token",service=%q`, host, host))
 	}
-	caller, valid := g.authenticate(token)
+	caller, valid := g.Identity(token)
 	if !valid || !caller.hasScope("https://www.googleapis.com/auth/devstorage.read_only") {
 		g.refuseRegistry(w, r, fault, http.StatusUnauthorized, "UNAUTHORIZED", "authentication failed")
 		return
@@ -104,7 +104,7 @@ func garCredential(r *http.Request) (token string, ok bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// garRepository returns the name of the image that a request is about.
+// garRepository returns the name of the image in a request.
 func garRepository(r *http.Request) string {
 	if r.URL.Path == "/v2/token" {
 		parts := strings.Split(r.URL.Query().Get("scope"), ":")
@@ -122,8 +122,8 @@ func garRepository(r *http.Request) string {
 	return ""
 }
 
-// serveGit is the beginning of Git over HTTPS at Secure Source Manager: GET <repository>[.git]/info/refs, for callers with
-// an access token as a password, whatever the user, or as a bearer token. There are no refs.
+// serveGit is the first request of Git over HTTPS at Secure Source Manager, GET <repository>[.git]/info/refs. The access token is
+// the password of any user, or a bearer token. Repositories are empty.
 func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	path, isRefs := strings.CutSuffix(r.URL.Path, "/info/refs")
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), ".git")
@@ -137,30 +137,16 @@ func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	if !ok {
 		token, _ = garCredential(r)
 	}
-	caller, valid := g.authenticate(token)
-	service := gitService(r.URL.Query().Get("service"))
+	caller, valid := g.Identity(token)
 	switch _, readers := g.readersOf(host, path); {
 	case !valid:
 		w.Header().Set("WWW-Authenticate", `Basic realm="Secure Source Manager"`)
 		g.send(w, r, fault, http.StatusUnauthorized, plain, []byte("Unauthorized\n"))
-	case !isRefs || service == "" || readers == nil:
+	case !isRefs || r.URL.Query().Get("service") == "" || readers == nil:
 		g.send(w, r, fault, http.StatusNotFound, plain, []byte("Not found.\n"))
 	case !caller.isOneOf(readers):
 		g.send(w, r, fault, http.StatusForbidden, plain, []byte("Forbidden\n"))
 	default:
-		line := "# service=" + service + "\n"
-		body := fmt.Sprintf("%04x%s0000%04x%s capabilities^{}\x00agent=authtest\n0000", len(line)+4, line,
-			4+40+len(" capabilities^{}\x00agent=authtest\n"), strings.Repeat("0", 40))
-		g.send(w, r, fault, http.StatusOK, "application/x-"+service+"-advertisement", []byte(body))
+		g.cloud.sendGitRefs(w, r, fault)
 	}
-}
-
-// gitService knows the services of Git's smart protocol.
-func gitService(name string) string {
-	for _, known := range []string{"git-upload-pack", "git-receive-pack"} {
-		if name == known {
-			return known
-		}
-	}
-	return ""
 }

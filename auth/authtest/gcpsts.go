@@ -15,28 +15,28 @@ import (
 
 // WorkloadIdentityProvider is a provider of a workload identity pool that trusts an issuer.
 type WorkloadIdentityProvider struct {
-	// Issuer is the issuer's URL, as it stands in the iss claim.
+	// Issuer is the issuer's URL, as in the iss claim.
 	Issuer string
 	// Fetch gets the issuer's documents, such as Issuer.HTTPClient.
 	Fetch *http.Client
-	// JWKS are keys that were uploaded; then none are fetched.
+	// JWKS are uploaded keys, which replace Fetch.
 	JWKS []byte
-	// AllowedAudiences are the audiences of tokens. Empty: the provider's full resource name, with or without "https:".
+	// AllowedAudiences are the audiences that tokens may have. Empty: the provider's full resource name, with or without "https:".
 	AllowedAudiences []string
 	// Condition is the attribute condition. Nil admits every token of the issuer.
 	Condition func(claims map[string]any) bool
-	// ConditionCEL is what Condition is in CEL, for those who read the provider. It is not evaluated.
+	// ConditionCEL is Condition in CEL, as the IAM API shows it. It is not evaluated.
 	ConditionCEL string
-	// Disabled and Deleted providers answer like those that do not exist; the latter can be undeleted for 30 days.
+	// Disabled and Deleted providers refuse tokens like providers that do not exist.
 	Disabled, Deleted bool
 }
 
-// poolProvider is what is known under an audience of the exchange.
+// poolProvider is the provider behind an audience of the exchange.
 type poolProvider struct {
 	config    WorkloadIdentityProvider
 	trust     *oidcProvider
 	audiences []string
-	// members names a subject in IAM policies.
+	// members returns the names of a subject in IAM policies.
 	members func(claims tokenClaims) []string
 }
 
@@ -66,8 +66,8 @@ func (g *GCP) RemoveWorkloadIdentityProvider(name string) {
 	delete(g.providers, resource)
 }
 
-// SetGKEIdentityNamespace has the workload identity pool of a project, <project>.svc.id.goog, trust a GKE cluster of it. The
-// issuer is that of the tests, not the URL of the cluster as in GKE. number is the project's.
+// SetGKEIdentityNamespace makes the workload identity pool of a project, <project>.svc.id.goog, trust one of its GKE clusters. The
+// issuer may be any, unlike in GKE, where it is the URL of the cluster. number is the number of the project.
 func (g *GCP) SetGKEIdentityNamespace(project, number, location, cluster string, issuer string, fetch *http.Client) {
 	universe := g.universeDomain()
 	pool := project + ".svc.id.goog"
@@ -145,7 +145,7 @@ func googleLine(document any) []byte {
 	return encoded
 }
 
-// audiencePattern is what the token service takes for the name of a provider, whether it exists or not.
+// audiencePattern matches names of providers, existing or not.
 func (g *GCP) audiencePattern() *regexp.Regexp {
 	return regexp.MustCompile(`^(//iam\.` + regexp.QuoteMeta(g.universeDomain()) +
 		`/projects/[^/]+/locations/[^/]+/workloadIdentityPools/[^/]+/providers/[^/]+|identitynamespace:[^:]+:https://.+)$`)
@@ -173,9 +173,9 @@ func (g *GCP) exchange(r *http.Request) (map[string]any, *stsRefusal) {
 	}
 	g.mu.Lock()
 	p := g.providers[audience]
-	counts := p != nil && g.counts(audience, p)
+	active := p != nil && g.isActive(audience, p)
 	g.mu.Unlock()
-	if !counts {
+	if !active {
 		return nil, refuseExchange("invalid_target", `The target service indicated by the "audience" parameters is invalid. `+
 			`This might either be because the pool or provider is disabled or deleted or because it doesn't exist.`)
 	}
@@ -186,12 +186,12 @@ func (g *GCP) exchange(r *http.Request) (map[string]any, *stsRefusal) {
 	return g.federated(p, claims, strings.Fields(form.Get("scope")))
 }
 
-// federated makes the token. It ends with the token that was exchanged, at the latest after an hour.
+// federated issues the token. It expires with the exchanged token, at the latest after an hour.
 func (g *GCP) federated(p *poolProvider, claims tokenClaims, scopes []string) (map[string]any, *stsRefusal) {
 	const most, less = time.Hour, 2 * time.Second
 	lifetime := (min(claims.Expiry.Time().Sub(g.cloud.time()), most) - less).Truncate(time.Second)
 	if lifetime <= 0 {
-		return nil, &stsRefusal{internal: true} // as the real one answers to tokens of the last second
+		return nil, &stsRefusal{internal: true} // the real answer to tokens that expire within seconds
 	}
 	token := g.issue("ya29.d.", GCPIdentity{Members: p.members(claims), Subject: claims.Subject, Scopes: scopes,
 		Expiration: g.cloud.time().Add(lifetime)})
@@ -203,7 +203,7 @@ func (g *GCP) federated(p *poolProvider, claims tokenClaims, scopes []string) (m
 	}, nil
 }
 
-// verify answers as the token service does to each thing that can be wrong with a token.
+// verify has the token service's answer to each fault of a token.
 func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tokenClaims, *stsRefusal) {
 	grant := func(format string, args ...any) *stsRefusal { return refuseExchange("invalid_grant", format, args...) }
 	token, claims, err := readToken(subjectToken)
@@ -212,7 +212,7 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 	}
 	if claims.Issuer != p.config.Issuer {
 		return claims, grant("The issuer in ID Token %s does not match the expected one in config: %s",
-			nullIfEmpty(claims.Issuer), p.config.Issuer)
+			firstOf(claims.Issuer, "null"), p.config.Issuer)
 	}
 	switch err := p.trust.verify(r.Context(), token); {
 	case errors.Is(err, errSignature):
@@ -244,11 +244,4 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 		return claims, refuseExchange("unauthorized_client", "The given credential is rejected by the attribute condition.")
 	}
 	return claims, nil
-}
-
-func nullIfEmpty(s string) string {
-	if s == "" {
-		return "null"
-	}
-	return s
 }

@@ -17,9 +17,9 @@ type GKECluster struct {
 	Legacy bool
 	// CA is the cluster's certificate authority in PEM. Empty: there is no masterAuth.
 	CA []byte
-	// Viewers are the members who have the permission container.clusters.get.
+	// Viewers are the members with the permission container.clusters.get.
 	Viewers []string
-	// Body, if it is set, is answered instead of all this.
+	// Body replaces the whole answer, if it is set.
 	Body string
 }
 
@@ -59,15 +59,9 @@ func (g *GCP) serveContainer(w http.ResponseWriter, r *http.Request, host string
 
 func (c GKECluster) document(name string) map[string]any {
 	parts := strings.Split(name, "/")
-	d := map[string]any{"name": parts[5], "location": parts[3], "status": "RUNNING",
+	d := map[string]any{"name": parts[5], "location": parts[3], "status": firstOf(c.Status, "RUNNING"),
 		"selfLink": "https://container.googleapis.com/v1/" + name}
-	if c.Status != "" {
-		d["status"] = c.Status
-	}
-	endpoint := c.PublicEndpoint
-	if endpoint == "" {
-		endpoint = c.PrivateEndpoint
-	}
+	endpoint := firstOf(c.PublicEndpoint, c.PrivateEndpoint)
 	if endpoint != "" {
 		d["endpoint"] = endpoint
 	}

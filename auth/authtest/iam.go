@@ -16,7 +16,7 @@ const (
 	iamNamespace = "https://iam.amazonaws.com/doc/2010-05-08/"
 )
 
-// iamRegion is the one in which requests to a host of IAM are signed. IAM has one endpoint for each partition.
+// iamRegion returns the region in signatures for a host of IAM. IAM has one endpoint for each partition.
 func iamRegion(host string) string {
 	switch host {
 	case "iam.amazonaws.com", "iam.global.api.aws":
@@ -32,10 +32,8 @@ func iamRegion(host string) string {
 
 func isIAMHost(host string) bool { return iamRegion(host) != "" }
 
-// serveIAM is the query API of IAM. Of its actions it has those on roles, their tags and inline policies that iamCall.actions
-// lists, and GetOpenIDConnectProvider and ListOpenIDConnectProviders, which say what AddOIDCProvider has set. All are about
-// the caller's account. Thumbprints, permission boundaries, managed policies, pages and when a role was last used are not
-// imitated.
+// serveIAM is the query API of IAM with the actions of iamCall.actions, for the caller's account. Thumbprints, permission
+// boundaries, managed policies, pages and the last use of a role are not imitated.
 func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	s := &stsCall{aws: a, w: w, r: r, host: host, namespace: iamNamespace}
 	err := s.read()
@@ -60,7 +58,7 @@ func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	s.send(fault, http.StatusOK, element(action+"Response", "", answer...))
 }
 
-// iamCall is an authorized request to IAM. Its methods answer while they hold the lock.
+// iamCall is an authorized request to IAM. Its actions need the lock.
 type iamCall struct {
 	*stsCall
 	caller    accessKey
@@ -128,10 +126,10 @@ func (c *iamCall) authorize(action string) *awsError {
 	return nil
 }
 
-// percentEncode is the encoding of RFC 3986, in which IAM hands out policies.
+// percentEncode is the encoding of RFC 3986, which IAM applies to policies.
 func percentEncode(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
-// document is the trust policy. A role that is to be assumed without a token has statements of that kind, too.
+// document returns the trust policy in JSON.
 func (t *Trust) document(arn string) []byte {
 	parts := strings.SplitN(arn, ":", 6)
 	host := strings.TrimPrefix(t.Issuer, "https://")

@@ -112,7 +112,7 @@ func (g *GCP) generateIDToken(caller GCPIdentity, email string, request iamCrede
 	return map[string]string{"token": token}, nil
 }
 
-// googleIssuer signs ID tokens. Its keys are at https://accounts.google.com, where the real one's document is too.
+// googleIssuer signs ID tokens. It publishes its keys at https://accounts.google.com, like the real one.
 func (g *GCP) googleIssuer() (*Issuer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -141,7 +141,7 @@ func (g *GCP) signIDToken(email, audience string, withEmail bool) (string, error
 	return issuer.Sign(claims)
 }
 
-// serveAccounts has the discovery document and the keys of Google's ID tokens, at paths of a Kubernetes issuer.
+// serveAccounts serves the discovery document and the keys of Google's ID tokens, at the paths of a Kubernetes issuer.
 func (g *GCP) serveAccounts(w http.ResponseWriter, r *http.Request, host string) {
 	issuer, err := g.googleIssuer()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// roleARN is that of the role of the request, of a new one if there is none yet.
+// roleARN returns the ARN of the role in the request, which may not exist yet.
 func (c *iamCall) roleARN() string {
 	if r := c.named(); r != nil {
 		return r.arn
@@ -24,7 +24,7 @@ func (c *iamCall) accountRoles() string {
 
 func (c *iamCall) path() string { return firstOf(c.form.Get("Path"), "/") }
 
-// named ignores case, in which names of roles must not differ.
+// named ignores case, because names of roles must differ in more.
 func (c *iamCall) named() *role {
 	prefix, name := c.accountRoles()+"/", c.form.Get("RoleName")
 	if r := c.aws.roles[prefix+name]; r != nil {
@@ -42,11 +42,7 @@ func noSuchEntity(format, name string) *awsError {
 	return refuse(http.StatusNotFound, "NoSuchEntity", format, name)
 }
 
-func limitExceeded(format string, args ...any) *awsError {
-	return refuse(http.StatusConflict, "LimitExceeded", format, args...)
-}
-
-// on makes an action of what is to be done with the role of the request.
+// on returns an action that calls do with the role in the request.
 func (c *iamCall) on(do func(*role) ([]node, *awsError)) func() ([]node, *awsError) {
 	return func() ([]node, *awsError) {
 		r := c.named()
@@ -67,17 +63,8 @@ func (c *iamCall) createRole() ([]node, *awsError) {
 	if err := c.setTrust(r, c.form.Get("AssumeRolePolicyDocument")); err != nil {
 		return nil, err
 	}
-	count := 0
-	for arn := range c.aws.roles {
-		if strings.HasPrefix(arn, c.accountRoles()+"/") {
-			count++
-		}
-	}
-	switch {
-	case c.named() != nil:
+	if c.named() != nil {
 		return nil, refuse(http.StatusConflict, "EntityAlreadyExists", "Role with name %s already exists.", c.form.Get("RoleName"))
-	case count >= c.aws.roleQuota:
-		return nil, limitExceeded("Cannot exceed quota for RolesPerAccount: %d", c.aws.roleQuota)
 	}
 	c.aws.roles[r.arn] = r
 	return []node{c.describe(r)}, nil
@@ -145,7 +132,7 @@ func (c *iamCall) describe(r *role) node {
 	return element("Role", "", d...)
 }
 
-// deleteRole wants the inline policies gone, but not the tags.
+// deleteRole requires that the inline policies are deleted, but not the tags.
 func (c *iamCall) deleteRole(r *role) ([]node, *awsError) {
 	if len(r.policies) > 0 {
 		return nil, refuse(http.StatusConflict, "DeleteConflict", "Cannot delete entity, must delete policies first.")
@@ -169,7 +156,7 @@ func (c *iamCall) addTags(r *role) *awsError {
 		tags[key] = value
 	}
 	if len(tags) > maxTags {
-		return limitExceeded("The number of tags has reached the maximum limit.")
+		return refuse(http.StatusConflict, "LimitExceeded", "The number of tags has reached the maximum limit.")
 	}
 	r.tags = tags
 	return nil

@@ -1,6 +1,7 @@
 package authtest
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -36,15 +37,20 @@ func (a *Azure) serveIMDS(w http.ResponseWriter, r *http.Request, host string) {
 	case machine == nil || id != "" && !strings.EqualFold(id, machine.clientID):
 		fail(fault, http.StatusBadRequest, "invalid_request", "Identity not found")
 	default:
-		a.sendManagedToken(w, r, fault, machine, query.Get("resource"))
+		resource, refusal := a.resource(machine.tenant, query.Get("resource"))
+		if refusal != nil {
+			fail(fault, refusal.status, refusal.kind, fmt.Sprintf("AADSTS%d: %s", refusal.number, refusal.text))
+			return
+		}
+		a.sendManagedToken(w, r, fault, machine, resource)
 	}
 }
 
-// sendManagedToken writes numbers as strings, as the metadata service does.
+// sendManagedToken writes numbers as strings, like the metadata service.
 func (a *Azure) sendManagedToken(w http.ResponseWriter, r *http.Request, fault *Fault, machine *azureTenantClient, resource string) {
 	const life = 24 * 60 * 60
 	expiry := a.cloud.time().Add(life * time.Second)
-	token := a.issue(AzureIdentity{Tenant: machine.tenant, ClientID: machine.clientID, Audience: strings.TrimSuffix(resource, "/"), Expiration: expiry})
+	token := a.issue(AzureIdentity{Tenant: machine.tenant, ClientID: machine.clientID, Audience: resource, Expiration: expiry})
 	a.sendJSON(w, r, fault, http.StatusOK, map[string]string{
 		"access_token": token, "client_id": machine.clientID, "expires_in": strconv.Itoa(life), "ext_expires_in": strconv.Itoa(life),
 		"expires_on": strconv.FormatInt(expiry.Unix(), 10), "not_before": strconv.FormatInt(a.cloud.time().Unix(), 10),

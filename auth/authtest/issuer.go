@@ -20,8 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Issuer is a token issuer like that of a Kubernetes API server. As an http.Handler it serves the OIDC discovery
-// document and the keys; with Client it is the API server that mints the tokens. It is safe for concurrent use.
+// Issuer is the token issuer of a Kubernetes API server. As an http.Handler it serves the OIDC discovery document and the keys.
+// Client, Wrap and PrependTo give access to an API server that mints its tokens. It is safe for concurrent use.
 type Issuer struct {
 	url string
 	now func() time.Time
@@ -54,7 +54,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 		config.URL = "https://issuer.example"
 	}
 	if u, err := url.Parse(config.URL); err != nil || u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("authtest: the issuer has to be an https URL, not %q", config.URL)
+		return nil, fmt.Errorf("authtest: issuer %q is not an https URL", config.URL)
 	}
 	if config.Now == nil {
 		config.Now = time.Now
@@ -63,11 +63,11 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	return i, i.Rotate(false)
 }
 
-// URL returns the issuer, as it stands in the iss claim.
+// URL returns the issuer, as in the iss claim.
 func (i *Issuer) URL() string { return i.url }
 
-// Rotate makes a new signing key. The old ones stay published if keepOld is set; otherwise the tokens that they signed
-// can no longer be verified.
+// Rotate makes a new signing key. The old keys stay published if keepOld is set. Otherwise nothing can verify their tokens any
+// more.
 func (i *Issuer) Rotate(keepOld bool) error {
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -77,7 +77,7 @@ func (i *Issuer) Rotate(keepOld bool) error {
 	if err != nil {
 		return err
 	}
-	// The API server names keys like this.
+	// The API server names its keys in the same way.
 	sum := sha256.Sum256(der)
 	key := &signingKey{id: base64.RawURLEncoding.EncodeToString(sum[:]), private: private}
 	i.mu.Lock()
@@ -147,8 +147,8 @@ func (i *Issuer) HTTPClient() *http.Client {
 	return &http.Client{Transport: handlerTransport{host: u.Host, handler: i}}
 }
 
-// Claims returns the claims of a token that the API server would issue for a ServiceAccount. Change them to make a token
-// that it never would, and have it signed with Sign.
+// Claims returns the claims of a token that the API server issues for a ServiceAccount. Change them and call Sign to forge a token
+// that it never issues.
 func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime time.Duration) map[string]any {
 	now := i.now()
 	return map[string]any{
@@ -174,8 +174,8 @@ func (i *Issuer) Sign(claims map[string]any) (string, error) {
 	return sign(claims, map[string]any{"alg": "RS256", "kid": key.id}, key.private)
 }
 
-// SignWithHeader returns a JWT with a header of the caller's, signed with the current key as RS256 whatever the header
-// says: without kid, say, or with alg none.
+// SignWithHeader returns a JWT with the given header, such as one without kid or with alg none. The signature is always RS256 with
+// the current key.
 func (i *Issuer) SignWithHeader(claims, header map[string]any) (string, error) {
 	i.mu.Lock()
 	key := i.current

@@ -18,7 +18,7 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if r.URL.Host != t.host {
-		return nil, fmt.Errorf("authtest: this client knows host %q only, not %q", t.host, r.URL.Host)
+		return nil, fmt.Errorf("authtest: this client reaches host %q only, not %q", t.host, r.URL.Host)
 	}
 	w := &answer{header: http.Header{}, status: http.StatusOK}
 	t.handler.ServeHTTP(w, r)
@@ -29,7 +29,7 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is an http.ResponseWriter that remembers. (httptest's would add flags to every program that imports it.)
+// answer is an http.ResponseWriter that records. (The one of httptest adds flags to every program that imports it.)
 type answer struct {
 	header http.Header
 	status int

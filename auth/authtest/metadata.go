@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// metadataService is at the address that the clouds share for their metadata services, over plain HTTP.
+// metadataService serves the addresses of the clouds' metadata services, over plain HTTP.
 func (c *Cloud) metadataService() service {
 	return service{
 		at: func(host string) bool {

@@ -15,13 +15,12 @@ import (
 )
 
 // OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693), at https://oauth.example. It serves its
-// metadata (RFC 8414, and OpenID Connect Discovery), its keys, the token endpoint, and /userinfo for whoever holds one of its
-// tokens.
+// metadata (RFC 8414, and OpenID Connect Discovery), its keys, the token endpoint, and /userinfo for its tokens.
 //
-// It verifies subject and actor tokens against the issuers that it trusts (AddIssuer), clients by each way of authentication
-// (SetClient), and what they ask for against its grants (AddGrant): without a grant, nobody gets anything.
+// It verifies subject and actor tokens against the issuers that it trusts (AddIssuer), clients by their method of authentication
+// (SetClient), and requests against its grants (AddGrant). Without a grant, it refuses every request.
 //
-// What is not imitated: grants other than token exchange, refresh tokens, subject tokens that it issued itself or that are
+// It does not imitate: grants other than token exchange, refresh tokens, subject tokens that it issued itself or that are
 // not JWTs, token types other than access tokens, JWTs and ID tokens, several resources or audiences at once, the may_act
 // claim, registration, revocation and introspection of tokens (see Identity), and TLS client certificates. Errors have texts
 // of its own, since each real server has others.
@@ -46,54 +45,54 @@ type OAuthConfig struct {
 	Path string
 	// RequireClient refuses exchanges without client authentication.
 	RequireClient bool
-	// OpaqueTokens issues tokens that say nothing instead of JWTs.
+	// OpaqueTokens issues opaque tokens instead of JWTs.
 	OpaqueTokens bool
-	// Lifetime is that of issued tokens. 0: an hour.
+	// Lifetime is the lifetime of issued tokens. 0: an hour.
 	Lifetime time.Duration
-	// OpenIDOnly serves the metadata of OpenID Connect only, not those of RFC 8414.
+	// OpenIDOnly serves the metadata of OpenID Connect only, without RFC 8414.
 	OpenIDOnly bool
 }
 
 // OAuthClient is a client of an OAuth.
 type OAuthClient struct {
-	// ID is the client's.
+	// ID is the client_id.
 	ID string
-	// Method is how it authenticates: "none", "client_secret_basic", "client_secret_post", "private_key_jwt" or
+	// Method is its method of authentication: "none", "client_secret_basic", "client_secret_post", "private_key_jwt" or
 	// "client_assertion", a ServiceAccount's token.
 	Method string
-	// Secret is for the methods that have one.
+	// Secret is the secret of the client_secret methods.
 	Secret string
 	// Key is the public key for private_key_jwt: RSA, ECDSA on P-256 or Ed25519.
 	Key crypto.PublicKey
-	// Issuer and Subject are those of the ServiceAccount's token for client_assertion. The issuer has to be trusted.
+	// Issuer and Subject are the claims of the ServiceAccount's token for client_assertion. The server must trust the issuer.
 	Issuer, Subject string
 }
 
-// OAuthGrant is what some subjects may get.
+// OAuthGrant lets some subjects exchange their tokens.
 type OAuthGrant struct {
-	// Issuer and Subjects are those of the subject token, compared whole.
+	// Issuer and Subjects are claims of the subject token, compared whole.
 	Issuer   string
 	Subjects []string
-	// Clients are the IDs of those that may ask. Empty: all.
+	// Clients are the IDs of the clients that may request the exchange. Empty: all.
 	Clients []string
-	// Audiences, Resources and Scopes may be asked for. Asking for none is always allowed.
+	// Audiences, Resources and Scopes are those that requests may name. A request without them is always allowed.
 	Audiences, Resources, Scopes []string
 }
 
-// OAuthIdentity says what a token is good for.
+// OAuthIdentity is the identity behind a token, and the targets of the token.
 type OAuthIdentity struct {
-	// Issuer and Subject are those of the subject token.
+	// Issuer and Subject are claims of the subject token.
 	Issuer, Subject string
 	// Actor is the subject of the actor token, "" without one.
 	Actor string
-	// ClientID is the client that asked, "" if it did not tell.
+	// ClientID is the client of the request, "" if the request named none.
 	ClientID string
-	// Audience, Resource and Scopes are what was asked for.
+	// Audience, Resource and Scopes are those of the request.
 	Audience, Resource string
 	Scopes             []string
 	// TokenType is the URN of the kind of token.
 	TokenType string
-	// Expiration is when it ends.
+	// Expiration is the expiry of the token.
 	Expiration time.Time
 }
 
@@ -119,7 +118,7 @@ func (o *OAuth) settings() OAuthConfig {
 	return c
 }
 
-// Configure changes the server's configuration. What it trusts and what it issued stay.
+// Configure replaces the server's configuration. Issuers, clients, grants and issued tokens stay.
 func (o *OAuth) Configure(config OAuthConfig) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -136,8 +135,8 @@ func (o *OAuth) URL() string {
 // TokenEndpoint returns the URL of the token endpoint.
 func (o *OAuth) TokenEndpoint() string { return o.URL() + "/token" }
 
-// AddIssuer has the server trust the tokens of an issuer that have one of the audiences. fetch gets the issuer's documents:
-// Issuer.HTTPClient, or a client that trusts the certificate of a real one.
+// AddIssuer makes the server trust the tokens of an issuer that have one of the audiences. fetch gets the issuer's documents:
+// Issuer.HTTPClient, or a client that trusts the certificate of a real issuer.
 func (o *OAuth) AddIssuer(issuer string, fetch *http.Client, audiences ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -151,21 +150,14 @@ func (o *OAuth) SetClient(client OAuthClient) {
 	o.clients[client.ID] = client
 }
 
-// AddGrant allows something to some subjects.
+// AddGrant adds a grant.
 func (o *OAuth) AddGrant(grant OAuthGrant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.grants = append(o.grants, grant)
 }
 
-// RemoveGrants takes everything away again. Tokens that were issued stay valid.
-func (o *OAuth) RemoveGrants() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.grants = nil
-}
-
-// Identity returns what a token is good for. It is false for one that the server did not issue, or that has expired.
+// Identity returns the identity behind a token. It is false for a token that the server did not issue, or that has expired.
 func (o *OAuth) Identity(token string) (OAuthIdentity, bool) {
 	now := o.cloud.time()
 	o.mu.Lock()
@@ -191,7 +183,7 @@ func (o *OAuth) client(id string) (OAuthClient, bool) {
 	return c, ok
 }
 
-// use remembers an assertion. It is false if the server has seen it before.
+// use records an assertion. It returns false if the assertion was used before.
 func (o *OAuth) use(assertion string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,7 +192,7 @@ func (o *OAuth) use(assertion string) bool {
 	return !before
 }
 
-// signingKey is made when it is needed first: most clouds never ask for it.
+// signingKey makes the key at its first use, because most tests never need it.
 func (o *OAuth) signingKey() *ecdsa.PrivateKey {
 	o.mu.Lock()
 	defer o.mu.Unlock()

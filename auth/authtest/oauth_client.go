@@ -19,7 +19,7 @@ func invalidClient(description string) *oauthError {
 	return &oauthError{http.StatusUnauthorized, "invalid_client", description}
 }
 
-// authenticate returns the ID of the client, "" if it did not tell and need not.
+// authenticate returns the ID of the client, or "" for an anonymous request, if such are allowed.
 func (s *oauthCall) authenticate() (string, *oauthError) {
 	s.basic = s.r.Header.Get("Authorization") != ""
 	assertion := s.form.Get("client_assertion")
@@ -56,7 +56,7 @@ func (s *oauthCall) authenticateNone() (string, *oauthError) {
 	return id, nil
 }
 
-// authenticateBasic decodes both parts, which RFC 6749, section 2.3.1, has form-encoded.
+// authenticateBasic decodes both parts, which are form-encoded (RFC 6749, section 2.3.1).
 func (s *oauthCall) authenticateBasic() (string, *oauthError) {
 	encoded, ok := strings.CutPrefix(s.r.Header.Get("Authorization"), "Basic ")
 	decoded, err := base64.StdEncoding.DecodeString(encoded)
@@ -83,7 +83,7 @@ func (s *oauthCall) checkSecret(method, id, secret string) (string, *oauthError)
 	return id, nil
 }
 
-// authenticateAssertion tells by the issuer whether the client or a cluster made the assertion.
+// authenticateAssertion accepts assertions of the client and of a cluster. The issuer tells them apart.
 func (s *oauthCall) authenticateAssertion(assertion string) (string, *oauthError) {
 	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
 		return "", refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
@@ -133,8 +133,7 @@ func (o *OAuth) clientOf(issuer, subject string) (OAuthClient, bool) {
 	return OAuthClient{}, false
 }
 
-// checkAssertion is RFC 7523, section 3. Assertions of the client's own are good for once; a ServiceAccount's token is used
-// until it is replaced.
+// checkAssertion is RFC 7523, section 3. An assertion of the client is valid once, a ServiceAccount's token until it expires.
 func (s *oauthCall) checkAssertion(claims tokenClaims, c OAuthClient) *oauthError {
 	now := s.oauth.cloud.time()
 	own := []string{s.oauth.URL(), s.oauth.TokenEndpoint()}

@@ -2,7 +2,6 @@ package authtest
 
 import (
 	"encoding/base64"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -53,7 +52,7 @@ func (s *oauthCall) exchange() (any, *oauthError) {
 	return s.answer(id), nil
 }
 
-// actor returns the subject of the actor token: that and its type come together or not at all.
+// actor returns the subject of the actor token. The token and its type require each other.
 func (s *oauthCall) actor() (string, *oauthError) {
 	if s.form.Get("actor_token") == "" {
 		if s.form.Get("actor_token_type") != "" {
@@ -65,7 +64,7 @@ func (s *oauthCall) actor() (string, *oauthError) {
 	return claims.Subject, err
 }
 
-// token verifies a token of a parameter. RFC 8693, section 2.2.2, wants invalid_request if it is wrong in any way.
+// token verifies the token in a parameter. Every fault is an invalid_request (RFC 8693, section 2.2.2).
 func (s *oauthCall) token(name, typeName string) (tokenClaims, *oauthError) {
 	kind := s.form.Get(typeName)
 	if s.form.Get(name) == "" || kind == "" {
@@ -96,7 +95,7 @@ func (s *oauthCall) token(name, typeName string) (tokenClaims, *oauthError) {
 	return claims, nil
 }
 
-// checkGrants looks for one grant that allows everything, and tells how far the best one goes.
+// checkGrants looks for one grant that allows the whole request. The refusal names the first check that the best grant fails.
 func (s *oauthCall) checkGrants(id OAuthIdentity) *oauthError {
 	if r := id.Resource; r != "" {
 		if u, err := url.Parse(r); err != nil || !u.IsAbs() || u.Fragment != "" {
@@ -157,7 +156,7 @@ func (s *oauthCall) answer(id OAuthIdentity) map[string]any {
 	return answer
 }
 
-// issue makes a token and remembers it.
+// issue returns a token and records it.
 func (o *OAuth) issue(id OAuthIdentity, now time.Time, opaque bool) string {
 	token := base64.RawURLEncoding.EncodeToString(random(32))
 	if !opaque || id.TokenType != tokenTypeAccessToken {
@@ -200,8 +199,3 @@ func (o *OAuth) sign(id OAuthIdentity, now time.Time) string {
 	}
 	return token
 }
-
-var _ http.Handler = (*OAuth)(nil)
-
-// ServeHTTP serves the authorization server to whoever mounts it elsewhere, whatever the request's Host is.
-func (o *OAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) { o.serve(w, r, o.settings().Host) }

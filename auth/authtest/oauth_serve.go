@@ -107,7 +107,7 @@ func (s *oauthCall) readForm() *oauthError {
 	return nil
 }
 
-// parameters leaves out what is secret.
+// parameters leaves out secrets.
 func (s *oauthCall) parameters() map[string]string {
 	m := map[string]string{}
 	for name := range s.form {
@@ -120,7 +120,7 @@ func (s *oauthCall) parameters() map[string]string {
 	return m
 }
 
-// userinfo answers those who hold a token (RFC 6750).
+// userinfo answers requests with a valid token (RFC 6750).
 func (s *oauthCall) userinfo() (any, *oauthError) {
 	token, ok := strings.CutPrefix(s.r.Header.Get("Authorization"), "Bearer ")
 	if !ok {

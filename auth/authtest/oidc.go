@@ -30,17 +30,15 @@ const (
 	maxDocument  = 1 << 20
 )
 
-// errKeys means that the issuer's keys could not be had, or that the token's is not among them.
+// errKeys means that the issuer's keys are unavailable, or that the token's key is not among them.
 var errKeys = errors.New("no verification key")
 
-// errSignature means that the token was not signed with the key that it names.
+// errSignature means that the key that the token names did not sign it.
 var errSignature = errors.New("wrong signature")
 
-type tokenClaims struct {
-	jwt.Claims
-}
+type tokenClaims = jwt.Claims
 
-// readToken reads claims without verifying them, to find out which issuer to ask.
+// readToken returns claims without verifying them. They name the issuer whose keys verify the token.
 func readToken(token string) (*jwt.JSONWebToken, tokenClaims, error) {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.RS384, jose.RS512})
 	if err != nil {
@@ -50,8 +48,8 @@ func readToken(token string) (*jwt.JSONWebToken, tokenClaims, error) {
 	return parsed, claims, parsed.UnsafeClaimsWithoutVerification(&claims)
 }
 
-// verify checks the signature with the key that the issuer publishes, fetched again if the token names one that is not
-// known yet.
+// verify checks the signature with the key that the issuer publishes. It fetches the keys if it does not know the one that the
+// token names.
 func (p *oidcProvider) verify(ctx context.Context, token *jwt.JSONWebToken) error {
 	id := token.Headers[0].KeyID
 	if id == "" {
@@ -80,9 +78,7 @@ func (p *oidcProvider) verify(ctx context.Context, token *jwt.JSONWebToken) erro
 func (p *oidcProvider) fetchKeys(ctx context.Context) (*jose.JSONWebKeySet, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	var document struct {
-		discovery
-	}
+	var document discovery
 	if err := p.get(ctx, p.issuer+"/.well-known/openid-configuration", &document); err != nil {
 		return nil, err
 	}

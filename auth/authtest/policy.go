@@ -110,7 +110,7 @@ func (s statement) problem() string {
 	return ""
 }
 
-// checkTrust and checkIdentity are the rules that differ between the two kinds of policy. The texts are IAM's.
+// checkTrust and checkIdentity have the rules that differ between the two kinds of policy, with IAM's texts.
 func checkTrust(s statement) (problem string) {
 	switch {
 	case len(s.Principal) == 0:
@@ -133,17 +133,17 @@ func checkIdentity(s statement) (problem string) {
 	return ""
 }
 
-// access is what a principal asks for.
+// access is a request of a principal.
 type access struct {
 	action, resource string
-	// names are those of the principal itself, of the given kind; groups are those that include it, such as its account.
+	// names are the names of the principal, of the given kind. groups are names that include it, such as its account.
 	kind          string
 	names, groups []string
 	// context holds the condition keys, in lower case.
 	context map[string][]string
 }
 
-// decision is what a policy says. The order is that of precedence.
+// decision is the result of a policy, in the order of precedence.
 type decision int
 
 const (
@@ -168,7 +168,7 @@ func (p policy) decide(a access) decision {
 	return result
 }
 
-// names reports how the statement names the principal. A statement of an identity policy is about its owner.
+// names reports how the statement names the principal. A statement of an identity policy applies to its owner.
 func (s statement) names(a access) decision {
 	within := func(names []string) bool {
 		return slices.ContainsFunc(s.Principal[a.kind], func(p string) bool { return slices.Contains(names, p) })
@@ -200,7 +200,7 @@ func (s statement) matches(a access) bool {
 	return true
 }
 
-// anyPair reports whether a value that is wanted fits one that is there. A key that is not there fits nothing.
+// anyPair reports whether a wanted value fits a present one. An absent key fits nothing.
 func anyPair(fits operator, wanted, there []string) bool {
 	return slices.ContainsFunc(wanted, func(w string) bool {
 		return slices.ContainsFunc(there, func(t string) bool { return fits(w, t) })

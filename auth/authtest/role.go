@@ -18,9 +18,9 @@ type role struct {
 	bound                map[string]string // unique IDs by ARN
 	tags                 map[string]string
 	policies             map[string]inlinePolicy
-	// open is true of roles that SetRole made: without a policy of their own they may do everything.
+	// open is set for roles of SetRole: without a policy, they may do everything.
 	open bool
-	// visibleFrom and unseen are what is left of the delay until other services know the role.
+	// visibleFrom and unseen are the rest of the delay until other services see the role.
 	visibleFrom time.Time
 	unseen      int
 }
@@ -55,8 +55,8 @@ func (a *AWS) SetRole(arn string, trust Trust) {
 	r.document, r.trust, r.bound, r.maxSession = string(document), parsed, nil, trust.maxSession()
 }
 
-// RemoveRole removes a role with its tags and policies. As in AWS, credentials that were handed out stay valid, but IAM, EKS
-// and AssumeRole refuse them, and a role of the same name that is made later is another one.
+// RemoveRole removes a role with its tags and policies. As in AWS, its sessions stay valid, but IAM, EKS and AssumeRole refuse
+// them. A later role of the same name is another role.
 func (a *AWS) RemoveRole(arn string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,23 +70,16 @@ func (a *AWS) Roles() []string {
 	return slices.Sorted(maps.Keys(a.roles))
 }
 
-// SetRoleQuota limits the roles of each account. The default is 1,000, as in AWS. SetRole ignores the quota.
-func (a *AWS) SetRoleQuota(roles int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.roleQuota = roles
-}
-
 // SetConsistencyDelay hides roles that are created later through the API of IAM for a while. Meanwhile EKS refuses access
-// entries for them, STS refuses to assume them, and trust policies cannot name them; IAM itself shows them at once. A role
-// becomes visible when the delay on the cloud's clock has passed and, after that, the given number of calls has failed.
+// entries for them, STS refuses to assume them, and trust policies cannot name them. IAM itself shows them at once. A role
+// becomes visible after the delay on the cloud's clock and, after that, the given number of failed calls.
 func (a *AWS) SetConsistencyDelay(delay time.Duration, calls int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delay, a.delayedCalls = delay, calls
 }
 
-// visible reports whether services other than IAM know the role. It uses up one of the calls that fail. It needs the lock.
+// visible reports whether services other than IAM see the role. It counts as one of the failed calls. It needs the lock.
 func (r *role) visible(now time.Time) bool {
 	if now.Before(r.visibleFrom) {
 		return false
@@ -111,8 +104,8 @@ func (a *AWS) principalID(arn string, now time.Time) (id string, ok bool) {
 	return "", false
 }
 
-// bind replaces the roles and users in a trust policy by their unique IDs, as IAM does when it stores the policy: a role
-// that is deleted and made anew is not trusted any more. It needs the lock.
+// bind replaces the roles and users in a trust policy by their unique IDs, as IAM does when it stores the policy. The policy does
+// not trust a role that is deleted and created again. It needs the lock.
 func (a *AWS) bind(p policy, now time.Time) (bound map[string]string, err *awsError) {
 	bound = map[string]string{}
 	for _, s := range p.Statement {
@@ -137,7 +130,7 @@ func isStandingPrincipal(p string) bool {
 		len(parts) == 6 && (parts[5] == "root" || parts[2] == "sts" && strings.HasPrefix(parts[5], "assumed-role/"))
 }
 
-// shownDocument is the trust policy, in which the IDs of principals stand that are gone. It needs the lock.
+// shownDocument returns the trust policy, with unique IDs in place of deleted principals. It needs the lock.
 func (a *AWS) shownDocument(r *role) string {
 	document := r.document
 	for arn, id := range r.bound {
@@ -148,7 +141,7 @@ func (a *AWS) shownDocument(r *role) string {
 	return document
 }
 
-// identityDecision is what Deny and the caller's own policies say. Users may do everything.
+// identityDecision evaluates Deny and the caller's own policies. Users may do everything.
 func (a *AWS) identityDecision(caller accessKey, wanted access) decision {
 	if a.isDenied(caller.Identity, wanted.action) {
 		return denied
@@ -172,7 +165,7 @@ func (a *AWS) identityDecision(caller accessKey, wanted access) decision {
 	return result
 }
 
-// authorized reports whether the caller may do something in its own account.
+// authorized reports whether the caller may do an action in its own account.
 func (a *AWS) authorized(caller accessKey, action, resource string) bool {
 	return a.identityDecision(caller, access{action: action, resource: resource, context: a.contextOf(caller)}) == allowed
 }

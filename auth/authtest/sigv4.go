@@ -1,11 +1,13 @@
 package authtest
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,7 +22,7 @@ const (
 	sigSkew      = 15 * time.Minute
 )
 
-// signature is what a request says of its signature, in the Authorization header or in the query.
+// signature holds the parts of a signature, from the Authorization header or from the query.
 type signature struct {
 	credential, signedHeaders, value string
 	date, sessionToken               string
@@ -28,15 +30,15 @@ type signature struct {
 	presigned                        bool
 }
 
-// signedRequest is a request, and the service and region that its signature has to be for.
+// signedRequest is a request with the service and region that its signature must name.
 type signedRequest struct {
 	*http.Request
 	body            []byte
 	service, region string // an empty region stands for any
 }
 
-// authenticate verifies the request's signature (AWS Signature Version 4) and returns whose it is. The codes are those of
-// the query protocol.
+// authenticate verifies the request's signature (AWS Signature Version 4) and returns its key. Errors have the codes of the query
+// protocol.
 func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 	forbidden := func(code, format string, args ...any) (accessKey, *awsError) {
 		return accessKey{}, refuse(http.StatusForbidden, code, format, args...)
@@ -68,6 +70,22 @@ func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 		return forbidden("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
 	}
 	return key, nil
+}
+
+// VerifySignature returns the caller of a request that is signed for a service and a region (AWS Signature Version 4), for
+// handlers that imitate further services of AWS, see Cloud.Handle. The body can be read again afterwards. Signatures of S3
+// fail for paths with special characters, because S3 encodes them differently.
+func (a *AWS) VerifySignature(r *http.Request, service, region string) (Identity, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
+	if err != nil {
+		return Identity{}, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	key, refused := a.authenticate(signedRequest{r, body, service, region})
+	if refused != nil {
+		return Identity{}, refused
+	}
+	return key.Identity, nil
 }
 
 func (r signedRequest) checkScope(scope []string) *awsError {
@@ -132,7 +150,7 @@ func readSignature(r *http.Request) (signature, bool) {
 	return sig, slices.Contains(strings.Split(sig.signedHeaders, ";"), "host")
 }
 
-// sign computes the signature that the request should have.
+// sign computes the correct signature of the request.
 func (r signedRequest) sign(sig signature, secret string, scope []string) string {
 	canonical := strings.Join([]string{
 		r.Method,
@@ -155,7 +173,7 @@ func signText(canonical, date, secret string, scope []string) string {
 	return hex.EncodeToString(mac(key, toSign))
 }
 
-// canonicalPath encodes the path once more, as all services but S3 want it.
+// canonicalPath encodes the path twice, as all services except S3 do.
 func canonicalPath(u *url.URL) string {
 	p := u.EscapedPath()
 	if p == "" {

@@ -43,7 +43,7 @@ type stsCall struct {
 	body []byte
 	host string
 	id   string // of the request, once it is known
-	// namespace is that of the answers.
+	// namespace is the XML namespace of the answers.
 	namespace string
 }
 
@@ -68,7 +68,7 @@ func (a *AWS) serveSTS(w http.ResponseWriter, r *http.Request, host string) {
 		result, element("ResponseMetadata", "", element("RequestId", s.requestID()))))
 }
 
-// read takes the parameters of a POST from its body and those of a GET from the URL, as STS does.
+// read reads the parameters from the body of a POST and from the URL of a GET, as STS does.
 func (s *stsCall) read() *awsError {
 	switch s.r.Method {
 	case http.MethodGet:
@@ -89,8 +89,8 @@ func (s *stsCall) read() *awsError {
 	return nil
 }
 
-// readBody is false for a request that is too large. One that breaks off is not answered: a malformed stream is reset
-// (RFC 9113, section 8.1.1).
+// readBody returns false for a request that is too large. A truncated request gets no answer: the stream is reset (RFC 9113,
+// section 8.1.1).
 func readBody(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil && !errors.As(err, new(*http.MaxBytesError)) {
@@ -99,7 +99,7 @@ func readBody(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	return body, err == nil
 }
 
-// parameters leaves out what is secret, or proof of it.
+// parameters leaves out secrets and signatures.
 func (s *stsCall) parameters() map[string]string {
 	m := map[string]string{}
 	for name := range s.form {
@@ -164,7 +164,7 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 		element("SubjectFromWebIdentityToken", claims.Subject)), nil
 }
 
-// webIdentity is what a token's owner asks for: its provider is in the account of the role.
+// webIdentity is the request of a token's owner. The OIDC provider is in the account of the role.
 func webIdentity(roleARN string, claims tokenClaims) access {
 	host := strings.TrimPrefix(claims.Issuer, "https://")
 	parts, key := strings.SplitN(roleARN, ":", 6), strings.ToLower(host)
@@ -173,7 +173,7 @@ func webIdentity(roleARN string, claims tokenClaims) access {
 		context: map[string][]string{key + ":sub": {claims.Subject}, key + ":aud": claims.Audience}}
 }
 
-// verifyToken answers as STS does to each thing that can be wrong with a token.
+// verifyToken has STS's answer to each fault of a token.
 func (s *stsCall) verifyToken(account string) (tokenClaims, *awsError) {
 	invalid := func(format string, args ...any) *awsError {
 		return refuse(http.StatusBadRequest, "InvalidIdentityToken", format, args...)
@@ -246,7 +246,7 @@ func (s *stsCall) assumeRole() (node, *awsError) {
 	return element("AssumeRoleResult", "", result...), nil
 }
 
-// authenticate wants signatures for the region of the endpoint.
+// authenticate requires signatures for the region of the endpoint.
 func (s *stsCall) authenticate() (accessKey, *awsError) {
 	return s.aws.authenticate(signedRequest{s.r, s.body, "sts", awsname.STSRegion(s.host)})
 }
@@ -296,7 +296,7 @@ func (s *stsCall) fail(fault *Fault, err *awsError) {
 		element("RequestId", s.requestID())))
 }
 
-// send answers in XML, or in JSON to those who ask for it.
+// send answers in XML, or in JSON if the request accepts it.
 func (s *stsCall) send(fault *Fault, status int, document node) {
 	h := s.w.Header()
 	h.Set("Date", s.aws.cloud.time().UTC().Format(http.TimeFormat))
@@ -312,7 +312,7 @@ func (s *stsCall) send(fault *Fault, status int, document node) {
 	fault.send(s.w, s.r, s.aws.cloud.closing, status, body)
 }
 
-// requestID is the same in the header and the body of one answer. The header is spelt as STS does.
+// requestID returns the same ID for the header and the body of one answer. The header has the spelling of STS.
 func (s *stsCall) requestID() string {
 	if s.id == "" {
 		s.id = uuid.NewString()

@@ -76,7 +76,7 @@ func (w world) exchange(ctx context.Context, token string, change ...func(*sts.A
 }
 
 // An unmodified SDK client, at the production URL, gets credentials that work.
-// A request that breaks off gets no answer: the connection ends.
+// A truncated request gets no answer: the connection ends.
 func TestRequestThatBreaksOff(t *testing.T) {
 	w := newWorld(t)
 	for host, target := range map[string]string{"sts.eu-central-1.amazonaws.com": "", "api.ecr.eu-central-1.amazonaws.com": "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"} {
@@ -177,7 +177,7 @@ func wantCode(t *testing.T, err error, status int, code, message string) {
 	}
 }
 
-// Every thing that can be wrong with a token gets the answer of the real STS.
+// Every fault of a token gets the answer of the real STS.
 func TestTokensThatAreRefused(t *testing.T) {
 	set := func(name string, value any) func(map[string]any) { return func(c map[string]any) { c[name] = value } }
 	for name, tc := range map[string]struct {

@@ -1,54 +1,34 @@
 package authtest
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
 )
 
-// parameterRules are those of the STS model.
-func parameterRules(otherSTS bool) map[string]struct {
-	min, max int
-	pattern  *regexp.Regexp
-} {
-	type rule = struct {
-		min, max int
-		pattern  *regexp.Regexp
-	}
-	roles := `^arn:[a-z-]+:iam::\d{12}:role/.+$`
-	if otherSTS {
-		roles = `^arn:[a-z-]+:iam:[a-z0-9-]*:[\w-]*:role/.+$`
-	}
-	return map[string]rule{
-		"RoleArn":          {20, 2048, regexp.MustCompile(roles)},
-		"RoleSessionName":  {2, 64, regexp.MustCompile(`^[\w+=,.@-]*$`)},
-		"WebIdentityToken": {4, 20000, nil},
-	}
-}
-
+// validate checks the parameters that an action requires, and its duration, by the rules of the STS model.
 func (s *stsCall) validate(required ...string) *awsError {
-	rules := parameterRules(s.aws.isOtherSTS(s.host))
+	roles := `arn:[a-z-]+:iam::\d{12}:role/.+`
+	if s.aws.isOtherSTS(s.host) {
+		roles = `arn:[a-z-]+:iam:[a-z0-9-]*:[\w-]*:role/.+`
+	}
+	rules := map[string]struct {
+		pattern  string
+		min, max int
+	}{
+		"RoleArn":          {roles, 20, 2048},
+		"RoleSessionName":  {`[\w+=,.@-]*`, 2, 64},
+		"WebIdentityToken": {`[\s\S]*`, 4, 20000},
+	}
 	for _, name := range required {
-		value, rule := s.form.Get(name), rules[name]
-		field := strings.ToLower(name[:1]) + name[1:]
-		shown := value
-		if name == "WebIdentityToken" {
-			shown = "***Sensitive***"
+		if s.form.Get(name) == "" {
+			return refuse(http.StatusBadRequest, "ValidationError",
+				"1 validation error detected: Value null at '%s' failed to satisfy constraint: Member must not be null", strings.ToLower(name[:1])+name[1:])
 		}
-		switch {
-		case value == "":
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value null at '%s' failed to satisfy constraint: Member must not be null", field)
-		case len(value) < rule.min:
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must have length greater than or equal to %d", shown, field, rule.min)
-		case len(value) > rule.max:
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must have length less than or equal to %d", shown, field, rule.max)
-		case rule.pattern != nil && !rule.pattern.MatchString(value):
-			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value '%s' at '%s' failed to satisfy constraint: Member must satisfy regular expression pattern: %s", shown, field, strings.Trim(rule.pattern.String(), "^$"))
+		if err := s.checkLength(name, rules[name].pattern, rules[name].min, rules[name].max); err != nil {
+			return err
 		}
 	}
 	if text := s.form.Get("DurationSeconds"); text != "" {
@@ -58,6 +38,26 @@ func (s *stsCall) validate(required ...string) *awsError {
 		case n > 43200:
 			return invalidParameter(text, "durationSeconds", "Member must have value less than or equal to 43200")
 		}
+	}
+	return nil
+}
+
+// checkLength checks an optional parameter by its length and pattern.
+func (s *stsCall) checkLength(name, pattern string, shortest, longest int) *awsError {
+	value, field := s.form.Get(name), strings.ToLower(name[:1])+name[1:]
+	shown := value
+	if name == "WebIdentityToken" {
+		shown = "***Sensitive***"
+	}
+	switch {
+	case !s.form.Has(name):
+		return nil
+	case len(value) < shortest:
+		return invalidParameter(shown, field, fmt.Sprintf("Member must have length greater than or equal to %d", shortest))
+	case len(value) > longest:
+		return invalidParameter(shown, field, fmt.Sprintf("Member must have length less than or equal to %d", longest))
+	case !regexp.MustCompile("^(?:" + pattern + ")$").MatchString(value):
+		return invalidParameter(shown, field, "Member must satisfy regular expression pattern: "+pattern)
 	}
 	return nil
 }

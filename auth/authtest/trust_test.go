@@ -10,7 +10,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
-// Nobody gets to read what a cloud trusts without a login: not without a credential, and not with one that is made up.
+// Reading the trust of a cloud requires a valid credential.
 func TestTrustNeedsLogin(t *testing.T) {
 	cloud := testworld.Cloud(t)
 	const guid = "00000000-0000-0000-0000-000000000001"

@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 const keyARN = "arn:aws:kms:eu-central-1:" + account + ":key/3f1b0a52-0000-4000-8000-000000000001"
@@ -25,7 +26,8 @@ func (w *world) kms(creds sdk.CredentialsProvider) *kms.Client {
 
 func TestDecryptWithKMS(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AWS().AddKMSKey(keyARN)
+	var denied string
+	testworld.KMS(w.cloud, keyARN, func(role, action string) bool { return role+" "+action != denied })
 	tokens, err := cache.NewTokenCache(10)
 	if err != nil {
 		t.Fatal(err)
@@ -40,14 +42,14 @@ func TestDecryptWithKMS(t *testing.T) {
 	if err != nil || string(opened.Plaintext) != "a secret" || sdk.ToString(opened.KeyId) != keyARN {
 		t.Errorf("got %q of key %s, %v", opened.Plaintext, sdk.ToString(opened.KeyId), err)
 	}
-	data, err := client.GenerateDataKey(t.Context(), &kms.GenerateDataKeyInput{KeyId: sdk.String("3f1b0a52-0000-4000-8000-000000000001"), KeySpec: "AES_256"})
+	data, err := client.GenerateDataKey(t.Context(), &kms.GenerateDataKeyInput{KeyId: sdk.String(keyARN), KeySpec: "AES_256"})
 	if err != nil || len(data.Plaintext) != 32 {
 		t.Errorf("data key: %v", err)
 	}
 	if n := w.cloud.Calls("sts", ""); n != 1 {
 		t.Errorf("%d exchanges for three calls", n)
 	}
-	w.cloud.AWS().Deny(role("tenant-a"), "kms:Decrypt")
+	denied = role("tenant-a") + " Decrypt"
 	_, err = client.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: sealed.CiphertextBlob})
 	var api smithy.APIError
 	if !errors.As(err, &api) || api.ErrorCode() != "AccessDeniedException" {

@@ -125,7 +125,7 @@ func TestRealAPIServerRefusals(t *testing.T) {
 	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: a, Name: "app"}, &sa); err != nil {
 		t.Fatal(err)
 	}
-	jwt, expiry, err := auth.TokenRequest{Client: w.client, ServiceAccount: &sa}.Token(t.Context(), []string{aws.DefaultAudience})
+	jwt, expiry, err := (&auth.TokenRequest{Client: w.client, ServiceAccount: &sa}).Token(t.Context(), []string{aws.DefaultAudience})
 	if err != nil || time.Until(expiry) < 59*time.Minute {
 		t.Fatalf("expires in %s, %v", time.Until(expiry), err)
 	}

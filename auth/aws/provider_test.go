@@ -419,14 +419,20 @@ func TestTokenIsWhatItSays(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app"))
+	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app")).clusters()
 	authtest.RunConformance(t, authtest.Harness{
-		New:       func(*testing.T) auth.Provider { return &aws.Provider{} },
-		Options:   []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
-		Client:    w.client,
-		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
-		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
+		Repository:          registryHost + "/app",
+		ForeignRepositories: []string{registryHost + ".evil.example/app", "docker.io/library/alpine"},
+		Cluster:             []auth.Option{auth.WithClusterResource(clusterARN)},
+		GitURL:              gitURL,
+		ForeignGitURLs:      []string{"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://github.com/org/repo"},
+		Annotations:         map[string]string{aws.TokenExpirationAnnotation: "1800"},
+		New:                 func(*testing.T) auth.Provider { return &aws.Provider{} },
+		Options:             []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
+		Client:              w.client,
+		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
+		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
 		Break: func(t *testing.T, how auth.Reason) {
 			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
 				auth.ErrThrottled:   {Status: 400, Code: "Throttling", Message: "Rate exceeded"},

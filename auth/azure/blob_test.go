@@ -19,7 +19,7 @@ import (
 
 const (
 	storageAccount = "https://account.blob.core.windows.net"
-	storedBlob     = "account.blob.core.windows.net/container/some/blob.txt"
+	storedBlob     = "/container/some/blob.txt"
 )
 
 func (w *world) blobs(t *testing.T, credential azcore.TokenCredential) *azblob.Client {
@@ -45,7 +45,7 @@ func download(ctx context.Context, client *azblob.Client) (string, error) {
 func TestBlobStorage(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	w.cloud.Azure().SetBlob(storedBlob, authtest.AzureBlob{Tenant: tenantID, Readers: []string{clientA}, Content: []byte("hello")})
+	testworld.NewBlobs(w.cloud, "account").Set(storedBlob, testworld.Blob{Tenant: tenantID, Readers: []string{clientA}, Content: "hello"})
 	tokens, p := testworld.Cache(t), &azure.Provider{}
 	a := w.blobs(t, p.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...))
 	for range 3 {
@@ -70,14 +70,14 @@ func TestBlobStorageWithClaims(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	tokens := testworld.Cache(t)
-	blob := authtest.AzureBlob{Tenant: tenantID, Readers: []string{clientA}, Content: []byte("hello")}
-	w.cloud.Azure().SetBlob(storedBlob, blob)
+	blobs, blob := testworld.NewBlobs(w.cloud, "account"), testworld.Blob{Tenant: tenantID, Readers: []string{clientA}, Content: "hello"}
+	blobs.Set(storedBlob, blob)
 	client := w.blobs(t, azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...))
 	if _, err := download(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
 	blob.Claims = `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`
-	w.cloud.Azure().SetBlob(storedBlob, blob)
+	blobs.Set(storedBlob, blob)
 	for range 2 {
 		if content, err := download(t.Context(), client); err != nil || content != "hello" {
 			t.Fatalf("after the challenge: %q, %v", content, err)

@@ -334,6 +334,7 @@ func TestConformance(t *testing.T) {
 		Repository:          "example.azurecr.io/team/app",
 		Cluster:             []auth.Option{auth.WithClusterResource(clusterID)},
 		GitURL:              "https://dev.azure.com/org/project/_git/app",
+		Annotations:         map[string]string{azure.TokenExpirationAnnotation: "1800"},
 		ForeignRepositories: []string{"example.azurecr.io.evil.example/app", "ghcr.io/app", "example.azurecr.us/app"},
 		ForeignGitURLs:      []string{"https://dev.azure.com.evil.example/o/p/_git/r", "https://ssh.dev.azure.com/v3/o/p/r", "https://github.com/o/r"},
 		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},

@@ -2,13 +2,15 @@ package exchange
 
 import (
 	"context"
+	"net/http"
+	"slices"
 
 	"golang.org/x/oauth2"
 
 	"github.com/workloadid/workloadid/auth"
 )
 
-// TokenSource hands access tokens to clients of golang.org/x/oauth2. It is safe for concurrent use.
+// TokenSource is an oauth2.TokenSource. It is safe for concurrent use.
 type TokenSource struct {
 	ctx    context.Context // Token has none
 	source *auth.AccessTokenSource
@@ -26,13 +28,12 @@ func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *Tok
 	return &TokenSource{ctx: ctx, source: auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate has the token replaced, because a service has refused it: see auth.WithInvalidBefore.
+// Invalidate replaces the token, because a service has refused it: see auth.WithInvalidBefore.
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
 // Token implements oauth2.TokenSource.
-func (s *TokenSource) Token() (*oauth2.Token, error) { return oauth2Token(s.source.Token(s.ctx)) }
-
-func oauth2Token(token auth.Token, err error) (*oauth2.Token, error) {
+func (s *TokenSource) Token() (*oauth2.Token, error) {
+	token, err := s.source.Token(s.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,4 +42,64 @@ func oauth2Token(token auth.Token, err error) (*oauth2.Token, error) {
 		return nil, err
 	}
 	return own.OAuth2Token()
+}
+
+// Transport is an http.RoundTripper that puts a token into the Authorization header of requests to its hosts. It is safe for
+// concurrent use.
+type Transport struct {
+	base   http.RoundTripper
+	hosts  []string // canonical
+	source *auth.AccessTokenSource
+}
+
+// NewTransport returns a Transport that sends requests through base (nil: http.DefaultTransport). hosts are the services
+// that may see the token, <host> or <host>:<port>, compared whole; without a port it is 443. opts are those of
+// auth.GetAccessToken; give it a cache with auth.WithCache, because each request gets the token anew.
+//
+// A request to one of the hosts gets the token, in place of an Authorization header of its own, and is refused if it is not
+// for https. Requests to other hosts, redirects among them, go through as they are, without the token. Hosts that are
+// missing or malformed are ErrMisconfigured.
+func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...auth.Option) (*Transport, error) {
+	canonical, err := canonicalHosts(hosts)
+	if err != nil {
+		return nil, err
+	}
+	if len(canonical) == 0 {
+		return nil, self.Misconfigured("name the hosts of the service", "there is no host that may see the token")
+	}
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return &Transport{base: base, hosts: canonical, source: auth.NewAccessTokenSource(p, opts...)}, nil
+}
+
+// Invalidate replaces the token, because one of the hosts has refused it: see auth.WithInvalidBefore.
+func (t *Transport) Invalidate() { t.source.Invalidate() }
+
+// RoundTrip implements http.RoundTripper. It honours the request's context. Its errors are those of auth.GetAccessToken and of
+// the base.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// The host of the address is not enough: behind one address there may be several hosts.
+	if !t.lists(req.URL.Host) || req.Host != "" && !t.lists(req.Host) {
+		return t.base.RoundTrip(req)
+	}
+	if req.URL.Scheme != "https" {
+		if req.Body != nil {
+			_ = req.Body.Close() // a RoundTripper always closes it
+		}
+		return nil, self.Misconfigured("use https", "a token is not sent to %q without encryption", req.URL.Host)
+	}
+	return (&oauth2.Transport{Base: t.base, Source: &TokenSource{req.Context(), t.source}}).RoundTrip(req)
+}
+
+func (t *Transport) lists(host string) bool {
+	canonical, ok := canonicalHost(host)
+	return ok && slices.Contains(t.hosts, canonical)
+}
+
+// CloseIdleConnections closes those of the base. http.Client.CloseIdleConnections calls it.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
 }

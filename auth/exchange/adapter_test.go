@@ -68,7 +68,7 @@ func TestTokenSource(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "N_A")
 }
 
-// The token goes to the hosts that were named, and its requests end with their contexts.
+// Only the named hosts get the token, and requests honour their contexts.
 func TestTransport(t *testing.T) {
 	w := newWorld(t)
 	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"oauth.example"},

@@ -147,7 +147,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A secret that is replaced counts from the next exchange on.
+// A replaced secret is used from the next exchange on.
 func TestSecretsAreReadAgain(t *testing.T) {
 	w := newWorld(t)
 	current := "first-secret"
@@ -175,7 +175,7 @@ func TestClientsThatCannotWork(t *testing.T) {
 		want   string
 		before bool // anything is asked of the network
 	}{
-		"no ID":           {exchange.PublicClient(""), auth.ErrMisconfigured, "client ID is empty", true},
+		"no ID":           {exchange.PublicClient(""), auth.ErrMisconfigured, `"" is not a client ID`, true},
 		"ID with a break": {exchange.PublicClient("a\nb"), auth.ErrMisconfigured, `"a\nb"`, true},
 		"no function":     {exchange.ClientSecretBasic("c", nil), auth.ErrMisconfigured, "no secret", true},
 		"no signer":       {exchange.PrivateKeyJWT("c", nil), auth.ErrMisconfigured, "no key", true},

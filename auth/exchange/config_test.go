@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
-// A provider that cannot work says so before anything is asked of the network.
+// A provider that cannot work is refused before any network call.
 func TestProvidersThatAreRefused(t *testing.T) {
 	w := newWorld(t)
 	endpoint := w.oauth.TokenEndpoint()
@@ -145,7 +145,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// Metadata decide where the tokens of ServiceAccounts go, so they are believed only as far as they must be.
+// Metadata decide where ServiceAccount tokens go, so only the issuer's own are accepted.
 func TestMetadataThatAreRefused(t *testing.T) {
 	const issuer = "https://oauth.example"
 	document := func(issuer, endpoint string) authtest.Fault {
@@ -218,7 +218,7 @@ func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 	}
 }
 
-// A caller whose look-up hangs holds nobody else up, and leaves with its context.
+// A lookup that hangs delays no other caller, and its caller leaves with its context.
 func TestDiscoveryThatHangs(t *testing.T) {
 	w := newWorld(t)
 	p := &exchange.Provider{IssuerURL: w.oauth.URL()}
@@ -232,7 +232,7 @@ func TestDiscoveryThatHangs(t *testing.T) {
 	for w.cloud.Calls("oauth", "metadata") == 0 { // what hangs there gives no other sign
 		select {
 		case err := <-done:
-			t.Fatalf("nobody asked for the metadata: %v", err)
+			t.Fatalf("the metadata were not requested: %v", err)
 		case <-time.After(time.Millisecond):
 		}
 	}

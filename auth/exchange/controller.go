@@ -3,7 +3,6 @@ package exchange
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/workloadid/workloadid/auth"
@@ -30,31 +29,27 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	return p.exchange(ctx, token, opts)
 }
 
-// ownToken gets a token of the controller itself and makes sure that it may be sent out, as auth does for those of
-// ServiceAccounts: a file holds whatever was mounted, and that may be a token for the API server.
-func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string,
-	opts *auth.Options) (string, error) {
+// ownToken gets a token of the controller itself. It checks that the token may be sent out, as auth does for those of
+// ServiceAccounts: a file may hold a token for the API server.
+func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string, opts *auth.Options) (string, error) {
 	token, _, err := source.Token(ctx, slices.Clone(audiences))
 	if err != nil {
-		return "", sourceError(err, what+" cannot be had", token)
+		return "", unavailable(err, what+" is not available: ", token)
 	}
-	var refused *auth.Error
-	if err := opts.CheckSubjectToken(token, audiences); errors.As(err, &refused) {
+	err = opts.CheckSubjectToken(token, audiences)
+	if refused := (*auth.Error)(nil); errors.As(err, &refused) {
 		named := *refused
 		named.Message = what + " is not sent out: " + refused.Message
 		return "", &named
-	} else if err != nil {
-		return "", err
 	}
-	return token, nil
+	return token, err
 }
 
-// sourceError passes on what a source of the controller's secrets says, and makes an Error of what is none.
-func sourceError(err error, what string, secrets ...string) error {
-	var known *auth.Error
-	if errors.As(err, &known) {
+// unavailable returns an Error as it is, such as that of a source of the controller's secrets, and any other error as
+// ErrUnavailable.
+func unavailable(err error, prefix string, secrets ...string) error {
+	if known := (*auth.Error)(nil); errors.As(err, &known) {
 		return err
 	}
-	return &auth.Error{Operation: opExchange, Reason: auth.ErrUnavailable, Err: err,
-		Message: fmt.Sprintf("%s: %s", what, transport.Message(err, secrets...))}
+	return &auth.Error{Operation: opExchange, Reason: auth.ErrUnavailable, Err: err, Message: prefix + transport.Message(err, secrets...)}
 }

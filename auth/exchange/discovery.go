@@ -1,12 +1,12 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
@@ -18,45 +18,45 @@ import (
 
 const opDiscovery = "look up the token endpoint"
 
-// endpoint returns the address of the token endpoint. The issuer's metadata are read without holding a lock: callers that
-// are first at the same time all read them, each through the proxy of its own, and a failure is not remembered.
-func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (string, error) {
-	if p.Endpoint != "" {
-		return p.Endpoint, nil
+// endpoint returns the address of the token endpoint. It holds no lock while it reads the issuer's metadata: the first
+// concurrent callers all read them, each through its own proxy. A failure is not remembered.
+func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (*url.URL, error) {
+	if known := cmp.Or(p.learn().endpoint, p.discovered.Load()); known != nil {
+		return known, nil
 	}
-	if known := p.discovered.Load(); known != nil {
-		return *known, nil
+	endpoint, problem := p.discover(ctx, httpClient)
+	if problem != nil {
+		problem.Operation = opDiscovery
+		problem.Message = fmt.Sprintf("issuer %q: %s", p.IssuerURL, redact.Line(problem.Message))
+		return nil, problem
 	}
-	endpoint, err := p.discover(ctx, httpClient)
-	if err != nil {
-		return "", err
-	}
-	p.discovered.Store(&endpoint)
+	p.discovered.Store(endpoint)
 	return endpoint, nil
 }
 
-// discover tries the metadata of RFC 8414 first, and those of OpenID Connect where there are none.
-func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (string, error) {
-	e := &auth.Error{}
-	for _, address := range metadataURLs(p.IssuerURL) {
+// discover tries the metadata of RFC 8414 first, then those of OpenID Connect.
+func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpoint *url.URL, problem *auth.Error) {
+	for _, address := range p.learn().metadata {
 		answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return getJSON(ctx, address) }, nil)
+		problem = self.Unavailable("", "check Provider.IssuerURL and that the server is reachable",
+			"it does not serve its metadata as a JSON object")
 		if err != nil {
-			return "", p.discoveryError(&auth.Error{Message: transport.Message(err), Err: err})
+			problem.Message, problem.Err = transport.Message(err), err
+			return nil, problem
 		}
 		document, err := oauth.ParseObject(answer.Body)
 		if err == nil && answer.Status == http.StatusOK {
 			return p.tokenEndpoint(document)
 		}
-		e = &auth.Error{StatusCode: answer.Status, Message: "it does not hand out its metadata as a JSON object",
-			Wait: transport.RetryAfter(answer.Header, time.Now())}
+		problem.StatusCode, problem.Wait = answer.Status, transport.RetryAfter(answer.Header, time.Now())
 		if answer.Status == http.StatusTooManyRequests {
-			e.Reason = auth.ErrThrottled
+			problem.Reason = auth.ErrThrottled
 		}
-		if e.Reason != "" || answer.Status >= http.StatusInternalServerError {
+		if problem.Reason == auth.ErrThrottled || answer.Status >= http.StatusInternalServerError {
 			break // the next one would fare no better
 		}
 	}
-	return "", p.discoveryError(e)
+	return nil, problem
 }
 
 func getJSON(ctx context.Context, address string) (*http.Request, error) {
@@ -67,50 +67,20 @@ func getJSON(ctx context.Context, address string) (*http.Request, error) {
 	return req, err
 }
 
-// metadataURLs are those of RFC 8414, section 3.1, and of OpenID Connect Discovery 1.0, section 4.1.
-func metadataURLs(issuer string) []string {
-	u, err := url.Parse(issuer)
-	if err != nil {
-		return nil // ValidateOptions has parsed it before
-	}
-	origin, path := u.Scheme+"://"+u.Host, strings.TrimSuffix(u.EscapedPath(), "/")
-	return []string{
-		origin + "/.well-known/oauth-authorization-server" + path,
-		origin + path + "/.well-known/openid-configuration",
-	}
-}
-
-// tokenEndpoint believes metadata that are the issuer's own, and an endpoint at a host that may have the tokens.
-func (p *Provider) tokenEndpoint(document oauth.Object) (string, error) {
-	// RFC 8414, section 3.3: identical, or somebody else's.
+// tokenEndpoint accepts metadata only of the configured issuer, and an endpoint only at an allowed host.
+func (p *Provider) tokenEndpoint(document oauth.Object) (*url.URL, *auth.Error) {
+	// RFC 8414, section 3.3, demands that they are identical.
 	if issuer := document.Text("issuer"); issuer != p.IssuerURL {
-		return "", p.discoveryError(&auth.Error{Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("its metadata are those of %.300q", issuer),
-			Remedy:  "set Provider.IssuerURL to exactly what the server's metadata say, a slash at the end included"})
+		return nil, self.Misconfigured("set Provider.IssuerURL to exactly what the server's metadata say, a slash at the end included",
+			"its metadata are those of %.300q", issuer)
 	}
-	endpoint := document.Text("token_endpoint")
-	u, err := parseEndpoint(endpoint)
+	u, err := parseEndpoint(document.Text("token_endpoint"))
 	if err != nil {
-		return "", p.discoveryError(&auth.Error{Reason: auth.ErrMisconfigured,
-			Message: err.Error(),
-			Remedy:  "correct the server's metadata, or set Provider.Endpoint"})
+		return nil, self.Misconfigured("correct the server's metadata, or set Provider.Endpoint", "%v", err)
 	}
 	if host, _ := address.Canonical(u); !slices.Contains(p.learn().hosts, host) {
-		return "", p.discoveryError(&auth.Error{Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("its token endpoint is at another host, %q", u.Host),
-			Remedy:  "add that to Provider.AllowedEndpointHosts if it may have the tokens of ServiceAccounts"})
+		return nil, self.Misconfigured("add that to Provider.AllowedEndpointHosts if it may have the tokens of ServiceAccounts",
+			"its token endpoint is at another host, %q", u.Host)
 	}
-	return endpoint, nil
-}
-
-func (p *Provider) discoveryError(e *auth.Error) error {
-	e.Operation = opDiscovery
-	e.Message = fmt.Sprintf("issuer %q: %s", p.IssuerURL, redact.Line(e.Message))
-	if e.Reason == "" {
-		e.Reason = auth.ErrUnavailable
-	}
-	if e.Remedy == "" {
-		e.Remedy = "check Provider.IssuerURL and that the server is reachable"
-	}
-	return e
+	return u, nil
 }

@@ -41,7 +41,7 @@ func ExampleProvider_NewTransport() {
 	server.SetClient(authtest.OAuthClient{ID: "controller", Method: "client_secret_basic", Secret: "correct-horse"})
 	server.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}, Scopes: []string{"profile"}})
 
-	// One for the whole controller. The secret is read whenever it is needed, in real life from a file.
+	// One for the whole controller. The secret is read at every exchange, in production from a file.
 	provider := &exchange.Provider{
 		IssuerURL: server.URL(),
 		Client: exchange.ClientSecretBasic("controller", func(context.Context) (string, error) {

@@ -3,7 +3,6 @@ package exchange
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -48,9 +47,9 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 	}
 	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, Exchange: x}
 	r.addSecrets(subjectToken, x.ActorToken)
-	answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return r.make(ctx) }, again)
+	answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return r.make(ctx) }, isTransient)
 	if err != nil {
-		return nil, r.sendError(err)
+		return nil, unavailable(err, "", r.secrets...)
 	}
 	return r.read(answer)
 }
@@ -60,7 +59,7 @@ type tokenRequest struct {
 	oauth.Exchange
 	provider *Provider
 	opts     *auth.Options
-	endpoint string
+	endpoint *url.URL
 	sentAt   time.Time
 
 	form          url.Values
@@ -79,11 +78,11 @@ func (r *tokenRequest) addSecrets(secrets ...string) {
 func (r *tokenRequest) make(ctx context.Context) (*http.Request, error) {
 	r.form = r.Form()
 	if c := r.provider.Client; c != nil {
-		if err := c.authenticate(ctx, r); err != nil {
+		if err := c.settings().authenticate(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	req, err := oauth.NewRequest(ctx, r.endpoint, r.form)
+	req, err := oauth.NewRequest(ctx, r.endpoint.String(), r.form)
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +91,4 @@ func (r *tokenRequest) make(ctx context.Context) (*http.Request, error) {
 	}
 	r.sentAt = time.Now()
 	return req, nil
-}
-
-// sendError is for exchanges without an answer.
-func (r *tokenRequest) sendError(err error) error {
-	var known *auth.Error
-	if errors.As(err, &known) {
-		return err // of the client's authentication
-	}
-	return &auth.Error{Operation: opExchange, Reason: auth.ErrUnavailable, Err: err,
-		Message: transport.Message(err, r.secrets...)}
 }

@@ -65,7 +65,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// Whatever metadata say, the token goes to the issuer's host or to nobody.
+// Whatever metadata say, only the issuer's host gets the token.
 func FuzzMetadata(f *testing.F) {
 	f.Add([]byte(`{"issuer":"https://oauth.example","token_endpoint":"https://oauth.example/token"}`))
 	f.Add([]byte(`{"issuer":"https://oauth.example","token_endpoint":"https://oauth.example@evil.example/token"}`))

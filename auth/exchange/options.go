@@ -1,9 +1,18 @@
 package exchange
 
 import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 type (
@@ -24,21 +33,34 @@ func WithResource(resource string) auth.Option {
 }
 
 func (p *Provider) audience(opts *auth.Options) string {
-	if chosen, ok := opts.ProviderOption(audienceKey{}).(string); ok {
-		return chosen
-	}
-	return p.Audience
+	return chosen(opts, audienceKey{}, p.Audience)
 }
 
 func (p *Provider) resource(opts *auth.Options) string {
-	if chosen, ok := opts.ProviderOption(resourceKey{}).(string); ok {
-		return chosen
-	}
-	return p.Resource
+	return chosen(opts, resourceKey{}, p.Resource)
 }
 
-// checkTargets compares whole: what an issued token is good for is the controller's decision.
-func (p *Provider) checkTargets(opts *auth.Options) error {
+func chosen(opts *auth.Options, key any, preset string) string {
+	if value, ok := opts.ProviderOption(key).(string); ok {
+		return value
+	}
+	return preset
+}
+
+// ValidateOptions refuses a Provider whose fields are malformed, and options that it does not allow.
+func (p *Provider) ValidateOptions(opts *auth.Options) error {
+	if c := p.learn(); c.err != nil {
+		return c.err
+	}
+	if opts.STSEndpoint != "" {
+		return self.Misconfigured("leave WithSTSEndpoint out; the controller configures the server",
+			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint))
+	}
+	for _, scope := range opts.Scopes {
+		if !oauth.ValidScope(scope) {
+			return self.Misconfigured("pass each scope by itself", "%.100q is not a scope of OAuth 2.0", scope)
+		}
+	}
 	if a := p.audience(opts); a != p.Audience && !slices.Contains(p.AllowedAudiences, a) {
 		return self.Denied("add it to the provider's AllowedAudiences if callers may choose it",
 			"the audience %.300q is not one that the provider allows for issued tokens", a)
@@ -48,4 +70,122 @@ func (p *Provider) checkTargets(opts *auth.Options) error {
 			"the resource %.300q is not one that the provider allows for issued tokens", r)
 	}
 	return nil
+}
+
+// config follows from a Provider's fields. It is computed once, because every hit of the cache needs it.
+type config struct {
+	err       error
+	audiences [1]string // of the ServiceAccount's token
+	endpoint  *url.URL  // nil if the issuer's metadata name it
+	metadata  []string  // URLs of those
+	hosts     []string  // canonical, where the issuer's token endpoint may be
+	key       string
+}
+
+func (p *Provider) learn() *config {
+	p.once.Do(func() {
+		p.config.audiences[0] = cmp.Or(p.KubernetesAudience, p.server())
+		p.config.key = p.fingerprint()
+		if p.config.err = p.check(); p.config.err == nil {
+			p.config.err = p.locate(&p.config)
+		}
+	})
+	return &p.config
+}
+
+// server is the server's name for itself, as far as the controller knows it.
+func (p *Provider) server() string { return cmp.Or(p.Endpoint, p.IssuerURL) }
+
+func (p *Provider) check() error {
+	switch {
+	case p.server() == "":
+		return self.Misconfigured("set Provider.Endpoint or Provider.IssuerURL", "the provider knows no authorization server")
+	case p.Endpoint != "" && p.IssuerURL != "":
+		return self.Misconfigured("leave one out", "Provider.Endpoint and Provider.IssuerURL exclude each other")
+	case p.RequestedTokenType == oauth.TokenTypeRefreshToken:
+		return self.Misconfigured("request TokenTypeAccessToken", "refresh tokens cannot be requested: they outlive the ServiceAccount")
+	case p.AssumedLifetime < 0 || p.AssumedLifetime > maxLifetime:
+		return self.Misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
+	case slices.Contains(p.AllowedAudiences, "") || slices.Contains(p.AllowedResources, ""):
+		return self.Misconfigured("leave it out", "Provider.AllowedAudiences or Provider.AllowedResources has an empty value")
+	}
+	for field, values := range map[string][]string{"RequestedTokenType": {p.RequestedTokenType}, "SubjectTokenType": {p.SubjectTokenType},
+		"ActorTokenType": {p.ActorTokenType}, "Resource": {p.Resource}, "AllowedResources": p.AllowedResources} {
+		for _, uri := range values {
+			if uri != "" && !oauth.AbsoluteURI(uri) {
+				return self.Misconfigured("use an absolute URI without a fragment", "Provider.%s has %.300q", field, uri)
+			}
+		}
+	}
+	if p.Client != nil {
+		return p.Client.settings().problem
+	}
+	return nil
+}
+
+// locate parses the address of the server, and derives that of its metadata.
+func (p *Provider) locate(c *config) error {
+	var err error
+	if p.Endpoint != "" {
+		if c.endpoint, err = parseEndpoint(p.Endpoint); err != nil {
+			return self.Misconfigured("use https://<host>/<path>", "%v", err)
+		}
+		return nil
+	}
+	u, err := address.Parse("issuer", p.IssuerURL, address.Path)
+	if err != nil {
+		return self.Misconfigured("use https://<host>[/<path>]", "%v", err)
+	}
+	origin, path := "https://"+u.Host, strings.TrimSuffix(u.EscapedPath(), "/")
+	c.metadata = []string{
+		origin + "/.well-known/oauth-authorization-server" + path, // RFC 8414, section 3.1
+		origin + path + "/.well-known/openid-configuration",       // OpenID Connect Discovery 1.0, section 4.1
+	}
+	own, _ := address.Canonical(u)
+	c.hosts, err = canonicalHosts(p.AllowedEndpointHosts)
+	c.hosts = append(c.hosts, own)
+	return err
+}
+
+// parseEndpoint accepts the URL of a token endpoint (RFC 6749, section 3.2).
+func parseEndpoint(endpoint string) (*url.URL, error) {
+	return address.Parse("token endpoint", endpoint, address.Path|address.Query)
+}
+
+// canonicalHost returns <host>:<port> in the one form in which hosts are compared, with 443 for no port.
+func canonicalHost(host string) (string, bool) {
+	if strings.ContainsAny(host, "/?") {
+		return "", false
+	}
+	u, err := address.Parse("host", "https://"+host, 0)
+	if err != nil {
+		return "", false
+	}
+	return address.Canonical(u)
+}
+
+func canonicalHosts(hosts []string) (canonical []string, err error) {
+	for _, host := range hosts {
+		c, ok := canonicalHost(host)
+		if !ok {
+			return nil, self.Misconfigured("use <host> or <host>:<port>", "%.300q is not a host", host)
+		}
+		canonical = append(canonical, c)
+	}
+	return canonical, nil
+}
+
+// fingerprint tells Provider values apart that share a cache. The actor shapes the token too, but sources of tokens cannot be
+// compared: such a Provider shares with none.
+func (p *Provider) fingerprint() string {
+	values := []string{p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile,
+		p.KubernetesAudience, p.AssumedLifetime.String()}
+	if p.Client != nil {
+		values = append(values, p.Client.settings().method, p.Client.settings().id)
+	}
+	if p.ActorToken != nil || p.Client != nil && p.Client.settings().id == "" {
+		values = append(values, rand.Text())
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", values)) // quoted: no two lists look the same
+	return string(sum[:])
 }

@@ -176,7 +176,7 @@ func TestTenantsAreKeptApart(t *testing.T) {
 		`issuer "https://issuer.example"`, `"system:serviceaccount:tenant-b:app"`, `["https://oauth.example/token"]`)
 }
 
-// Whoever may call is not free to choose what the token is good for.
+// Callers choose only the audiences and resources that the provider allows.
 func TestTargetsOfACall(t *testing.T) {
 	w := newWorld(t)
 	p := w.provider()

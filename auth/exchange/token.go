@@ -4,14 +4,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/oauth2"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const (
+	// maxLifetime is how long a token counts as valid at most. A longer-lived one is exchanged again sooner.
+	maxLifetime  = 24 * time.Hour
+	maxTokenType = 256
 )
 
 // Token is a token that the authorization server issued. It is immutable and prints as a redacted summary.
@@ -84,3 +95,109 @@ func (t Token) MarshalLog() any { return t.summary() }
 
 // MarshalJSON encodes the redacted summary.
 func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.summary()) }
+
+// read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why there is none.
+func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
+	a, err := oauth.ParseAnswer(answer.Body)
+	if err != nil {
+		return nil, r.notJSON(answer)
+	}
+	if a.Failed || answer.Status != http.StatusOK {
+		return nil, r.refusal(answer, a)
+	}
+	token, problem := r.newToken(&a)
+	if problem != nil {
+		problem.Operation = opExchange
+		return nil, problem
+	}
+	return token, nil
+}
+
+func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error) {
+	switch err := oauth.CheckToken(a.AccessToken); {
+	case a.AccessToken == "":
+		return nil, unusable("access_token is missing")
+	case err != nil:
+		return nil, unusable(err.Error())
+	case slices.Contains(r.secrets, a.AccessToken):
+		return nil, unusable("access_token is what was sent to it")
+	}
+	t := &Token{value: redact.New(a.AccessToken), bearer: strings.EqualFold(a.TokenType, "Bearer"), issuedType: a.IssuedTokenType}
+	if problem = r.checkTypes(a); problem != nil {
+		return nil, problem
+	}
+	if t.scope, problem = r.scope(a); problem != nil {
+		return nil, problem
+	}
+	if t.expiresAt, problem = r.expiry(a, time.Now()); problem != nil {
+		return nil, problem
+	}
+	return t, nil
+}
+
+func unusable(problem string) *auth.Error {
+	return self.Unavailable("", "check that the token endpoint is one for token exchange (RFC 8693)",
+		"the answer of the server cannot be used: %s", problem)
+}
+
+// checkTypes accepts bearer tokens and those that are no access tokens (N_A). Other types require a proof of possession.
+func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
+	issued, want := a.IssuedTokenType, r.RequestedTokenType
+	switch {
+	case a.TokenType == "":
+		return unusable("token_type is missing")
+	case !strings.EqualFold(a.TokenType, "Bearer") && !strings.EqualFold(a.TokenType, "N_A"):
+		return self.Misconfigured("have the server issue bearer tokens to this client",
+			"the server issued a token of type %.100q, which cannot be used", a.TokenType)
+	case issued == oauth.TokenTypeRefreshToken:
+		return self.Misconfigured("set Provider.RequestedTokenType to TokenTypeAccessToken",
+			"the server issued a refresh token, which outlives the ServiceAccount")
+	case len(issued) > maxTokenType || issued != "" && !oauth.AbsoluteURI(issued):
+		return unusable("issued_token_type is not a URI")
+	case issued != "" && want != "" && issued != want:
+		return self.Misconfigured("allow that type to this client at the server, or change Provider.RequestedTokenType",
+			"the server issued a token of type %.200q instead of %.200q", issued, want)
+	}
+	return nil
+}
+
+// scope returns what was granted. An answer without a scope grants what was requested (RFC 6749, section 5.1).
+func (r *tokenRequest) scope(a *oauth.Answer) (string, *auth.Error) {
+	if a.Scope == nil {
+		return r.Scope, nil
+	}
+	scopes := strings.Fields(*a.Scope)
+	for _, want := range r.opts.Scopes {
+		if !slices.Contains(scopes, want) {
+			return "", self.Denied("allow the scope to this ServiceAccount and client at the server, or do not request it",
+				"the server did not grant the scope %.100q", want)
+		}
+	}
+	return strings.Join(scopes, " "), nil
+}
+
+// expiry counts from the time at which the request was sent. An earlier expiry in the token itself wins.
+func (r *tokenRequest) expiry(a *oauth.Answer, now time.Time) (time.Time, *auth.Error) {
+	claims, err := jwt.Parse(a.AccessToken)
+	own := err == nil && !claims.Expiry.IsZero()
+	lifetime := maxLifetime
+	switch {
+	case a.ExpiresIn < 0:
+		return time.Time{}, unusable("expires_in is not a number of seconds above zero")
+	case a.ExpiresIn > 0:
+		lifetime = time.Duration(min(a.ExpiresIn, maxLifetime.Seconds()) * float64(time.Second))
+	case !own && r.provider.AssumedLifetime == 0:
+		return time.Time{}, self.Unavailable("", "have the server send expires_in, or set Provider.AssumedLifetime",
+			"the answer of the server does not tell when the token expires")
+	case !own:
+		lifetime = r.provider.AssumedLifetime
+	}
+	expiry := r.sentAt.Add(lifetime)
+	if own && claims.Expiry.Before(expiry) {
+		expiry = claims.Expiry.Time
+	}
+	if !expiry.After(now) {
+		return time.Time{}, unusable("the token has expired already")
+	}
+	return expiry, nil
+}

@@ -21,7 +21,7 @@ import (
 const bucketURL = "https://storage.googleapis.com/storage/v1/b/bucket/o/secret?alt=media"
 
 func (w *world) setBucket() {
-	w.cloud.GCP().SetBucket("bucket", authtest.GCSBucket{Objects: map[string]string{"secret": "of tenant A"},
+	testworld.NewBuckets(w.cloud).Set("bucket", testworld.Bucket{Objects: map[string]string{"secret": "of tenant A"},
 		Viewers: []string{"serviceAccount:" + email("tenant-a")}})
 }
 

@@ -12,4 +12,13 @@
 // The audience names the service that is to accept the token. Whoever receives a token can use it wherever that
 // audience is accepted, so the controller lists the audiences that its tenants may choose (auth.Policy). Without any,
 // the address of a remote cluster (auth.WithClusterAddress) is the audience.
+//
+// Registries that trust the issuer receive the token as bearer, or as the password of a fixed user:
+//
+//	provider := &token.Provider{Registries: []token.Registry{{Host: "registry.example.com"}}}
+//	credentials, err := auth.GetArtifactRegistryCredentials(ctx, provider, "registry.example.com/team/app", opts...)
+//
+// The audience is the registry's host. A tenant reaches only the registries that the controller lists, with a token of the
+// tenant's own ServiceAccount. Never list a registry whose operator is a tenant, nor one that clients reach over plain http:
+// go-containerregistry uses http for localhost, *.local and private addresses.
 package token

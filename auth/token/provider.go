@@ -31,6 +31,8 @@ type Provider struct {
 	// has the audiences that are asked for, it is handed out as it is; otherwise it only tells which ServiceAccount the
 	// controller runs as, and a token of that is requested with the client of auth.WithClient.
 	TokenFile string
+	// Registries are the artifact registries that may receive tokens. Empty: none.
+	Registries []Registry
 }
 
 var (
@@ -103,12 +105,12 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, self.Misconfigured("pass WithClient, or mount a token with these audiences",
 			"the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences)
 	}
-	token, _, err := auth.TokenRequest{
+	token, _, err := (&auth.TokenRequest{
 		Client:         opts.Client,
 		ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
 		Lifetime:       opts.TokenLifetime,
 		BoundObject:    opts.BoundObject,
-	}.Token(ctx, audiences)
+	}).Token(ctx, audiences)
 	if err != nil {
 		return nil, err
 	}

@@ -129,21 +129,31 @@ func TestControllerToken(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	_, c := newIssuer(t)
-	authtest.RunConformance(t, authtest.Harness{
-		New:     func(*testing.T) auth.Provider { return &token.Provider{} },
-		Options: []auth.Option{auth.WithAudiences("vault"), allowed},
-		Client:  c,
-		Good:    app,
-		Cluster: []auth.Option{auth.WithClusterAddress("https://cluster.example")},
-		Secrets: func(t *testing.T, got auth.Token) []string {
-			revealed, err := token.Reveal(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return append(strings.Split(revealed, "."), revealed)
-		},
-	})
+	for mode, registry := range map[string]token.Registry{
+		"bearer":   {Host: "registry.example"},
+		"password": {Host: "registry.example", Username: "token"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			_, c := newIssuer(t)
+			authtest.RunConformance(t, authtest.Harness{
+				New:        func(*testing.T) auth.Provider { return &token.Provider{Registries: []token.Registry{registry}} },
+				Options:    []auth.Option{auth.WithAudiences("vault"), allowed},
+				Client:     c,
+				Good:       app,
+				Cluster:    []auth.Option{auth.WithClusterAddress("https://cluster.example")},
+				Repository: "registry.example/team/app",
+				ForeignRepositories: []string{
+					"registry.example.evil.example/team/app", "evil-registry.example/app", "registry.example:5000/app", "https://registry.example/app"},
+				Secrets: func(t *testing.T, got auth.Token) []string {
+					revealed, err := token.Reveal(got)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return append(strings.Split(revealed, "."), revealed)
+				},
+			})
+		})
+	}
 }
 
 func TestWrongTypeOfToken(t *testing.T) {

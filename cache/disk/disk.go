@@ -9,17 +9,15 @@
 //	entry, err := store.GetOrMint(ctx, cache.Key(sha256.Sum256(everythingThatShapesTheCredential)),
 //		func(ctx context.Context) (disk.Entry, error) { return exchange(ctx) })
 //
-// However many processes ask at once, one of them mints. The rules for time are those of the cache in memory: an entry is
-// fresh for 80 % of its life; from then on it is replaced, but still serves while that fails for now; nothing is used for
-// longer than an hour. What may no longer be used is removed by the next call, for whatever key that is.
+// However many processes ask at once, one of them mints. An entry is fresh for 80 % of its lifetime. Then it is replaced, but is
+// still served while that fails for now. No entry is used for longer than an hour. The next call for any key removes entries
+// that may no longer be used.
 //
-// The directory belongs to the user who runs the program and is closed to everybody else (mode 0700, files 0600). What
-// belongs to somebody else, is a symbolic link or is open to others is refused, not repaired: somebody may have read it. A
-// file that is damaged counts as missing. The files are not encrypted: whoever can act as the user can read them, as with the
-// user's other credentials.
+// The directory belongs to the user of the program and is closed to other users (mode 0700, files 0600). A directory or file
+// that belongs to another user, is a symbolic link or is open to others is refused, not repaired: it may have been read. A
+// damaged file counts as missing. The files are not encrypted, like the user's other credentials.
 //
-// On Windows, Plan 9 and the like Open fails with ErrUnsupported: what is checked here does not tell there who may read a
-// file. Programs go on without the cache, or have it switched off.
+// On Windows, Plan 9 and the like, owner and mode do not protect a file, and Open fails with ErrUnsupported.
 package disk
 
 import (
@@ -37,17 +35,15 @@ import (
 
 // Entry is a credential as it is kept.
 type Entry struct {
-	// Data is the credential, at most MaxData bytes.
-	Data []byte
-	// Expires is when it ends.
+	// Data is the credential, at most 256 KiB.
+	Data    []byte
 	Expires time.Time
 }
 
-// MaxData is the size that an entry can have, in bytes.
-const MaxData = 256 << 10
+const maxData = 256 << 10
 
-// ErrRefused is the error, among others, of directories and files that other users could have read or written.
-var ErrRefused = errors.New("the cache is not safe to use")
+// errRefused is the error of directories and files that other users could have read or written.
+var errRefused = errors.New("the cache is not safe to use")
 
 // ErrUnsupported is the error of Open on systems whose files have no owner and no mode to check.
 var ErrUnsupported = errors.New("credentials cannot be kept on disk on this system; switch the cache off")
@@ -63,17 +59,17 @@ type Cache struct {
 	root *os.Root
 	dir  string
 	now  func() time.Time
-	// swept is when the directory was last looked through, in nanoseconds since 1970.
+	// swept is the time of the last sweep, in nanoseconds since 1970.
 	swept atomic.Int64
 }
 
-// Open opens a directory and creates it if it does not exist. Errors say what to do.
+// Open opens a directory and creates it if it does not exist.
 func Open(dir string) (*Cache, error) {
 	if !supported {
 		return nil, ErrUnsupported
 	}
 	if dir != "" {
-		dir = filepath.Clean(dir) // with a slash at its end a symbolic link would look like what it leads to
+		dir = filepath.Clean(dir) // a slash at the end would follow a symbolic link
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create the cache directory %q: %w; choose another one, or switch the cache off",
@@ -90,10 +86,9 @@ func Open(dir string) (*Cache, error) {
 	if err != nil {
 		return nil, unreadable(dir, err)
 	}
-	// What was opened is what was checked, or nothing.
 	opened, err := root.Stat(".")
 	if err == nil && !os.SameFile(named, opened) {
-		err = fmt.Errorf("%w: %q changes while it is opened", ErrRefused, dir)
+		err = fmt.Errorf("%w: %q changes while it is opened", errRefused, dir)
 	}
 	if err != nil {
 		_ = root.Close() // the first error counts
@@ -102,13 +97,13 @@ func Open(dir string) (*Cache, error) {
 	return &Cache{root: root, dir: dir, now: time.Now}, nil
 }
 
-// Close gives the directory back.
+// Close closes the directory.
 func (c *Cache) Close() error { return c.root.Close() }
 
-// check refuses what somebody else could have read or written.
+// check refuses what another user could have read or written.
 func check(path string, info fs.FileInfo, dir bool) error {
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrRefused, path}, args...)...)
+		return fmt.Errorf("%w: "+format, append([]any{errRefused, path}, args...)...)
 	}
 	switch mode := info.Mode(); {
 	case mode&fs.ModeSymlink != 0:
@@ -119,11 +114,9 @@ func check(path string, info fs.FileInfo, dir bool) error {
 		return refuse("%q is not a file; remove it")
 	case owner(info) != os.Geteuid():
 		return refuse("%q belongs to user %d, not to %d; choose another directory", owner(info), os.Geteuid())
-	case dir && mode.Perm()&0o077 != 0:
-		return refuse("%q is open to other users, mode %04o; choose another one, or if it is the cache's own, remove it: "+
-			"what is in there may have been read", mode.Perm())
 	case mode.Perm()&0o077 != 0:
-		return refuse("%q is open to other users, mode %04o; remove it: what is in there may have been read", mode.Perm())
+		return refuse("%q is open to other users, mode %04o; choose another one or, if it is the cache's own, remove it: "+
+			"it may have been read", mode.Perm())
 	}
 	return nil
 }
@@ -137,7 +130,7 @@ func (c *Cache) unwritable(err error) error {
 		c.dir, cause(err))
 }
 
-// cause takes the path out of an error that names it already.
+// cause drops the path, which the message names already.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -146,14 +139,13 @@ func cause(err error) error {
 	return err
 }
 
-// GetOrMint returns the entry of the key, minting it if there is none that is fresh. The key stands for everything that
+// GetOrMint returns the entry of the key and mints it if there is no fresh one. The key stands for everything that
 // shapes the credential. The error is that of mint, the context's, or one of the files.
 //
-// While another process mints, the entry is served if it is still valid; otherwise the caller waits, for a third of the time
-// that ctx gives and twenty seconds at most, and mints too then. An error of mint that says it is permanent (a method
-// Permanent() bool in its chain) removes the entry. After any other, and if mint takes longer than ten seconds or than ctx
-// gives it, the old one serves on while it is valid. If the new entry cannot be written, for lack of space say, it is
-// returned along with ErrNotKept.
+// While another process mints, a valid entry is served. Without one, the caller waits for a third of the time of ctx and twenty
+// seconds at most, and then mints too. A permanent error of mint (a method Permanent() bool in its chain) removes the entry.
+// After any other, and if mint takes longer than ten seconds or than ctx, a valid entry is still served. A new entry that
+// cannot be written is returned along with ErrNotKept.
 func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
 	if c.now().UnixNano()-c.swept.Load() > int64(sweepEvery) {
 		c.sweep(ctx)
@@ -174,7 +166,7 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 		return Entry{}, err
 	}
 	defer unlock()
-	// Whoever held the lock may have done the work.
+	// The process that held the lock may have minted.
 	if old, err = c.read(key); err != nil || old.fresh(c.now()) {
 		return old.Entry, err
 	}
@@ -209,19 +201,18 @@ func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err
 		_ = c.root.Remove(fileOf(key)) // it may not exist
 		return Entry{}, err
 	}
-	// Whoever runs out of time has use for the old entry; whoever is interrupted has not.
+	// After a deadline the old entry is useful, after an interruption it is not.
 	if !errors.Is(ctx.Err(), context.Canceled) && old.valid(c.now()) {
 		return old.Entry, nil
 	}
 	return Entry{}, err
 }
 
-// replaceAfter is how old an entry has to be before Invalidate removes it.
+// replaceAfter is the age from which Invalidate removes an entry.
 const replaceAfter = 10 * time.Second
 
-// Invalidate removes the entry, because a service has refused the credential although it should still be valid. The next call
-// mints. An entry that is younger than ten seconds stays: a service that refuses everything must not cause an exchange for
-// every request.
+// Invalidate removes the entry, because a service has refused the credential although it should still be valid. An entry that
+// is younger than ten seconds stays: a service that refuses everything must not cause an exchange for every request.
 func (c *Cache) Invalidate(key cache.Key) error {
 	e, err := c.read(key)
 	if err != nil || e.Minted.IsZero() || c.now().Sub(e.Minted) < replaceAfter {

@@ -74,7 +74,7 @@ func TestLifeOfAnEntry(t *testing.T) {
 		"due for renewal":                 {time.Hour, 49 * time.Minute, nil, "credential 2"},
 		"due, but the service is away":    {time.Hour, 58 * time.Minute, errors.New("away"), "credential 1"},
 		"due, and the service refuses":    {time.Hour, 49 * time.Minute, permanent{}, "permanent"},
-		"about to expire, nobody renews":  {time.Hour, 59*time.Minute + time.Second, errors.New("away"), "away"},
+		"about to expire, renewal fails":  {time.Hour, 59*time.Minute + time.Second, errors.New("away"), "away"},
 		"expired":                         {time.Hour, 2 * time.Hour, nil, "credential 2"},
 		"lives long, is kept for an hour": {12 * time.Hour, time.Hour, errors.New("away"), "away"},
 		"lives long, fresh":               {12 * time.Hour, 47 * time.Minute, nil, "credential 1"},
@@ -192,7 +192,7 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := [][]byte{nil, []byte("{}"), []byte("null"), []byte(`{"Minted":"2026-01-01T00:00:00Z"}`), make([]byte, 3*MaxData),
+	damaged := [][]byte{nil, []byte("{}"), []byte("null"), []byte(`{"Minted":"2026-01-01T00:00:00Z"}`), make([]byte, 3*maxData),
 		[]byte(strings.Replace(string(whole), `"Expires":"20`, `"Expires":"21`, 1))}
 	for n := 1; n < len(whole); n += 7 {
 		flipped := append([]byte{}, whole...)
@@ -212,7 +212,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("damage %d serves as %q until %s", n, r.Data, r.Expires)
 		}
 	}
-	// Somebody gave it another name.
+	// The file was renamed.
 	if err := os.WriteFile(filepath.Join(dir, fileOf(cache.Key{2})), whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestDamage(t *testing.T) {
 		t.Errorf("under another key: %s", got)
 	}
 	if _, err := c.GetOrMint(t.Context(), cache.Key{3}, func(context.Context) (Entry, error) {
-		return Entry{Data: make([]byte, MaxData+1), Expires: clock.now().Add(time.Hour)}, nil
+		return Entry{Data: make([]byte, maxData+1), Expires: clock.now().Add(time.Hour)}, nil
 	}); !errors.Is(err, ErrNotKept) {
 		t.Errorf("too large: %v", err)
 	}
@@ -277,7 +277,7 @@ func TestRefusals(t *testing.T) {
 					return Entry{}, nil
 				})
 			}
-			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(tc.want, "link") && !errors.Is(err, ErrRefused) {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(tc.want, "link") && !errors.Is(err, errRefused) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -308,7 +308,7 @@ func TestTemporaryFile(t *testing.T) {
 	}
 }
 
-// Somebody else's directory can be tried by the superuser only, who can make one.
+// Only the superuser can make a directory of another user, and run this test.
 func TestAnotherUser(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -319,7 +319,7 @@ func TestAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = check(dir, foreign{info}, true)
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "belongs to user 4242") {
+	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "belongs to user 4242") {
 		t.Errorf("got %v", err)
 	}
 	if os.Geteuid() != 0 {
@@ -328,7 +328,7 @@ func TestAnotherUser(t *testing.T) {
 	if err := os.Chown(dir, 4242, -1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "belongs to user 4242") {
+	if _, err := Open(dir); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "belongs to user 4242") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 func fileOf(key cache.Key) string { return key.String() + ".json" }
 
-// read returns the zero record if there is none, or none that can be used.
+// read returns the zero record if there is no usable one.
 func (c *Cache) read(key cache.Key) (record, error) {
 	content, err := c.readFile(fileOf(key))
 	if err != nil || content == nil {
@@ -23,7 +23,7 @@ func (c *Cache) read(key cache.Key) (record, error) {
 	return decode(content, key), nil
 }
 
-// decode takes what is damaged for nothing.
+// decode returns the zero record for damaged content.
 func decode(content []byte, key cache.Key) (r record) {
 	if json.Unmarshal(content, &r) != nil || string(r.Sum) != string(r.sum(key)) {
 		return record{}
@@ -51,7 +51,7 @@ func (c *Cache) readFile(name string) ([]byte, error) {
 		return nil, unreadable(path, err)
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
-	// The name may stand for another file by now: a new one of ours, or not.
+	// Another file may have the name by now.
 	opened, err := file.Stat()
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -59,7 +59,7 @@ func (c *Cache) readFile(name string) ([]byte, error) {
 	if err := check(path, opened, false); err != nil {
 		return nil, err
 	}
-	content, err := io.ReadAll(io.LimitReader(file, 2*MaxData))
+	content, err := io.ReadAll(io.LimitReader(file, 2*maxData))
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
@@ -68,10 +68,10 @@ func (c *Cache) readFile(name string) ([]byte, error) {
 
 const tempPrefix = "new-"
 
-// write replaces the file at once: nobody sees half of it.
+// write replaces the file atomically.
 func (c *Cache) write(key cache.Key, e Entry) error {
-	if len(e.Data) > MaxData {
-		return fmt.Errorf("the credential has %d bytes, at most %d can be kept; switch the cache off", len(e.Data), MaxData)
+	if len(e.Data) > maxData {
+		return fmt.Errorf("the credential has %d bytes, at most %d can be kept; switch the cache off", len(e.Data), maxData)
 	}
 	r := record{Entry: e, Minted: c.now().Round(0)}
 	r.Expires = r.Expires.Round(0)
@@ -80,13 +80,13 @@ func (c *Cache) write(key cache.Key, e Entry) error {
 	if err != nil {
 		return err
 	}
-	// Whoever writes it holds the lock, or has waited for that in vain: if two do, the sum shows what has become of it.
+	// A process whose wait for the lock timed out may write it too. The sum detects a mix.
 	temp := tempPrefix + fileOf(key)
 	if err := c.writeFile(temp, content); err != nil {
 		_ = c.root.Remove(temp) // the first error counts
 		return c.unwritable(err)
 	}
-	// The time of the file is the entry's end, so that nobody has to read it to see that it is of no use any more.
+	// The file's time is when the entry becomes useless, so that a sweep does not have to read it.
 	_, end := r.end()
 	if err := c.root.Chtimes(temp, end, end); err != nil {
 		_ = c.root.Remove(temp) // the first error counts
@@ -99,7 +99,7 @@ func (c *Cache) write(key cache.Key, e Entry) error {
 }
 
 func (c *Cache) writeFile(name string, content []byte) error {
-	// What a process that died has left is in the way of O_EXCL.
+	// O_EXCL fails if a process died and left its file.
 	if err := c.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

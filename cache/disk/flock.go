@@ -19,7 +19,7 @@ func owner(info fs.FileInfo) int {
 	return -1
 }
 
-// tryLock locks until the file is closed, which the end of the process does too.
+// tryLock locks until the file or the process is closed.
 func tryLock(file *os.File) error {
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a file descriptor fits

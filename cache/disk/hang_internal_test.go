@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Whoever holds a lock and hangs delays others, of the same key and of another one with the same lock, but does not stop them.
+// A process that hangs with a lock delays others with the same lock, but does not stop them.
 func TestALockThatIsNotGivenBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		context func(ctx context.Context) (context.Context, context.CancelFunc)
@@ -53,8 +53,7 @@ func TestALockThatIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// A service that does not answer is as one that is away: the old entry serves, also at the very end of the caller's time, but
-// not somebody who has been interrupted.
+// While a service does not answer, the old entry is served, also at the caller's deadline, but not to an interrupted caller.
 func TestServiceThatHangs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		context func(ctx context.Context) (context.Context, context.CancelFunc)

@@ -11,12 +11,12 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// errLocked means that somebody else holds the lock.
+// errLocked is the error while another process holds the lock.
 var errLocked = errors.New("locked")
 
-// lock makes sure that one process at a time mints what has the key. There are 256 locks, so that they need not be removed:
-// several keys share each. If wait is set it waits for its turn, for a third of the time that is left, and goes on without
-// the lock then: whoever holds it hangs, and may do so for the sake of another key.
+// lock lets one process at a time mint the key. Several keys share each of 256 locks, so that the files need not be removed. If
+// wait is set, it waits for a third of the time that is left. Then the caller continues without the lock, because its holder
+// hangs, perhaps with another key.
 func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func(), err error) {
 	name := fmt.Sprintf("lock-%02x", key[0])
 	if info, err := c.root.Lstat(name); err == nil {
@@ -38,16 +38,19 @@ func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func
 		if !wait || !errors.Is(err, errLocked) {
 			break
 		}
-		if sleep(waiting, pause) != nil {
-			err = ctx.Err() // nil: go on
-			break
+		select {
+		case <-time.After(pause):
+			continue
+		case <-waiting.Done():
 		}
+		err = ctx.Err() // nil: continue without the lock
+		break
 	}
 	_ = file.Close() // the first error counts
 	return func() {}, err
 }
 
-// maxPatience is how long a lock is waited for at most.
+// maxPatience is the longest wait for a lock.
 const maxPatience = 20 * time.Second
 
 func patience(ctx context.Context) time.Duration {
@@ -55,15 +58,4 @@ func patience(ctx context.Context) time.Duration {
 		return min(time.Until(deadline)/3, maxPatience)
 	}
 	return maxPatience
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// record is what a file holds.
+// record is the content of a file.
 type record struct {
 	Entry
 	Minted time.Time
@@ -19,7 +19,7 @@ type record struct {
 func (r record) sum(key cache.Key) []byte {
 	h := sha256.New()
 	h.Write(key[:])
-	_, _ = fmt.Fprintf(h, "%d %d\n", r.Minted.UnixNano(), r.Expires.UnixNano()) // hashes take everything
+	_, _ = fmt.Fprintf(h, "%d %d\n", r.Minted.UnixNano(), r.Expires.UnixNano()) // a hash returns no error
 	h.Write(r.Data)
 	return h.Sum(nil)
 }
@@ -29,7 +29,7 @@ const (
 	maxMargin = time.Minute
 )
 
-// end is when the entry may no longer be used: a little before it expires, and an hour after it was minted.
+// end returns when the entry may no longer be used: shortly before it expires, and at most an hour after it was minted.
 func (r record) end() (life time.Duration, end time.Time) {
 	life = min(r.Expires.Sub(r.Minted), cache.MaxDuration)
 	return life, r.Minted.Add(life - min(maxMargin, life/10))

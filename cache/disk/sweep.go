@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// sweepEvery is how often one Cache looks for what is of no use any more.
+	// sweepEvery is how often one Cache sweeps.
 	sweepEvery = time.Minute
-	// maxNames and maxLooks bound the work of that: names that are read, and files that are looked at.
+	// maxNames and maxLooks bound a sweep: the names that it reads, and the files that it checks.
 	maxNames, maxLooks = 4096, 256
-	// tempLife is how long a temporary file can belong to somebody who is writing it.
+	// tempLife is how long a process may take to write a temporary file.
 	tempLife = 10 * time.Minute
 )
 
-// keyOf knows the names of our files: a key in hexadecimal.
+// keyOf parses the name of a file of this package: a key in hexadecimal.
 func keyOf(name string) (key cache.Key, temp, ok bool) {
 	name, temp = strings.CutPrefix(name, tempPrefix)
 	text, ok := strings.CutSuffix(name, ".json")
@@ -30,9 +30,8 @@ func keyOf(name string) (key cache.Key, temp, ok bool) {
 	return key, temp, err == nil
 }
 
-// sweep removes entries that may no longer be used, and what processes that died have left. Files of other names are
-// somebody else's: the directory may be one that is used for more. In a directory of many files it begins anywhere, so that
-// all have their turn.
+// sweep removes useless entries and the temporary files of processes that died. It leaves files of other names alone. In a
+// directory of many files it starts at a random one.
 func (c *Cache) sweep(ctx context.Context) {
 	c.swept.Store(c.now().UnixNano())
 	dir, err := c.root.Open(".")
@@ -58,8 +57,8 @@ func (c *Cache) sweep(ctx context.Context) {
 	}
 }
 
-// useless reports whether a file of ours can go, by its time: write has set that to the end of the entry. What somebody else
-// could have written is left for read to refuse.
+// useless reports whether a file can be removed, by the time that write has set. Files that another user could have written stay
+// for read to refuse.
 func (c *Cache) useless(name string) bool {
 	info, err := c.root.Lstat(name)
 	if err != nil || check(name, info, false) != nil {
@@ -69,11 +68,11 @@ func (c *Cache) useless(name string) bool {
 	if strings.HasPrefix(name, tempPrefix) {
 		end = end.Add(tempLife)
 	}
-	// No entry ends later than this, whatever has become of its time.
+	// A later time is not one that write has set.
 	return c.now().After(end) || end.Sub(c.now()) > cache.MaxDuration+tempLife
 }
 
-// drop removes the file unless somebody is just replacing it.
+// drop removes the file unless a process is replacing it.
 func (c *Cache) drop(ctx context.Context, name string) {
 	key, _, _ := keyOf(name)
 	unlock, err := c.lock(ctx, key, false)
@@ -82,6 +81,6 @@ func (c *Cache) drop(ctx context.Context, name string) {
 	}
 	defer unlock()
 	if c.useless(name) {
-		_ = c.root.Remove(name) // somebody else may have
+		_ = c.root.Remove(name) // another process may have done it
 	}
 }

@@ -59,7 +59,7 @@ func TestSweepOnRead(t *testing.T) {
 	hour := time.Now().Add(-time.Hour)
 	keep := []string{"config.json", "readme.txt", "x" + fileOf(cache.Key{200})[1:], "open"}
 	for _, name := range append(keep, tempPrefix+fileOf(cache.Key{201})) {
-		if name == "open" { // to others, which is for whoever reads it to refuse
+		if name == "open" { // to others: read refuses it
 			name = fileOf(cache.Key{202})
 		}
 		file := filepath.Join(dir, name)
@@ -130,7 +130,7 @@ func TestSweepIsBounded(t *testing.T) {
 	}
 }
 
-// Somebody who is just replacing an entry is not disturbed.
+// A sweep does not disturb a process that is replacing an entry.
 func TestSweepLeavesWhatIsBeingReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	c, clock := open(t, dir)

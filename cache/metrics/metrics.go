@@ -24,12 +24,15 @@
 // A call of auth that fails before the cache is asked, because of an annotation for instance, counts nowhere.
 // The result "kubernetes_unavailable" says that the API server failed and the provider's service was not asked. The result
 // "limited" says that a limit of the cache did not let the exchange start (cache.LimitError).
-// The first metric has a series for each object. Remove those of an object that is gone with DeleteEventsForObject.
+// The first metric has a series for each object. Remove those of an object that is gone with DeleteEventsForObject. Its label
+// namespace has another name with WithNamespaceLabel.
 package metrics
 
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +58,9 @@ type Metrics struct {
 	mints     *prometheus.HistogramVec
 	refreshes *prometheus.CounterVec
 
+	registerer prometheus.Registerer
+	registered []prometheus.Collector
+
 	mu    sync.RWMutex
 	stats []func() cache.Stats
 
@@ -68,17 +74,51 @@ var _ cache.Observer = (*Metrics)(nil)
 
 var validPrefix = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*_$|^$`)
 
-// New registers the metrics. The prefix is empty or ends in "_"; different prefixes can share a registry.
-func New(prefix string, registerer prometheus.Registerer) (*Metrics, error) {
+// Option configures New.
+type Option func(*options)
+
+type options struct{ namespaceLabel string }
+
+// WithNamespaceLabel renames the label "namespace" of cache_events_total, the namespace of the involved object. Prometheus renames
+// a label "namespace" to "exported_namespace" where the scraped target has one itself, so dashboards may expect that name.
+func WithNamespaceLabel(name string) Option {
+	return func(o *options) { o.namespaceLabel = name }
+}
+
+var validLabel = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// eventLabels returns the labels of cache_events_total, in the order in which values are passed.
+func (o *options) eventLabels() ([]string, error) {
+	others := []string{"event_type", "kind", "name"}
+	n := o.namespaceLabel
+	if !validLabel.MatchString(n) || strings.HasPrefix(n, "__") || n == "operation" || slices.Contains(others, n) {
+		return nil, fmt.Errorf("the label for the namespace is letters, digits and underscores, and no other label of cache_events_total, not %q", n)
+	}
+	return append(others, n, "operation"), nil
+}
+
+// New registers the metrics. The prefix is empty or ends in "_"; different prefixes can share a registry. If New returns an error,
+// nothing stays registered.
+func New(prefix string, registerer prometheus.Registerer, opts ...Option) (*Metrics, error) {
 	if !validPrefix.MatchString(prefix) {
 		return nil, fmt.Errorf("the prefix of metrics is letters, digits and underscores, with an underscore at the end, not %q", prefix)
+	}
+	o := options{namespaceLabel: "namespace"}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	eventLabels, err := o.eventLabels()
+	if err != nil {
+		return nil, err
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
 	}
 	requests := counter("cache_requests_total", "Requests to the token cache, by whether they were served.", "status")
 	m := &Metrics{
-		events:    counter("cache_events_total", "Hits and misses of the token cache, by involved object.", "event_type", "kind", "name", "namespace", "operation"),
+		registerer: registerer,
+
+		events:    counter("cache_events_total", "Hits and misses of the token cache, by involved object.", eventLabels...),
 		success:   requests.WithLabelValues(StatusSuccess),
 		failure:   requests.WithLabelValues(StatusFailure),
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "cache_evictions_total", Help: "Tokens that had to make room for others."}),
@@ -89,12 +129,29 @@ func New(prefix string, registerer prometheus.Registerer) (*Metrics, error) {
 	for _, result := range cache.Results() {
 		m.refreshes.WithLabelValues(result) // shown as 0, so that the first one is an increase
 	}
-	for _, c := range []prometheus.Collector{m.events, requests, m.evictions, m.refreshes, m.mints, newGauges(m, prefix)} {
-		if err := registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("register the metrics with prefix %q: %w", prefix, err)
-		}
+	if err := m.register(m.events, requests, m.evictions, m.refreshes, m.mints, newGauges(m, prefix)); err != nil {
+		return nil, fmt.Errorf("register the metrics with prefix %q: %w", prefix, err)
 	}
 	return m, nil
+}
+
+func (m *Metrics) register(collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := m.registerer.Register(c); err != nil {
+			m.Unregister()
+			return err
+		}
+		m.registered = append(m.registered, c)
+	}
+	return nil
+}
+
+// Unregister removes the metrics from the registry, so that others of the same prefix can be registered. A cache may go on to
+// use m, unseen.
+func (m *Metrics) Unregister() {
+	for _, c := range m.registered {
+		m.registerer.Unregister(c)
+	}
 }
 
 // Attach implements cache.Observer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -231,6 +232,79 @@ func TestTwoCachesInOneRegistry(t *testing.T) {
 		if _, err := metrics.New(prefix, registry); err == nil {
 			t.Errorf("prefix %q was accepted", prefix)
 		}
+	}
+}
+
+// names returns the metrics of a registry.
+func names(t *testing.T, registry *prometheus.Registry) (all []string) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		all = append(all, f.GetName())
+	}
+	return all
+}
+
+func TestNamespaceLabel(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New("x_", registry, metrics.WithNamespaceLabel("exported_namespace"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Request(object, false, true)
+	expect(t, registry, `# HELP x_cache_events_total Hits and misses of the token cache, by involved object.
+		# TYPE x_cache_events_total counter
+		x_cache_events_total{event_type="cache_miss",exported_namespace="ns",kind="Bucket",name="b",operation="reconcile"} 1
+		`, "x_cache_events_total")
+	m.DeleteEventsForObject("Bucket", "b", "ns", "reconcile")
+	if n, err := testutil.GatherAndCount(registry, "x_cache_events_total"); err != nil || n != 0 {
+		t.Errorf("%d series of an object that is gone, %v", n, err)
+	}
+}
+
+func TestNamespaceLabelIsRefused(t *testing.T) {
+	for _, label := range []string{"", "kind", "operation", "no-dash", "__reserved", "1st"} {
+		t.Run(label, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			if _, err := metrics.New("x_", registry, metrics.WithNamespaceLabel(label)); err == nil || len(names(t, registry)) > 0 {
+				t.Errorf("got %v, and %q are registered", err, names(t, registry))
+			}
+		})
+	}
+}
+
+func TestUnregister(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if _, err := metrics.New("kept_", registry); err != nil {
+		t.Fatal(err)
+	}
+	before := names(t, registry)
+	m, err := metrics.New("x_", registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Unregister()
+	m.Request(object, true, true) // a cache still counts
+	if after := names(t, registry); !slices.Equal(after, before) {
+		t.Errorf("%q are left of %q", after, before)
+	}
+	if _, err := metrics.New("x_", registry); err != nil {
+		t.Errorf("the prefix is not free: %v", err)
+	}
+}
+
+// The metrics that were registered before the one that fails leave again. The one in the way stays.
+func TestFailedRegistrationLeavesNothing(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "x_cached_items", Help: "Another."}))
+	if _, err := metrics.New("x_", registry); err == nil {
+		t.Fatal("two metrics have the same name")
+	}
+	if left := names(t, registry); !slices.Equal(left, []string{"x_cached_items"}) {
+		t.Errorf("%q are left", left)
 	}
 }
 

@@ -99,7 +99,7 @@ func (d *awsDemo) register(arn string, c *controlplane.Cluster) (awsirsa.Cluster
 // login returns what AWS SDKs find in a pod on EKS: a token of the ServiceAccount, and the role that it may assume.
 func (d *awsDemo) login(c *controlplane.Cluster, region, namespace, account, roleARN string) []auth.Option {
 	sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account, Annotations: map[string]string{awsauth.RoleARNAnnotation: roleARN}}}
-	return []auth.Option{auth.WithSubjectToken(auth.TokenRequest{Client: c.Client(), ServiceAccount: &sa}, sa), auth.WithSTSRegion(region), auth.WithHTTPClient(d.cloud.Client())}
+	return []auth.Option{auth.WithSubjectToken(&auth.TokenRequest{Client: c.Client(), ServiceAccount: &sa}, sa), auth.WithSTSRegion(region), auth.WithHTTPClient(d.cloud.Client())}
 }
 
 // setDrivers gives hub and agent the drivers that they have on EKS. Only the login differs.

@@ -155,7 +155,7 @@ func (d *demo) configure() error {
 	d.cloud.AWS().SetRole(serverRole, authtest.Trust{Issuer: d.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
 	own := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{awsauth.RoleARNAnnotation: serverRole}}}
 	login := []auth.Option{
-		auth.WithSubjectToken(auth.TokenRequest{Client: d.admin, ServiceAccount: &own}, own), auth.WithHTTPClient(d.cloud.Client()),
+		auth.WithSubjectToken(&auth.TokenRequest{Client: d.admin, ServiceAccount: &own}, own), auth.WithHTTPClient(d.cloud.Client()),
 		// In a cluster it is the environment of the server's pod. Here it is a ServiceAccount, which serves bindings of other namespaces.
 		auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }}),
 	}

@@ -39,7 +39,7 @@ const (
 	account      = "123456789012"
 	kmsKey       = "arn:aws:kms:eu-central-1:" + account + ":key/3f1b0a52-0000-4000-8000-000000000001"
 	azureTenant  = "72f988bf-86f1-41af-91ab-2d7cd011db47"
-	blobHost     = "account.blob.core.windows.net/"
+	blobAccount  = "account"
 	gcpPool      = "projects/123456789012/locations/global/workloadIdentityPools/clusters"
 	gcpProvider  = gcpPool + "/providers/east"
 	secretOfBlob = "what the blob holds"
@@ -51,6 +51,8 @@ type world struct {
 	cloud   *authtest.Cloud
 	client  client.Client
 	tokens  *cache.TokenCache
+	blobs   *testworld.Blobs
+	buckets *testworld.Buckets
 
 	aws   *aws.Provider
 	azure *azure.Provider
@@ -73,9 +75,9 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
-	cloud.AWS().AddKMSKey(kmsKey)
+	testworld.KMS(cloud, kmsKey, nil)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
-	return &world{cluster: cluster, cloud: cloud, client: c, tokens: tokens, aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
+	return &world{cluster: cluster, cloud: cloud, client: c, tokens: tokens, blobs: testworld.NewBlobs(cloud, blobAccount), buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
 }
 
 // tenant is a namespace with a ServiceAccount that has an identity in each cloud.
@@ -94,8 +96,8 @@ func (w *world) tenant(t *testing.T, clientID string) *tenant {
 	w.cloud.AWS().SetRole(n.role, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{subject}})
 	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID, authtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
 		Audience: azure.DefaultAudience, Fetch: w.cluster.IssuerClient(t)})
-	w.cloud.Azure().SetBlob(blobHost+n.namespace+"/file", authtest.AzureBlob{Tenant: azureTenant, Readers: []string{clientID}, Content: []byte(secretOfBlob)})
-	w.cloud.GCP().SetBucket(n.bucket, authtest.GCSBucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
+	w.blobs.Set("/"+n.namespace+"/file", testworld.Blob{Tenant: azureTenant, Readers: []string{clientID}, Content: secretOfBlob})
+	w.buckets.Set(n.bucket, testworld.Bucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
 		Objects: map[string]string{"file": secretOfBlob}})
 	return n
 }
@@ -139,7 +141,7 @@ func (n *tenant) decrypt(ctx context.Context, name string) (string, error) {
 
 // blob reads from Azure Blob Storage, in the container of a tenant.
 func (n *tenant) blob(ctx context.Context, name string, of *tenant) (string, error) {
-	c, err := azblob.NewClient("https://"+blobHost, n.azure.NewTokenCredential(n.options(name)...),
+	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", n.azure.NewTokenCredential(n.options(name)...),
 		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: n.cloud.Client()}})
 	if err != nil {
 		return "", err

@@ -115,7 +115,7 @@ func TestECRPublic(t *testing.T) {
 	}
 }
 
-// Every thing that can be wrong with a signature gets the answer of a JSON service.
+// Every fault of a signature gets the answer of a JSON service.
 func TestSignaturesThatAreRefused(t *testing.T) {
 	w := newWorld(t)
 	good, _ := w.session(t).Retrieve(t.Context())
@@ -140,7 +140,7 @@ func TestSignaturesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A signature for one service or region is none for another.
+// A signature is valid for one service and one region.
 func TestSignatureScope(t *testing.T) {
 	w := newWorld(t)
 	creds := w.session(t)
@@ -187,7 +187,7 @@ func TestEKS(t *testing.T) {
 	}
 }
 
-// The bearer is what aws-iam-authenticator makes: the SDK's presigned request with one more header.
+// The bearer token is that of aws-iam-authenticator: the SDK's presigned request with one more header.
 func TestEKSTokens(t *testing.T) {
 	w := newWorld(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
@@ -287,33 +287,4 @@ func TestAssumeRoleParameters(t *testing.T) {
 	}
 	_, err = call(func(in *sts.AssumeRoleInput) { in.SourceIdentity = aws.String("other") })
 	wantCode(t, err, 403, "AccessDenied", "sts:SetSourceIdentity")
-}
-
-func TestKMS(t *testing.T) {
-	w := newWorld(t)
-	const key, foreign = "arn:aws:kms:eu-west-2:123456789012:key/one", "arn:aws:kms:eu-west-2:999999999999:key/two"
-	w.cloud.AWS().AddKMSKey(key)
-	w.cloud.AWS().AddKMSKey(foreign)
-	client := kms.New(kms.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: w.session(t), RetryMaxAttempts: 1})
-	sealed, err := client.Encrypt(t.Context(), &kms.EncryptInput{KeyId: aws.String("one"), Plaintext: []byte("p")})
-	if err != nil || aws.ToString(sealed.KeyId) != key {
-		t.Fatalf("%+v, %v", sealed, err)
-	}
-	if out, err := client.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: sealed.CiphertextBlob, KeyId: aws.String("one")}); err != nil || string(out.Plaintext) != "p" {
-		t.Errorf("%+v, %v", out, err)
-	}
-	_, err = client.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: sealed.CiphertextBlob, KeyId: aws.String(foreign)})
-	wantCode(t, err, 400, "IncorrectKeyException", "")
-	_, err = client.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: append(sealed.CiphertextBlob, 'x')})
-	wantCode(t, err, 400, "InvalidCiphertextException", "")
-	_, err = client.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: []byte("junk")})
-	wantCode(t, err, 400, "InvalidCiphertextException", "")
-	_, err = client.Encrypt(t.Context(), &kms.EncryptInput{KeyId: aws.String("three"), Plaintext: []byte("p")})
-	wantCode(t, err, 400, "NotFoundException", "key/three' does not exist")
-	if out, err := client.GenerateDataKey(t.Context(), &kms.GenerateDataKeyInput{KeyId: aws.String(foreign), NumberOfBytes: aws.Int32(7)}); err != nil || len(out.Plaintext) != 7 {
-		t.Errorf("%+v, %v", out, err)
-	}
-	w.cloud.AWS().Deny(roleARN, "kms:Encrypt")
-	_, err = client.Encrypt(t.Context(), &kms.EncryptInput{KeyId: aws.String("one"), Plaintext: []byte("p")})
-	wantCode(t, err, 400, "AccessDeniedException", "kms:Encrypt on resource: "+key)
 }

@@ -1,0 +1,124 @@
+package authtest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
+)
+
+// TestVault checks the provider of docs/writing-a-provider.md.
+func TestVault(t *testing.T) {
+	issuer := testworld.Issuer(t)
+	server := startVault(t, issuer)
+	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: "tenant-a", Name: name} }
+	authtest.RunConformance(t, authtest.Harness{
+		New:     func(*testing.T) auth.Provider { return &Vault{Address: server.URL} },
+		Options: []auth.Option{auth.WithHTTPClient(server.Client())},
+		Client: issuer.Client(
+			testworld.ServiceAccount("tenant-a", "app", RoleAnnotation, "app"),
+			testworld.ServiceAccount("tenant-a", "other", RoleAnnotation, "app"),
+			testworld.ServiceAccount("tenant-a", "typo", RoleAnnotation, "no role!")),
+		Good: key("app"), Refused: key("other"), Malformed: key("typo"),
+		Break: server.fail, Calls: server.count,
+		Secrets: func(t *testing.T, token auth.Token) []string {
+			v, ok := token.(*VaultToken)
+			if !ok {
+				t.Fatalf("got a %T", token)
+			}
+			return []string{v.Reveal()}
+		},
+	})
+}
+
+// fakeVault has one role, "app", which is bound to the ServiceAccount tenant-a/app.
+type fakeVault struct {
+	*httptest.Server
+	verify  func(token, audience string) (subject string, err error)
+	calls   atomic.Int64
+	failing atomic.Value // of auth.Reason
+	closing chan struct{}
+}
+
+func startVault(t *testing.T, issuer *authtest.Issuer) *fakeVault {
+	t.Helper()
+	v := &fakeVault{verify: testworld.Verifier(t, issuer), closing: make(chan struct{})}
+	v.Server = httptest.NewTLSServer(v)
+	t.Cleanup(func() {
+		close(v.closing)
+		v.Close()
+	})
+	return v
+}
+
+func (v *fakeVault) count() int { return int(v.calls.Load()) }
+
+func (v *fakeVault) fail(t *testing.T, how auth.Reason) {
+	t.Helper()
+	v.failing.Store(how)
+	t.Cleanup(func() { v.failing.Store(auth.Reason("")) })
+}
+
+func (v *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v.calls.Add(1)
+	how, _ := v.failing.Load().(auth.Reason)
+	switch how {
+	case auth.ErrThrottled:
+		w.WriteHeader(http.StatusTooManyRequests)
+	case auth.ErrUnavailable:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case authtest.Hang:
+		select {
+		case <-r.Context().Done():
+		case <-v.closing:
+		}
+	default:
+		v.logIn(w, r)
+	}
+}
+
+func (v *fakeVault) logIn(w http.ResponseWriter, r *http.Request) {
+	var login struct{ Role, JWT string }
+	if r.URL.Path != "/v1/auth/jwt/login" || json.NewDecoder(r.Body).Decode(&login) != nil || login.Role != "app" || !v.trusts(login.JWT) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"errors":["error validating token: ` + login.JWT + `"]}`))
+		return
+	}
+	_, _ = w.Write([]byte(`{"auth":{"client_token":"hvs.secret-of-vault","lease_duration":3600}}`))
+}
+
+func (v *fakeVault) trusts(jwt string) bool {
+	subject, err := v.verify(jwt, "vault")
+	return err == nil && subject == "system:serviceaccount:tenant-a:app"
+}
+
+// docs/writing-a-provider.md shows the provider and its test as they are compiled here.
+func TestDocumentShowsTheProvider(t *testing.T) {
+	provider, err := os.ReadFile("example_provider_test.go")
+	harness, harnessErr := os.ReadFile("example_provider_harness_test.go")
+	document, documentErr := os.ReadFile("../../docs/writing-a-provider.md")
+	if err := errors.Join(err, harnessErr, documentErr); err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(provider), "// Vault logs")
+	_, test, _ := strings.Cut(string(harness), "func TestVault(")
+	test, _, _ = strings.Cut(test, "\n// fakeVault")
+	for name, block := range map[string]string{
+		"example_provider_test.go":         "// Vault logs" + code,
+		"example_provider_harness_test.go": "func TestVault(" + test,
+	} {
+		if !strings.Contains(string(document), "```go\n"+block+"```") {
+			t.Errorf("docs/writing-a-provider.md differs from %s", name)
+		}
+	}
+}

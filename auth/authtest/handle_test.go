@@ -1,0 +1,109 @@
+package authtest_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/testworld"
+)
+
+func fetch(t *testing.T, cloud *authtest.Cloud, url string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := cloud.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
+	cloud := testworld.Cloud(t)
+	cloud.Handle("Vault.Example", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "hello")
+	}))
+	if status, body := fetch(t, cloud, "https://vault.example/v1/secret"); status != http.StatusCreated || body != "hello" {
+		t.Errorf("%d %q", status, body)
+	}
+	if n := cloud.Calls("vault.example", "GET /v1/secret"); n != 1 {
+		t.Errorf("%d calls in %+v", n, cloud.Log())
+	}
+	cloud.AddFault(authtest.Fault{Service: "vault.example", Times: 1, Status: http.StatusTooManyRequests, Message: "slow down", RetryAfter: "7"})
+	if status, body := fetch(t, cloud, "https://vault.example/"); status != http.StatusTooManyRequests || body != "slow down\n" {
+		t.Errorf("fault: %d %q", status, body)
+	}
+	cloud.AddFault(authtest.Fault{Service: "vault.example", Rewrite: func(body []byte) []byte { return append(body, " world"...) }})
+	if status, body := fetch(t, cloud, "https://vault.example/"); status != http.StatusCreated || body != "hello world" {
+		t.Errorf("rewritten: %d %q", status, body)
+	}
+}
+
+func TestHandleReplacesAServiceOfTheCloud(t *testing.T) {
+	cloud := testworld.Cloud(t)
+	cloud.Handle("sts.eu-west-2.amazonaws.com", http.NotFoundHandler())
+	if status, _ := fetch(t, cloud, "https://sts.eu-west-2.amazonaws.com/"); status != http.StatusNotFound || cloud.Calls("sts", "") != 0 {
+		t.Errorf("%d, %+v", status, cloud.Log())
+	}
+}
+
+func TestVerifySignatureReturnsTheCaller(t *testing.T) {
+	w := newWorld(t)
+	creds, err := w.session(t).Retrieve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func() *http.Request {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://secretsmanager.eu-west-2.amazonaws.com/", strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const hash = "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5" // SHA-256 of "body"
+		if err := v4.NewSigner().SignHTTP(t.Context(), creds, req, hash, "secretsmanager", "eu-west-2", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return req
+	}
+	req := request()
+	id, err := w.cloud.AWS().VerifySignature(req, "secretsmanager", "eu-west-2")
+	if err != nil || id.RoleARN != roleARN {
+		t.Errorf("%+v, %v", id, err)
+	}
+	if body, err := io.ReadAll(req.Body); err != nil || string(body) != "body" {
+		t.Errorf("the body afterwards: %q, %v", body, err)
+	}
+	changed := request()
+	changed.Body = io.NopCloser(strings.NewReader("other"))
+	for name, refused := range map[string]func() error{
+		"another body": func() error {
+			_, err := w.cloud.AWS().VerifySignature(changed, "secretsmanager", "eu-west-2")
+			return err
+		},
+		"another service": func() error { _, err := w.cloud.AWS().VerifySignature(request(), "s3", "eu-west-2"); return err },
+		"another region": func() error {
+			_, err := w.cloud.AWS().VerifySignature(request(), "secretsmanager", "eu-west-1")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := refused(); err == nil || !strings.Contains(err.Error(), "SignatureDoesNotMatch") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

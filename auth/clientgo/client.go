@@ -1,0 +1,69 @@
+package clientgo
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// New takes a kubernetes.Interface and returns a client for auth.WithServiceAccount, auth.WithClient, auth.TokenRequest and
+// auth.GetClusterConfigFromConfigMap. It gets ServiceAccounts and ConfigMaps, creates tokens of ServiceAccounts, and refuses
+// everything else. Each Get asks the API server. Errors are those of the clientset. It is safe for concurrent use.
+func New(clientset interface {
+	CoreV1() typedcorev1.CoreV1Interface
+}) auth.KubernetesClient {
+	return kube{clientset.CoreV1()}
+}
+
+type kube struct{ core typedcorev1.CoreV1Interface }
+
+// Get implements auth.KubernetesClient.
+func (k kube) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	get := *(&client.GetOptions{}).ApplyOptions(opts).AsGetOptions()
+	switch into := obj.(type) {
+	case *corev1.ServiceAccount:
+		return fill(into)(k.core.ServiceAccounts(key.Namespace).Get(ctx, key.Name, get))
+	case *corev1.ConfigMap:
+		return fill(into)(k.core.ConfigMaps(key.Namespace).Get(ctx, key.Name, get))
+	}
+	return fmt.Errorf("the client for auth gets ServiceAccounts and ConfigMaps, not a %T", obj)
+}
+
+// fill copies an answer to where the caller wants it.
+func fill[T any](into *T) func(*T, error) error {
+	return func(answer *T, err error) error {
+		if err == nil {
+			*into = *answer
+		}
+		return err
+	}
+}
+
+// SubResource implements auth.KubernetesClient.
+func (k kube) SubResource(name string) client.SubResourceClient {
+	return subResource{core: k.core, name: name}
+}
+
+// subResource has no methods but Create, the only one that auth calls.
+type subResource struct {
+	client.SubResourceClient
+	core typedcorev1.CoreV1Interface
+	name string
+}
+
+// Create requests a token for a ServiceAccount.
+func (s subResource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
+	account, isAccount := obj.(*corev1.ServiceAccount)
+	request, isRequest := sub.(*authenticationv1.TokenRequest)
+	if s.name != "token" || !isAccount || !isRequest {
+		return fmt.Errorf("the client for auth creates tokens of ServiceAccounts, not %q of a %T from a %T", s.name, obj, sub)
+	}
+	create := *(&client.SubResourceCreateOptions{}).ApplyOptions(opts).AsCreateOptions()
+	return fill(request)(s.core.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request, create))
+}

@@ -1,0 +1,73 @@
+package token
+
+import (
+	"context"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// Registry is an artifact registry that trusts the cluster's token issuer, such as Zot with OpenID Connect.
+type Registry struct {
+	// Host is the registry's host in the form of auth.RegistryHost: lower case, with the port unless that is 443.
+	Host string
+	// Audience is the audience of the tokens. Empty: Host. auth.WithAudiences replaces it.
+	Audience string
+	// Username is the user name beside which the token is the password. Empty: the token is a bearer token.
+	Username string
+}
+
+var _ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+
+// ParseArtifactRepository accepts repositories in Provider.Registries. The credentials depend on the host and on the user name.
+func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
+	host, err := auth.RegistryHost(artifactRepository)
+	if err != nil {
+		return "", err
+	}
+	registry, ok := p.registry(host)
+	switch {
+	case !ok:
+		return "", self.Misconfigured("use another provider, or add the registry to Provider.Registries in the controller",
+			"%.300q is not a registry that the controller allows to receive ServiceAccount tokens", host)
+	case registry.Username == "":
+		return host, nil
+	}
+	return host + " " + registry.Username, nil
+}
+
+// registry compares hosts whole. The list is the controller's, because a server that receives a token can use it at every other
+// server that accepts the same audience.
+func (p *Provider) registry(host string) (Registry, bool) {
+	for _, r := range p.Registries {
+		if r.Host == host {
+			return r, true
+		}
+	}
+	return Registry{}, false
+}
+
+// GetAccessTokenOptionsForArtifactRepository returns the registry's audience unless the caller chose one.
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *auth.Options) ([]auth.Option, error) {
+	if len(opts.Audiences) > 0 {
+		return nil, nil
+	}
+	host, _, _ := strings.Cut(registryInput, " ")
+	if r, _ := p.registry(host); r.Audience != "" {
+		return []auth.Option{auth.WithAudiences(r.Audience)}, nil
+	}
+	return []auth.Option{auth.WithAudiences(host)}, nil
+}
+
+// NewArtifactRegistryCredentials returns the token as bearer, or as password beside the registry's user name.
+func (*Provider) NewArtifactRegistryCredentials(_ context.Context, registryInput string, accessToken auth.Token, _ *auth.Options,
+) (*auth.ArtifactRegistryCredentials, error) {
+	token, err := FromToken(accessToken)
+	if err != nil {
+		return nil, err
+	}
+	if _, username, ok := strings.Cut(registryInput, " "); ok {
+		return auth.NewArtifactRegistryCredentials(username, token.Reveal(), token.ExpiresAt()), nil
+	}
+	return auth.NewArtifactRegistryBearerCredentials(token.Reveal(), token.ExpiresAt()), nil
+}

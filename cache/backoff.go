@@ -1,0 +1,124 @@
+package cache
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	minBackoff    = time.Second
+	maxBackoff    = 30 * time.Second
+	maxRetryAfter = 5 * time.Minute
+	backoffJitter = 0.1
+	// forgetAfter is how long after its back-off a failure still counts.
+	forgetAfter = 5 * time.Minute
+)
+
+// failure is the last failure of a key.
+type failure struct {
+	err   error
+	of    Failing
+	count int
+	until instant // holds back the key
+}
+
+func (f failure) forgotten(now instant) bool { return !now.before(f.until.add(forgetAfter)) }
+
+// again returns the failure that follows f.
+func (f failure) again(v verdict, now instant) failure {
+	if f.forgotten(now) {
+		f.count = 0
+	}
+	if v.held != nil { // A part of the credential is held back. Nothing was tried, so the key is held back for as long.
+		return failure{err: v.held.Err, count: f.count, until: now.add(v.held.wait)}
+	}
+	wait := min(maxBackoff, minBackoff<<min(f.count, 10))
+	wait += time.Duration(float64(wait) * backoffJitter * (2*rand.Float64() - 1)) //nolint:gosec // spreads load, keeps no secret
+	return failure{err: v.err, count: f.count + 1, until: now.add(max(wait, v.retryAfter))}
+}
+
+// holdBack returns the error of a request before until, or nil.
+func holdBack(err error, until, now instant) *BackoffError {
+	if !now.before(until) {
+		return nil
+	}
+	return &BackoffError{Err: err, wait: until.sub(now)}
+}
+
+// heldBack returns the error of a key that its own failure holds back, or that of its group if it has no token. The caller
+// holds the lock, here and below.
+func (c *TokenCache) heldBack(req Request, hasToken bool, now instant) *BackoffError {
+	own, _ := c.failures.Get(req.Key)
+	if held := holdBack(own.err, own.until, now); held != nil || hasToken {
+		return held
+	}
+	return c.heldByGroup(req, now)
+}
+
+// recordFailure keeps the failure of a key.
+func (c *TokenCache) recordFailure(req Request, v verdict, now instant) {
+	if v.permanent {
+		c.entries.Remove(req.Key)
+	}
+	last, _ := c.failures.Peek(req.Key)
+	failed := last.again(v, now)
+	failed.of = Failing{Provider: req.Provider, Result: v.result}
+	c.failures.Remove(req.Key) // counts it down
+	c.failures.Add(req.Key, failed)
+	c.count(failed.of, 1)
+}
+
+func (c *TokenCache) count(of Failing, n int) {
+	if c.failing[of] += n; c.failing[of] == 0 {
+		delete(c.failing, of)
+	}
+}
+
+// groupFailure is the last failure of a group and the time of its next try.
+type groupFailure struct {
+	failure         // until holds back the keys that have failed themselves
+	only    Key     // the first key that failed; zero after a second key has failed
+	others  instant // holds back the other keys; halfway to until
+	prober  *flight // tries for the group and holds back the rest
+}
+
+// heldByGroup returns the error for a key that its group holds back, or nil. Keys that have not failed themselves try first,
+// because a few keys that always fail could otherwise take every try from a key that would succeed.
+func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
+	g, ok := c.groups.Get(req.Group)
+	if !ok || g.only != (Key{}) || g.forgotten(now) {
+		return nil
+	}
+	until := g.others
+	if own, failed := c.failures.Get(req.Key); failed && !own.forgotten(now) {
+		own.until = now // so that the failure is remembered while the key is in use
+		c.failures.Add(req.Key, own)
+		until = g.until
+	}
+	held := holdBack(g.err, until, now)
+	if held == nil && g.prober != nil {
+		held = &BackoffError{Err: g.err, wait: minBackoff}
+	}
+	return held
+}
+
+// landInGroup records the result of a flight for its group, unless the key was deleted meanwhile.
+func (c *TokenCache) landInGroup(f *flight, req Request, v verdict, wanted bool, now instant) {
+	g, known := c.groups.Peek(req.Group)
+	probed := known && g.prober == f
+	if probed {
+		g.prober = nil
+	}
+	switch {
+	case !wanted || req.Group == Key{}:
+	case v.err == nil:
+		c.groups.Remove(req.Group)
+	case !v.shared:
+	case !known || g.only == req.Key:
+		c.groups.Add(req.Group, &groupFailure{failure: failure{until: now}, only: req.Key})
+	case probed || !now.before(g.others): // exchanges that failed at the same time count once
+		next := g.again(v, now)
+		half := max(next.until.sub(now)/2, v.retryAfter)
+		c.groups.Add(req.Group, &groupFailure{failure: next, others: now.add(half)})
+	}
+}

@@ -1,0 +1,135 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// ErrClosed is the error of requests to a cache that was closed.
+var ErrClosed = errors.New("the token cache is closed")
+
+// errExited is the result of a Mint that ends its goroutine.
+var errExited = errors.New("the provider ended the goroutine of the exchange; this is a bug in the provider")
+
+// BackoffError is the error of a key that is held back after it failed. Its text is that of the failure and does not
+// change from one request to the next.
+type BackoffError struct {
+	// Err is the failure.
+	Err  error
+	wait time.Duration
+}
+
+func (e *BackoffError) Error() string { return e.Err.Error() }
+
+func (e *BackoffError) Unwrap() error { return e.Err }
+
+// RetryAfter returns how long the key is still held back.
+func (e *BackoffError) RetryAfter() time.Duration { return e.wait }
+
+// LimitError is the error of an exchange that a limit of the cache did not let start. It says nothing about the key or the
+// provider, so the key does not back off and keeps its token.
+type LimitError struct {
+	message string
+	noSlot  bool // the tenant uses all of its slots
+}
+
+func (e *LimitError) Error() string { return e.message }
+
+// RetryAfter returns one second.
+func (e *LimitError) RetryAfter() time.Duration { return time.Second }
+
+func lacksSlot(err error) bool {
+	limit := find[*LimitError](err)
+	return limit != nil && limit.noSlot
+}
+
+// PanicError is the error of a Mint that panicked. Its text names only the type of the panic's value, which could be a secret.
+type PanicError struct {
+	// Type is the type of the panic's value.
+	Type string
+	// Stack is where it happened, as runtime/debug.Stack prints it. It is not part of the text.
+	Stack string
+}
+
+// NewPanicError returns the error for a value that a deferred function has recovered.
+func NewPanicError(value any) *PanicError {
+	return &PanicError{Type: fmt.Sprintf("%T", value), Stack: string(debug.Stack())}
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("panic of type %s during the exchange; this is a bug in the provider", e.Type)
+}
+
+// recovered is deferred by functions that call a provider.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = NewPanicError(p)
+	}
+}
+
+// verdict is what an error reports about itself.
+type verdict struct {
+	err        error
+	result     string // one of Results
+	permanent  bool   // the token that was to be renewed is worthless
+	retryAfter time.Duration
+	shared     bool          // the other keys of the group would fail too
+	untried    bool          // a limit refused the exchange, or that for a part of the credential
+	held       *BackoffError // of a part of the credential, or nil
+}
+
+// judge calls methods of a provider's error, which may panic as Mint may. The caller does not hold the lock.
+func judge(err error) (v verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			v = verdict{err: NewPanicError(p), result: "panic"}
+		}
+	}()
+	v.err = err
+	if v.held = find[*BackoffError](err); v.held != nil {
+		err = v.held.Err
+	}
+	v.result = resultOf(err)
+	v.untried = find[*LimitError](err) != nil
+	if e := find[interface{ Permanent() bool }](err); e != nil {
+		v.permanent = e.Permanent()
+	}
+	if e := find[interface{ SharedFailure() bool }](err); e != nil && v.held == nil {
+		v.shared = e.SharedFailure()
+	}
+	if e := find[interface{ RetryAfter() time.Duration }](err); e != nil {
+		v.retryAfter = min(e.RetryAfter(), maxRetryAfter)
+	}
+	return v
+}
+
+// resultOf limits the label to Results, whatever an error reports about itself.
+func resultOf(err error) string {
+	placed := find[interface{ ExchangeResult() string }](err)
+	classified := find[interface{ Result() string }](err)
+	switch {
+	case err == nil:
+		return "success"
+	case find[*PanicError](err) != nil:
+		return "panic"
+	case find[*LimitError](err) != nil:
+		return "limited"
+	case placed != nil && slices.Contains(Results(), placed.ExchangeResult()):
+		return placed.ExchangeResult()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case classified != nil && slices.Contains(Results(), classified.Result()):
+		return classified.Result()
+	}
+	return "error"
+}
+
+// find returns the first error of the chain that is a T, or nil.
+func find[T any](err error) (found T) {
+	_ = errors.As(err, &found)
+	return found
+}
