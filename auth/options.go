@@ -309,8 +309,12 @@ func WithClusterAddress(address string) Option {
 	return func(o *Options) { o.ClusterAddress = address }
 }
 
-// WithGitURL sets the address of the Git repository that GetGitCredentials is to get credentials for.
+// WithGitURL sets the address of the Git repository for GetGitCredentials. A bare user name in it is ignored, as in the clone URLs of
+// Azure DevOps. A password is refused.
 func WithGitURL(gitURL url.URL) Option {
+	if _, password := gitURL.User.Password(); !password {
+		gitURL.User = nil
+	}
 	return func(o *Options) { o.GitURL = &gitURL }
 }
 

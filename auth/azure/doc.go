@@ -27,7 +27,9 @@
 // WithAuthorityHost, else that of the Provider, else the environment variable AZURE_AUTHORITY_HOST, else the public one.
 // Azure Resource Manager, the default scope and the container registries are those of the same cloud: one process can
 // use several. Private clouds are described in Provider.PrivateClouds or in the file that AZURE_ENVIRONMENT_FILEPATH names,
-// a JSON object with activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix.
+// a JSON object with activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix. Without
+// activeDirectoryEndpoint the authority is AZURE_AUTHORITY_HOST, else the public one. A private cloud with the authority of one
+// of Microsoft's clouds keeps the registries of that cloud and every address that it does not replace.
 //
 // # Registries, clusters, Git
 //
@@ -35,6 +37,7 @@
 // AcrPull. auth.GetRESTConfig knows AKS clusters with Microsoft Entra integration by their resource ID; the identity needs
 // the role Azure Kubernetes Service Cluster User Role, which can read the cluster too, and rights in the cluster itself.
 // auth.GetGitCredentials knows Azure DevOps, dev.azure.com and <organization>.visualstudio.com, of the public cloud.
+// The user name in a clone URL is ignored.
 //
 // # Scopes
 //

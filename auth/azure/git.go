@@ -26,8 +26,6 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (stri
 	case port != "" && port != "443", gitURL.Host != gitURL.Hostname() && port == "", !azurename.IsDevOps(host):
 		return "", self.Misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
 			"%.300q is not a host of Azure DevOps", gitURL.Host)
-	case gitURL.User != nil:
-		return "", self.Misconfigured("leave the user name out", "the URL of the repository at %.300q holds a user name", gitURL.Host)
 	case !e.public:
 		return "", self.Misconfigured("pass WithAuthorityHost(\"https://login.microsoftonline.com\")",
 			"Azure DevOps belongs to the public cloud, the authority to %s", e.name)

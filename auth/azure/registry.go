@@ -48,7 +48,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 }
 
 func (e *environment) hasRegistry(host string) bool {
-	return azurename.IsRegistry(host, e.registry)
+	return azurename.IsRegistry(host, e.registry) || e.microsoft != nil && e.microsoft.hasRegistry(host)
 }
 
 // OwnsRegistry implements auth.RegistryOwner: registries of all clouds that the Provider knows. Those of Microsoft's clouds
@@ -69,10 +69,13 @@ func (p *Provider) OwnsRegistry(host string) bool {
 }
 
 // GetAccessTokenOptionsForArtifactRepository returns the scope of container registries.
-func (p *Provider) GetAccessTokenOptionsForArtifactRepository(_ string, opts *auth.Options) ([]auth.Option, error) {
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts *auth.Options) ([]auth.Option, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err
+	}
+	if e.microsoft != nil && e.microsoft.hasRegistry(host) {
+		return e.microsoft.registryScope, nil
 	}
 	return e.registryScope, nil
 }
