@@ -70,9 +70,9 @@ func TestErrorsOfEntra(t *testing.T) {
 		"no expiry":           {body(`{"token_type":"Bearer","access_token":"t"}`), auth.ErrUnavailable, []string{"expires_in"}},
 		"expired":             {answer("-1", "t"), auth.ErrUnavailable, []string{"expires_in"}},
 		"no number of s":      {answer(`"soon"`, "t"), auth.ErrUnavailable, []string{"expires_in"}},
-		"for ever":            {answer("1e300", "t"), auth.ErrUnavailable, []string{"further away"}},
-		"three days":          {answer("259200", "t"), auth.ErrUnavailable, []string{"further away"}},
-		"header injection":    {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"characters"}},
+		"for ever":            {answer("1e300", "t"), auth.ErrUnavailable, []string{"out of range"}},
+		"three days":          {answer("259200", "t"), auth.ErrUnavailable, []string{"out of range"}},
+		"header injection":    {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"malformed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer w.cloud.AddFault(tc.fault)()

@@ -3,7 +3,6 @@ package azure
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -45,15 +44,11 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if claims := claimsOf(opts); claims != "" {
 		form.Set("claims", claims)
 	}
-	client, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
-	asked := time.Now() // what the answer says is valid for counts from then on, to be safe
+	asked := time.Now() // the lifetime in the answer counts from then, to be safe
 	endpoint := "https://" + authority + "/" + tenant + "/oauth2/v2.0/token"
-	answer, err := transport.Send(ctx, client, func() (*http.Request, error) { return oauth.NewRequest(ctx, endpoint, form) }, worthAnotherTry)
+	answer, err := transport.Send(ctx, p.clients.For(opts), func() (*http.Request, error) { return oauth.NewRequest(ctx, endpoint, form) }, isTransient)
 	if err != nil {
-		return nil, unanswered(err, opExchange, oidcToken)
+		return nil, self.Unanswered(opExchange, err, oidcToken)
 	}
 	if answer.Status != http.StatusOK {
 		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken, opts)
@@ -66,7 +61,16 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return token, nil
 }
 
-// scopes returns those of the call, or the cloud's own.
+// TokenServiceURL returns the address of the authority for an exchange with these options. It uses no network.
+func (p *Provider) TokenServiceURL(opts *auth.Options) (string, error) {
+	_, host, err := p.environmentOf(opts)
+	if err != nil {
+		return "", err
+	}
+	return "https://" + host, nil
+}
+
+// scopes returns the scopes of the call, else those of the cloud.
 func (e *environment) scopes(opts *auth.Options) ([]string, error) {
 	if len(opts.Scopes) > 0 {
 		return opts.Scopes, nil
@@ -78,16 +82,13 @@ func (e *environment) scopes(opts *auth.Options) ([]string, error) {
 	return e.defaultScopes, nil
 }
 
-// maxLife is what no access token of Microsoft Entra ID lives longer than: those with continuous access evaluation have 28
-// hours.
+// maxLife bounds the lifetime of access tokens. With continuous access evaluation it is 28 hours.
 const maxLife = 48 * time.Hour
 
-// readToken takes over what the token endpoint answered (RFC 6749, section 5.1), if it is whole.
+// readToken refuses an answer of the token endpoint (RFC 6749, section 5.1) that cannot be used.
 func readToken(body []byte, now time.Time) (*Token, error) {
-	incomplete := func(what string) (*Token, error) {
-		return nil, &auth.Error{Provider: ProviderName, Operation: opExchange, Reason: auth.ErrUnavailable,
-			Message: "the answer of the token endpoint cannot be used: " + what,
-			Remedy:  "check that the authority host is that of Microsoft Entra ID"}
+	unusable := func(format string, args ...any) (*Token, error) {
+		return nil, self.Unusable(opExchange, "Microsoft Entra ID", format, args...)
 	}
 	var answer struct {
 		TokenType   string  `json:"token_type"`
@@ -96,20 +97,16 @@ func readToken(body []byte, now time.Time) (*Token, error) {
 		RefreshIn   seconds `json:"refresh_in"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return incomplete("it is not the JSON object that was expected")
+		return unusable("it is not the JSON object that was expected")
 	}
 	life := answer.ExpiresIn.duration()
 	switch {
 	case !strings.EqualFold(answer.TokenType, "Bearer"):
-		return incomplete(fmt.Sprintf("token_type is not Bearer but %.100q", redact.Text(answer.TokenType, answer.AccessToken)))
-	case answer.AccessToken == "":
-		return incomplete("access_token is missing")
+		return unusable("token_type is not Bearer but %.100q", auth.Redact(answer.TokenType, answer.AccessToken))
 	case oauth.CheckToken(answer.AccessToken) != nil:
-		return incomplete("access_token holds characters that no token has")
-	case life <= 0:
-		return incomplete("expires_in is missing or not positive")
-	case life > maxLife:
-		return incomplete(fmt.Sprintf("expires_in, %s, is further away than any token lives", life))
+		return unusable("access_token is missing or malformed")
+	case life <= 0 || life > maxLife:
+		return unusable("expires_in is missing or out of range")
 	}
 	t := &Token{accessToken: redact.New(answer.AccessToken), expiresAt: now.Add(life)}
 	if refresh := answer.RefreshIn.duration(); refresh > 0 && refresh < life {
@@ -121,7 +118,7 @@ func readToken(body []byte, now time.Time) (*Token, error) {
 // seconds is a number that some token services write as a string.
 type seconds float64
 
-// UnmarshalJSON takes what is no number for zero.
+// UnmarshalJSON reads anything else as zero.
 func (s *seconds) UnmarshalJSON(data []byte) error {
 	var n float64
 	if json.Unmarshal([]byte(strings.Trim(string(data), `"`)), &n) == nil {

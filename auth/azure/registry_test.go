@@ -126,11 +126,11 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 		reason auth.Reason
 		want   string
 	}{
-		"no exp":      {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "has no exp"},
-		"exp null":    {refresh(`{"exp":null}`), auth.ErrUnavailable, "has no exp"},
+		"no exp":      {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "expiry is missing"},
+		"exp null":    {refresh(`{"exp":null}`), auth.ErrUnavailable, "expiry is missing"},
 		"exp text":    {refresh(`{"exp":"soon"}`), auth.ErrUnavailable, "refresh_token"},
-		"expired":     {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "has expired at 2001-09-09"},
-		"for ever":    {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "further away"},
+		"expired":     {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "it expired at 2001-09-09"},
+		"for ever":    {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "later than any"},
 		"no JWT":      {authtest.Fault{Service: "acr", Body: `{"refresh_token":"opaque"}`}, auth.ErrUnavailable, "not a JWT"},
 		"no token":    {authtest.Fault{Service: "acr", Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "missing"},
 		"injection":   {authtest.Fault{Service: "acr", Body: `{"refresh_token":"a.b\r\n.c"}`}, auth.ErrUnavailable, "malformed"},

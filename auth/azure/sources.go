@@ -13,16 +13,15 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 type sdkToken = azcore.AccessToken
 
-// notSetUp means that there is no such identity here, and that the next kind may be tried.
+// notSetUp means that the process has no such identity. The search goes on with the next source.
 type notSetUp struct {
 	source, why string
-	definite    bool // a service has said so
+	definite    bool // according to a service
 }
 
 func (e *notSetUp) Error() string { return e.source + ": " + e.why }
@@ -40,10 +39,10 @@ type source struct {
 	fromEnvironment bool
 }
 
-// sources returns all kinds in the order in which they are tried, with credentials that nobody else uses.
+// sources returns all sources in their order. They serve one call.
 func sources(c *chain, authority string, opts *auth.Options) []source {
 	record := &recorder{chain: c}
-	// Microsoft's hosts were compared with ours already, and private clouds have none: no discovery of instances.
+	// No instance discovery: environmentOf has checked the authority, and private clouds have no such service.
 	options := azcore.ClientOptions{
 		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: "https://" + authority + "/"},
 		Transport: record,
@@ -95,13 +94,13 @@ func newEnvironmentCredential(options azcore.ClientOptions) (azcore.TokenCredent
 
 func newWorkloadIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
 	if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil { //nolint:gosec // the controller's own environment
-		return nil, err // the SDK's own error, later, would not say so
+		return nil, err // the error of the SDK would not name the cause
 	}
 	return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{
 		ClientOptions: options, DisableInstanceDiscovery: true})
 }
 
-// newManagedIdentity is that of AZURE_CLIENT_ID, else the one that the system has assigned.
+// newManagedIdentity uses the identity of AZURE_CLIENT_ID, else the one that the system has assigned.
 func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
 	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
 	if id := os.Getenv("AZURE_CLIENT_ID"); id != "" {
@@ -114,18 +113,18 @@ func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, e
 func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (sdkToken, error) {
 	if why := s.absent(ctx); why != "" {
 		if err := ctx.Err(); err != nil {
-			return sdkToken{}, unanswered(err, opControllerToken)
+			return sdkToken{}, self.Unanswered(opControllerToken, err)
 		}
 		return sdkToken{}, &notSetUp{source: s.name, why: why}
 	}
 	credential, err := s.make()
 	if err != nil {
 		return sdkToken{}, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured,
-			Message: s.name + ": " + redact.Text(err.Error(), s.secrets...), Err: err,
+			Message: s.name + ": " + auth.Redact(err.Error(), s.secrets...), Err: err,
 			Remedy: "correct the environment variables of the controller"}
 	}
 	if s.imds && request.Claims == "" {
-		// Claims have the SDK pass over its cache of managed identities, which the whole process shares. They are not sent.
+		// With claims the SDK skips its cache of managed identities, which the whole process shares. It does not send them.
 		request.Claims = "{}"
 	}
 	token, err := credential.GetToken(ctx, request)
@@ -136,29 +135,29 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	return token, nil
 }
 
-// failed goes by the last answer that was no success: the errors of the SDK hold whole answers.
+// failed goes by the last answer that was no success, because the errors of the SDK hold whole answers.
 func (s source) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return unanswered(ctx.Err(), opControllerToken)
+		return self.Unanswered(opControllerToken, ctx.Err())
 	}
 	refusal, failure := s.record.last()
 	switch {
 	case refusal != nil && s.imds && refusal.Status == http.StatusBadRequest && os.Getenv("AZURE_CLIENT_ID") == "":
 		return &notSetUp{source: s.name, why: "the metadata service knows no identity of this machine", definite: parseEntra(refusal.Body) != nil}
 	case refusal != nil:
-		e := classifyEntra(*refusal, opControllerToken, s.secrets...)
+		e := classify(*refusal, opControllerToken, s.secrets...)
 		if s.imds && (refusal.Status == http.StatusNotFound || refusal.Status == http.StatusGone) {
-			e.Reason, e.Remedy = auth.ErrUnavailable, "" // it answers so while it is updated
+			e.Reason, e.Remedy = auth.ErrUnavailable, "" // the answer during an update
 		}
 		e.Message, e.Err = fmt.Sprintf("%s: %s", s.name, e.Message), err
 		return e
 	case failure != nil:
-		return unanswered(fmt.Errorf("%s: %w", s.name, failure), opControllerToken, s.secrets...)
+		return self.Unanswered(opControllerToken, fmt.Errorf("%s: %w", s.name, failure), s.secrets...)
 	}
 	e := &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: err,
 		Message: s.name + ": no usable answer"}
 	if s.tool {
-		return &notSetUp{source: s.name, why: "it gives no token; it may not be installed, or nobody has logged in"}
+		return &notSetUp{source: s.name, why: "it gives no token; install it and log in"}
 	}
 	return e
 }

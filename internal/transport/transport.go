@@ -56,11 +56,7 @@ func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.clients == nil {
-		var err error
-		p.clients, err = simplelru.NewLRU(maxTransports, func(_ key, c *http.Client) { c.CloseIdleConnections() })
-		if err != nil {
-			return nil, err
-		}
+		p.clients, _ = simplelru.NewLRU(maxTransports, func(_ key, c *http.Client) { c.CloseIdleConnections() }) // fails for sizes below 1 only
 	}
 	if c, ok := p.clients.Get(k); ok {
 		return c, nil
@@ -108,13 +104,13 @@ func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	return &http.Client{Transport: Bounded(t), Timeout: RequestTimeout, CheckRedirect: NoRedirect}, nil
 }
 
-// For returns the client that a caller has given, guarded as the pool's own are (no redirect is followed, answers are
-// bounded, so is the time), or the pool's client for proxy if given is nil.
-func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
-	if given == nil {
-		return p.Client(proxy, "")
+// For returns the client that a caller has given, guarded as the pool's own are, or the pool's client for proxy if given is nil.
+func (p *Pool) For(given *http.Client, proxy *url.URL) *http.Client {
+	if given != nil {
+		return Guard(given)
 	}
-	return Guard(given), nil
+	client, _ := p.Client(proxy, "") // fails for malformed certificate authorities only
+	return client
 }
 
 // Guard returns a copy of a client that follows no redirect, reads bounded answers, and has a time-out.
