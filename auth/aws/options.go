@@ -235,7 +235,7 @@ func (d *sessionDuration) check(opts *auth.Options) error {
 			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
 	case own && length == 0:
 		return self.Misconfigured("leave it out, or name a ServiceAccount",
-			"WithSessionDuration does not apply to the controller's own credentials")
+			"WithSessionDuration does not apply to own credentials")
 	}
 	return nil
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// Cloud describes a private cloud, such as one of Azure Stack.
+// Cloud describes a private cloud, such as Azure Stack.
 type Cloud struct {
-	// AuthorityHost is the address of its token service, https://<host>[:<port>]. It gets to see the tokens of
-	// ServiceAccounts. Required.
+	// AuthorityHost is the address of its token service, https://<host>[:<port>]. It receives the tokens of ServiceAccounts. Required.
 	AuthorityHost string
 	// ResourceManagerEndpoint is the address of its Azure Resource Manager. Without it there is no default scope and no access to
 	// clusters by name, unless AuthorityHost belongs to one of Microsoft's clouds.
@@ -207,40 +206,31 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 		return nil, "", s.err
 	}
 	authority, _ := opts.ProviderOption(authorityKey{}).(string)
-	if authority == "" {
-		authority = opts.STSEndpoint
-	} else if opts.STSEndpoint != "" && !sameAuthority(opts.STSEndpoint, authority) {
-		return nil, "", self.Misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
-	}
-	if authority == "" {
+	named := cmp.Or(authority, opts.STSEndpoint)
+	if named == "" {
 		return s.standard, s.standard.authorities[0], nil
 	}
-	if e := s.at(strings.TrimPrefix(authority, "https://")); e != nil && strings.HasPrefix(authority, "https://") {
-		return e, authority[len("https://"):], nil // hits of the cache parse nothing
+	host, ok := strings.CutPrefix(named, "https://")
+	e := s.at(host)
+	if !ok || e == nil { // hits of the cache parse nothing
+		var err error
+		if host, err = parseAuthority("authority", named); err != nil {
+			return nil, "", self.Misconfigured("use one such as https://login.microsoftonline.us", "%v", err)
+		}
+		if e = s.at(host); e == nil {
+			return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
+				"the authority %.300q is refused: its host is unknown", named)
+		}
 	}
-	host, err := parseAuthority("authority", authority)
-	if err != nil {
-		return nil, "", self.Misconfigured("use one such as https://login.microsoftonline.us", "%v", err)
+	if named != opts.STSEndpoint && opts.STSEndpoint != "" {
+		if other, err := parseAuthority("authority", opts.STSEndpoint); err != nil || other != host {
+			return nil, "", self.Misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
+		}
 	}
-	if e := s.at(host); e != nil {
-		return e, host, nil
-	}
-	return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
-		"the authority %.300q is refused: its host is not known", authority)
+	return e, host, nil
 }
 
-// sameAuthority compares what is meant: a slash at the end, upper case or the port 443 make no difference.
-func sameAuthority(a, b string) bool {
-	if a == b {
-		return true
-	}
-	hostA, errA := parseAuthority("authority", a)
-	hostB, errB := parseAuthority("authority", b)
-	return errA == nil && errB == nil && hostA == hostB
-}
-
-// parseAuthority returns the host of an address, with the port if it is not 443. That address gets to see the tokens of
-// ServiceAccounts.
+// parseAuthority returns the host of an address, with the port if it is not 443. That host receives the tokens of ServiceAccounts.
 func parseAuthority(option, authority string) (string, error) {
 	u, err := address.Parse(option, authority, 0)
 	if err != nil {

@@ -32,19 +32,12 @@ type entraError struct {
 // years.
 func aadsts(description string) (number int, text string) {
 	rest, ok := strings.CutPrefix(description, "AADSTS")
-	if !ok {
+	text = strings.TrimLeft(rest, "0123456789")
+	number, err := strconv.Atoi(rest[:len(rest)-len(text)])
+	if !ok || err != nil {
 		return 0, description
 	}
-	digits := 0
-	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
-		digits++
-	}
-	const most = 9
-	if digits == 0 || digits > most {
-		return 0, description
-	}
-	number, _ = strconv.Atoi(rest[:digits]) // digits only
-	return number, strings.TrimPrefix(rest[digits:], ":")
+	return number, strings.TrimPrefix(text, ":")
 }
 
 // parseEntra returns nil if an answer is not an error of the token endpoint.

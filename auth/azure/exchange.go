@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -90,44 +89,28 @@ func readToken(body []byte, now time.Time) (*Token, error) {
 	unusable := func(format string, args ...any) (*Token, error) {
 		return nil, self.Unusable(opExchange, "Microsoft Entra ID", format, args...)
 	}
-	var answer struct {
-		TokenType   string  `json:"token_type"`
-		AccessToken string  `json:"access_token"`
-		ExpiresIn   seconds `json:"expires_in"`
-		RefreshIn   seconds `json:"refresh_in"`
+	answer, err := oauth.ParseObject(body)
+	if err != nil {
+		return unusable("%v", err)
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return unusable("it is not the JSON object that was expected")
-	}
-	life := answer.ExpiresIn.duration()
+	secret, kind := answer.Text("access_token"), answer.Text("token_type")
+	life, refresh := duration(answer.Seconds("expires_in")), duration(answer.Seconds("refresh_in"))
 	switch {
-	case !strings.EqualFold(answer.TokenType, "Bearer"):
-		return unusable("token_type is not Bearer but %.100q", auth.Redact(answer.TokenType, answer.AccessToken))
-	case oauth.CheckToken(answer.AccessToken) != nil:
+	case !strings.EqualFold(kind, "Bearer"):
+		return unusable("token_type is not Bearer but %.100q", auth.Redact(kind, secret))
+	case oauth.CheckToken(secret) != nil:
 		return unusable("access_token is missing or malformed")
 	case life <= 0 || life > maxLife:
 		return unusable("expires_in is missing or out of range")
 	}
-	t := &Token{accessToken: redact.New(answer.AccessToken), expiresAt: now.Add(life)}
-	if refresh := answer.RefreshIn.duration(); refresh > 0 && refresh < life {
+	t := &Token{accessToken: redact.New(secret), expiresAt: now.Add(life)}
+	if refresh > 0 && refresh < life {
 		t.refreshAt = now.Add(refresh)
 	}
 	return t, nil
 }
 
-// seconds is a number that some token services write as a string.
-type seconds float64
-
-// UnmarshalJSON reads anything else as zero.
-func (s *seconds) UnmarshalJSON(data []byte) error {
-	var n float64
-	if json.Unmarshal([]byte(strings.Trim(string(data), `"`)), &n) == nil {
-		*s = seconds(n)
-	}
-	return nil
-}
-
-func (s seconds) duration() time.Duration {
-	const most = 1e9 // more is as wrong as this
-	return time.Duration(min(max(float64(s), -most), most)) * time.Second
+func duration(seconds float64) time.Duration {
+	const most = 1e9 // a Duration can hold it
+	return time.Duration(min(seconds, most)) * time.Second
 }

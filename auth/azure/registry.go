@@ -108,23 +108,22 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 
 // readRefreshToken reads the expiry from the refresh token, because the answer has none beside it.
 func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Time, err error) {
-	var answer struct {
-		RefreshToken string `json:"refresh_token"`
+	answer, err := oauth.ParseObject(body)
+	if err != nil {
+		return "", expiry, err
 	}
-	if json.Unmarshal(body, &answer) != nil {
-		return "", expiry, errors.New("it is not the JSON object that was expected")
-	}
-	if oauth.CheckToken(answer.RefreshToken) != nil {
+	token = answer.Text("refresh_token")
+	if oauth.CheckToken(token) != nil {
 		return "", expiry, errors.New("refresh_token is missing or malformed")
 	}
-	claims, err := jwt.Parse(answer.RefreshToken)
+	claims, err := jwt.Parse(token)
 	if err != nil {
 		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
 	if err := provider.CheckExpiry(claims.Expiry.Time, now, maxLife); err != nil {
 		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
-	return answer.RefreshToken, claims.Expiry.Time, nil
+	return token, claims.Expiry.Time, nil
 }
 
 // registryError explains why a registry gave no credentials.

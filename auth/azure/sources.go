@@ -28,15 +28,13 @@ func (e *notSetUp) Error() string { return e.source + ": " + e.why }
 
 // source is one kind of identity that a controller can have.
 type source struct {
-	name    string
-	secrets []string
-	record  *recorder
-	absent  func(ctx context.Context) string // why the kind is not there; "" if it is
-	make    func() (azcore.TokenCredential, error)
-	imds    bool
-	tool    bool
-	// fromEnvironment means that AZURE_TENANT_ID is its tenant.
-	fromEnvironment bool
+	name            string
+	absent          func(ctx context.Context) string // why it is not set up, "" if it is; nil for command-line tools
+	make            func() (azcore.TokenCredential, error)
+	imds            bool
+	fromEnvironment bool // its tenant is AZURE_TENANT_ID
+	secrets         []string
+	record          *recorder
 }
 
 // sources returns all sources in their order. They serve one call.
@@ -50,24 +48,27 @@ func sources(c *chain, authority string, opts *auth.Options) []source {
 			TryTimeout: transport.RequestTimeout},
 	}
 	all := []source{
-		{name: "environment", record: record, absent: noEnvironment, fromEnvironment: true, secrets: environmentSecrets(),
-			make: func() (azcore.TokenCredential, error) { return newEnvironmentCredential(options) }},
-		{name: "workload identity", record: record, absent: noWorkloadIdentity, fromEnvironment: true,
+		{name: "environment", absent: noEnvironment, fromEnvironment: true,
+			secrets: []string{os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_CLIENT_CERTIFICATE_PASSWORD")},
+			make: func() (azcore.TokenCredential, error) {
+				return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{
+					ClientOptions: options, DisableInstanceDiscovery: true})
+			}},
+		{name: "workload identity", absent: noWorkloadIdentity, fromEnvironment: true,
 			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(options) }},
-		{name: "managed identity", record: record, absent: c.noManagedIdentity, imds: true,
+		{name: "managed identity", absent: c.noManagedIdentity, imds: true,
 			make: func() (azcore.TokenCredential, error) { return newManagedIdentity(options) }},
 	}
 	if opts.AllowShellOut {
 		all = append(all,
-			source{name: "Azure CLI", tool: true, record: record, absent: never,
-				make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureCLICredential(nil) }},
-			source{name: "Azure Developer CLI", tool: true, record: record, absent: never,
-				make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureDeveloperCLICredential(nil) }})
+			source{name: "Azure CLI", make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureCLICredential(nil) }},
+			source{name: "Azure Developer CLI", make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureDeveloperCLICredential(nil) }})
+	}
+	for i := range all {
+		all[i].record = record
 	}
 	return all
 }
-
-func never(context.Context) string { return "" }
 
 func noEnvironment(context.Context) string {
 	if os.Getenv("AZURE_CLIENT_SECRET") == "" && os.Getenv("AZURE_CLIENT_CERTIFICATE_PATH") == "" {
@@ -81,15 +82,6 @@ func noWorkloadIdentity(context.Context) string {
 		return "AZURE_FEDERATED_TOKEN_FILE is not set"
 	}
 	return ""
-}
-
-func environmentSecrets() []string {
-	return []string{os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_CLIENT_CERTIFICATE_PASSWORD")}
-}
-
-func newEnvironmentCredential(options azcore.ClientOptions) (azcore.TokenCredential, error) {
-	return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{
-		ClientOptions: options, DisableInstanceDiscovery: true})
 }
 
 func newWorkloadIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
@@ -111,11 +103,12 @@ func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, e
 
 // token asks one source. Its error is *notSetUp if there is no such identity.
 func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (sdkToken, error) {
-	if why := s.absent(ctx); why != "" {
-		if err := ctx.Err(); err != nil {
-			return sdkToken{}, self.Unanswered(opControllerToken, err)
+	if s.absent != nil {
+		if why := s.absent(ctx); ctx.Err() != nil {
+			return sdkToken{}, self.Unanswered(opControllerToken, ctx.Err())
+		} else if why != "" {
+			return sdkToken{}, &notSetUp{source: s.name, why: why}
 		}
-		return sdkToken{}, &notSetUp{source: s.name, why: why}
 	}
 	credential, err := s.make()
 	if err != nil {
@@ -154,10 +147,10 @@ func (s source) failed(ctx context.Context, err error) error {
 	case failure != nil:
 		return self.Unanswered(opControllerToken, fmt.Errorf("%s: %w", s.name, failure), s.secrets...)
 	}
-	e := &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: err,
-		Message: s.name + ": no usable answer"}
-	if s.tool {
+	if s.absent == nil {
 		return &notSetUp{source: s.name, why: "it gives no token; install it and log in"}
 	}
+	e := self.Unavailable(opControllerToken, "", "%s: no usable answer", s.name)
+	e.Err = err
 	return e
 }

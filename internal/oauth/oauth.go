@@ -74,7 +74,7 @@ type Answer struct {
 func ParseAnswer(body []byte) (Answer, error) {
 	o, err := ParseObject(body)
 	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"), IssuedTokenType: o.Text("issued_token_type"),
-		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.seconds("expires_in")}
+		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.Seconds("expires_in")}
 	if scope := (*string)(nil); json.Unmarshal(o["scope"], &scope) == nil {
 		a.Scope = scope
 	}
@@ -136,8 +136,9 @@ func (o Object) has(name string) bool {
 	return raw != "" && raw != "null" && raw != `""`
 }
 
-// seconds accepts numbers in strings too.
-func (o Object) seconds(name string) float64 {
+// Seconds returns a number of seconds, also from a string: zero if the member is missing, negative if it is malformed or not positive, and
+// perhaps infinite.
+func (o Object) Seconds(name string) float64 {
 	if !o.has(name) {
 		return 0
 	}
