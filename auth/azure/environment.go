@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/azurename"
+	"github.com/workloadid/workloadid/internal/provider"
 )
 
 // Cloud describes a private cloud, such as Azure Stack.
@@ -169,16 +169,9 @@ func (s *surroundings) private(c Cloud) (*environment, error) {
 	return e, nil
 }
 
-const maxEnvironmentFile = 1 << 20
-
 // environmentFile reads the description of a private cloud. The given authority is the default.
 func (s *surroundings) environmentFile(path, authority string) (*environment, error) {
-	file, err := os.Open(path) //nolint:gosec // the controller's own environment names it
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, maxEnvironmentFile))
+	content, err := provider.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
@@ -126,7 +127,7 @@ type clusterAnswer struct {
 
 	Status     string `json:"status"`
 	Endpoint   string `json:"endpoint"`
-	MasterAuth *struct {
+	MasterAuth struct {
 		CA string `json:"clusterCaCertificate"`
 	} `json:"masterAuth"`
 	Private struct {
@@ -174,36 +175,30 @@ func (c *clusterAnswer) choose(address string) (endpoint, error) {
 		}
 		known = append(known, e.address)
 	}
+	slices.Sort(known)
+	known = slices.Compact(known)
 	return endpoint{}, self.Misconfigured("use one of "+strings.Join(known, ", ")+", or leave the address out",
 		"cluster %q: %.300q is not one of its addresses", c.name, address)
 }
 
-// endpoints returns all endpoints in the order of preference. The fields of older clusters come last.
+// endpoints returns all endpoints in the order of preference, some of them twice. The fields of older clusters come last.
 func (c *clusterAnswer) endpoints() ([]endpoint, error) {
-	var all []endpoint
+	var hosts []string
 	if ip := c.Endpoints.IP; ip.Enabled == nil || *ip.Enabled {
-		for _, host := range []string{ip.PublicEndpoint, c.Private.PublicEndpoint, c.legacyPublic(), ip.PrivateEndpoint,
-			c.Private.PrivateEndpoint, c.Endpoint} {
-			if host == "" {
-				continue
-			}
-			address, err := c.canonical(host)
-			if err != nil {
-				return nil, err
-			}
-			all = appendNew(all, endpoint{address: address})
-		}
+		hosts = []string{ip.PublicEndpoint, c.Private.PublicEndpoint, c.legacyPublic(), ip.PrivateEndpoint, c.Private.PrivateEndpoint, c.Endpoint}
 	}
-	if host := c.Endpoints.DNS.Endpoint; host != "" {
-		// Only the name identifies it: every domain gets a certificate of a public CA.
-		if !gcpname.IsDNSEndpoint(strings.ToLower(host)) {
-			return nil, c.badEndpoint(host)
+	dns := c.Endpoints.DNS.Endpoint
+	var all []endpoint
+	for _, host := range append(hosts, dns) {
+		if host == "" {
+			continue
 		}
-		address, err := c.canonical(host)
-		if err != nil {
-			return nil, err
+		address, err := auth.ParseClusterAddress("https://" + host)
+		// Only the name identifies a DNS endpoint: every domain gets a certificate of a public CA.
+		if err != nil || strings.Contains(host, "/") || host == dns && !gcpname.IsDNSEndpoint(strings.ToLower(host)) {
+			return nil, self.Unusable(opCluster, service, "cluster %q has the malformed endpoint %.100q", c.name, host)
 		}
-		all = appendNew(all, endpoint{address: address, publicCA: true})
+		all = append(all, endpoint{address: address, publicCA: host == dns})
 	}
 	return all, nil
 }
@@ -216,30 +211,9 @@ func (c *clusterAnswer) legacyPublic() string {
 	return c.Endpoint
 }
 
-func appendNew(all []endpoint, e endpoint) []endpoint {
-	for _, known := range all {
-		if known.address == e.address {
-			return all
-		}
-	}
-	return append(all, e)
-}
-
-func (c *clusterAnswer) canonical(host string) (string, error) {
-	address, err := auth.ParseClusterAddress("https://" + host)
-	if err != nil || strings.Contains(host, "/") {
-		return "", c.badEndpoint(host)
-	}
-	return address, nil
-}
-
-func (c *clusterAnswer) badEndpoint(host string) error {
-	return self.Unusable(opCluster, service, "cluster %q has the malformed endpoint %.100q", c.name, host)
-}
-
 // certificates returns the cluster's own authority in PEM.
 func (c *clusterAnswer) certificates() ([]byte, error) {
-	if c.MasterAuth == nil || c.MasterAuth.CA == "" {
+	if c.MasterAuth.CA == "" {
 		return nil, self.Unavailable(opCluster, "use the cluster's DNS endpoint, or give address and certificate authority yourself",
 			"cluster %q: GKE does not return its certificate authority", c.name)
 	}

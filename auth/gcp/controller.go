@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -94,16 +94,13 @@ func (p *Provider) metadataIDToken(ctx context.Context, opts *auth.Options, audi
 	return token, nil
 }
 
-const (
-	credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
-	maxCredentialsFile  = 1 << 20
-)
+const credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
 
 // credentialsFile reads the file of application default credentials anew each time, because it can change. The name is empty if
 // there is none.
 func credentialsFile() (content []byte, name string, err error) {
 	if name = os.Getenv(credentialsVariable); name != "" {
-		content, err = readFile(name)
+		content, err = provider.ReadFile(name)
 		if err != nil {
 			e := self.Misconfigured("correct "+credentialsVariable+" or unset it", "cannot read the file %q: %v", name, err)
 			e.Err = err
@@ -112,7 +109,7 @@ func credentialsFile() (content []byte, name string, err error) {
 		return content, name, nil
 	}
 	name = wellKnownFile()
-	content, err = readFile(name)
+	content, err = provider.ReadFile(name)
 	if err != nil {
 		return nil, "", nil //nolint:nilerr // it is optional
 	}
@@ -130,19 +127,6 @@ func wellKnownFile() string {
 		return name + ".missing"
 	}
 	return filepath.Join(home, ".config", "gcloud", name)
-}
-
-func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name) //nolint:gosec // the controller's own environment names it
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, maxCredentialsFile+1))
-	if err == nil && len(content) > maxCredentialsFile {
-		err = fmt.Errorf("it is larger than %d bytes", maxCredentialsFile)
-	}
-	return content, err
 }
 
 // fileToken gets a token through Google's library. It makes a new token source for each call, because a source keeps the context of
