@@ -20,7 +20,7 @@ const ProviderName = "aws"
 
 const self = provider.Name(ProviderName)
 
-// Annotations of the ServiceAccount. They are those of Amazon EKS.
+// Annotations of the ServiceAccount, as in Amazon EKS.
 const (
 	// RoleARNAnnotation names the IAM role. Required.
 	RoleARNAnnotation = annotation.AWSRoleARN

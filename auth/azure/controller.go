@@ -61,7 +61,7 @@ func nothingFound(missing []error) error {
 		text += "; " + err.Error()
 		var absent *notSetUp
 		if errors.As(err, &absent) && absent.definite {
-			reason = auth.ErrMisconfigured // nothing changes before somebody gives the machine an identity
+			reason = auth.ErrMisconfigured // the machine needs an identity
 		}
 	}
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: reason, Err: all,

@@ -34,7 +34,7 @@ type environment struct {
 	management  string       // the host of Azure Resource Manager, "" if unknown
 	registry    string       // the domain of container registries, "" if there are none
 	public      bool         // Azure DevOps accepts its tokens
-	microsoft   *environment // the cloud of Microsoft's whose authority a private cloud uses, nil if it has its own
+	microsoft   *environment // Microsoft's cloud, if a private cloud uses its authority
 
 	// Prepared, because calls that the cache answers need them too.
 	defaultScopes []string

@@ -18,7 +18,7 @@ const ProviderName = "azure"
 
 const self = provider.Name(ProviderName)
 
-// Annotations of the ServiceAccount. They are those of Microsoft Entra Workload ID.
+// Annotations of the ServiceAccount, as in Microsoft Entra Workload ID.
 const (
 	// ClientIDAnnotation names the application or the managed identity by its client ID, a GUID. Required.
 	ClientIDAnnotation = annotation.AzureClientID

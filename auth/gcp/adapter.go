@@ -40,7 +40,7 @@ func (s *TokenSource) Token() (*oauth2.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	return token.OAuth2Token(), nil
+	return &oauth2.Token{AccessToken: token.AccessToken(), TokenType: tokenType, Expiry: token.ExpiresAt()}, nil
 }
 
 // Credentials returns access tokens to clients of Google's SDK. Pass its field Credentials to them.
@@ -79,7 +79,7 @@ func (t tokenProvider) Token(ctx context.Context) (*cloudauth.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	return token.AuthToken(), nil
+	return &cloudauth.Token{Value: token.AccessToken(), Type: tokenType, Expiry: token.ExpiresAt()}, nil
 }
 
 func tokenOf(token auth.Token, err error) (*Token, error) {

@@ -5,9 +5,6 @@ import (
 	"strings"
 	"time"
 
-	cloudauth "cloud.google.com/go/auth"
-	"golang.org/x/oauth2"
-
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/provider"
@@ -33,16 +30,6 @@ func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 // ServiceAccountEmail returns the e-mail address of the service account that was impersonated. It is "" for the controller's
 // own identity, and where the Kubernetes ServiceAccount acts itself.
 func (t *Token) ServiceAccountEmail() string { return t.email }
-
-// OAuth2Token returns the token in the type of golang.org/x/oauth2, which does not redact itself.
-func (t *Token) OAuth2Token() *oauth2.Token {
-	return &oauth2.Token{AccessToken: t.accessToken.Reveal(), TokenType: tokenType, Expiry: t.expiresAt}
-}
-
-// AuthToken returns the token in the type of cloud.google.com/go/auth, which does not redact itself.
-func (t *Token) AuthToken() *cloudauth.Token {
-	return &cloudauth.Token{Value: t.accessToken.Reveal(), Type: tokenType, Expiry: t.expiresAt}
-}
 
 const tokenType = "Bearer"
 
