@@ -401,7 +401,7 @@ type otherToken struct{}
 
 func (otherToken) GetDuration() time.Duration { return time.Hour }
 
-func TestTokenIsWhatItSays(t *testing.T) {
+func TestTokenPrintsARedactedSummary(t *testing.T) {
 	w := newWorld(t)
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {

@@ -74,7 +74,7 @@ func TestSeveralClouds(t *testing.T) {
 }
 
 // The two options may name the same authority, however it is written.
-func TestSameAuthorityTwice(t *testing.T) {
+func TestTwoOptionsForOneAuthority(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	for endpoint, ok := range map[string]bool{"https://login.microsoftonline.us": true, "https://login.microsoftonline.us/": true, "https://LOGIN.microsoftonline.us:443": true,
@@ -90,7 +90,7 @@ func TestSameAuthorityTwice(t *testing.T) {
 }
 
 // The setting of the provider comes before the environment's, the object's before both.
-func TestWhereTheAuthorityComesFrom(t *testing.T) {
+func TestPrecedenceOfAuthorities(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://login.chinacloudapi.cn/")
@@ -193,6 +193,20 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 				t.Errorf("Azure DevOps: %v", err)
 			}
 		})
+	}
+}
+
+// A file that names nothing but its registries leaves the rest of Microsoft's cloud as it is.
+func TestEnvironmentFileKeepsMicrosoftsResourceManager(t *testing.T) {
+	clearEnvironment(t)
+	w, file := newClouds(t), filepath.Join(t.TempDir(), "azure.json")
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
+	if err := os.WriteFile(file, []byte(`{"containerRegistryDNSSuffix":"`+ownRegistry+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token, err := get(t, &azure.Provider{}, w.options("tenant-a", "public")...)
+	if err != nil || w.whose(token).Audience != "https://management.azure.com" {
+		t.Errorf("got %v, %v", token, err)
 	}
 }
 

@@ -25,10 +25,12 @@
 //
 // The authority is the host of the token service and selects one of Microsoft's clouds. It is that of WithAuthorityHost, else that of the
 // Provider, else the environment variable AZURE_AUTHORITY_HOST, else the public one. Azure Resource Manager, the default scope and the
-// container registries belong to the same cloud. One process can use several clouds. Private clouds are described in Provider.PrivateClouds or in the file that AZURE_ENVIRONMENT_FILEPATH names,
-// a JSON object with activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix. Without
-// activeDirectoryEndpoint the authority is AZURE_AUTHORITY_HOST, else the public one. A private cloud with the authority of one
-// of Microsoft's clouds keeps the registries of that cloud and every address that it does not replace.
+// container registries belong to the same cloud. One process can use several clouds.
+//
+// Provider.PrivateClouds or the file of AZURE_ENVIRONMENT_FILEPATH describes private clouds. The file is a JSON object with
+// activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix. Without activeDirectoryEndpoint the
+// authority is AZURE_AUTHORITY_HOST, else the public one. A private cloud with the authority of one of Microsoft's clouds keeps the
+// registries of that cloud, and every address that it does not replace.
 //
 // # Registries, clusters, Git
 //

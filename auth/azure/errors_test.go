@@ -93,7 +93,7 @@ func TestErrorsOfEntra(t *testing.T) {
 	}
 }
 
-// Answers that judge nobody drop no credential, whatever their status.
+// Transient answers drop no credential, whatever their status.
 func TestTransientAnswers(t *testing.T) {
 	w := newWorld(t)
 	check := func(status int, text string, reason auth.Reason, kind func(*testing.T, *http.Client) error) {

@@ -216,7 +216,7 @@ func TestTransientErrorsAreTriedAgain(t *testing.T) {
 }
 
 // The token service answers with an internal error to a token that ends at once, so it is not sent (facts G13).
-func TestSubjectTokenThatEnds(t *testing.T) {
+func TestSubjectTokenAboutToExpire(t *testing.T) {
 	w := newWorld(t)
 	sa := testworld.ServiceAccount("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, provider)
 	for lifetime, ok := range map[time.Duration]bool{50 * time.Second: false, 70 * time.Second: true} {
@@ -280,7 +280,7 @@ func TestImpersonationErrors(t *testing.T) {
 	}
 }
 
-// Answers that judge nobody drop no credential, whatever their status.
+// Transient answers drop no credential, whatever their status.
 func TestTransientAnswers(t *testing.T) {
 	w := newWorld(t)
 	for body, tc := range map[string]struct {
