@@ -118,10 +118,7 @@ func (e *examination) reachPublic(ctx context.Context) *contact {
 		return e.public
 	}
 	opts := e.resolved()
-	client, err := e.pool.For(opts.HTTPClient, opts.ProxyURL)
-	if err != nil {
-		return &contact{clock: serverClock{err: err}}
-	}
+	client := e.pool.For(opts.HTTPClient, opts.ProxyURL)
 	address, err := e.clockURL(opts)
 	if err != nil {
 		return &contact{clock: serverClock{err: err}}

@@ -8,19 +8,19 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// CredentialsProvider hands the credentials to clients of the AWS SDK. It is safe for concurrent use.
+// CredentialsProvider returns credentials to clients of the AWS SDK. It is safe for concurrent use.
 type CredentialsProvider struct {
 	source *auth.AccessTokenSource
 }
 
 var _ aws.CredentialsProvider = (*CredentialsProvider)(nil)
 
-// NewCredentialsProvider returns an aws.CredentialsProvider for the options of auth.GetAccessToken. It has a Provider of
-// its own; use the method of a Provider that you share if you make many.
+// NewCredentialsProvider returns an aws.CredentialsProvider with a Provider of its own, for the options of auth.GetAccessToken. To make
+// many, share a Provider and use its method.
 //
-// Give it a cache with auth.WithCache: clients of the SDK ask for credentials before every request. Hand it to a client's own
-// options, as in s3.Options.Credentials: config.LoadDefaultConfig would keep what it returns until it expires, and a
-// ServiceAccount that was deleted or re-annotated meanwhile would go on acting.
+// Pass auth.WithCache: clients of the SDK ask for credentials before every request. Pass the result to a client's own options, as in
+// s3.Options.Credentials. config.LoadDefaultConfig would keep the credentials until they expire, also after the ServiceAccount was
+// deleted or re-annotated.
 func NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
 	return (&Provider{}).NewCredentialsProvider(opts...)
 }
@@ -30,8 +30,8 @@ func (p *Provider) NewCredentialsProvider(opts ...auth.Option) *CredentialsProvi
 	return &CredentialsProvider{source: auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate has the credentials replaced, because a service has refused them: see auth.WithInvalidBefore. An
-// aws.CredentialsCache above has to be told as well.
+// Invalidate makes the next call return new credentials, after a service has refused the last ones. Invalidate an
+// aws.CredentialsCache around it too.
 func (c *CredentialsProvider) Invalidate() { c.source.Invalidate() }
 
 // Retrieve implements aws.CredentialsProvider. It honours the context of each call, and its errors are those of

@@ -25,8 +25,7 @@ func (a RoleARN) String() string {
 	return "arn:" + a.Partition + ":iam::" + a.Account + ":role" + a.Path + a.Name
 }
 
-// isPlainRole knows the usual form of a role ARN, with the partition aws and no path, without taking it apart: this runs on
-// every hit of the cache.
+// isPlainRole recognizes the usual form of a role ARN, with the partition aws and no path. It runs on every hit of the cache.
 func isPlainRole(arn string) bool {
 	const prefix, infix = "arn:aws:iam::", ":role/"
 	const account, name = len(prefix) + accountLength, len(prefix) + accountLength + len(infix)
@@ -40,40 +39,41 @@ const (
 	accountLength = 12
 )
 
-// ParseRoleARN parses the ARN of an IAM role. The error says what is wrong with it, without repeating it.
+// ParseRoleARN parses the ARN of an IAM role. The error does not repeat the ARN.
 func ParseRoleARN(s string) (RoleARN, error) { return parseRoleARN(s, false) }
 
-// parseRoleARN also parses names of other services than AWS, if other is set. MinIO writes arn:minio:iam:<region>::role/<name>,
-// Ceph arn:aws:iam::<tenant>:role<path><name>, and region and tenant are mostly empty.
+// parseRoleARN also accepts names of services other than AWS, if other is set. MinIO writes arn:minio:iam:<region>::role/<name>, Ceph
+// arn:aws:iam::<tenant>:role<path><name>. Region and tenant are mostly empty.
 func parseRoleARN(s string, other bool) (RoleARN, error) {
-	var a RoleARN
-	rest, ok := strings.CutPrefix(s, "arn:")
-	if !ok {
-		return a, errors.New(`it does not begin with "arn:"`)
-	}
-	a.Partition, rest, _ = cut(rest)
-	if !awsname.KnownPartition(a.Partition) && (!other || a.Partition == "" || !allOf(a.Partition, "-")) {
-		return a, fmt.Errorf("AWS has no partition %.100q", a.Partition)
-	}
-	service, rest, _ := cut(rest)
-	if service != "iam" {
+	partition, service, region, account, resource := splitARN(s)
+	a := RoleARN{Partition: partition, Account: account}
+	rest, ok := strings.CutPrefix(resource, "role/")
+	switch {
+	case !strings.HasPrefix(s, "arn:"):
+		return a, errNoARN
+	case !awsname.KnownPartition(partition) && (!other || partition == "" || !allOf(partition, "-")):
+		return a, fmt.Errorf("AWS has no partition %.100q", partition)
+	case service != "iam":
 		return a, wrongService(service)
-	}
-	region, rest, _ := cut(rest)
-	if region != "" && (!other || !allOf(region, "-")) {
+	case region != "" && (!other || !allOf(region, "-")):
 		return a, fmt.Errorf("roles have no region, but it has %.100q", region)
+	case !awsname.ValidAccount(account) && (!other || !allOf(account, "-_")):
+		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", account)
+	case !ok:
+		return a, wrongResource(resource)
 	}
-	a.Account, rest, ok = cut(rest)
-	if !ok || !awsname.ValidAccount(a.Account) && (!other || !allOf(a.Account, "-_")) {
-		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", a.Account)
-	}
-	resource, ok := strings.CutPrefix(rest, "role/")
-	if !ok {
-		return a, wrongResource(rest)
-	}
-	slash := strings.LastIndexByte(resource, '/')
-	a.Path, a.Name = rest[len("role"):len("role/")+slash+1], resource[slash+1:]
+	slash := strings.LastIndexByte(rest, '/')
+	a.Path, a.Name = resource[len("role"):len("role/")+slash+1], rest[slash+1:]
 	return a, a.check()
+}
+
+var errNoARN = errors.New(`it does not begin with "arn:"`)
+
+// splitARN returns the fields after "arn". Missing ones are empty.
+func splitARN(s string) (partition, service, region, account, resource string) {
+	const fields = 6
+	f := append(strings.SplitN(s, ":", fields), make([]string, fields)...)
+	return f[1], f[2], f[3], f[4], f[5]
 }
 
 // ClusterARN is the name of an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
@@ -93,38 +93,30 @@ func (a ClusterARN) String() string {
 	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
 }
 
-// ParseClusterARN parses the ARN of an EKS cluster. The error says what is wrong with it, without repeating it.
+// ParseClusterARN parses the ARN of an EKS cluster. The error does not repeat the ARN.
 func ParseClusterARN(s string) (ClusterARN, error) {
-	var a ClusterARN
-	rest, ok := strings.CutPrefix(s, "arn:")
-	if !ok {
-		return a, errors.New(`it does not begin with "arn:"`)
-	}
-	a.Partition, rest, _ = cut(rest)
-	if !awsname.KnownPartition(a.Partition) {
-		return a, fmt.Errorf("AWS has no partition %.100q", a.Partition)
-	}
-	service, rest, _ := cut(rest)
-	if service != "eks" {
+	partition, service, region, account, resource := splitARN(s)
+	name, ok := strings.CutPrefix(resource, "cluster/")
+	a := ClusterARN{Partition: partition, Region: region, Account: account, Name: name}
+	of, known := awsname.PartitionOf(region)
+	switch {
+	case !strings.HasPrefix(s, "arn:"):
+		return a, errNoARN
+	case !awsname.KnownPartition(partition):
+		return a, fmt.Errorf("AWS has no partition %.100q", partition)
+	case service != "eks":
 		return a, fmt.Errorf("the service has to be eks, not %.100q", service)
-	}
-	a.Region, rest, _ = cut(rest)
-	if partition, ok := awsname.PartitionOf(a.Region); !ok || partition.Name != a.Partition {
-		return a, fmt.Errorf("%.100q is not a region of the partition %q", a.Region, a.Partition)
-	}
-	a.Account, rest, _ = cut(rest)
-	if !awsname.ValidAccount(a.Account) {
-		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", a.Account)
-	}
-	a.Name, ok = strings.CutPrefix(rest, "cluster/")
-	if !ok || !awsname.ValidClusterName(a.Name) {
-		return a, fmt.Errorf("the resource has to be cluster/<name>, not %.200q", rest)
+	case !known || of.Name != partition:
+		return a, fmt.Errorf("%.100q is not a region of the partition %q", region, partition)
+	case !awsname.ValidAccount(account):
+		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", account)
+	case !ok || !awsname.ValidClusterName(name):
+		return a, fmt.Errorf("the resource has to be cluster/<name>, not %.200q", resource)
 	}
 	return a, nil
 }
 
-// isPlainCluster knows the usual form of a cluster's ARN, in the partition aws, without taking it apart: this runs on every
-// hit of the cache.
+// isPlainCluster recognizes the usual form of a cluster's ARN, in the partition aws. It runs on every hit of the cache.
 func isPlainCluster(arn string) bool {
 	const prefix, infix = "arn:aws:eks:", ":cluster/"
 	if len(arn) < len(prefix) || arn[:len(prefix)] != prefix {
@@ -144,20 +136,17 @@ func cut(s string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// cutSession takes arn:<partition>:sts::<account>:assumed-role/<role>/<session> apart. Another ARN says nothing of the session.
-// Services other than AWS have no account.
+// cutSession parses arn:<partition>:sts::<account>:assumed-role/<role>/<session>. It returns nothing for another ARN. Services other
+// than AWS have no account.
 func cutSession(arn, session string) (partition, account, role string) {
-	const fields = 6
-	f := strings.Split(arn, ":")
-	if len(f) != fields || f[0] != "arn" || f[2] != "sts" || f[3] != "" || f[4] != "" && !awsname.ValidAccount(f[4]) {
-		return "", "", ""
-	}
-	resource, isSession := strings.CutSuffix(f[5], "/"+session)
+	partition, service, region, account, resource := splitARN(arn)
+	resource, isSession := strings.CutSuffix(resource, "/"+session)
 	role, isRole := strings.CutPrefix(resource, "assumed-role/")
-	if !isSession || !isRole || role == "" {
+	if !strings.HasPrefix(arn, "arn:") || service != "sts" || region != "" || account != "" && !awsname.ValidAccount(account) ||
+		!isSession || !isRole || role == "" || strings.Contains(role, ":") {
 		return "", "", ""
 	}
-	return f[1], f[4], role
+	return partition, account, role
 }
 
 func (a RoleARN) check() error {
@@ -176,7 +165,7 @@ func (a RoleARN) check() error {
 	return nil
 }
 
-// The next two name the mistakes that people make most.
+// wrongService and wrongResource name the most frequent mistakes.
 func wrongService(service string) error {
 	if service == "sts" {
 		return errors.New("it names a session (sts); give the role itself (iam)")

@@ -1,9 +1,12 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -23,7 +26,7 @@ func (*Provider) GetChain(opts *auth.Options) []string {
 	return arns
 }
 
-// GetAccessTokenOptionsForChain leaves the last role out, and with it the session duration, which is that of the last role.
+// GetAccessTokenOptionsForChain leaves out the last role and the session duration, which applies to the last role.
 func (*Provider) GetAccessTokenOptionsForChain(opts *auth.Options) []auth.Option {
 	last, length := lastRole(opts)
 	if last == nil {
@@ -45,30 +48,26 @@ func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token, opt
 	if err := p.checkPartition(role.RoleARN, opts); err != nil {
 		return nil, err
 	}
-	client, err := p.stsClient(opts, from.provider())
-	if err != nil {
-		return nil, err
-	}
-	session := firstNonEmpty(role.SessionName, defaultSession(opts))
-	out, err := client.AssumeRole(ctx, role.input(session, opts))
+	session := cmp.Or(role.SessionName, defaultSession(opts))
+	out, err := p.stsClient(opts, from.provider()).AssumeRole(ctx, role.input(session, opts))
 	if err != nil {
 		return nil, chainError(err, from, role)
 	}
 	return p.sessionToken(opChainRole, out.Credentials, out.AssumedRoleUser, session, opts)
 }
 
-// RefusesPrevious knows the codes with which STS refuses the credentials that have signed the request.
+// RefusesPrevious recognizes the codes of STS for a refused signature.
 func (*Provider) RefusesPrevious(err error) bool {
 	var known *auth.Error
 	return errors.As(err, &known) && (known.Code == "InvalidClientTokenId" || known.Code == "ExpiredToken")
 }
 
-// provider is for one request, in which the credentials do not change.
+// provider serves one request.
 func (t *Token) provider() aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return t.Credentials(), nil })
 }
 
-// secrets are what no message may repeat.
+// secrets returns the parts that no message may repeat.
 func (t *Token) secrets() []string {
 	p := t.parts(partCount)
 	return []string{p[partSecret], p[partSessionToken]}
@@ -84,7 +83,7 @@ func (r *chainedRole) input(session string, opts *auth.Options) *sts.AssumeRoleI
 		SourceIdentity:    optional(r.SourceIdentity),
 		Policy:            optional(r.Policy),
 	}
-	for _, key := range sortedKeys(r.Tags) {
+	for _, key := range slices.Sorted(maps.Keys(r.Tags)) {
 		in.Tags = append(in.Tags, types.Tag{Key: aws.String(key), Value: aws.String(r.Tags[key])})
 	}
 	return in

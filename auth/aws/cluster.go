@@ -22,19 +22,18 @@ const (
 	opCluster = "get access to the EKS cluster"
 
 	bearerPrefix = "k8s-aws-v1."
-	// maxBearer is what the API server accepts, in bytes.
+	// maxBearer is the limit of the API server, in bytes.
 	maxBearer = 4096
 	// emptySHA256 is the hash of a request without a body.
 	emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	// bearerQuery is all that a bearer may ask for. The server looks at the date of the signature, not at X-Amz-Expires, and
-	// refuses more than 900 seconds there.
+	// bearerQuery is the query that the server accepts. It refuses more than 900 seconds in X-Amz-Expires, and goes by the date of the
+	// signature.
 	bearerQuery = "Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=900"
 )
 
 var _ auth.RESTConfigProvider = (*Provider)(nil)
 
-// clusterOf returns the region and the name of the cluster that the options name: with its ARN, or with its name if address
-// and certificate authority are known.
+// clusterOf returns region and name of the cluster. The options hold its ARN, or its name beside address and certificate authority.
 func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 	name := clusterName(opts)
 	if opts.ClusterResource == "" {
@@ -63,8 +62,8 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 	return arn, nil
 }
 
-// GetAccessTokenOptionsForCluster asks for one token, for EKS and for the cluster, of STS in the cluster's region unless the
-// caller chose one. The bearer, unlike that token, is signed for the cluster's name.
+// GetAccessTokenOptionsForCluster asks for one token, from STS in the cluster's region unless the caller chose a region. Only the bearer
+// depends on the cluster's name.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	access := auth.ClusterAccess{AccessTokens: p.oneToken[:], CacheKey: clusterName(opts), TakesAll: true}
 	if opts.STSRegion != "" && isPlainCluster(opts.ClusterResource) && access.CacheKey == "" {
@@ -78,14 +77,10 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clu
 	return access, nil
 }
 
-// NewRESTConfig returns access to an EKS cluster. EKS is asked (eks:DescribeCluster) only if the address or the certificate
-// authority is not given. The role needs an access entry in the cluster.
+// NewRESTConfig returns access to an EKS cluster. It calls eks:DescribeCluster only if address or certificate authority is missing. The
+// role needs an access entry in the cluster.
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
 ) (*auth.RESTConfig, error) {
-	if len(accessTokens) != 1 {
-		return nil, self.Misconfigured("pass what GetAccessTokenOptionsForCluster asks for",
-			"there are %d access tokens, not one", len(accessTokens))
-	}
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
 		return nil, err
@@ -107,7 +102,7 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	return auth.NewRESTConfig(address, bearer, ca, expiry), nil
 }
 
-// describeCluster asks EKS for what the options leave open.
+// describeCluster asks EKS for address and certificate authority.
 func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *auth.Options,
 ) (address string, ca []byte, err error) {
 	if opts.ClusterResource == "" {
@@ -115,11 +110,7 @@ func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, toke
 			"pass auth.WithClusterResource with the cluster's ARN, or address and certificate authority both",
 			"the cluster %q cannot be looked up by its name alone", cluster.Name)
 	}
-	httpClient, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return "", nil, err
-	}
-	o := eks.Options{Region: cluster.Region, HTTPClient: httpClient, Credentials: token.provider(), Retryer: newRetryer()}
+	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := eks.New(o).DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &cluster.Name})
@@ -127,13 +118,13 @@ func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, toke
 		return "", nil, clusterError(err, cluster, token)
 	}
 	if out.Cluster == nil {
-		return "", nil, strange("it holds no cluster")
+		return "", nil, unusable("it holds no cluster")
 	}
 	return readCluster(out.Cluster, cluster, opts)
 }
 
-// readCluster takes over address and certificate authority, if the cluster has them. Those that were given win; the address
-// has to be the cluster's own then (RFC 0010, "API Changes").
+// readCluster returns address and certificate authority of the cluster. A given address has to be the cluster's own, and a given CA wins
+// (RFC-0010, "API Changes").
 func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (address string, ca []byte, err error) {
 	endpoint, encoded := aws.ToString(c.Endpoint), ""
 	if c.CertificateAuthority != nil {
@@ -144,14 +135,14 @@ func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (addr
 			"the cluster %q has no address or no certificate authority yet; its status is %.50q", cluster.String(), c.Status)
 	}
 	if name := aws.ToString(c.Name); name != "" && name != cluster.Name {
-		return "", nil, strange("it holds the cluster %.100q instead of %q", name, cluster.Name)
+		return "", nil, unusable("it holds the cluster %.100q instead of %q", name, cluster.Name)
 	}
 	if arn := aws.ToString(c.Arn); arn != "" && arn != cluster.String() {
 		return "", nil, self.Misconfigured("correct the ARN of the cluster, or use a role of its account",
 			"EKS finds the cluster %.300q instead of %q with this role", arn, cluster.String())
 	}
 	if address, err = auth.ParseClusterAddress(endpoint); err != nil {
-		return "", nil, strange("its endpoint %.300q is not an address", redact.URL(endpoint))
+		return "", nil, unusable("its endpoint %.300q is not an address", redact.URL(endpoint))
 	}
 	if opts.ClusterAddress != "" && opts.ClusterAddress != address {
 		return "", nil, self.Misconfigured("correct the address, or leave it out",
@@ -162,13 +153,13 @@ func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (addr
 	}
 	ca, err = base64.StdEncoding.DecodeString(encoded)
 	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return "", nil, strange("its certificate authority is not PEM in base64")
+		return "", nil, unusable("its certificate authority is not PEM in base64")
 	}
 	return address, ca, nil
 }
 
-func strange(format string, args ...any) error {
-	return self.Unavailable(opCluster, "check that no proxy answers for EKS", "the answer of EKS cannot be used: "+format, args...)
+func unusable(format string, args ...any) error {
+	return self.Unusable(opCluster, "EKS", format, args...)
 }
 
 func clusterError(err error, cluster ClusterARN, token *Token) error {
@@ -183,8 +174,8 @@ func clusterError(err error, cluster ClusterARN, token *Token) error {
 	return e
 }
 
-// clusterBearer makes a token for the cluster: a signed request to STS, good for this cluster only, which the API server
-// sends to learn who signed it (aws-iam-authenticator, pkg/token). It ends with the credentials that signed it.
+// clusterBearer returns a signed request to STS for this cluster only. The API server sends it to learn the identity that signed it
+// (aws-iam-authenticator, pkg/token). It expires with the credentials that signed it.
 func clusterBearer(ctx context.Context, cluster ClusterARN, token *Token, now time.Time) (string, time.Time, error) {
 	partition, _ := awsname.PartitionOf(cluster.Region) // every ClusterARN has a region with a partition
 	url := "https://sts." + cluster.Region + "." + partition.Suffix + "/?" + bearerQuery

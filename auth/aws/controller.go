@@ -8,14 +8,21 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 const (
@@ -32,7 +39,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	if err != nil {
 		return nil, controllerError(err)
 	}
-	// What the chain has kept may be about to expire; a call that gets here wants a new one.
+	// The credentials that the chain keeps may expire soon.
 	if cache, ok := chain.(*aws.CredentialsCache); ok {
 		cache.Invalidate()
 	}
@@ -50,8 +57,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	return t, nil
 }
 
-// IsOwnIdentityError reports whether err says that the controller's own credentials cannot be had. With WithAssumeRole that is the first
-// link of the chain, and no other role helps.
+// IsOwnIdentityError reports whether the controller's own credentials are missing. With WithAssumeRole they are the start of the chain,
+// so no other role helps.
 func (*Provider) IsOwnIdentityError(err error) bool {
 	var known *auth.Error
 	return errors.As(err, &known) && known.Operation == opControllerToken
@@ -67,15 +74,7 @@ func ownToken(c aws.Credentials) *Token {
 	})
 }
 
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-// controllerError is for errors of a chain, which callers at the same time share: one after the other looks at them, since the
-// first one takes the request out.
+// controllerError explains an error that concurrent callers share. Only one caller at a time may remove the request from it.
 func (c *chains) controllerError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +96,7 @@ func controllerError(err error) error {
 	}
 	var process *processcreds.ProviderError
 	if errors.As(err, &process) {
-		e.Err = nil // its text is what the program printed
+		e.Err = nil // its text holds the output of the program
 	}
 	if e.Remedy == "" {
 		e.Cause, e.Remedy = auth.CauseNoOwnIdentity, noIdentity
@@ -105,7 +104,7 @@ func controllerError(err error) error {
 	return e
 }
 
-// apiMessage leaves out what an answer may repeat of the request, since nobody here knows the secrets in it.
+// apiMessage leaves out parts of the answer that may repeat the request, whose secrets are unknown here.
 func apiMessage(e *auth.Error) string {
 	switch {
 	case e.Code == "", e.Code == "UnknownError":
@@ -116,8 +115,8 @@ func apiMessage(e *auth.Error) string {
 	return e.Message
 }
 
-// chainMessage describes what went wrong before AWS had answered. The SDK's own words may repeat a file, or what a program
-// printed, so they are not used.
+// chainMessage describes an error before the answer of AWS. It repeats no text of the SDK, which may quote a file or the output of a
+// program.
 func chainMessage(err error) string {
 	var (
 		process   *processcreds.ProviderError
@@ -142,4 +141,104 @@ func chainMessage(err error) string {
 		return fmt.Sprintf("%s of %s failed", operation.Operation(), operation.Service())
 	}
 	return "the environment or the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE) cannot be used"
+}
+
+// maxChains bounds the chains in memory: tenants can set proxies.
+const maxChains = 64
+
+// chains keeps the SDK's configuration for each way to reach AWS.
+type chains struct {
+	mu     sync.Mutex
+	loaded *simplelru.LRU[chainKey, aws.CredentialsProvider]
+}
+
+type chainKey struct {
+	client                  *http.Client
+	proxy, region, endpoint string
+	process                 bool // the chain may run a program
+}
+
+// get loads the configuration without holding the lock, because that reads files. Two concurrent callers may both load it. It does not
+// remember a failure.
+func (c *chains) get(ctx context.Context, p *Provider, opts *auth.Options) (aws.CredentialsProvider, error) {
+	key := chainKey{client: opts.HTTPClient, region: p.stsRegion(opts), endpoint: opts.STSEndpoint, process: opts.AllowShellOut}
+	if opts.ProxyURL != nil {
+		key.proxy = opts.ProxyURL.String()
+	}
+	c.mu.Lock()
+	if c.loaded == nil {
+		c.loaded, _ = simplelru.NewLRU[chainKey, aws.CredentialsProvider](maxChains, nil) // fails for sizes below 1 only
+	}
+	chain, ok := c.loaded.Get(key)
+	c.mu.Unlock()
+	if ok {
+		return chain, nil
+	}
+	chain, err := p.loadChain(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.loaded.Add(key, chain)
+	c.mu.Unlock()
+	return chain, nil
+}
+
+func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.CredentialsProvider, error) {
+	client, process := chainClient(opts), false
+	load := []func(*config.LoadOptions) error{
+		config.WithRegion(p.stsRegion(opts)),
+		config.WithHTTPClient(client),
+		config.WithAPIOptions([]func(*middleware.Stack) error{sending(opts.HTTPClient)}),
+		config.WithEndpointCredentialOptions(func(o *endpointcreds.Options) { o.HTTPClient = client }),
+		config.WithProcessCredentialOptions(func(*processcreds.Options) { process = true }),
+		config.WithRetryer(newRetryer),
+		config.WithUseFIPSEndpoint(fips(p.UseFIPSEndpoint)),
+		config.WithUseDualStackEndpoint(dualStack(p.UseDualStackEndpoint)),
+	}
+	if opts.STSEndpoint != "" {
+		load = append(load, config.WithBaseEndpoint(opts.STSEndpoint))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, load...)
+	switch {
+	case err != nil:
+		return nil, err
+	case process && !opts.AllowShellOut:
+		e := self.Misconfigured(noIdentity+", or pass auth.WithAllowShellOut in a program that a person runs",
+			"the shared configuration names a credential_process, and no program may be run")
+		e.Operation = opControllerToken
+		return nil, e
+	}
+	return cfg.Credentials, nil
+}
+
+// chainClient has the SDK's own type: the SDK makes that one trust AWS_CA_BUNDLE and fails with any other.
+func chainClient(opts *auth.Options) *awshttp.BuildableClient {
+	return awshttp.NewBuildableClient().
+		WithTimeout(time.Duration(maxAttempts) * transport.RequestTimeout).
+		WithTransportOptions(func(t *http.Transport) { transport.UseProxy(t, opts.ProxyURL) })
+}
+
+// sending is the last step of each request of the SDK. It sends the request with the client of the options, if any, and bounds the
+// answer.
+func sending(given *http.Client) func(*middleware.Stack) error {
+	var handler middleware.Handler
+	if given != nil {
+		handler = smithyhttp.NewClientHandlerWithOptions(transport.Guard(given))
+	}
+	send := func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler,
+	) (out middleware.DeserializeOutput, metadata middleware.Metadata, err error) {
+		if handler != nil {
+			out.RawResponse, metadata, err = handler.Handle(ctx, in.Request)
+		} else {
+			out, metadata, err = next.HandleDeserialize(ctx, in)
+		}
+		if answer, ok := out.RawResponse.(*smithyhttp.Response); ok && answer.Response != nil {
+			answer.Body = http.MaxBytesReader(nil, answer.Body, transport.MaxBody)
+		}
+		return out, metadata, err
+	}
+	return func(stack *middleware.Stack) error {
+		return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("workloadidSend", send), middleware.After)
+	}
 }

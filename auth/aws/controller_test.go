@@ -86,7 +86,7 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
 }
 
-// A chain whose first link is missing tells that from a role that refuses the controller, with and without a cache.
+// IsOwnIdentityError distinguishes missing credentials of the controller from a role that refuses them, with and without a cache.
 func TestIsOwnIdentityError(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
@@ -183,7 +183,7 @@ func TestControllerWithCredentialProcess(t *testing.T) {
 	}
 }
 
-// What files hold and programs print is nobody's business who reads a condition.
+// Errors of the controller quote neither files nor the output of programs: conditions hold them.
 func TestControllerErrorsQuoteNothing(t *testing.T) {
 	const secret = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, secret, http.StatusForbidden) }))

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -37,12 +36,13 @@ func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken s
 	return e
 }
 
-// classify sorts an error of the SDK by status and code first and by its text only where that says nothing.
+// classify goes by status and code of an error of the SDK. The text decides only where these say nothing.
 func classify(err error, operation string, secrets ...string) *auth.Error {
-	e := &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable, Err: err}
+	e := self.Unavailable(operation, "", "")
+	e.Err = err
 	var response *awshttp.ResponseError
 	if errors.As(err, &response) {
-		e.StatusCode, e.RequestID = response.HTTPStatusCode(), redact.Text(response.ServiceRequestID(), secrets...)
+		e.StatusCode, e.RequestID = response.HTTPStatusCode(), auth.Redact(response.ServiceRequestID(), secrets...)
 		if response.Response != nil && response.Response.Response != nil {
 			e.Wait = transport.RetryAfter(response.Response.Header, time.Now())
 			forgetRequest(response.Response.Response)
@@ -54,7 +54,7 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
-		e.Code, e.Message = redact.Text(api.ErrorCode(), secrets...), redact.Text(api.ErrorMessage(), secrets...)
+		e.Code, e.Message = auth.Redact(api.ErrorCode(), secrets...), auth.Redact(api.ErrorMessage(), secrets...)
 		e.Reason, e.Remedy = reasonOf(e.Code, e.Message, e.StatusCode)
 		return e
 	}
@@ -65,24 +65,22 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 	return e
 }
 
-// forgetRequest leaves status and header. Errors are kept for minutes; what was sent holds a token, and with the connection's
-// certificates and the buffers it takes three quarters of the memory of a tenant that fails.
-// Once that is done nothing is written, since others may have the error by then.
+// forgetRequest leaves status and header. The cache keeps errors for minutes, and the request holds a token. With the certificates and
+// buffers it takes three quarters of the memory of a failing tenant. It writes once only, because other callers may share the error.
 func forgetRequest(r *http.Response) {
 	if r.Request != nil || r.TLS != nil || r.Body != http.NoBody {
 		r.Request, r.TLS, r.Body = nil, nil, http.NoBody
 	}
 }
 
-// reasonOf knows the codes of AWS STS, and those that other services share with it.
+// reasonOf goes by the codes of AWS STS and of the other services.
 func reasonOf(code, message string, status int) (auth.Reason, string) {
 	switch {
-	case throttles(code), status == http.StatusTooManyRequests:
+	case isThrottled(code), status == http.StatusTooManyRequests:
 		return auth.ErrThrottled, ""
 	case code == "", code == "UnknownError":
-		// Somebody on the way has answered, who has judged nothing.
-		return auth.ErrUnavailable, "check what answers for AWS: a proxy, perhaps"
-	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, passes(code), cannotVerify(code, message):
+		return auth.ErrUnavailable, "check whether a proxy answers for AWS"
+	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, isTemporary(code), cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
 	case clocksDiffer(code, message):
 		return auth.ErrUnavailable, "check the clock of this machine: AWS finds its signature too old or too new"
@@ -106,24 +104,24 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 	return auth.ErrUnavailable, ""
 }
 
-// throttles knows what the SDK calls throttling, and relatives of it.
-func throttles(code string) bool {
+// isThrottled recognizes the throttling codes of the SDK, and related ones.
+func isThrottled(code string) bool {
 	_, known := retry.DefaultThrottleErrorCodes[code]
 	return known || strings.HasPrefix(code, "Throttl")
 }
 
-// passes knows codes that go away by themselves: those of the SDK, and some that services send with a status of 400.
-func passes(code string) bool {
+// isTemporary recognizes codes after which another try may succeed: those of the SDK, and some that services send with status 400.
+func isTemporary(code string) bool {
 	_, known := retry.DefaultRetryableErrorCodes[code]
 	return known || code == "ServerException" || code == "ServiceUnavailableException" || code == "IDPCommunicationError"
 }
 
-// cannotVerify is STS's trouble with fetching the issuer's keys: it has not judged the token.
+// cannotVerify reports that STS could not fetch the issuer's keys.
 func cannotVerify(code, message string) bool {
 	return code == "InvalidIdentityToken" && strings.Contains(message, "retrieve verification key")
 }
 
-// serviceError explains why a service other than STS refused credentials that STS has just given.
+// serviceError explains why a service other than STS refused credentials of STS.
 func serviceError(err error, operation string, from *Token) *auth.Error {
 	e := classify(err, operation, from.secrets()...)
 	switch e.Code {
@@ -135,9 +133,9 @@ func serviceError(err error, operation string, from *Token) *auth.Error {
 	return e
 }
 
-// takesAMoment tells errors that go away by themselves when a cluster or its keys are new, and those that another try mends:
-// with the first answer the SDK learns the service's time, and signs by that.
-func takesAMoment(err error) bool {
+// isTransient recognizes errors for a cluster whose keys are new, and clock skew: the SDK learns the time of the service from the first
+// answer.
+func isTransient(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return false
@@ -146,13 +144,13 @@ func takesAMoment(err error) bool {
 	return code == "IDPCommunicationError" || cannotVerify(code, message) || clocksDiffer(code, message)
 }
 
-// clocksDiffer is what services say to a signature that was made too long ago by their clock, or in the future.
+// clocksDiffer recognizes refusals of a signature that is too old or from the future.
 func clocksDiffer(code, message string) bool {
 	return code == "RequestExpired" || code == "RequestTimeTooSkewed" ||
 		strings.Contains(message, "Signature expired") || strings.Contains(message, "Signature not yet current")
 }
 
-// transportMessage describes errors that are not an answer of the service, without what the answer held.
+// transportMessage describes an error without an answer of the service. It repeats no part of a malformed answer.
 func transportMessage(err error, secrets ...string) string {
 	var undecodable *smithy.DeserializationError
 	var tooLarge *http.MaxBytesError

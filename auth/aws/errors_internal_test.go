@@ -8,7 +8,7 @@ import (
 )
 
 // What goes away by itself must not drop a credential that is valid.
-func TestCodesThatJudgeNobody(t *testing.T) {
+func TestTransientCodes(t *testing.T) {
 	for code, want := range map[string]auth.Reason{
 		"Throttling": auth.ErrThrottled, "ThrottledException": auth.ErrThrottled, "TooManyRequestsException": auth.ErrThrottled,
 		"RequestThrottled": auth.ErrThrottled, "RequestThrottledException": auth.ErrThrottled, "RequestLimitExceeded": auth.ErrThrottled,

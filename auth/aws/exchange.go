@@ -1,8 +1,12 @@
 package aws
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,9 +15,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/provider"
 )
 
 const (
@@ -33,12 +40,8 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if err := p.checkPartition(arn, opts); err != nil {
 		return nil, err
 	}
-	client, err := p.stsClient(opts, aws.AnonymousCredentials{})
-	if err != nil {
-		return nil, err
-	}
 	session := sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
-	out, err := client.AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
+	out, err := p.stsClient(opts, aws.AnonymousCredentials{}).AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
 		RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken, DurationSeconds: durationSeconds(opts)})
 	if err != nil {
 		return nil, exchangeError(err, arn, sa, oidcToken, opts)
@@ -46,8 +49,8 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return p.sessionToken(opAssumeRole, out.Credentials, out.AssumedRoleUser, session, opts)
 }
 
-// checkPartition tells that a role and the region are in different clouds of Amazon's, which STS does not explain. An
-// endpoint that was given is not looked at: it need not be in the region.
+// checkPartition refuses a role outside the partition of the region, because STS does not explain that. An endpoint of the caller need
+// not lie in the region.
 func (p *Provider) checkPartition(arn string, opts *auth.Options) error {
 	region := p.stsRegion(opts)
 	partition, known := awsname.PartitionOf(region)
@@ -58,27 +61,17 @@ func (p *Provider) checkPartition(arn string, opts *auth.Options) error {
 		"the role %q is not in the partition %q of the region %q", arn, partition.Name, region)
 }
 
-// stsClient is made of explicit options only: nothing of the environment signs or directs the request.
-func (p *Provider) stsClient(opts *auth.Options, credentials aws.CredentialsProvider) (*sts.Client, error) {
-	httpClient, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
-	o := sts.Options{
-		Region:      p.stsRegion(opts),
-		HTTPClient:  httpClient,
-		Credentials: credentials,
-		Retryer:     newRetryer(),
-	}
+// stsClient uses explicit options only: nothing of the environment signs or directs the request.
+func (p *Provider) stsClient(opts *auth.Options, credentials aws.CredentialsProvider) *sts.Client {
+	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.For(opts), Credentials: credentials, Retryer: newRetryer()}
 	if opts.STSEndpoint != "" {
 		o.BaseEndpoint = &opts.STSEndpoint
-		o.Region = firstNonEmpty(awsname.STSRegion(hostOf(opts.STSEndpoint)), o.Region) // in which it wants signatures
+		o.Region = cmp.Or(awsname.STSRegion(hostOf(opts.STSEndpoint)), o.Region) // the region of the signature
 	} else {
-		// An endpoint that was given is used as it is.
 		o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 		o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	}
-	return sts.New(o), nil
+	return sts.New(o)
 }
 
 func newRetryer() aws.Retryer {
@@ -86,7 +79,7 @@ func newRetryer() aws.Retryer {
 		o.MaxAttempts = maxAttempts
 		o.MaxBackoff = maxDelay
 		o.Retryables = append(o.Retryables, retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
-			return aws.BoolTernary(takesAMoment(err))
+			return aws.BoolTernary(isTransient(err))
 		}))
 	})
 }
@@ -111,50 +104,118 @@ const maxSession, maxOtherSession = 13 * time.Hour, 365*24*time.Hour + time.Hour
 // maxAccessKeyID is from the model of IAM, in characters.
 const maxAccessKeyID = 128
 
-func assumedRole(user *types.AssumedRoleUser) string {
-	if user == nil {
-		return ""
-	}
-	return aws.ToString(user.Arn)
-}
-
-// sessionToken takes over what STS answered, if it is whole.
+// sessionToken refuses an answer of STS that cannot be used.
 func (p *Provider) sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string,
 	opts *auth.Options) (auth.Token, error) {
-	now, longest := time.Now(), maxSession
+	unusable := func(format string, args ...any) error { return self.Unusable(operation, "STS", format, args...) }
+	if c == nil {
+		return nil, unusable("it holds no credentials")
+	}
+	longest := maxSession
 	if p.isOtherService(opts) {
 		longest = maxOtherSession
 	}
-	incomplete := func(what string) error {
-		return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
-			Message: "the answer of STS cannot be used: " + what,
-			Remedy:  "check that the STS endpoint is one, and that the clocks agree"}
+	parts := [partCount]string{partKeyID: aws.ToString(c.AccessKeyId), partSecret: aws.ToString(c.SecretAccessKey),
+		partSessionToken: aws.ToString(c.SessionToken), partSession: session}
+	for i, name := range []string{"AccessKeyId", "SecretAccessKey", "SessionToken"} {
+		if parts[i] == "" {
+			return nil, unusable("%s is missing", name)
+		}
 	}
-	switch {
-	case c == nil:
-		return nil, incomplete("it holds no credentials")
-	case aws.ToString(c.AccessKeyId) == "":
-		return nil, incomplete("AccessKeyId is missing")
-	case !allOf(*c.AccessKeyId, "_") || len(*c.AccessKeyId) > maxAccessKeyID:
-		return nil, incomplete("AccessKeyId is malformed") // it shows in logs
-	case aws.ToString(c.SecretAccessKey) == "":
-		return nil, incomplete("SecretAccessKey is missing")
-	case aws.ToString(c.SessionToken) == "":
-		return nil, incomplete("SessionToken is missing")
-	case c.Expiration == nil || c.Expiration.IsZero():
-		return nil, incomplete("Expiration is missing")
-	case !c.Expiration.After(now):
-		return nil, incomplete(fmt.Sprintf("Expiration %s has passed", c.Expiration.UTC().Format(time.RFC3339)))
-	case c.Expiration.After(now.Add(longest)):
-		return nil, incomplete(fmt.Sprintf("Expiration %s is further away than any session lives", c.Expiration.UTC().Format(time.RFC3339)))
+	if id := parts[partKeyID]; !allOf(id, "_") || len(id) > maxAccessKeyID {
+		return nil, unusable("AccessKeyId is malformed") // it shows in logs
 	}
-	parts := [partCount]string{
-		partKeyID: *c.AccessKeyId, partSecret: *c.SecretAccessKey, partSessionToken: *c.SessionToken, partSession: session,
+	if err := provider.CheckExpiry(aws.ToTime(c.Expiration), time.Now(), longest); err != nil {
+		return nil, unusable("%v", err)
 	}
-	parts[partPartition], parts[partAccount], parts[partRole] = cutSession(assumedRole(user), session)
-	t := newToken(*c.Expiration, parts)
-	if t == nil {
-		return nil, incomplete("the credentials hold characters that have no place in them")
+	if user != nil {
+		parts[partPartition], parts[partAccount], parts[partRole] = cutSession(aws.ToString(user.Arn), session)
 	}
-	return t, nil
+	if t := newToken(*c.Expiration, parts); t != nil {
+		return t, nil
+	}
+	return nil, unusable("the credentials are malformed")
 }
+
+// TokenServiceURL returns the address of STS for an exchange with these options. It uses no network. Its error is that of
+// ValidateOptions.
+func (p *Provider) TokenServiceURL(opts *auth.Options) (string, error) {
+	if err := p.ValidateOptions(opts); err != nil {
+		return "", err
+	}
+	if opts.STSEndpoint != "" {
+		return opts.STSEndpoint, nil
+	}
+	endpoint, err := sts.NewDefaultEndpointResolverV2().ResolveEndpoint(context.Background(), sts.EndpointParameters{
+		Region: aws.String(p.stsRegion(opts)), UseFIPS: &p.UseFIPSEndpoint, UseDualStack: &p.UseDualStackEndpoint})
+	if err != nil {
+		return "", self.Misconfigured("use another region", "%v", err)
+	}
+	return endpoint.URI.String(), nil
+}
+
+// hostOf returns the host of an endpoint that checkSTSEndpoint has accepted.
+func hostOf(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || !awsname.IsSTSHost(u.Hostname()) {
+		return ""
+	}
+	return u.Hostname()
+}
+
+// isOtherService reports whether these options name an allowed service other than AWS.
+func (p *Provider) isOtherService(opts *auth.Options) bool {
+	host, given := strings.CutPrefix(opts.STSEndpoint, "https://")
+	host = strings.TrimSuffix(host, "/")
+	name, _, _ := cut(host) // without the port
+	return given && slices.Contains(p.AllowedSTSHosts, host) && !awsname.IsSTSHost(name)
+}
+
+// checkSTSEndpoint accepts an STS endpoint of AWS or an allowed host. That host receives the ServiceAccount's token.
+func checkSTSEndpoint(endpoint string, allowed []string) error {
+	u, err := address.Parse("STS endpoint", endpoint, 0)
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(allowed, u.Host), awsname.IsSTSHost(u.Hostname()) && (u.Port() == "" || u.Port() == "443"):
+		return nil
+	}
+	return address.Refuse("STS endpoint", endpoint, "it is not one of AWS STS")
+}
+
+const (
+	maxSessionName = 64
+	sessionHash    = 32 // hexadecimal digits
+)
+
+// controllerSession is the session name of a role that the controller assumes for itself. Those of ServiceAccounts hold a dot.
+const controllerSession = "workloadid"
+
+// sessionName returns the role session name of a ServiceAccount. No two ServiceAccounts share one: neither prefix nor namespace holds a
+// dot, "=" or "@", so "[<prefix>=]<namespace>.<name>" is unambiguous. Names that are too long for AWS hold an "@", which no part can.
+func sessionName(prefix, namespace, name string) string {
+	whole := namespace + "." + name
+	if prefix != "" {
+		whole = prefix + "=" + whole
+	}
+	if len(whole) <= maxSessionName {
+		return whole
+	}
+	sum := sha256.Sum256([]byte(whole))
+	return whole[:maxSessionName-sessionHash-1] + "@" + hex.EncodeToString(sum[:])[:sessionHash]
+}
+
+// defaultSession is the session name of a role whose options have none.
+func defaultSession(opts *auth.Options) string {
+	sa := opts.ServiceAccount
+	if subject := opts.SubjectServiceAccount; subject != nil {
+		sa = &client.ObjectKey{Namespace: subject.Namespace, Name: subject.Name}
+	}
+	if sa == nil {
+		return cmp.Or(sessionPrefix(opts), controllerSession)
+	}
+	return sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
+}
+
+// validSessionPart accepts session names and source identities.
+func validSessionPart(s string) bool { return len(s) <= maxSessionName && allOf(s, "+=,.@-_") }

@@ -18,9 +18,9 @@ var _ auth.GitCredentialsProvider = (*Provider)(nil)
 const gitPath = "/v1/repos/"
 
 // ParseGitRepository accepts repositories of AWS CodeCommit, of all partitions:
-// https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>. Host names have no case, and the port may be 443.
+// https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>, in any case and with or without :443.
 func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
-	host := strings.ToLower(strings.TrimSuffix(gitURL.Host, ":443")) // what is signed is the repository's one name
+	host := strings.ToLower(strings.TrimSuffix(gitURL.Host, ":443")) // the signature covers the canonical name
 	if _, ok := awsname.ParseGitHost(host); !ok {
 		return "", self.Misconfigured(
 			"use https://git-codecommit.<region>.amazonaws.com/v1/repos/<name>, or choose another provider",
@@ -34,7 +34,7 @@ func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput 
 	return host + gitURL.Path, nil
 }
 
-// validRepositoryName knows names of CodeCommit: up to 100 letters, digits, ".", "_" and "-", not ending in ".git".
+// validRepositoryName accepts names of CodeCommit: up to 100 letters, digits, ".", "_" and "-", not ending in ".git".
 func validRepositoryName(s string) bool {
 	const maxLength = 100
 	return s != "" && s != "." && s != ".." && len(s) <= maxLength && !strings.HasSuffix(s, ".git") && allOf(s, "._-")
@@ -47,14 +47,13 @@ func readGitInput(input string) (host, path, region string) {
 	return host, path, region
 }
 
-// GetAccessTokenOptionsForGitRepository has STS asked in the repository's region, unless the caller chose one.
+// GetAccessTokenOptionsForGitRepository selects STS in the repository's region, unless the caller chose a region.
 func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string, opts *auth.Options) ([]auth.Option, error) {
 	_, _, region := readGitInput(gitInput)
 	return inRegion(region, opts), nil
 }
 
-// NewGitCredentials signs for the repository, without asking anyone. What the role may do there decides CodeCommit
-// (codecommit:GitPull, codecommit:GitPush).
+// NewGitCredentials signs for the repository without network access. The role needs codecommit:GitPull or codecommit:GitPush.
 func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessToken auth.Token, _ *auth.Options,
 ) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)
@@ -72,10 +71,10 @@ func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessTok
 	return auth.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
 }
 
-// signatureLife is how long AWS accepts a signature, 15 minutes, less a minute for clocks that differ.
+// signatureLife is the lifetime of a signature, 15 minutes, less one minute of clock skew.
 const signatureLife = 14 * time.Minute
 
-// endsBy is the earlier of t and the end of the credentials, for what was signed with them.
+// endsBy returns the earlier of end and the expiry of the credentials, for something that they have signed.
 func (t *Token) endsBy(end time.Time) time.Time {
 	if !t.ExpiresAt().IsZero() && t.ExpiresAt().Before(end) {
 		return t.ExpiresAt()

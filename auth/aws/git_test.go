@@ -74,7 +74,7 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// STS is that of the repository's region unless the caller chose another, and a hit asks nobody.
+// STS is that of the repository's region unless the caller chose another. A hit makes no request.
 func TestGitRegionAndCache(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-west-2")
 	w := newWorld(t)

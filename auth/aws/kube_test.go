@@ -147,7 +147,7 @@ func TestRealAPIServerRefusals(t *testing.T) {
 	testworld.CheckError(t, inHand(jwt), auth.ErrUnavailable, "ExpiredTokenException", "clock")
 }
 
-// A controller whose RBAC lacks a rule is told which.
+// The error names the RBAC rule that the controller lacks.
 func TestRealAPIServerWithoutRules(t *testing.T) {
 	cluster := kubetest.Start(t)
 	for name, tc := range map[string]struct {

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -25,23 +24,22 @@ const (
 	identityBody = "Action=GetCallerIdentity&Version=2011-06-15"
 	maxServerID  = 255
 
-	// VaultServerIDHeader is the header with which a Vault server makes sure that a login was meant for it.
+	// VaultServerIDHeader is the header that binds a login to one Vault server.
 	VaultServerIDHeader = "X-Vault-AWS-IAM-Server-ID"
 )
 
-// SignedCallerIdentity is a signed request to STS, GetCallerIdentity, that has not been sent: whoever sends it learns whose
-// credentials signed it, and can do nothing else with it. That is how AWS identities log in to HashiCorp Vault and others.
+// SignedCallerIdentity is a signed request to STS, GetCallerIdentity, that was not sent. Its receiver sends it to learn the identity of
+// the signer. AWS identities log in to HashiCorp Vault and others with it.
 //
-// It is a credential as long as the signature lives. It is immutable and prints as a redacted summary.
+// It is a credential until the signature expires. It is immutable and prints as a redacted summary.
 type SignedCallerIdentity struct {
 	url       string
 	header    redact.Secret // in JSON
 	expiresAt time.Time
 }
 
-// NewSignedCallerIdentity signs with the credentials that auth.GetAccessToken returns for the options; the request goes to
-// STS in their region. If serverID is not empty, it is signed in as the header VaultServerIDHeader: set it to what the server
-// demands, so that a login that one server has seen is of no use at another.
+// NewSignedCallerIdentity signs a request to STS in the region of the options, with the credentials that auth.GetAccessToken returns for
+// them. The signature covers a serverID that is not empty, as the header VaultServerIDHeader. Another server then refuses the login.
 func (p *Provider) NewSignedCallerIdentity(ctx context.Context, serverID string, opts ...auth.Option,
 ) (*SignedCallerIdentity, error) {
 	if len(serverID) > maxServerID || !printable(serverID) {
@@ -113,7 +111,7 @@ func (s *SignedCallerIdentity) Header() http.Header {
 	return h
 }
 
-// ExpiresAt returns the time at which the signature ends, or the credentials if that is earlier.
+// ExpiresAt returns the time at which the signature or the credentials expire.
 func (s *SignedCallerIdentity) ExpiresAt() time.Time { return s.expiresAt }
 
 // GetDuration implements auth.Token.
@@ -146,11 +144,5 @@ func (s SignedCallerIdentity) String() string { return s.summary() }
 // Format prints the redacted summary under every verb.
 func (s SignedCallerIdentity) Format(f fmt.State, _ rune) { redact.Print(f, s.summary()) }
 
-// LogValue is the redacted summary for slog.
-func (s SignedCallerIdentity) LogValue() slog.Value { return slog.StringValue(s.summary()) }
-
-// MarshalLog is the redacted summary for logr.
-func (s SignedCallerIdentity) MarshalLog() any { return s.summary() }
-
-// MarshalJSON encodes the redacted summary.
-func (s SignedCallerIdentity) MarshalJSON() ([]byte, error) { return json.Marshal(s.summary()) }
+// MarshalText encodes the redacted summary, for JSON, slog and logr too.
+func (s SignedCallerIdentity) MarshalText() ([]byte, error) { return []byte(s.summary()), nil }

@@ -3,6 +3,7 @@ package aws
 import (
 	"encoding/json"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,53 +25,50 @@ type (
 	clusterNameOption     struct{}
 )
 
-// AssumeRole is a role to assume with the credentials of the role before it: that of the WithAssumeRole before, else the
-// ServiceAccount's, else the controller's own.
+// AssumeRole is a role to assume with the credentials of the role before it: the role of the WithAssumeRole before, else that of the
+// ServiceAccount, else the controller's own identity.
 type AssumeRole struct {
-	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to the role before it, which needs that permission
-	// too. Required.
+	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to the role before it, which needs that permission too.
+	// Required.
 	RoleARN string
-	// SessionName is the exact name of the session, 2 to 64 letters, digits or +=,.@-_. The prefix of WithSessionNamePrefix is
-	// not put before it, and nothing keeps two ServiceAccounts from getting the same name. Optional: by default the name of the
-	// ServiceAccount's session, or the prefix or "workloadid" for the controller's own identity.
+	// SessionName is the exact name of the session, 2 to 64 letters, digits or +=,.@-_, without the prefix of
+	// WithSessionNamePrefix. Two ServiceAccounts can get the same name. Default: the session name of the ServiceAccount; for the
+	// controller's own identity the prefix, else "workloadid".
 	SessionName string
-	// ExternalID is what the trust policy may demand (sts:ExternalId), 2 to 1224 characters. Optional.
+	// ExternalID is the value for sts:ExternalId in the trust policy, 2 to 1224 characters. Optional.
 	ExternalID string
 	// Tags are session tags, at most 50. The trust policy has to allow sts:TagSession. Optional.
 	Tags map[string]string
-	// TransitiveTagKeys are those of the tags that go on to roles assumed from this one. Optional.
+	// TransitiveTagKeys are the keys of the tags that further roles inherit. Optional.
 	TransitiveTagKeys []string
-	// SourceIdentity stays with every role that is assumed from this one, and shows in CloudTrail. The trust policy has to
-	// allow sts:SetSourceIdentity. 2 to 64 characters. Optional.
+	// SourceIdentity shows in CloudTrail for this role and further ones, 2 to 64 characters. The trust policy has to allow
+	// sts:SetSourceIdentity. Optional.
 	SourceIdentity string
-	// Policy is a session policy in JSON, at most 2048 characters: the session may do what both it and the role allow.
-	// Optional.
+	// Policy is a session policy in JSON, at most 2048 characters. The session may do what both policy and role allow. Optional.
 	Policy string
 }
 
-// chainedRole is an AssumeRole that was looked at once, when the option was made: options are checked on every call.
+// chainedRole is an AssumeRole that was checked once, when the option was made: the Provider checks options on every call.
 type chainedRole struct {
 	AssumeRole
 	key       []string
-	tagValues []string // apart from key: tags name the pod that a session is for
+	tagValues []string // apart from key: tags can name the pod
 	err       error
-	// errARN is nil for the ARN of a role of AWS, errOther for that of a service in Provider.AllowedSTSHosts.
+	// errARN is the error at AWS, errOther the one at a service in Provider.AllowedSTSHosts.
 	errARN, errOther error
 }
 
-// WithAssumeRole assumes a further role (role chaining) and returns that role's credentials. Several WithAssumeRole are
-// assumed one after the other, in the order of the options. The cache keeps the credentials of every role on the way, so
-// many chains of one ServiceAccount need one AssumeRoleWithWebIdentity.
-//
-// AWS limits a session that was assumed with another role's to an hour.
+// WithAssumeRole assumes a further role (role chaining) and returns that role's credentials. Several WithAssumeRole form a chain in
+// the order of the options. The cache keeps the credentials of every role on the way, so many chains of one ServiceAccount need one
+// AssumeRoleWithWebIdentity. AWS limits the sessions of further roles to an hour.
 func WithAssumeRole(role AssumeRole) auth.Option {
-	role.Tags = cloneMap(role.Tags)
+	role.Tags = maps.Clone(role.Tags)
 	role.TransitiveTagKeys = slices.Sorted(slices.Values(role.TransitiveTagKeys))
 	c := &chainedRole{AssumeRole: role, err: role.check()}
 	_, c.errARN = ParseRoleARN(role.RoleARN)
 	_, c.errOther = parseRoleARN(role.RoleARN, true)
 	c.key = []string{role.RoleARN, role.SessionName, role.ExternalID, role.SourceIdentity, role.Policy, strconv.Itoa(len(role.Tags))}
-	for _, k := range sortedKeys(role.Tags) {
+	for _, k := range slices.Sorted(maps.Keys(role.Tags)) {
 		c.key, c.tagValues = append(c.key, k), append(c.tagValues, role.Tags[k])
 	}
 	c.key = append(c.key, role.TransitiveTagKeys...)
@@ -100,23 +98,6 @@ func lastRole(opts *auth.Options) (last *chainedRole, length int) {
 	return last, length
 }
 
-func cloneMap(m map[string]string) map[string]string {
-	clone := make(map[string]string, len(m))
-	for k, v := range m {
-		clone[k] = v
-	}
-	return clone
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // Limits of the API reference of AssumeRole.
 const (
 	minExternalID, maxExternalID = 2, 1224
@@ -144,7 +125,7 @@ func (r *AssumeRole) check() error {
 	return r.checkTags()
 }
 
-// checkFor decides by the service that is asked which names of roles there are.
+// checkFor checks the role for the service that these options name.
 func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
 	err := r.errARN
 	if err != nil && p.isOtherService(opts) {
@@ -210,7 +191,7 @@ func allOf(s, more string) bool {
 	return true
 }
 
-// sessionDuration keeps the text too, so that the cache key needs no memory.
+// sessionDuration keeps the text too, so that the cache key allocates nothing.
 type sessionDuration struct {
 	time.Duration
 	text string
@@ -218,11 +199,11 @@ type sessionDuration struct {
 
 const minSessionDuration, maxSessionDuration, maxChainedDuration = 15 * time.Minute, 12 * time.Hour, time.Hour
 
-// WithSessionDuration sets how long the credentials are to live, from 15 minutes to 12 hours in whole seconds, but no longer
-// than the role's MaxSessionDuration. A role that was assumed with another role's session has an hour at most. Default: an
-// hour. With WithAssumeRole it is the duration of the last role. The token cache keeps none for more than an hour.
+// WithSessionDuration sets the lifetime of the credentials, from 15 minutes to 12 hours in whole seconds, at most the role's
+// MaxSessionDuration. Roles that were assumed with another role's session have an hour at most. The default is an hour. With
+// WithAssumeRole it applies to the last role. The token cache keeps credentials for an hour at most.
 //
-// It is for sessions that this package makes, so it needs a ServiceAccount or WithAssumeRole.
+// It needs a ServiceAccount or WithAssumeRole.
 func WithSessionDuration(d time.Duration) auth.Option {
 	return auth.WithProviderOption(sessionDurationOption{}, &sessionDuration{d, d.String()})
 }
@@ -232,7 +213,7 @@ func durationOf(opts *auth.Options) *sessionDuration {
 	return d
 }
 
-// durationSeconds is nil where STS is to choose.
+// durationSeconds is nil for the default of STS.
 func durationSeconds(opts *auth.Options) *int32 {
 	d := durationOf(opts)
 	if d == nil {
@@ -259,16 +240,16 @@ func (d *sessionDuration) check(opts *auth.Options) error {
 	return nil
 }
 
-// WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that CloudTrail shows which controller acted. The
-// prefix has 2 to 24 letters, digits, "-" or "_". The ServiceAccount stays part of the name: no two share a session name. It
-// does not change an AssumeRole.SessionName.
+// WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that CloudTrail shows the controller. The prefix has 2 to 24
+// letters, digits, "-" or "_". The ServiceAccount stays part of the name, so no two share a session name. AssumeRole.SessionName stays
+// as it is.
 func WithSessionNamePrefix(prefix string) auth.Option {
 	return auth.WithProviderOption(sessionPrefixOption{}, prefix)
 }
 
 const (
 	maxSessionPrefix = 24
-	maxChain         = 10 // each role is a credential of its own, in memory and in the cache
+	maxChain         = 10 // the cache keeps a credential for each role
 )
 
 func sessionPrefix(opts *auth.Options) string {
@@ -276,11 +257,10 @@ func sessionPrefix(opts *auth.Options) string {
 	return s
 }
 
-// WithClusterName names the EKS cluster whose address and certificate authority are given with auth.WithClusterAddress and
-// auth.WithCAData. Its region is that of auth.WithSTSRegion.
+// WithClusterName names the EKS cluster of auth.WithClusterAddress and auth.WithCAData, in the region of auth.WithSTSRegion.
 //
-// The bearer for the cluster is sent to that address, and whoever gets it can use it at the cluster of that name for a quarter
-// of an hour. So do not let a tenant choose address and name both for the controller's own identity.
+// That address receives a bearer that the cluster of that name accepts for a quarter of an hour. So do not let a tenant choose both
+// address and name for the controller's own identity.
 func WithClusterName(name string) auth.Option {
 	return auth.WithProviderOption(clusterNameOption{}, name)
 }
@@ -316,14 +296,14 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 		return self.Misconfigured("correct WithClusterName", "%.200q cannot be the name of an EKS cluster", clusterName(opts))
 	}
 	if clusterName(opts) != "" && opts.LendsOwnIdentity() {
-		// Policy.AllowCluster judges resource and address. It does not see this name, which decides where the credential is valid.
+		// Policy.AllowCluster does not see this name, which decides where the credential is valid.
 		return &auth.Error{Reason: auth.ErrDenied, Remedy: "name a ServiceAccount, or the cluster by its ARN",
 			Message: "objects may not use the controller's own identity with WithClusterName"}
 	}
 	return nil
 }
 
-func addOptionsToCacheKey(key *auth.KeyBuilder, opts *auth.Options) {
+func addOptionsToKey(key *auth.KeyBuilder, opts *auth.Options) {
 	for role := range chain(opts) {
 		key.AddList("awsAssumeRole", role.key)
 		key.AddVariation("awsSessionTags", role.tagValues)

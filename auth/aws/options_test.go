@@ -120,8 +120,8 @@ func TestAnswersToAssumeRole(t *testing.T) {
 		"expired":       {authtest.Fault{Status: 403, Code: "ExpiredToken", Message: "expired"}, auth.ErrUnavailable, "clocks agree"},
 		"HTML":          {authtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "cannot be"},
 		"no secret":     {rewrite("SecretAccessKey", ""), auth.ErrUnavailable, "SecretAccessKey is missing"},
-		"no expiry":     {rewrite("Expiration", ""), auth.ErrUnavailable, "Expiration is missing"},
-		"in 9999":       {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "further away"},
+		"no expiry":     {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
+		"in 9999":       {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "later than any"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,7 +46,7 @@ func TestParseRoleARNRefuses(t *testing.T) {
 		"arn:aws:iam::12345678901:role/app":                                 `12 digits, not "12345678901"`,
 		"arn:aws:iam::12345678901x:role/app":                                "12 digits",
 		"arn:aws:iam:::role/app":                                            `12 digits, not ""`,
-		"arn:aws:iam::123456789012":                                         "12 digits",
+		"arn:aws:iam::123456789012":                                         "role/<name>",
 		"arn:aws:iam::123456789012:oidc-provider/oidc.eks.x/id/A":           "OIDC provider",
 		"arn:aws:iam::123456789012:user/me":                                 "names a user",
 		"arn:aws:iam::123456789012:role":                                    "role/<name>",

@@ -13,7 +13,6 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // ProviderName is the name by which users pick this provider.
@@ -21,7 +20,7 @@ const ProviderName = "aws"
 
 const self = provider.Name(ProviderName)
 
-// Annotations of the ServiceAccount. They are those of Amazon EKS.
+// Annotations of the ServiceAccount, as in Amazon EKS.
 const (
 	// RoleARNAnnotation names the IAM role. Required.
 	RoleARNAnnotation = annotation.AWSRoleARN
@@ -34,21 +33,20 @@ const (
 // DefaultAudience is the audience that the IAM OIDC provider of a cluster expects.
 const DefaultAudience = "sts.amazonaws.com"
 
-// Provider implements auth.Provider for AWS. The zero value is ready for use. It keeps connections and what it has
-// learned about its surroundings, so share one in the whole controller. It is safe for concurrent use if its fields are
-// not changed any more.
+// Provider implements auth.Provider for AWS. The zero value is ready for use. It keeps connections and the configuration of the SDK, so
+// share one in the whole controller. It is safe for concurrent use, as long as its fields stay unchanged.
 type Provider struct {
-	// AllowedSTSHosts are hosts, with the port if it is not 443, that auth.WithSTSEndpoint may name besides those of
-	// AWS. They get to see the tokens of ServiceAccounts. For such a host the names of roles may be those of a compatible
-	// service (MinIO, Ceph): any partition and region, and an account that is empty or none of AWS.
+	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port if it is not 443. They receive the tokens of
+	// ServiceAccounts. Role names at such a host may be those of a compatible service (MinIO, Ceph): any partition and region, and an
+	// account that is empty or none of AWS.
 	AllowedSTSHosts []string
 	// UseFIPSEndpoint selects endpoints that conform to FIPS 140.
 	UseFIPSEndpoint bool
 	// UseDualStackEndpoint selects endpoints that are reachable with IPv6 too.
 	UseDualStackEndpoint bool
 
-	transports transport.Pool
-	chains     chains
+	clients auth.HTTPClients
+	chains  chains
 
 	once      sync.Once
 	region    string           // of the environment
@@ -67,7 +65,7 @@ var (
 // GetName returns ProviderName.
 func (*Provider) GetName() string { return ProviderName }
 
-// ValidateOptions refuses an STS endpoint that is not one, and a missing region.
+// ValidateOptions refuses a foreign STS endpoint, a missing region, and options that contradict each other.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	if opts.STSEndpoint != "" {
 		if err := checkSTSEndpoint(opts.STSEndpoint, p.AllowedSTSHosts); err != nil {
@@ -116,10 +114,10 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 	if p.UseDualStackEndpoint {
 		key.Add("awsDualStack", "true")
 	}
-	addOptionsToCacheKey(key, opts)
+	addOptionsToKey(key, opts)
 }
 
-// GetAudiences returns DefaultAudience, or that of AudienceAnnotation if the controller allows it.
+// GetAudiences returns DefaultAudience, or the value of AudienceAnnotation if the controller allows it.
 func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
 	if !ok || audience == DefaultAudience {

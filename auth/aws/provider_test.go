@@ -314,11 +314,11 @@ func TestErrorsOfSTS(t *testing.T) {
 		"empty":                 {authtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "cannot be"},
 		"10 MB":                 {authtest.Fault{Body: strings.Repeat("<a>", 10<<20/3)}, auth.ErrUnavailable, "larger than"},
 		"redirect":              {authtest.Fault{Redirect: "https://sts.amazonaws.com.evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
-		"no Expiration":         {rewrite("Expiration", ""), auth.ErrUnavailable, "Expiration is missing"},
+		"no Expiration":         {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
 		"Expiration is a word":  {rewrite("Expiration", "<Expiration>soon</Expiration>"), auth.ErrUnavailable, "cannot be read"},
-		"Expiration has passed": {rewrite("Expiration", "<Expiration>2020-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "has passed"},
-		"Expiration of 1970":    {rewrite("Expiration", "<Expiration>1970-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "has passed"},
-		"Expiration far ahead":  {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "further away"},
+		"Expiration has passed": {rewrite("Expiration", "<Expiration>2020-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "it expired at"},
+		"Expiration of 1970":    {rewrite("Expiration", "<Expiration>1970-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "it expired at"},
+		"Expiration far ahead":  {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "later than any"},
 		"no AccessKeyId":        {rewrite("AccessKeyId", ""), auth.ErrUnavailable, "AccessKeyId is missing"},
 		"empty SecretAccessKey": {rewrite("SecretAccessKey", "<SecretAccessKey></SecretAccessKey>"), auth.ErrUnavailable, "SecretAccessKey is missing"},
 		"no SessionToken":       {rewrite("SessionToken", ""), auth.ErrUnavailable, "SessionToken is missing"},
@@ -401,7 +401,7 @@ type otherToken struct{}
 
 func (otherToken) GetDuration() time.Duration { return time.Hour }
 
-func TestTokenIsWhatItSays(t *testing.T) {
+func TestTokenPrintsARedactedSummary(t *testing.T) {
 	w := newWorld(t)
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {

@@ -12,20 +12,21 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/provider"
 )
 
 const (
 	opRegistry = "get an authorization token of Amazon ECR"
 
-	// registryUser is the one user name that ECR knows.
+	// registryUser is the only user name of ECR.
 	registryUser = "AWS"
 
-	// A password depends on no more than the registry's region and the endpoint that gives it.
+	// The input holds the registry's region and the endpoint: a password depends on nothing else.
 	publicInput   = "public"
 	fipsFlag      = " fips"
 	dualStackFlag = " dual-stack"
 
-	// maxRegistryLife is what no authorization token lives longer than (12 hours), with an hour for clocks that differ.
+	// maxRegistryLife is the lifetime of an authorization token, 12 hours, plus one hour of clock skew.
 	maxRegistryLife = 13 * time.Hour
 )
 
@@ -72,16 +73,13 @@ func readRegistryInput(input string) awsname.Registry {
 		FIPS: strings.Contains(input, fipsFlag), DualStack: strings.Contains(input, dualStackFlag)}
 }
 
-// GetAccessTokenOptionsForArtifactRepository has STS asked in the registry's region, unless the caller chose one.
+// GetAccessTokenOptionsForArtifactRepository selects STS in the registry's region, unless the caller chose a region.
 func (*Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *auth.Options,
 ) ([]auth.Option, error) {
-	if opts.STSRegion != "" {
-		return nil, nil
-	}
 	return inRegion(readRegistryInput(registryInput).Region, opts), nil
 }
 
-// inRegion is nil, and costs nothing, where the caller chose a region.
+// inRegion is nil and allocates nothing if the caller chose a region.
 func inRegion(region string, opts *auth.Options) []auth.Option {
 	if opts.STSRegion != "" {
 		return nil
@@ -98,24 +96,20 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryI
 		return nil, err
 	}
 	registry := readRegistryInput(registryInput)
-	get := p.privateAuthorization
+	authorization := p.privateAuthorization
 	if registry.Public {
-		get = p.publicAuthorization
+		authorization = p.publicAuthorization
 	}
-	encoded, expiry, err := get(ctx, registry, token, opts)
+	encoded, expiry, err := authorization(ctx, registry, token, opts)
 	if err != nil {
 		return nil, err
 	}
-	return registryCredentials(encoded, expiry, time.Now())
+	return registryCredentials(encoded, aws.ToTime(expiry), time.Now())
 }
 
 func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	httpClient, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return "", nil, err
-	}
-	o := ecr.Options{Region: r.Region, HTTPClient: httpClient, Credentials: token.provider(), Retryer: newRetryer()}
+	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint || r.FIPS)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint || r.DualStack)
 	out, err := ecr.New(o).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
@@ -130,11 +124,7 @@ func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry,
 
 func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	httpClient, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return "", nil, err
-	}
-	o := ecrpublic.Options{Region: r.Region, HTTPClient: httpClient, Credentials: token.provider(), Retryer: newRetryer()}
+	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := ecrpublic.New(o).GetAuthorizationToken(ctx, &ecrpublic.GetAuthorizationTokenInput{})
@@ -155,31 +145,22 @@ func registryError(err error, permissions string, token *Token) error {
 	return e
 }
 
-// registryCredentials takes over what ECR answered, if it is whole: base64 of "AWS:<password>". Passwords hold colons.
-func registryCredentials(encoded string, expiry *time.Time, now time.Time) (*auth.ArtifactRegistryCredentials, error) {
-	bad := func(format string, args ...any) (*auth.ArtifactRegistryCredentials, error) {
-		return nil, self.Unavailable(opRegistry, "check that the clocks agree, and that no proxy answers for ECR",
-			"the answer of ECR cannot be used: "+format, args...)
-	}
+// registryCredentials refuses an answer of ECR that cannot be used. The form is base64 of "AWS:<password>". Passwords hold colons.
+func registryCredentials(encoded string, expiry, now time.Time) (*auth.ArtifactRegistryCredentials, error) {
+	unusable := func(format string, args ...any) error { return self.Unusable(opRegistry, "ECR", format, args...) }
 	if encoded == "" {
-		return bad("it holds no authorization token")
+		return nil, unusable("it holds no authorization token")
 	}
 	decoded, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return bad("the authorization token is not base64")
+		return nil, unusable("the authorization token is not base64")
 	}
-	user, password, found := strings.Cut(string(decoded), ":")
-	switch {
-	case !found || password == "":
-		return bad("the authorization token is not <user>:<password>")
-	case user != registryUser:
-		return bad("the authorization token is not for the user %q", registryUser)
-	case expiry == nil || expiry.IsZero():
-		return bad("expiresAt is missing")
-	case !expiry.After(now):
-		return bad("expiresAt %s has passed", expiry.UTC().Format(time.RFC3339))
-	case expiry.After(now.Add(maxRegistryLife)):
-		return bad("expiresAt %s is further away than any authorization token lives", expiry.UTC().Format(time.RFC3339))
+	password, found := strings.CutPrefix(string(decoded), registryUser+":")
+	if !found || password == "" {
+		return nil, unusable("the authorization token is not %s:<password>", registryUser)
 	}
-	return auth.NewArtifactRegistryCredentials(user, password, *expiry), nil
+	if err := provider.CheckExpiry(expiry, now, maxRegistryLife); err != nil {
+		return nil, unusable("the authorization token: %v", err)
+	}
+	return auth.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
 }

@@ -211,12 +211,12 @@ func TestErrorsOfECR(t *testing.T) {
 		"null":              {body(`{"authorizationData":[null]}`), auth.ErrUnavailable, "no authorization token"},
 		"no token":          {data("", "4000000000"), auth.ErrUnavailable, "no authorization token"},
 		"not base64":        {data("%%%", "4000000000"), auth.ErrUnavailable, "not base64"},
-		"no colon":          {data("QVdT", soon), auth.ErrUnavailable, "<user>:<password>"},
-		"no password":       {data("QVdTOg==", soon), auth.ErrUnavailable, "<user>:<password>"},
-		"another user":      {data("cm9vdDp4", soon), auth.ErrUnavailable, `"AWS"`},
-		"expiry in 2096":    {data(good, soon), auth.ErrUnavailable, "further away"},
-		"expiry in 1970":    {data(good, "1"), auth.ErrUnavailable, "has passed"},
-		"expiry null":       {data(good, "null"), auth.ErrUnavailable, "expiresAt is missing"},
+		"no colon":          {data("QVdT", soon), auth.ErrUnavailable, "AWS:<password>"},
+		"no password":       {data("QVdTOg==", soon), auth.ErrUnavailable, "AWS:<password>"},
+		"another user":      {data("cm9vdDp4", soon), auth.ErrUnavailable, "AWS:<password>"},
+		"expiry in 2096":    {data(good, soon), auth.ErrUnavailable, "later than any"},
+		"expiry in 1970":    {data(good, "1"), auth.ErrUnavailable, "it expired at"},
+		"expiry null":       {data(good, "null"), auth.ErrUnavailable, "expiry is missing"},
 		"expiry a word":     {data(good, `"soon"`), auth.ErrUnavailable, "cannot be"},
 	} {
 		t.Run(name, func(t *testing.T) {

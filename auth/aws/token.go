@@ -1,9 +1,7 @@
 package aws
 
 import (
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -11,16 +9,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Token is a set of AWS credentials. It is immutable and prints as a redacted summary.
 type Token struct {
-	// text has all parts, one after the other: a cache may hold very many tokens, and one string is smaller than seven.
+	// text holds all parts: a cache may hold very many tokens, and one string is smaller than seven.
 	text redact.Secret
 	// expires is in seconds since 1970. Zero: the credentials do not expire.
 	expires int64
-	// ends are where the first parts end, which clients of the SDK ask for before every request.
+	// ends are the ends of the first parts. Clients of the SDK read these before every request.
 	ends [partAccount + 1]uint16
 }
 
@@ -31,15 +30,15 @@ const (
 	partSessionToken
 	partAccount
 	partSession   // the name of the session
-	partPartition // these two are the rest of the session's ARN, empty if that is not known
+	partPartition // this one and the next come from the session's ARN, empty if it is unknown
 	partRole
 	partCount
 )
 
-// separator stands between the parts. No credential holds it: they go into headers.
+// separator occurs in no credential, because credentials go into headers.
 const separator = "\x00"
 
-// newToken returns nil if a part holds what credentials cannot, or is longer than any.
+// newToken returns nil if a part is malformed or too long.
 func newToken(expires time.Time, parts [partCount]string) *Token {
 	text := strings.Join(parts[:], separator)
 	if strings.Count(text, separator) != partCount-1 {
@@ -77,8 +76,7 @@ func (t *Token) parts(n int) (p [partCount]string) {
 	return p
 }
 
-// staticLife is how long credentials without an expiry count as valid before the environment is asked again. Only
-// the controller's own can be of that kind.
+// staticLife is the assumed lifetime of credentials without an expiry, which only the controller itself can have.
 const staticLife = time.Hour
 
 // GetDuration implements auth.Token.
@@ -89,9 +87,9 @@ func (t *Token) GetDuration() time.Duration {
 	return time.Until(time.Unix(t.expires, 0))
 }
 
-// Credentials returns the credentials in the SDK's type. Unlike the Token it does not redact itself.
+// Credentials returns the credentials in the SDK's type, which does not redact itself.
 func (t *Token) Credentials() aws.Credentials {
-	// Not with parts, which takes longer: clients of the SDK come here before every request.
+	// The method parts is slower, and clients of the SDK call this one before every request.
 	text := t.text.Reveal()
 	if text == "" {
 		return aws.Credentials{Source: "workloadid"}
@@ -109,7 +107,7 @@ func (t *Token) Credentials() aws.Credentials {
 	}
 }
 
-// AccessKeyID returns the ID of the access key, which is not a secret: CloudTrail shows it.
+// AccessKeyID returns the ID of the access key. It is no secret.
 func (t *Token) AccessKeyID() string { return t.parts(partKeyID + 1)[partKeyID] }
 
 // ExpiresAt returns the time at which the credentials expire, in whole seconds. It is zero if they do not.
@@ -120,7 +118,7 @@ func (t *Token) ExpiresAt() time.Time {
 	return time.Unix(t.expires, 0).UTC()
 }
 
-// AccountID returns the account of the assumed role, "" if it is not known.
+// AccountID returns the account of the assumed role, "" if it is unknown.
 func (t *Token) AccountID() string { return t.parts(partAccount + 1)[partAccount] }
 
 // AssumedRoleARN returns the ARN of the session, arn:<partition>:sts::<account>:assumed-role/<role>/<session name>. It is
@@ -138,12 +136,7 @@ func (t *Token) SessionName() string { return t.parts(partSession + 1)[partSessi
 
 // FromToken returns the AWS credentials in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
-	own, ok := t.(*Token)
-	if !ok || own == nil {
-		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider",
-			"the token is a %T, not an *aws.Token", t)
-	}
-	return own, nil
+	return provider.As[Token](self, t)
 }
 
 func (t Token) summary() string {
@@ -160,11 +153,5 @@ func (t Token) String() string { return t.summary() }
 // Format prints the redacted summary under every verb.
 func (t Token) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
 
-// LogValue is the redacted summary for slog.
-func (t Token) LogValue() slog.Value { return slog.StringValue(t.summary()) }
-
-// MarshalLog is the redacted summary for logr.
-func (t Token) MarshalLog() any { return t.summary() }
-
-// MarshalJSON encodes the redacted summary.
-func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.summary()) }
+// MarshalText encodes the redacted summary, for JSON, slog and logr too.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }

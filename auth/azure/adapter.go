@@ -11,17 +11,17 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// TokenCredential hands access tokens to clients of the Azure SDK. It is safe for concurrent use.
+// TokenCredential returns access tokens to clients of the Azure SDK. It is safe for concurrent use.
 type TokenCredential struct {
 	source *auth.AccessTokenSource
 }
 
 var _ azcore.TokenCredential = (*TokenCredential)(nil)
 
-// NewTokenCredential returns an azcore.TokenCredential for the options of auth.GetAccessToken. It has a Provider of its own;
-// use the method of a Provider that you share if you make many.
+// NewTokenCredential returns an azcore.TokenCredential with a Provider of its own, for the options of auth.GetAccessToken. To make many,
+// share a Provider and use its method.
 //
-// Give it a cache with auth.WithCache: there may be many clients for the same identity.
+// Pass auth.WithCache: many clients can share one identity.
 func NewTokenCredential(opts ...auth.Option) *TokenCredential {
 	return (&Provider{}).NewTokenCredential(opts...)
 }
@@ -31,16 +31,16 @@ func (p *Provider) NewTokenCredential(opts ...auth.Option) *TokenCredential {
 	return &TokenCredential{source: auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate has the tokens for all scopes replaced, because a service has refused one: see auth.WithInvalidBefore.
+// Invalidate makes the next calls return new tokens for all scopes, after a service has refused one.
 func (c *TokenCredential) Invalidate() { c.source.Invalidate() }
 
 // GetToken implements azcore.TokenCredential. It honours the context of each call, and its errors are those of
 // auth.GetAccessToken.
 //
-// The scopes of the call replace those of auth.WithScopes. A tenant has to be that of the identity, or the call is refused
-// with ErrMisconfigured. Claims, which are the answer to a challenge, get a new token with these claims, since the resource
-// has refused the one that is cached: at most every ten seconds, and those who answer the same challenge at the same time
-// share it. With EnableCAE the resource is told that challenges are understood.
+// The scopes of the call replace those of auth.WithScopes. GetToken refuses a tenant other than that of the identity with
+// ErrMisconfigured. Claims answer a challenge: the resource has refused the cached token, so GetToken returns a new one with these
+// claims. Concurrent calls with the same claims share it, and there is at most one in ten seconds. With EnableCAE the token says that
+// the client understands challenges.
 func (c *TokenCredential) GetToken(ctx context.Context, request policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	opts, err := optionsOf(request)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,14 +11,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // managementVersion is an API version of Microsoft.ContainerService that all clouds have.
 const managementVersion = "2023-10-01"
 
-// managedCluster is what we need of the resource.
+// managedCluster holds the fields of the resource that access depends on.
 type managedCluster struct {
 	Properties struct {
 		ProvisioningState string           `json:"provisioningState"`
@@ -39,11 +38,7 @@ func (p *Provider) findCluster(ctx context.Context, token *Token, opts *auth.Opt
 	if err != nil {
 		return nil, err
 	}
-	client, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
-	arm := &manager{client: client, base: "https://" + e.management + id.Path(), secret: token.accessToken.Reveal(),
+	arm := &manager{client: p.clients.For(opts), base: "https://" + e.management + id.Path(), secret: token.accessToken.Reveal(),
 		id: opts.ClusterResource}
 	return arm.find(ctx)
 }
@@ -74,7 +69,7 @@ func (m *manager) find(ctx context.Context) (*foundCluster, error) {
 	if len(found.addresses) == 0 {
 		return nil, notReady(m.id, "it has no kubeconfig yet")
 	}
-	// A private cluster with a public name has the one in its kubeconfig and the other here.
+	// The kubeconfig of a private cluster with a public name holds one of its two names.
 	for _, name := range []string{cluster.Properties.FQDN, cluster.Properties.PrivateFQDN} {
 		if address, err := auth.ParseClusterAddress("https://" + name); err == nil {
 			found.addresses = append(found.addresses, address)
@@ -90,16 +85,15 @@ func (c *managedCluster) check(id string) error {
 	case strings.EqualFold(properties.ProvisioningState, "Creating"):
 		return notReady(id, "it is being created")
 	case properties.AADProfile == nil || string(*properties.AADProfile) == "null":
-		return &auth.Error{Provider: ProviderName, Operation: opCluster, Reason: auth.ErrMisconfigured,
-			Message: fmt.Sprintf("the cluster %q has no Microsoft Entra integration: properties.aadProfile is not set", id),
-			Remedy:  "enable it with: az aks update --enable-aad"}
+		return self.Misconfigured("enable it with: az aks update --enable-aad",
+			"the cluster %q has no Microsoft Entra integration: properties.aadProfile is not set", id)
 	case properties.FQDN == "" && properties.PrivateFQDN == "":
 		return notReady(id, "it has no address yet")
 	}
 	return nil
 }
 
-// addKubeconfig takes over the clusters of a kubeconfig, and nothing else of it: it may name commands to run.
+// addKubeconfig reads the clusters of a kubeconfig and nothing else, because a kubeconfig may name commands to run.
 func (c *foundCluster) addKubeconfig(content []byte) error {
 	var config struct {
 		Clusters []struct {
@@ -109,8 +103,8 @@ func (c *foundCluster) addKubeconfig(content []byte) error {
 			} `json:"cluster"`
 		} `json:"clusters"`
 	}
-	unusable := func(what string) error {
-		return self.Unavailable(opCluster, "", "the kubeconfig of the cluster %q cannot be used: %s", c.id, what)
+	unusable := func(format string, args ...any) error {
+		return self.Unavailable(opCluster, "", "the kubeconfig of the cluster %q cannot be used: "+format, append([]any{c.id}, args...)...)
 	}
 	if yaml.Unmarshal(content, &config) != nil {
 		return unusable("it is malformed")
@@ -121,9 +115,9 @@ func (c *foundCluster) addKubeconfig(content []byte) error {
 		}
 		address, err := auth.ParseClusterAddress(entry.Cluster.Server)
 		if err != nil {
-			return unusable(fmt.Sprintf("the address %.300q is none", entry.Cluster.Server))
+			return unusable("the address %.300q is malformed", entry.Cluster.Server)
 		}
-		if len(entry.Cluster.CA) > 0 && !isPEM(entry.Cluster.CA) {
+		if len(entry.Cluster.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(entry.Cluster.CA) {
 			return unusable("its certificate authority is not PEM")
 		}
 		if len(c.addresses) == 0 {
@@ -134,20 +128,6 @@ func (c *foundCluster) addKubeconfig(content []byte) error {
 	return nil
 }
 
-// isPEM reports whether data are certificates in PEM, and nothing else.
-func isPEM(data []byte) bool {
-	for n := 0; ; n++ {
-		block, rest := pem.Decode(data)
-		if block == nil {
-			return n > 0
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil || block.Type != "CERTIFICATE" {
-			return false
-		}
-		data = rest
-	}
-}
-
 // manager is a client of Azure Resource Manager for one resource.
 type manager struct {
 	client           *http.Client
@@ -155,31 +135,15 @@ type manager struct {
 }
 
 func (m *manager) call(ctx context.Context, method, action string, into any) error {
-	answer, err := transport.Send(ctx, m.client, func() (*http.Request, error) {
-		r, err := http.NewRequest(method, m.base+action+"?api-version="+managementVersion, nil) //nolint:noctx // Send has it
-		if err != nil {
-			return nil, err
-		}
-		r.Header.Set("Authorization", "Bearer "+m.secret)
-		r.Header.Set("Accept", "application/json")
-		return r, nil
-	}, nil)
-	if err != nil {
-		return unanswered(err, opCluster, m.secret)
-	}
-	if answer.Status != http.StatusOK {
-		return m.failed(answer)
-	}
-	if json.Unmarshal(answer.Body, into) != nil {
-		return self.Unavailable(opCluster, "",
-			"the answer of Azure Resource Manager is not the JSON object that was expected")
-	}
-	return nil
+	return self.Call(ctx, m.client, provider.Request{
+		Operation: opCluster, Service: "Azure Resource Manager", Method: method, Bearer: m.secret,
+		URL: m.base + action + "?api-version=" + managementVersion,
+	}, into, m.failed)
 }
 
 // failed explains why Azure Resource Manager refused.
 func (m *manager) failed(answer transport.Answer) error {
-	e := answered(answer, opCluster, "x-ms-request-id", m.secret)
+	e := refused(answer, opCluster, "x-ms-request-id", m.secret)
 	e.Message = "the answer is not one of Azure Resource Manager"
 	var body struct {
 		Error struct {
@@ -189,13 +153,13 @@ func (m *manager) failed(answer transport.Answer) error {
 	}
 	parsed := json.Unmarshal(answer.Body, &body) == nil && body.Error.Code != ""
 	if parsed {
-		e.Code = redact.Text(body.Error.Code, m.secret)
-		e.Message = fmt.Sprintf("cluster %q: %s", m.id, redact.Text(body.Error.Message, m.secret))
+		e.Code = auth.Redact(body.Error.Code, m.secret)
+		e.Message = fmt.Sprintf("cluster %q: %s", m.id, auth.Redact(body.Error.Message, m.secret))
 	}
 	switch {
 	case answer.Status == http.StatusTooManyRequests:
 		e.Reason = auth.ErrThrottled
-	case !parsed || passingStatus(answer.Status) || answer.Status == http.StatusConflict:
+	case !parsed || isTemporary(answer.Status) || answer.Status == http.StatusConflict:
 	case e.Code == "InvalidAuthenticationTokenTenant":
 		e.Reason = auth.ErrMisconfigured
 		e.Remedy = fmt.Sprintf("use an identity of the subscription's tenant, see the annotation %q", TenantIDAnnotation)

@@ -12,7 +12,7 @@ import (
 
 // What is cached costs next to nothing: no request, and hardly any memory. The rest of what is allocated is the fake
 // Kubernetes client's copy of the ServiceAccount, which is measured for comparison.
-func TestAllocationsOfHits(t *testing.T) {
+func TestHitsAllocateNothing(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})

@@ -3,6 +3,7 @@ package azure_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -10,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
@@ -72,7 +74,7 @@ func TestSeveralClouds(t *testing.T) {
 }
 
 // The two options may name the same authority, however it is written.
-func TestSameAuthorityTwice(t *testing.T) {
+func TestTwoOptionsForOneAuthority(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	for endpoint, ok := range map[string]bool{"https://login.microsoftonline.us": true, "https://login.microsoftonline.us/": true, "https://LOGIN.microsoftonline.us:443": true,
@@ -88,7 +90,7 @@ func TestSameAuthorityTwice(t *testing.T) {
 }
 
 // The setting of the provider comes before the environment's, the object's before both.
-func TestWhereTheAuthorityComesFrom(t *testing.T) {
+func TestPrecedenceOfAuthorities(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://login.chinacloudapi.cn/")
@@ -139,14 +141,13 @@ func TestEnvironmentFile(t *testing.T) {
 		t.Error(err)
 	}
 	for name, text := range map[string]string{
-		"no JSON":    "gone",
-		"list":       "[]",
-		"empty":      "",
-		"no address": `{"resourceManagerEndpoint":"https://x.example"}`,
-		"http":       `{"activeDirectoryEndpoint":"http://x.example"}`,
-		"ADFS":       `{"activeDirectoryEndpoint":"https://x.example/adfs/"}`,
-		"suffix":     `{"activeDirectoryEndpoint":"https://x.example","containerRegistryDNSSuffix":"com"}`,
-		"manager":    `{"activeDirectoryEndpoint":"https://x.example","resourceManagerEndpoint":"https://u@y.example"}`,
+		"no JSON": "gone",
+		"list":    "[]",
+		"empty":   "",
+		"http":    `{"activeDirectoryEndpoint":"http://x.example"}`,
+		"ADFS":    `{"activeDirectoryEndpoint":"https://x.example/adfs/"}`,
+		"suffix":  `{"activeDirectoryEndpoint":"https://x.example","containerRegistryDNSSuffix":"com"}`,
+		"manager": `{"activeDirectoryEndpoint":"https://x.example","resourceManagerEndpoint":"https://u@y.example"}`,
 	} {
 		write(text)
 		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
@@ -162,6 +163,79 @@ func TestEnvironmentFile(t *testing.T) {
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", filepath.Join(t.TempDir(), "nothing"))
 	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "nothing")
+}
+
+// An environment file describes what differs from Microsoft's cloud. Its authority defaults to the public one.
+func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
+	clearEnvironment(t)
+	for name, authority := range map[string]string{"left out": "", "named": `"activeDirectoryEndpoint":"https://login.microsoftonline.com/",`} {
+		t.Run(name, func(t *testing.T) {
+			w, file := newClouds(t), filepath.Join(t.TempDir(), "azure.json")
+			t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
+			content := `{` + authority + `"resourceManagerEndpoint":"https://` + ownManager + `","tokenAudience":"https://` + ownManager +
+				`","containerRegistryDNSSuffix":"` + ownRegistry + `"}`
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := &azure.Provider{}
+			if url, err := p.TokenServiceURL(&auth.Options{}); err != nil || url != "https://login.microsoftonline.com" {
+				t.Errorf("the authority is %q, %v", url, err)
+			}
+			for registry, audience := range map[string]string{"tenanta.azurecr.io": azurename.RegistryAudience, "example." + ownRegistry: "https://" + ownManager} {
+				if _, err := p.ParseArtifactRepository(registry+"/app", &auth.Options{}); err != nil {
+					t.Errorf("registry %s: %v", registry, err)
+				}
+				if scopes := registryScopes(t, p, registry); !slices.Equal(scopes, []string{audience + "/.default"}) {
+					t.Errorf("registry %s: scopes %q", registry, scopes)
+				}
+			}
+			if _, err := auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "public", auth.WithGitURL(parseURL(t, "https://dev.azure.com/o/p/_git/r")))...); err != nil {
+				t.Errorf("Azure DevOps: %v", err)
+			}
+		})
+	}
+}
+
+// A file that names nothing but its registries leaves the rest of Microsoft's cloud as it is.
+func TestEnvironmentFileKeepsMicrosoftsResourceManager(t *testing.T) {
+	clearEnvironment(t)
+	w, file := newClouds(t), filepath.Join(t.TempDir(), "azure.json")
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
+	if err := os.WriteFile(file, []byte(`{"containerRegistryDNSSuffix":"`+ownRegistry+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token, err := get(t, &azure.Provider{}, w.options("tenant-a", "public")...)
+	if err != nil || w.whose(token).Audience != "https://management.azure.com" {
+		t.Errorf("got %v, %v", token, err)
+	}
+}
+
+func registryScopes(t *testing.T, p *azure.Provider, host string) []string {
+	t.Helper()
+	list, err := p.GetAccessTokenOptionsForArtifactRepository(host, &auth.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opts auth.Options
+	for _, opt := range list {
+		opt(&opts)
+	}
+	return opts.Scopes
+}
+
+// Entra ID compares audiences byte by byte. The scope of "https://arm.example/" is "https://arm.example//.default".
+func TestTokenAudienceKeepsItsTrailingSlash(t *testing.T) {
+	clearEnvironment(t)
+	for audience, want := range map[string]string{"https://" + ownManager: "https://" + ownManager + "/.default", "https://" + ownManager + "/": "https://" + ownManager + "//.default"} {
+		t.Run(audience, func(t *testing.T) {
+			w, cloud := newClouds(t), privateCloud()
+			cloud.ResourceManagerAudience = audience
+			_, _ = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{cloud}}, w.options("tenant-a", "own", azure.WithAuthorityHost("https://"+ownAuthority))...)
+			if calls := w.cloud.Log(); len(calls) == 0 || calls[0].Parameters["scope"] != want {
+				t.Errorf("the scope is not %q: %+v", want, calls)
+			}
+		})
+	}
 }
 
 // The token of a ServiceAccount goes to no host that only looks like an authority.

@@ -10,8 +10,8 @@ import (
 
 const opCluster = "get access to the cluster"
 
-// GetAccessTokenOptionsForCluster returns the scope of AKS and, if the cluster is named, that of the cloud's Azure Resource
-// Manager. Without its name, address and certificate authority have to be given.
+// GetAccessTokenOptionsForCluster returns the scope of AKS and, for a cluster by its name, the scope of the cloud's Azure Resource
+// Manager. A call without the name needs address and certificate authority.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
@@ -48,25 +48,17 @@ func parseCluster(id string) (azurename.Cluster, error) {
 // NewRESTConfig returns access to an AKS cluster with Microsoft Entra integration. The bearer token is the access token for
 // AKS.
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
-	tokens := make([]*Token, 0, len(accessTokens))
-	for _, t := range accessTokens {
-		own, err := FromToken(t)
-		if err != nil {
-			return nil, err
-		}
-		tokens = append(tokens, own)
-	}
-	want := 1
-	if opts.ClusterResource != "" {
-		want++
-	}
-	if len(tokens) != want {
-		return nil, self.Misconfigured("pass one for each list of GetAccessTokenOptionsForCluster",
-			"there are %d access tokens instead of %d", len(tokens), want)
+	token, err := FromToken(accessTokens[0])
+	if err != nil {
+		return nil, err
 	}
 	host, ca := opts.ClusterAddress, []byte(opts.CAData)
 	if opts.ClusterResource != "" {
-		found, err := p.findCluster(ctx, tokens[1], opts)
+		forManagement, err := FromToken(accessTokens[1])
+		if err != nil {
+			return nil, err
+		}
+		found, err := p.findCluster(ctx, forManagement, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -80,13 +72,13 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 			return nil, notReady(opts.ClusterResource, "it has no certificate authority yet")
 		}
 	}
-	return auth.NewRESTConfig(host, tokens[0].accessToken.Reveal(), ca, tokens[0].expiresAt), nil
+	return auth.NewRESTConfig(host, token.accessToken.Reveal(), ca, token.expiresAt), nil
 }
 
-// foundCluster is what Azure Resource Manager tells of a cluster.
+// foundCluster is a cluster as Azure Resource Manager describes it.
 type foundCluster struct {
 	id        string
-	addresses []string // canonical, the first one is the one to use
+	addresses []string // canonical; the first is the default
 	ca        []byte
 }
 

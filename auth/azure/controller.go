@@ -12,18 +12,18 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 const opControllerToken = "find own Azure credentials" //nolint:gosec // not a credential
 
-// NewControllerToken returns an access token of the first of these that is set up: a client secret or certificate in the
-// environment, the workload identity of the pod, the managed identity of the machine and, only with AllowShellOut, the
-// Azure command-line tools. One that is set up and refused ends the search: whoever comes next would be somebody else.
+// NewControllerToken returns an access token of the first source that is set up: a client secret or certificate in the environment, the
+// workload identity of the pod, the managed identity of the machine and, only with AllowShellOut, the Azure command-line tools. If
+// Azure refuses a source that is set up, the search ends: the next source would be another identity.
 //
-// The SDK keeps tokens until five minutes before they end, so that whoever asks for a new one gets the old one. Its
-// credentials are therefore made anew each time, which costs no request: the token endpoint's address is kept. Managed
-// identities have a token service that keeps tokens itself, for many hours; what it returns is as new as it can be.
+// The SDK keeps tokens until five minutes before their expiry. Each call therefore makes new credentials, which costs no request because
+// the Provider keeps the address of the token endpoint. The token service of managed identities keeps its tokens for many hours.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
@@ -33,10 +33,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	if err != nil {
 		return nil, err
 	}
-	kept, err := p.chains.get(p, e, authority, opts)
-	if err != nil {
-		return nil, err
-	}
+	kept := p.chains.get(p, e, authority, opts)
 	request := policy.TokenRequestOptions{Scopes: scopes, Claims: claimsOf(opts)}
 	var missing []error
 	for _, source := range sources(kept, authority, opts) {
@@ -64,7 +61,7 @@ func nothingFound(missing []error) error {
 		text += "; " + err.Error()
 		var absent *notSetUp
 		if errors.As(err, &absent) && absent.definite {
-			reason = auth.ErrMisconfigured // nothing changes before somebody gives the machine an identity
+			reason = auth.ErrMisconfigured // the machine needs an identity
 		}
 	}
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: reason, Err: all,
@@ -73,18 +70,14 @@ func nothingFound(missing []error) error {
 			`or name a ServiceAccount`}
 }
 
-// checkController takes over a token of the SDK, if it is whole.
+// checkController refuses a token of the SDK that cannot be used.
 func checkController(token sdkToken, tenant, source string, now time.Time) (auth.Token, error) {
-	bad := func(what string) (auth.Token, error) {
-		return nil, self.Unavailable(opControllerToken, "", "the token of the %s cannot be used: %s", source, what)
+	err := oauth.CheckToken(token.Token)
+	if err == nil {
+		err = provider.CheckExpiry(token.ExpiresOn, now, maxLife)
 	}
-	switch {
-	case oauth.CheckToken(token.Token) != nil:
-		return bad("it is empty or malformed")
-	case !token.ExpiresOn.After(now):
-		return bad("it has expired")
-	case token.ExpiresOn.After(now.Add(maxLife)):
-		return bad("it ends further away than any lives")
+	if err != nil {
+		return nil, self.Unavailable(opControllerToken, "", "the token of the %s cannot be used: %v", source, err)
 	}
 	t := &Token{accessToken: redact.New(token.Token), expiresAt: token.ExpiresOn, tenant: tenant}
 	if token.RefreshOn.After(now) && token.RefreshOn.Before(token.ExpiresOn) {
@@ -93,10 +86,10 @@ func checkController(token sdkToken, tenant, source string, now time.Time) (auth
 	return t, nil
 }
 
-// maxChains bounds how many configurations are kept: tenants can set proxies.
+// maxChains bounds the configurations in memory: tenants can set proxies.
 const maxChains = 64
 
-// chains keeps what was learned about each way to reach Azure.
+// chains keeps what the Provider has learned about each way to reach Azure.
 type chains struct {
 	mu     sync.Mutex
 	loaded *simplelru.LRU[chainKey, *chain]
@@ -117,14 +110,10 @@ type chain struct {
 	metadata  bool                    // the machine has a metadata service
 }
 
-func (c *chains) get(p *Provider, e *environment, authority string, opts *auth.Options) (*chain, error) {
+func (c *chains) get(p *Provider, e *environment, authority string, opts *auth.Options) *chain {
 	key := chainKey{client: opts.HTTPClient, authority: authority}
 	if opts.ProxyURL != nil {
 		key.proxy = opts.ProxyURL.String()
-	}
-	client, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,9 +121,9 @@ func (c *chains) get(p *Provider, e *environment, authority string, opts *auth.O
 		c.loaded, _ = simplelru.NewLRU[chainKey, *chain](maxChains, nil) // fails for sizes below 1 only
 	}
 	if kept, ok := c.loaded.Get(key); ok {
-		return kept, nil
+		return kept
 	}
-	kept := &chain{client: client, authorities: e.authorities, documents: map[string]keptDocument{}}
+	kept := &chain{client: p.clients.For(opts), authorities: e.authorities, documents: map[string]keptDocument{}}
 	c.loaded.Add(key, kept)
-	return kept, nil
+	return kept
 }

@@ -301,7 +301,7 @@ func TestCommandLineTools(t *testing.T) {
 		t.Error("the tool was run")
 	}
 	_, err = w.controller(t, &azure.Provider{}, auth.WithAllowShellOut())
-	testworld.CheckError(t, err, auth.ErrUnavailable, "Azure CLI", "further away than any lives")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "Azure CLI", "later than any token does")
 	if _, err := os.Stat(filepath.Join(bin, "ran")); err != nil {
 		t.Error("the tool was not run")
 	}

@@ -68,8 +68,8 @@ func TestDiscoveryDocuments(t *testing.T) {
 	})
 }
 
-// What the metadata service answers while it is updated, and to too many, is nobody's fault.
-func TestMetadataServiceThatIsUpdated(t *testing.T) {
+// The answers of the metadata service during an update and under load are transient.
+func TestMetadataServiceDuringAnUpdate(t *testing.T) {
 	clearEnvironment(t)
 	for status, reason := range map[int]auth.Reason{404: auth.ErrUnavailable, 408: auth.ErrUnavailable, 410: auth.ErrUnavailable, 429: auth.ErrThrottled, 500: auth.ErrUnavailable} {
 		for _, id := range []string{"", clientA} {

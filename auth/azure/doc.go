@@ -2,7 +2,7 @@
 // application or a managed identity for a ServiceAccount (Microsoft Entra Workload ID), and through the SDK's own
 // credentials for the controller itself.
 //
-// A tenant names the application or managed identity on a ServiceAccount of his namespace:
+// A tenant names the application or managed identity on a ServiceAccount:
 //
 //	metadata:
 //	  annotations:
@@ -12,7 +12,7 @@
 // and adds a federated credential to it, with the cluster's issuer, the subject system:serviceaccount:tenant-a:app and the
 // audience api://AzureADTokenExchange.
 //
-// The controller hands the credentials to any client of the Azure SDK:
+// The controller passes the credentials to any client of the Azure SDK:
 //
 //	provider := &azure.Provider{} // one for the whole controller
 //
@@ -23,20 +23,24 @@
 //
 // # Clouds
 //
-// The authority, which is the host of the token service, decides which of Microsoft's clouds is meant. It is that of
-// WithAuthorityHost, else that of the Provider, else the environment variable AZURE_AUTHORITY_HOST, else the public one.
-// Azure Resource Manager, the default scope and the container registries are those of the same cloud: one process can
-// use several. Private clouds are described in Provider.PrivateClouds or in the file that AZURE_ENVIRONMENT_FILEPATH names,
-// a JSON object with activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix.
+// The authority is the host of the token service and selects one of Microsoft's clouds. It is that of WithAuthorityHost, else that of the
+// Provider, else the environment variable AZURE_AUTHORITY_HOST, else the public one. Azure Resource Manager, the default scope and the
+// container registries belong to the same cloud. One process can use several clouds.
+//
+// Provider.PrivateClouds or the file of AZURE_ENVIRONMENT_FILEPATH describes private clouds. The file is a JSON object with
+// activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix. Without activeDirectoryEndpoint the
+// authority is AZURE_AUTHORITY_HOST, else the public one. A private cloud with the authority of one of Microsoft's clouds keeps the
+// registries of that cloud, and every address that it does not replace.
 //
 // # Registries, clusters, Git
 //
-// auth.GetArtifactRegistryCredentials knows <registry>.azurecr.io and those of the other clouds; the identity needs the role
-// AcrPull. auth.GetRESTConfig knows AKS clusters with Microsoft Entra integration by their resource ID; the identity needs
-// the role Azure Kubernetes Service Cluster User Role, which can read the cluster too, and rights in the cluster itself.
-// auth.GetGitCredentials knows Azure DevOps, dev.azure.com and <organization>.visualstudio.com, of the public cloud.
+// auth.GetArtifactRegistryCredentials accepts <registry>.azurecr.io and the registries of the other clouds. The identity needs the role
+// AcrPull. auth.GetRESTConfig accepts AKS clusters with Microsoft Entra integration by their resource ID. The identity needs the role
+// Azure Kubernetes Service Cluster User Role, which can read the cluster too, and permissions in the cluster itself.
+// auth.GetGitCredentials accepts Azure DevOps of the public cloud: dev.azure.com and <organization>.visualstudio.com. It ignores the
+// user name in a clone URL.
 //
 // # Scopes
 //
-// Access tokens are for the scopes of auth.WithScopes, else for Azure Resource Manager. A token is for one resource.
+// Access tokens have the scopes of auth.WithScopes, else that of Azure Resource Manager. A token has one resource.
 package azure

@@ -1,9 +1,9 @@
 package azure
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -11,39 +11,41 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/azurename"
+	"github.com/workloadid/workloadid/internal/provider"
 )
 
-// Cloud describes a private cloud, such as one of Azure Stack.
+// Cloud describes a private cloud, such as Azure Stack.
 type Cloud struct {
-	// AuthorityHost is the address of its token service, https://<host>[:<port>]. It gets to see the tokens of
-	// ServiceAccounts. Required.
+	// AuthorityHost is the address of its token service, https://<host>[:<port>]. It receives the tokens of ServiceAccounts. Required.
 	AuthorityHost string
-	// ResourceManagerEndpoint is the address of its Azure Resource Manager. Without it there is no default scope, and no
-	// access to clusters by name.
+	// ResourceManagerEndpoint is the address of its Azure Resource Manager. Without it there is no default scope and no access to
+	// clusters by name, unless AuthorityHost belongs to one of Microsoft's clouds.
 	ResourceManagerEndpoint string
-	// ResourceManagerAudience is the resource that tokens for Azure Resource Manager are for. Empty: its address.
+	// ResourceManagerAudience is the audience of tokens for Azure Resource Manager. Empty: its address. A trailing slash counts.
 	ResourceManagerAudience string
-	// RegistrySuffix is the domain of its container registries, such as "azurecr.region.example". Empty: there are none.
+	// RegistrySuffix is the domain of its container registries, such as "azurecr.region.example". Optional.
 	RegistrySuffix string
 }
 
-// environment is a cloud in the form in which calls need it.
+// environment is a cloud in the form that calls need.
 type environment struct {
 	name        string
-	authorities []string // hosts, with the port if it is not 443; the first is the one to use
-	management  string   // the host of Azure Resource Manager, "" if it is not known
-	registry    string   // the domain of container registries, "" if there are none
-	public      bool     // it has Azure DevOps
+	authorities []string     // hosts, with the port if it is not 443; the first is the default
+	management  string       // the host of Azure Resource Manager, "" if unknown
+	registry    string       // the domain of container registries, "" if there are none
+	public      bool         // Azure DevOps accepts its tokens
+	microsoft   *environment // Microsoft's cloud, if a private cloud uses its authority
 
-	// Prepared, because calls that are answered from the cache need them too.
+	// Prepared, because calls that the cache answers need them too.
 	defaultScopes []string
 	registryScope []auth.Option
-	clusterScopes [][]auth.Option // that of AKS, that of Azure Resource Manager
+	clusterScopes [][]auth.Option // AKS, Azure Resource Manager
 }
 
-func newEnvironment(name, management, audience, registryAudience, registry string, authorities ...string) *environment {
-	e := &environment{name: name, authorities: authorities, management: management, registry: registry,
-		registryScope: scope(registryAudience), clusterScopes: [][]auth.Option{scope(azurename.ClusterAudience), scope(audience)}}
+// prepare sets the scopes. The audience keeps its trailing slash, as in azcore: Entra ID compares audiences byte by byte.
+func (e *environment) prepare(audience, registryAudience string) *environment {
+	e.registryScope = scope(registryAudience)
+	e.clusterScopes = [][]auth.Option{scope(azurename.ClusterAudience), scope(audience)}
 	if audience != "" {
 		e.defaultScopes = []string{audience + "/.default"}
 	}
@@ -57,11 +59,11 @@ func scope(audience string) []auth.Option {
 	return slices.Clip([]auth.Option{auth.WithScopes(audience + "/.default")})
 }
 
-// surroundings are what a Provider learns once from its fields and from the environment.
+// surroundings hold what a Provider learns once from its fields and from the environment.
 type surroundings struct {
 	tenant       string // AZURE_TENANT_ID
 	environments []*environment
-	standard     *environment // that of calls that name no authority
+	standard     *environment // for calls that name no authority
 	audiences    [1]string
 	gitScope     []auth.Option
 	err          error
@@ -71,10 +73,7 @@ func (p *Provider) learn() *surroundings {
 	p.once.Do(func() {
 		s := &p.learned
 		s.tenant = os.Getenv("AZURE_TENANT_ID")
-		s.audiences[0] = p.Audience
-		if p.Audience == "" {
-			s.audiences[0] = DefaultAudience
-		}
+		s.audiences[0] = cmp.Or(p.Audience, DefaultAudience)
 		s.gitScope = scope(azurename.DevOpsAudience)
 		s.err = s.findEnvironments(p)
 	})
@@ -83,54 +82,51 @@ func (p *Provider) learn() *surroundings {
 
 // findEnvironments puts private clouds first: they may use the authority of a public one.
 func (s *surroundings) findEnvironments(p *Provider) error {
-	for i := range p.PrivateClouds {
-		e, err := p.PrivateClouds[i].environment()
+	for i, c := range azurename.Clouds() {
+		e := &environment{name: c.Name, authorities: c.Authorities, management: c.ManagementHost, registry: c.RegistrySuffix, public: i == 0}
+		s.environments = append(s.environments, e.prepare(c.ManagementAudience, azurename.RegistryAudience))
+	}
+	var private []*environment
+	for i, c := range p.PrivateClouds {
+		e, err := s.private(c)
 		if err != nil {
 			return self.Misconfigured("correct Provider.PrivateClouds", "private cloud %d: %v", i, err)
 		}
-		s.environments = append(s.environments, e)
+		private = append(private, e)
 	}
-	authority := p.AuthorityHost
-	if authority == "" {
-		authority = os.Getenv("AZURE_AUTHORITY_HOST")
-	}
-	file, err := environmentFile(os.Getenv("AZURE_ENVIRONMENT_FILEPATH"), authority)
-	if err != nil {
-		return self.Misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names", "%v", err)
-	}
-	if file != nil {
-		s.environments = append(s.environments, file)
-	}
-	for i, c := range azurename.Clouds() {
-		e := newEnvironment(c.Name, c.ManagementHost, c.ManagementAudience, azurename.RegistryAudience, c.RegistrySuffix,
-			c.Authorities...)
-		e.public = i == 0
-		s.environments = append(s.environments, e)
-	}
-	return s.findStandard(authority, file)
-}
-
-func (s *surroundings) findStandard(authority string, file *environment) error {
-	if authority == "" {
-		s.standard = s.at(azurename.Clouds()[0].Authorities[0])
-		if file != nil {
-			s.standard = file
+	authority := cmp.Or(p.AuthorityHost, os.Getenv("AZURE_AUTHORITY_HOST"))
+	var file *environment
+	if path := os.Getenv("AZURE_ENVIRONMENT_FILEPATH"); path != "" {
+		var err error
+		if file, err = s.environmentFile(path, cmp.Or(authority, publicAuthority)); err != nil {
+			return self.Misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names", "%v", err)
 		}
+		private = append(private, file)
+	}
+	s.environments = append(private, s.environments...)
+	if authority == "" && file != nil {
+		s.standard = file
 		return nil
 	}
+	return s.findStandard(cmp.Or(authority, publicAuthority))
+}
+
+const publicAuthority = "https://login.microsoftonline.com"
+
+func (s *surroundings) findStandard(authority string) error {
 	host, err := parseAuthority("authority", authority)
 	if err != nil {
-		return self.Misconfigured("set it to https://login.microsoftonline.com, or to that of another cloud", "%v", err)
+		return self.Misconfigured("set it to "+publicAuthority+", or to that of another cloud", "%v", err)
 	}
 	if s.standard = s.at(host); s.standard == nil {
 		// The controller's own setting needs no permission.
-		s.standard = newEnvironment("the cloud of "+host, "", "", azurename.RegistryAudience, "", host)
-		s.environments = append(s.environments, s.standard)
+		s.standard = &environment{name: "the cloud of " + host, authorities: []string{host}}
+		s.environments = append(s.environments, s.standard.prepare("", azurename.RegistryAudience))
 	}
 	return nil
 }
 
-// at returns the cloud that an authority belongs to, nil if none is known.
+// at returns the cloud of an authority, nil if none is known.
 func (s *surroundings) at(authority string) *environment {
 	for _, e := range s.environments {
 		for _, host := range e.authorities {
@@ -142,45 +138,40 @@ func (s *surroundings) at(authority string) *environment {
 	return nil
 }
 
-func (c Cloud) environment() (*environment, error) {
+// private returns a private cloud. If its authority is Microsoft's, it differs from Microsoft's cloud in the named fields only.
+func (s *surroundings) private(c Cloud) (*environment, error) {
 	host, err := parseAuthority("authority", c.AuthorityHost)
 	if err != nil {
 		return nil, err
 	}
-	var management, audience string
+	e := &environment{}
+	if microsoft := s.at(host); microsoft != nil {
+		*e = *microsoft
+		e.microsoft = microsoft
+	}
+	e.name, e.authorities = "the cloud of "+host, []string{host}
+	audience := c.ResourceManagerAudience
 	if c.ResourceManagerEndpoint != "" {
-		if management, err = parseAuthority("address of Azure Resource Manager", c.ResourceManagerEndpoint); err != nil {
+		if e.management, err = parseAuthority("address of Azure Resource Manager", c.ResourceManagerEndpoint); err != nil {
 			return nil, err
 		}
-		audience = "https://" + management
+		audience = cmp.Or(audience, "https://"+e.management)
 	}
-	if c.ResourceManagerAudience != "" {
-		audience = strings.TrimSuffix(c.ResourceManagerAudience, "/")
+	if audience != "" || e.microsoft == nil {
+		e.prepare(audience, cmp.Or(audience, azurename.RegistryAudience))
 	}
-	suffix := strings.ToLower(strings.TrimPrefix(c.RegistrySuffix, "."))
-	if suffix != "" && !azurename.ValidTenant(suffix) {
-		return nil, fmt.Errorf("the domain of container registries %.300q is none", c.RegistrySuffix)
+	if suffix := strings.ToLower(strings.TrimPrefix(c.RegistrySuffix, ".")); suffix != "" {
+		if !azurename.ValidTenant(suffix) {
+			return nil, fmt.Errorf("the domain of container registries %.300q is none", c.RegistrySuffix)
+		}
+		e.registry = suffix
 	}
-	registryAudience := audience
-	if registryAudience == "" {
-		registryAudience = azurename.RegistryAudience
-	}
-	return newEnvironment("the cloud of "+host, management, audience, registryAudience, suffix, host), nil
+	return e, nil
 }
 
-const maxEnvironmentFile = 1 << 20
-
-// environmentFile reads the description of a private cloud. Its authority, if the file names none, is the given one.
-func environmentFile(path, authority string) (*environment, error) {
-	if path == "" {
-		return nil, nil
-	}
-	file, err := os.Open(path) //nolint:gosec // the controller's own environment names it
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, maxEnvironmentFile))
+// environmentFile reads the description of a private cloud. The given authority is the default.
+func (s *surroundings) environmentFile(path, authority string) (*environment, error) {
+	content, err := provider.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -193,12 +184,8 @@ func environmentFile(path, authority string) (*environment, error) {
 	if err := json.Unmarshal(content, &document); err != nil {
 		return nil, fmt.Errorf("the file %q is not a JSON object that describes a cloud", path)
 	}
-	c := Cloud{AuthorityHost: document.ActiveDirectoryEndpoint, ResourceManagerEndpoint: document.ResourceManagerEndpoint,
-		ResourceManagerAudience: document.TokenAudience, RegistrySuffix: document.ContainerRegistryDNSSuffix}
-	if c.AuthorityHost == "" {
-		c.AuthorityHost = authority
-	}
-	e, err := c.environment()
+	e, err := s.private(Cloud{AuthorityHost: cmp.Or(document.ActiveDirectoryEndpoint, authority), ResourceManagerEndpoint: document.ResourceManagerEndpoint,
+		ResourceManagerAudience: document.TokenAudience, RegistrySuffix: document.ContainerRegistryDNSSuffix})
 	if err != nil {
 		return nil, fmt.Errorf("the file %q: %w", path, err)
 	}
@@ -212,40 +199,31 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 		return nil, "", s.err
 	}
 	authority, _ := opts.ProviderOption(authorityKey{}).(string)
-	if authority == "" {
-		authority = opts.STSEndpoint
-	} else if opts.STSEndpoint != "" && !sameAuthority(opts.STSEndpoint, authority) {
-		return nil, "", self.Misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
-	}
-	if authority == "" {
+	named := cmp.Or(authority, opts.STSEndpoint)
+	if named == "" {
 		return s.standard, s.standard.authorities[0], nil
 	}
-	if e := s.at(strings.TrimPrefix(authority, "https://")); e != nil && strings.HasPrefix(authority, "https://") {
-		return e, authority[len("https://"):], nil // hits of the cache parse nothing
+	host, ok := strings.CutPrefix(named, "https://")
+	e := s.at(host)
+	if !ok || e == nil { // hits of the cache parse nothing
+		var err error
+		if host, err = parseAuthority("authority", named); err != nil {
+			return nil, "", self.Misconfigured("use one such as https://login.microsoftonline.us", "%v", err)
+		}
+		if e = s.at(host); e == nil {
+			return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
+				"the authority %.300q is refused: its host is unknown", named)
+		}
 	}
-	host, err := parseAuthority("authority", authority)
-	if err != nil {
-		return nil, "", self.Misconfigured("use one such as https://login.microsoftonline.us", "%v", err)
+	if named != opts.STSEndpoint && opts.STSEndpoint != "" {
+		if other, err := parseAuthority("authority", opts.STSEndpoint); err != nil || other != host {
+			return nil, "", self.Misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
+		}
 	}
-	if e := s.at(host); e != nil {
-		return e, host, nil
-	}
-	return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
-		"the authority %.300q is refused: its host is not known", authority)
+	return e, host, nil
 }
 
-// sameAuthority compares what is meant: a slash at the end, upper case or the port 443 make no difference.
-func sameAuthority(a, b string) bool {
-	if a == b {
-		return true
-	}
-	hostA, errA := parseAuthority("authority", a)
-	hostB, errB := parseAuthority("authority", b)
-	return errA == nil && errB == nil && hostA == hostB
-}
-
-// parseAuthority returns the host of an address, with the port if it is not 443. That address gets to see the tokens of
-// ServiceAccounts.
+// parseAuthority returns the host of an address, with the port if it is not 443. That host receives the tokens of ServiceAccounts.
 func parseAuthority(option, authority string) (string, error) {
 	u, err := address.Parse(option, authority, 0)
 	if err != nil {

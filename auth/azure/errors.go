@@ -6,28 +6,21 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// unanswered describes errors that are no answer of a service.
-func unanswered(err error, operation string, secrets ...string) error {
-	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
-		Message: transport.Message(err, secrets...), Err: err}
+// refused begins the error of an answer that is no success.
+func refused(answer transport.Answer, operation, requestID string, secrets ...string) *auth.Error {
+	e := self.Refused(operation, answer)
+	e.RequestID = auth.Redact(answer.Header.Get(requestID), secrets...)
+	return e
 }
 
-// answered begins the error for an answer that is no success.
-func answered(answer transport.Answer, operation, requestID string, secrets ...string) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable, StatusCode: answer.Status,
-		Wait: transport.RetryAfter(answer.Header, time.Now()), RequestID: redact.Text(answer.Header.Get(requestID), secrets...)}
-}
-
-// entraError is an error of the token endpoint (RFC 6749, section 5.2, with additions). It may quote what was sent.
+// entraError is an error of the token endpoint (RFC 6749, section 5.2, with additions). It may quote the request.
 type entraError struct {
 	Kind        string `json:"error"`
 	Description string `json:"error_description"`
@@ -35,23 +28,16 @@ type entraError struct {
 	TraceID     string `json:"trace_id"`
 }
 
-// aadsts is the number in a text that begins with "AADSTS<number>:". The text's separators have changed over the years,
-// and so have the fields beside it.
+// aadsts splits a text that begins with "AADSTS<number>:". The separators in the text and the fields beside it have changed over the
+// years.
 func aadsts(description string) (number int, text string) {
 	rest, ok := strings.CutPrefix(description, "AADSTS")
-	if !ok {
+	text = strings.TrimLeft(rest, "0123456789")
+	number, err := strconv.Atoi(rest[:len(rest)-len(text)])
+	if !ok || err != nil {
 		return 0, description
 	}
-	digits := 0
-	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
-		digits++
-	}
-	const most = 9
-	if digits == 0 || digits > most {
-		return 0, description
-	}
-	number, _ = strconv.Atoi(rest[:digits]) // digits only
-	return number, strings.TrimPrefix(rest[digits:], ":")
+	return number, strings.TrimPrefix(text, ":")
 }
 
 // parseEntra returns nil if an answer is not an error of the token endpoint.
@@ -70,7 +56,7 @@ func (e *entraError) number() int {
 	return e.Codes[0]
 }
 
-// message leaves out what differs at every try, because texts that change keep conditions flapping.
+// message leaves out the parts that differ at every try, because conditions hold it.
 func (e *entraError) message() string {
 	_, text := aadsts(e.Description)
 	for _, changing := range []string{"Trace ID:", "Correlation ID:", "Timestamp:", "Current time:"} {
@@ -79,9 +65,9 @@ func (e *entraError) message() string {
 	return strings.TrimSpace(text)
 }
 
-// classifyEntra sorts an answer of the token endpoint by status and number first and by its text nowhere.
-func classifyEntra(answer transport.Answer, operation string, secrets ...string) *auth.Error {
-	e := answered(answer, operation, "x-ms-request-id", secrets...)
+// classify goes by status and number, never by the text.
+func classify(answer transport.Answer, operation string, secrets ...string) *auth.Error {
+	e := refused(answer, operation, "x-ms-request-id", secrets...)
 	parsed := parseEntra(answer.Body)
 	if parsed == nil {
 		e.Message = "the answer is not one of Microsoft Entra ID"
@@ -91,18 +77,18 @@ func classifyEntra(answer transport.Answer, operation string, secrets ...string)
 		return e
 	}
 	number := parsed.number()
-	e.Message = redact.Text(parsed.message(), secrets...)
-	if e.Code = redact.Text(parsed.Kind, secrets...); number != 0 {
+	e.Message = auth.Redact(parsed.message(), secrets...)
+	if e.Code = auth.Redact(parsed.Kind, secrets...); number != 0 {
 		e.Code = "AADSTS" + strconv.Itoa(number)
 	}
 	if e.RequestID == "" {
-		e.RequestID = redact.Text(parsed.TraceID, secrets...)
+		e.RequestID = auth.Redact(parsed.TraceID, secrets...)
 	}
 	e.Reason, e.Remedy = reasonOf(answer.Status, number, parsed.Kind)
 	return e
 }
 
-// The AADSTS numbers that mean something to us.
+// AADSTS numbers with a reason or a remedy of their own.
 const (
 	noSuchApplication   = 700016
 	noSuchTenant        = 90002
@@ -130,9 +116,8 @@ const (
 	certificateNotKnown = 700027
 )
 
-// passesByItself knows the numbers that Microsoft documents as temporary, and those of its own services' failures: they
-// judge nobody.
-func passesByItself(number int) bool {
+// isTemporaryNumber recognizes the numbers that Microsoft documents as temporary, and failures of its own services.
+func isTemporaryNumber(number int) bool {
 	switch number {
 	case 50000, // TokenIssuanceError: there is an issue with the sign-in service
 		90006, // ExternalServerRetryableError
@@ -147,11 +132,11 @@ func passesByItself(number int) bool {
 	return false
 }
 
-// statusCancelled is what some gateways answer when a request was cut short.
+// statusCancelled is the status of some gateways for a request that was cut short.
 const statusCancelled = 499
 
-// passingStatus knows the statuses that judge nobody. That of throttling has a reason of its own.
-func passingStatus(status int) bool {
+// isTemporary recognizes statuses after which another try may succeed. Throttling has a reason of its own.
+func isTemporary(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, statusCancelled:
 		return true
@@ -184,7 +169,7 @@ func reasonOf(status, number int, kind string) (auth.Reason, string) {
 	switch {
 	case status == http.StatusTooManyRequests, kind == "slow_down":
 		return auth.ErrThrottled, ""
-	case passesByItself(number), passingStatus(status), kind == "temporarily_unavailable", kind == "server_error":
+	case isTemporaryNumber(number), isTemporary(status), kind == "temporarily_unavailable", kind == "server_error":
 		return auth.ErrUnavailable, ""
 	case kind == "invalid_scope", kind == "invalid_resource", kind == "invalid_target":
 		return auth.ErrMisconfigured, ""
@@ -192,27 +177,20 @@ func reasonOf(status, number int, kind string) (auth.Reason, string) {
 	return auth.ErrDenied, ""
 }
 
-// worthAnotherTry tells the refusals that go away by themselves.
-func worthAnotherTry(answer transport.Answer) bool {
-	if answer.Status < http.StatusBadRequest {
-		return false
-	}
+// isTransient recognizes refusals that another try may mend.
+func isTransient(answer transport.Answer) bool {
 	e := parseEntra(answer.Body)
-	if e == nil {
+	if e == nil || answer.Status < http.StatusBadRequest {
 		return false
 	}
-	switch number := e.number(); number {
-	case issuerUnreachable, issuerBroken, issuerBrokenToo:
-		return true
-	default:
-		return passesByItself(number)
-	}
+	number := e.number()
+	return number == issuerUnreachable || number == issuerBroken || number == issuerBrokenToo || isTemporaryNumber(number)
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
 func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string, opts *auth.Options,
 ) error {
-	e := classifyEntra(answer, opExchange, oidcToken)
+	e := classify(answer, opExchange, oidcToken)
 	e.Message = fmt.Sprintf("client ID %q%s of tenant %q%s: %s", clientID, opts.CallersIdentity(ClientIDAnnotation),
 		tenant, opts.CallersIdentity(TenantIDAnnotation), e.Message)
 	if remedy := federationRemedy(e, clientID, sa); remedy != "" {
@@ -221,7 +199,7 @@ func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.
 	return e
 }
 
-// federationRemedy says which part of a federated credential does not fit.
+// federationRemedy names the part of a federated credential that does not match.
 func federationRemedy(e *auth.Error, clientID string, sa *corev1.ServiceAccount) string {
 	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 	number, _ := aadsts(e.Code)

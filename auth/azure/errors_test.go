@@ -58,11 +58,11 @@ func TestErrorsOfEntra(t *testing.T) {
 		"down":                {refusal(503, "temporarily_unavailable", "AADSTS90033: A transient error has occurred."), auth.ErrUnavailable, []string{"HTTP 503"}},
 		"cut":                 {authtest.Fault{Cut: true}, auth.ErrUnavailable, []string{"no answer"}},
 		"redirect":            {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, []string{"redirect", "evil.example"}},
-		"HTML":                {authtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"not the JSON"}},
+		"HTML":                {authtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"JSON object"}},
 		"HTML 403":            {authtest.Fault{Status: 403, Code: "", Message: ""}, auth.ErrUnavailable, []string{"not one of Microsoft Entra ID"}},
-		"empty":               {body(""), auth.ErrUnavailable, []string{"not the JSON"}},
-		"null":                {body("null"), auth.ErrUnavailable, []string{"token_type"}},
-		"list":                {body("[]"), auth.ErrUnavailable, []string{"not the JSON"}},
+		"empty":               {body(""), auth.ErrUnavailable, []string{"JSON object"}},
+		"null":                {body("null"), auth.ErrUnavailable, []string{"JSON object"}},
+		"list":                {body("[]"), auth.ErrUnavailable, []string{"JSON object"}},
 		"10 MB":               {body(`{"access_token":"` + strings.Repeat("x", 10<<20) + `"}`), auth.ErrUnavailable, []string{"larger than"}},
 		"no token":            {body(`{"token_type":"Bearer","expires_in":3599}`), auth.ErrUnavailable, []string{"access_token is missing"}},
 		"no type":             {body(`{"expires_in":3599,"access_token":"t"}`), auth.ErrUnavailable, []string{"token_type"}},
@@ -70,9 +70,9 @@ func TestErrorsOfEntra(t *testing.T) {
 		"no expiry":           {body(`{"token_type":"Bearer","access_token":"t"}`), auth.ErrUnavailable, []string{"expires_in"}},
 		"expired":             {answer("-1", "t"), auth.ErrUnavailable, []string{"expires_in"}},
 		"no number of s":      {answer(`"soon"`, "t"), auth.ErrUnavailable, []string{"expires_in"}},
-		"for ever":            {answer("1e300", "t"), auth.ErrUnavailable, []string{"further away"}},
-		"three days":          {answer("259200", "t"), auth.ErrUnavailable, []string{"further away"}},
-		"header injection":    {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"characters"}},
+		"for ever":            {answer("1e300", "t"), auth.ErrUnavailable, []string{"out of range"}},
+		"three days":          {answer("259200", "t"), auth.ErrUnavailable, []string{"out of range"}},
+		"header injection":    {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"malformed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer w.cloud.AddFault(tc.fault)()
@@ -93,7 +93,7 @@ func TestErrorsOfEntra(t *testing.T) {
 	}
 }
 
-// Answers that judge nobody drop no credential, whatever their status.
+// Transient answers drop no credential, whatever their status.
 func TestTransientAnswers(t *testing.T) {
 	w := newWorld(t)
 	check := func(status int, text string, reason auth.Reason, kind func(*testing.T, *http.Client) error) {

@@ -2,8 +2,6 @@ package azure
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -45,15 +43,11 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if claims := claimsOf(opts); claims != "" {
 		form.Set("claims", claims)
 	}
-	client, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
-	asked := time.Now() // what the answer says is valid for counts from then on, to be safe
+	asked := time.Now() // the lifetime in the answer counts from then, to be safe
 	endpoint := "https://" + authority + "/" + tenant + "/oauth2/v2.0/token"
-	answer, err := transport.Send(ctx, client, func() (*http.Request, error) { return oauth.NewRequest(ctx, endpoint, form) }, worthAnotherTry)
+	answer, err := transport.Send(ctx, p.clients.For(opts), func() (*http.Request, error) { return oauth.NewRequest(ctx, endpoint, form) }, isTransient)
 	if err != nil {
-		return nil, unanswered(err, opExchange, oidcToken)
+		return nil, self.Unanswered(opExchange, err, oidcToken)
 	}
 	if answer.Status != http.StatusOK {
 		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken, opts)
@@ -66,7 +60,16 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return token, nil
 }
 
-// scopes returns those of the call, or the cloud's own.
+// TokenServiceURL returns the address of the authority for an exchange with these options. It uses no network.
+func (p *Provider) TokenServiceURL(opts *auth.Options) (string, error) {
+	_, host, err := p.environmentOf(opts)
+	if err != nil {
+		return "", err
+	}
+	return "https://" + host, nil
+}
+
+// scopes returns the scopes of the call, else those of the cloud.
 func (e *environment) scopes(opts *auth.Options) ([]string, error) {
 	if len(opts.Scopes) > 0 {
 		return opts.Scopes, nil
@@ -78,59 +81,36 @@ func (e *environment) scopes(opts *auth.Options) ([]string, error) {
 	return e.defaultScopes, nil
 }
 
-// maxLife is what no access token of Microsoft Entra ID lives longer than: those with continuous access evaluation have 28
-// hours.
+// maxLife bounds the lifetime of access tokens. With continuous access evaluation it is 28 hours.
 const maxLife = 48 * time.Hour
 
-// readToken takes over what the token endpoint answered (RFC 6749, section 5.1), if it is whole.
+// readToken refuses an answer of the token endpoint (RFC 6749, section 5.1) that cannot be used.
 func readToken(body []byte, now time.Time) (*Token, error) {
-	incomplete := func(what string) (*Token, error) {
-		return nil, &auth.Error{Provider: ProviderName, Operation: opExchange, Reason: auth.ErrUnavailable,
-			Message: "the answer of the token endpoint cannot be used: " + what,
-			Remedy:  "check that the authority host is that of Microsoft Entra ID"}
+	unusable := func(format string, args ...any) (*Token, error) {
+		return nil, self.Unusable(opExchange, "Microsoft Entra ID", format, args...)
 	}
-	var answer struct {
-		TokenType   string  `json:"token_type"`
-		AccessToken string  `json:"access_token"`
-		ExpiresIn   seconds `json:"expires_in"`
-		RefreshIn   seconds `json:"refresh_in"`
+	answer, err := oauth.ParseObject(body)
+	if err != nil {
+		return unusable("%v", err)
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return incomplete("it is not the JSON object that was expected")
-	}
-	life := answer.ExpiresIn.duration()
+	secret, kind := answer.Text("access_token"), answer.Text("token_type")
+	life, refresh := duration(answer.Seconds("expires_in")), duration(answer.Seconds("refresh_in"))
 	switch {
-	case !strings.EqualFold(answer.TokenType, "Bearer"):
-		return incomplete(fmt.Sprintf("token_type is not Bearer but %.100q", redact.Text(answer.TokenType, answer.AccessToken)))
-	case answer.AccessToken == "":
-		return incomplete("access_token is missing")
-	case oauth.CheckToken(answer.AccessToken) != nil:
-		return incomplete("access_token holds characters that no token has")
-	case life <= 0:
-		return incomplete("expires_in is missing or not positive")
-	case life > maxLife:
-		return incomplete(fmt.Sprintf("expires_in, %s, is further away than any token lives", life))
+	case !strings.EqualFold(kind, "Bearer"):
+		return unusable("token_type is not Bearer but %.100q", auth.Redact(kind, secret))
+	case oauth.CheckToken(secret) != nil:
+		return unusable("access_token is missing or malformed")
+	case life <= 0 || life > maxLife:
+		return unusable("expires_in is missing or out of range")
 	}
-	t := &Token{accessToken: redact.New(answer.AccessToken), expiresAt: now.Add(life)}
-	if refresh := answer.RefreshIn.duration(); refresh > 0 && refresh < life {
+	t := &Token{accessToken: redact.New(secret), expiresAt: now.Add(life)}
+	if refresh > 0 && refresh < life {
 		t.refreshAt = now.Add(refresh)
 	}
 	return t, nil
 }
 
-// seconds is a number that some token services write as a string.
-type seconds float64
-
-// UnmarshalJSON takes what is no number for zero.
-func (s *seconds) UnmarshalJSON(data []byte) error {
-	var n float64
-	if json.Unmarshal([]byte(strings.Trim(string(data), `"`)), &n) == nil {
-		*s = seconds(n)
-	}
-	return nil
-}
-
-func (s seconds) duration() time.Duration {
-	const most = 1e9 // more is as wrong as this
-	return time.Duration(min(max(float64(s), -most), most)) * time.Second
+func duration(seconds float64) time.Duration {
+	const most = 1e9 // a Duration can hold it
+	return time.Duration(min(seconds, most)) * time.Second
 }

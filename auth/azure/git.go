@@ -9,8 +9,10 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// gitInput is the same for all repositories: the token is.
+// gitInput is the same for all repositories, because the token is.
 const gitInput = "azure-devops"
+
+const gitRemedy = "use https://dev.azure.com/<organization>/<project>/_git/<repository>"
 
 // ParseGitRepository accepts repositories of Azure DevOps: dev.azure.com and <organization>.visualstudio.com, over HTTPS.
 func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (string, error) {
@@ -21,13 +23,9 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (stri
 	host := strings.ToLower(gitURL.Hostname())
 	switch port := gitURL.Port(); {
 	case gitURL.Scheme != "https", host == "ssh.dev.azure.com", host == "vs-ssh.visualstudio.com":
-		return "", self.Misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
-			"%.300q is not reached over HTTPS, so no token is sent there", gitURL.Host)
+		return "", self.Misconfigured(gitRemedy, "%.300q does not serve Git over HTTPS", gitURL.Host)
 	case port != "" && port != "443", gitURL.Host != gitURL.Hostname() && port == "", !azurename.IsDevOps(host):
-		return "", self.Misconfigured("use https://dev.azure.com/<organization>/<project>/_git/<repository>",
-			"%.300q is not a host of Azure DevOps", gitURL.Host)
-	case gitURL.User != nil:
-		return "", self.Misconfigured("leave the user name out", "the URL of the repository at %.300q holds a user name", gitURL.Host)
+		return "", self.Misconfigured(gitRemedy, "%.300q is not a host of Azure DevOps", gitURL.Host)
 	case !e.public:
 		return "", self.Misconfigured("pass WithAuthorityHost(\"https://login.microsoftonline.com\")",
 			"Azure DevOps belongs to the public cloud, the authority to %s", e.name)

@@ -65,7 +65,7 @@ func TestPushAndPull(t *testing.T) {
 }
 
 // Access is never anonymous because a setting is wrong.
-func TestKeychainTellsWhatIsMisconfigured(t *testing.T) {
+func TestKeychainReportsMisconfiguration(t *testing.T) {
 	clearEnvironment(t)
 	for want, p := range map[string]*azure.Provider{
 		"private cloud 0":     {PrivateClouds: []azure.Cloud{{AuthorityHost: "http://x"}}},

@@ -13,8 +13,8 @@ type (
 	tenantKey    struct{}
 )
 
-// WithAuthorityHost sets the authority of a call, https://<host>, and so its cloud: that of one of Microsoft's clouds, of
-// Provider.PrivateClouds, or of the controller's environment. It excludes another one in auth.WithSTSEndpoint.
+// WithAuthorityHost sets the authority of a call, https://<host>, and with it the cloud: one of Microsoft's, one of
+// Provider.PrivateClouds, or that of the controller's environment. auth.WithSTSEndpoint must not name another one.
 func WithAuthorityHost(authority string) auth.Option {
 	return auth.WithProviderOption(authorityKey{}, authority)
 }
@@ -22,7 +22,7 @@ func WithAuthorityHost(authority string) auth.Option {
 // withClaims adds the claims parameter of OpenID Connect Core 1.0, section 5.5: a JSON object.
 func withClaims(claims string) auth.Option { return auth.WithProviderOption(claimsKey{}, claims) }
 
-// withTenant has the call refused if its identity lies in another tenant.
+// withTenant refuses identities of another tenant.
 func withTenant(tenant string) auth.Option { return auth.WithProviderOption(tenantKey{}, tenant) }
 
 func claimsOf(opts *auth.Options) string {
@@ -30,8 +30,7 @@ func claimsOf(opts *auth.Options) string {
 	return claims
 }
 
-// checkTenant compares the tenant of an identity with the one that the caller wants. An unknown one is that of a managed
-// identity, which has no other.
+// checkTenant compares the tenant of an identity with the one that the caller wants. That of a managed identity is unknown.
 func checkTenant(tenant string, opts *auth.Options) error {
 	wanted, _ := opts.ProviderOption(tenantKey{}).(string)
 	if wanted == "" || tenant == "" || strings.EqualFold(wanted, tenant) {
@@ -41,23 +40,18 @@ func checkTenant(tenant string, opts *auth.Options) error {
 		"the client of the SDK wants a token of tenant %.100q, the identity lies in tenant %.100q", wanted, tenant)
 }
 
-// maxClaims bounds what a resource can have us ask for, in bytes.
+// maxClaims bounds the claims of a resource, in bytes.
 const maxClaims = 16 << 10
 
-// mergeClaims adds the client capability cp1, which says that claims challenges are understood (continuous access
-// evaluation), to the claims of a challenge.
+// mergeClaims adds the client capability cp1 to the claims of a challenge: the client understands claims challenges (continuous access
+// evaluation).
 func mergeClaims(claims string, continuousAccess bool) (string, error) {
 	if claims == "" && !continuousAccess {
 		return "", nil
 	}
-	if len(claims) > maxClaims {
-		return "", badClaims()
-	}
 	request := map[string]any{}
-	if claims != "" {
-		if err := json.Unmarshal([]byte(claims), &request); err != nil || request == nil {
-			return "", badClaims()
-		}
+	if claims != "" && (len(claims) > maxClaims || json.Unmarshal([]byte(claims), &request) != nil || request == nil) {
+		return "", self.Misconfigured("pass on the claims of the resource's challenge", "the claims are not a JSON object of reasonable size")
 	}
 	if continuousAccess {
 		token, ok := request["access_token"].(map[string]any)
@@ -68,12 +62,5 @@ func mergeClaims(claims string, continuousAccess bool) (string, error) {
 		token["xms_cc"] = map[string]any{"values": []string{"CP1"}}
 	}
 	merged, err := json.Marshal(request)
-	if err != nil {
-		return "", badClaims()
-	}
-	return string(merged), nil
-}
-
-func badClaims() error {
-	return self.Misconfigured("pass on what the challenge of the resource says", "the claims are not a JSON object of reasonable size")
+	return string(merged), err
 }

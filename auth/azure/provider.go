@@ -11,7 +11,6 @@ import (
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/provider"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // ProviderName is the name by which users pick this provider.
@@ -19,7 +18,7 @@ const ProviderName = "azure"
 
 const self = provider.Name(ProviderName)
 
-// Annotations of the ServiceAccount. They are those of Microsoft Entra Workload ID.
+// Annotations of the ServiceAccount, as in Microsoft Entra Workload ID.
 const (
 	// ClientIDAnnotation names the application or the managed identity by its client ID, a GUID. Required.
 	ClientIDAnnotation = annotation.AzureClientID
@@ -29,23 +28,22 @@ const (
 	TokenExpirationAnnotation = annotation.AzureTokenExpiration
 )
 
-// DefaultAudience is the audience that federated credentials have unless told otherwise.
+// DefaultAudience is the default audience of federated credentials.
 const DefaultAudience = azurename.FederatedAudience
 
-// Provider implements auth.Provider for Azure. The zero value is ready for use. It keeps connections and what it has
-// learned about its surroundings, so share one in the whole controller. It is safe for concurrent use if its fields are
-// not changed any more.
+// Provider implements auth.Provider for Azure. The zero value is ready for use. It keeps connections and reads the environment once, so
+// share one in the whole controller. It is safe for concurrent use, as long as its fields stay unchanged.
 type Provider struct {
-	// AuthorityHost is the authority of calls that name none, such as https://login.microsoftonline.us. Empty: that of
-	// the environment variable AZURE_AUTHORITY_HOST, else the public one.
+	// AuthorityHost is the authority of calls that name none, such as https://login.microsoftonline.us. Empty: the environment
+	// variable AZURE_AUTHORITY_HOST, else the public authority.
 	AuthorityHost string
-	// PrivateClouds are clouds besides Microsoft's own. Their authorities may be named with WithAuthorityHost.
+	// PrivateClouds are clouds besides Microsoft's own. WithAuthorityHost accepts their authorities.
 	PrivateClouds []Cloud
 	// Audience replaces DefaultAudience, for clouds whose federated credentials have another one.
 	Audience string
 
-	transports transport.Pool
-	chains     chains
+	clients auth.HTTPClients
+	chains  chains
 
 	once    sync.Once
 	learned surroundings
@@ -64,7 +62,7 @@ var (
 // GetName returns ProviderName.
 func (*Provider) GetName() string { return ProviderName }
 
-// ValidateOptions refuses an authority that is not one.
+// ValidateOptions refuses an unknown authority.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {

@@ -17,22 +17,21 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// maxDocuments bounds how many discovery documents are kept for one authority. There is one for each tenant, and a
-// controller has one.
+// maxDocuments bounds the discovery documents in memory for one authority. There is one for each tenant.
 const maxDocuments = 16
 
-// recorder sends the requests of one use of the SDK, remembers what went wrong, and answers requests for discovery
-// documents that are known.
+// recorder sends the requests of the SDK for one call. It remembers the last failure, and answers requests for discovery documents that
+// the chain keeps.
 type recorder struct {
 	chain *chain
 
 	mu      sync.Mutex
 	refusal *transport.Answer
 	failure error
-	used    []string // URLs of the discovery documents that were known
+	used    []string // URLs of kept discovery documents
 }
 
-// Do implements policy.Transporter. Bodies are bounded by the client.
+// Do implements policy.Transporter. The client bounds the bodies.
 func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	document := req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/.well-known/openid-configuration")
 	if document {
@@ -46,7 +45,7 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 		r.remember(nil, err)
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end or dropped
+	defer resp.Body.Close() //nolint:errcheck // nothing was written
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		r.remember(nil, err)
@@ -89,7 +88,7 @@ func (r *recorder) use(address string) {
 	r.used = append(r.used, address)
 }
 
-// forget drops the discovery documents that a request for a token has used: they may be why it failed.
+// forget drops the discovery documents of a failed request for a token: they may be the cause.
 func (r *recorder) forget() {
 	r.mu.Lock()
 	used := r.used
@@ -108,7 +107,7 @@ type keptDocument struct {
 	until  time.Time
 }
 
-// documentLife is how long a discovery document counts. Endpoints hardly ever move.
+// documentLife is the lifetime of a discovery document in memory.
 const documentLife = time.Hour
 
 func (c *chain) document(address string) (transport.Answer, bool) {
@@ -128,8 +127,8 @@ func (c *chain) keep(address string, a transport.Answer) {
 	}
 }
 
-// isOwn reports whether a discovery document is one of the cloud that was asked. Whatever else comes with status 200 is for
-// the SDK to judge, and not kept: it would have every later token fail, or go elsewhere.
+// isOwn reports whether a discovery document is one of the chain's cloud. The chain keeps no other document, because it would make every
+// later request fail or send the secret elsewhere.
 func (c *chain) isOwn(document []byte) bool {
 	var d struct {
 		Issuer        string `json:"issuer"`
@@ -152,8 +151,8 @@ const (
 	metadataPatience = time.Second
 )
 
-// noManagedIdentity finds out whether the machine has a metadata service: elsewhere the SDK would wait for it for long. The
-// question lacks the header that makes it one, so every answer will do.
+// noManagedIdentity finds out whether the machine has a metadata service: elsewhere the SDK would wait long for it. The request lacks
+// the required header, so any answer counts.
 func (c *chain) noManagedIdentity(ctx context.Context) string {
 	for _, name := range []string{"IDENTITY_ENDPOINT", "MSI_ENDPOINT", "IMDS_ENDPOINT"} {
 		if os.Getenv(name) != "" {
@@ -170,13 +169,13 @@ func (c *chain) noManagedIdentity(ctx context.Context) string {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, metadataEndpoint, nil)
 	if err != nil {
-		return "the metadata service cannot be asked"
+		return "there is no metadata service"
 	}
 	resp, err := c.client.Do(req)
 	if err != nil {
 		return "there is no metadata service"
 	}
-	_ = resp.Body.Close() // there is nothing in it for us
+	_ = resp.Body.Close() // nothing was written
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.metadata = true

@@ -14,17 +14,17 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 const opRegistry = "get credentials of the container registry"
 
-// registryUser is the user name that goes with a refresh token.
+// registryUser is the user name beside a refresh token.
 const registryUser = "00000000-0000-0000-0000-000000000000"
 
-// ParseArtifactRepository accepts repositories of Azure Container Registry and returns the registry's host. A registry of
-// another cloud than that of the authority is refused: a token of one is no good in the other.
+// ParseArtifactRepository accepts repositories of Azure Container Registry and returns the registry's host. It refuses a registry of
+// another cloud, which accepts no token of this authority.
 func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth.Options) (string, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	if err != nil {
 		return "", err
 	}
-	host = strings.TrimSuffix(host, ":443") // which means the same
+	host = strings.TrimSuffix(host, ":443")
 	if e.hasRegistry(host) {
 		return host, nil
 	}
@@ -48,11 +48,11 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 }
 
 func (e *environment) hasRegistry(host string) bool {
-	return azurename.IsRegistry(host, e.registry)
+	return azurename.IsRegistry(host, e.registry) || e.microsoft != nil && e.microsoft.hasRegistry(host)
 }
 
-// OwnsRegistry implements auth.RegistryOwner: registries of all clouds that the Provider knows. Those of Microsoft's clouds
-// are its own even if its settings are so wrong that it has learned nothing.
+// OwnsRegistry implements auth.RegistryOwner for the registries of all clouds that the Provider knows. It knows Microsoft's clouds even
+// if its settings are malformed.
 func (p *Provider) OwnsRegistry(host string) bool {
 	host = strings.TrimSuffix(host, ":443")
 	for _, c := range azurename.Clouds() {
@@ -68,11 +68,14 @@ func (p *Provider) OwnsRegistry(host string) bool {
 	return false
 }
 
-// GetAccessTokenOptionsForArtifactRepository returns the scope of container registries.
-func (p *Provider) GetAccessTokenOptionsForArtifactRepository(_ string, opts *auth.Options) ([]auth.Option, error) {
+// GetAccessTokenOptionsForArtifactRepository returns the scope of the registry's cloud.
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts *auth.Options) ([]auth.Option, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err
+	}
+	if e.microsoft != nil && e.microsoft.hasRegistry(host) {
+		return e.microsoft.registryScope, nil
 	}
 	return e.registryScope, nil
 }
@@ -84,59 +87,48 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	if err != nil {
 		return nil, err
 	}
-	client, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
 	secret := token.accessToken.Reveal()
 	form := url.Values{"grant_type": {"access_token"}, "service": {host}, "access_token": {secret}}
 	if token.tenant != "" {
 		form.Set("tenant", token.tenant)
 	}
-	answer, err := transport.Send(ctx, client, func() (*http.Request, error) { return oauth.NewRequest(ctx, "https://"+host+"/oauth2/exchange", form) }, nil)
+	answer, err := transport.Send(ctx, p.clients.For(opts), func() (*http.Request, error) { return oauth.NewRequest(ctx, "https://"+host+"/oauth2/exchange", form) }, nil)
 	if err != nil {
-		return nil, unanswered(err, opRegistry, secret)
+		return nil, self.Unanswered(opRegistry, err, secret)
 	}
 	if answer.Status != http.StatusOK {
 		return nil, registryError(answer, host, secret)
 	}
 	password, expiry, err := readRefreshToken(answer.Body, time.Now())
 	if err != nil {
-		return nil, &auth.Error{Provider: ProviderName, Operation: opRegistry, Reason: auth.ErrUnavailable, Err: err,
-			Message: fmt.Sprintf("the answer of the registry %q cannot be used: %v", host, err)}
+		return nil, self.Unusable(opRegistry, host, "%v", err)
 	}
 	return auth.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
 }
 
-// readRefreshToken takes over a refresh token that says when it ends. Nothing else of the answer does.
+// readRefreshToken reads the expiry from the refresh token, because the answer has none beside it.
 func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Time, err error) {
-	var answer struct {
-		RefreshToken string `json:"refresh_token"`
+	answer, err := oauth.ParseObject(body)
+	if err != nil {
+		return "", expiry, err
 	}
-	if json.Unmarshal(body, &answer) != nil {
-		return "", expiry, errors.New("it is not the JSON object that was expected")
-	}
-	if oauth.CheckToken(answer.RefreshToken) != nil {
+	token = answer.Text("refresh_token")
+	if oauth.CheckToken(token) != nil {
 		return "", expiry, errors.New("refresh_token is missing or malformed")
 	}
-	claims, err := jwt.Parse(answer.RefreshToken)
+	claims, err := jwt.Parse(token)
 	if err != nil {
 		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
-	switch expiry = claims.Expiry.Time; {
-	case expiry.IsZero():
-		return "", expiry, errors.New("refresh_token has no exp")
-	case !expiry.After(now):
-		return "", expiry, fmt.Errorf("refresh_token has expired at %s", expiry.UTC().Format(time.RFC3339))
-	case expiry.After(now.Add(maxLife)):
-		return "", expiry, fmt.Errorf("refresh_token ends at %s, further away than any lives", expiry.UTC().Format(time.RFC3339))
+	if err := provider.CheckExpiry(claims.Expiry.Time, now, maxLife); err != nil {
+		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
-	return answer.RefreshToken, expiry, nil
+	return token, claims.Expiry.Time, nil
 }
 
 // registryError explains why a registry gave no credentials.
 func registryError(answer transport.Answer, host, secret string) error {
-	e := answered(answer, opRegistry, "X-Ms-Correlation-Request-Id", secret)
+	e := refused(answer, opRegistry, "X-Ms-Correlation-Request-Id", secret)
 	e.Message = fmt.Sprintf("registry %q: the answer is not one of a registry", host)
 	var body struct {
 		Errors []struct {
@@ -146,13 +138,13 @@ func registryError(answer transport.Answer, host, secret string) error {
 	}
 	parsed := json.Unmarshal(answer.Body, &body) == nil && len(body.Errors) > 0
 	if parsed {
-		e.Code = redact.Text(body.Errors[0].Code, secret)
-		e.Message = fmt.Sprintf("registry %q: %s", host, redact.Text(strings.TrimSpace(body.Errors[0].Message), secret))
+		e.Code = auth.Redact(body.Errors[0].Code, secret)
+		e.Message = fmt.Sprintf("registry %q: %s", host, auth.Redact(strings.TrimSpace(body.Errors[0].Message), secret))
 	}
 	switch {
 	case answer.Status == http.StatusTooManyRequests:
 		e.Reason = auth.ErrThrottled
-	case !parsed || passingStatus(answer.Status):
+	case !parsed || isTemporary(answer.Status):
 	case answer.Status == http.StatusNotFound:
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct the name of the registry"
 	default:

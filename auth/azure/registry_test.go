@@ -126,16 +126,16 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 		reason auth.Reason
 		want   string
 	}{
-		"no exp":      {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "has no exp"},
-		"exp null":    {refresh(`{"exp":null}`), auth.ErrUnavailable, "has no exp"},
+		"no exp":      {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "expiry is missing"},
+		"exp null":    {refresh(`{"exp":null}`), auth.ErrUnavailable, "expiry is missing"},
 		"exp text":    {refresh(`{"exp":"soon"}`), auth.ErrUnavailable, "refresh_token"},
-		"expired":     {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "has expired at 2001-09-09"},
-		"for ever":    {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "further away"},
+		"expired":     {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "it expired at 2001-09-09"},
+		"for ever":    {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "later than any"},
 		"no JWT":      {authtest.Fault{Service: "acr", Body: `{"refresh_token":"opaque"}`}, auth.ErrUnavailable, "not a JWT"},
 		"no token":    {authtest.Fault{Service: "acr", Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "missing"},
 		"injection":   {authtest.Fault{Service: "acr", Body: `{"refresh_token":"a.b\r\n.c"}`}, auth.ErrUnavailable, "malformed"},
-		"HTML":        {authtest.Fault{Service: "acr", Body: "<html>"}, auth.ErrUnavailable, "not the JSON"},
-		"empty":       {authtest.Fault{Service: "acr", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "not the JSON"},
+		"HTML":        {authtest.Fault{Service: "acr", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
+		"empty":       {authtest.Fault{Service: "acr", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "JSON object"},
 		"10 MB":       {authtest.Fault{Service: "acr", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
 		"redirect":    {authtest.Fault{Service: "acr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
 		"throttled":   {authtest.Fault{Service: "acr", Status: 429, Code: "TOOMANYREQUESTS", Message: "slow down", RetryAfter: "60"}, auth.ErrThrottled, "slow down"},

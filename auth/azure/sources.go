@@ -13,37 +13,34 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 type sdkToken = azcore.AccessToken
 
-// notSetUp means that there is no such identity here, and that the next kind may be tried.
+// notSetUp means that the process has no such identity. The search goes on with the next source.
 type notSetUp struct {
 	source, why string
-	definite    bool // a service has said so
+	definite    bool // according to a service
 }
 
 func (e *notSetUp) Error() string { return e.source + ": " + e.why }
 
 // source is one kind of identity that a controller can have.
 type source struct {
-	name    string
-	secrets []string
-	record  *recorder
-	absent  func(ctx context.Context) string // why the kind is not there; "" if it is
-	make    func() (azcore.TokenCredential, error)
-	imds    bool
-	tool    bool
-	// fromEnvironment means that AZURE_TENANT_ID is its tenant.
-	fromEnvironment bool
+	name            string
+	absent          func(ctx context.Context) string // why it is not set up, "" if it is; nil for command-line tools
+	make            func() (azcore.TokenCredential, error)
+	imds            bool
+	fromEnvironment bool // its tenant is AZURE_TENANT_ID
+	secrets         []string
+	record          *recorder
 }
 
-// sources returns all kinds in the order in which they are tried, with credentials that nobody else uses.
+// sources returns all sources in their order. They serve one call.
 func sources(c *chain, authority string, opts *auth.Options) []source {
 	record := &recorder{chain: c}
-	// Microsoft's hosts were compared with ours already, and private clouds have none: no discovery of instances.
+	// No instance discovery: environmentOf has checked the authority, and private clouds have no such service.
 	options := azcore.ClientOptions{
 		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: "https://" + authority + "/"},
 		Transport: record,
@@ -51,24 +48,27 @@ func sources(c *chain, authority string, opts *auth.Options) []source {
 			TryTimeout: transport.RequestTimeout},
 	}
 	all := []source{
-		{name: "environment", record: record, absent: noEnvironment, fromEnvironment: true, secrets: environmentSecrets(),
-			make: func() (azcore.TokenCredential, error) { return newEnvironmentCredential(options) }},
-		{name: "workload identity", record: record, absent: noWorkloadIdentity, fromEnvironment: true,
+		{name: "environment", absent: noEnvironment, fromEnvironment: true,
+			secrets: []string{os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_CLIENT_CERTIFICATE_PASSWORD")},
+			make: func() (azcore.TokenCredential, error) {
+				return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{
+					ClientOptions: options, DisableInstanceDiscovery: true})
+			}},
+		{name: "workload identity", absent: noWorkloadIdentity, fromEnvironment: true,
 			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(options) }},
-		{name: "managed identity", record: record, absent: c.noManagedIdentity, imds: true,
+		{name: "managed identity", absent: c.noManagedIdentity, imds: true,
 			make: func() (azcore.TokenCredential, error) { return newManagedIdentity(options) }},
 	}
 	if opts.AllowShellOut {
 		all = append(all,
-			source{name: "Azure CLI", tool: true, record: record, absent: never,
-				make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureCLICredential(nil) }},
-			source{name: "Azure Developer CLI", tool: true, record: record, absent: never,
-				make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureDeveloperCLICredential(nil) }})
+			source{name: "Azure CLI", make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureCLICredential(nil) }},
+			source{name: "Azure Developer CLI", make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureDeveloperCLICredential(nil) }})
+	}
+	for i := range all {
+		all[i].record = record
 	}
 	return all
 }
-
-func never(context.Context) string { return "" }
 
 func noEnvironment(context.Context) string {
 	if os.Getenv("AZURE_CLIENT_SECRET") == "" && os.Getenv("AZURE_CLIENT_CERTIFICATE_PATH") == "" {
@@ -84,24 +84,15 @@ func noWorkloadIdentity(context.Context) string {
 	return ""
 }
 
-func environmentSecrets() []string {
-	return []string{os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_CLIENT_CERTIFICATE_PASSWORD")}
-}
-
-func newEnvironmentCredential(options azcore.ClientOptions) (azcore.TokenCredential, error) {
-	return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{
-		ClientOptions: options, DisableInstanceDiscovery: true})
-}
-
 func newWorkloadIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
 	if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil { //nolint:gosec // the controller's own environment
-		return nil, err // the SDK's own error, later, would not say so
+		return nil, err // the error of the SDK would not name the cause
 	}
 	return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{
 		ClientOptions: options, DisableInstanceDiscovery: true})
 }
 
-// newManagedIdentity is that of AZURE_CLIENT_ID, else the one that the system has assigned.
+// newManagedIdentity uses the identity of AZURE_CLIENT_ID, else the one that the system has assigned.
 func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
 	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
 	if id := os.Getenv("AZURE_CLIENT_ID"); id != "" {
@@ -112,20 +103,21 @@ func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, e
 
 // token asks one source. Its error is *notSetUp if there is no such identity.
 func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (sdkToken, error) {
-	if why := s.absent(ctx); why != "" {
-		if err := ctx.Err(); err != nil {
-			return sdkToken{}, unanswered(err, opControllerToken)
+	if s.absent != nil {
+		if why := s.absent(ctx); ctx.Err() != nil {
+			return sdkToken{}, self.Unanswered(opControllerToken, ctx.Err())
+		} else if why != "" {
+			return sdkToken{}, &notSetUp{source: s.name, why: why}
 		}
-		return sdkToken{}, &notSetUp{source: s.name, why: why}
 	}
 	credential, err := s.make()
 	if err != nil {
 		return sdkToken{}, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured,
-			Message: s.name + ": " + redact.Text(err.Error(), s.secrets...), Err: err,
+			Message: s.name + ": " + auth.Redact(err.Error(), s.secrets...), Err: err,
 			Remedy: "correct the environment variables of this process"}
 	}
 	if s.imds && request.Claims == "" {
-		// Claims have the SDK pass over its cache of managed identities, which the whole process shares. They are not sent.
+		// With claims the SDK skips its cache of managed identities, which the whole process shares. It does not send them.
 		request.Claims = "{}"
 	}
 	token, err := credential.GetToken(ctx, request)
@@ -136,29 +128,29 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	return token, nil
 }
 
-// failed goes by the last answer that was no success: the errors of the SDK hold whole answers.
+// failed goes by the last answer that was no success, because the errors of the SDK hold whole answers.
 func (s source) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return unanswered(ctx.Err(), opControllerToken)
+		return self.Unanswered(opControllerToken, ctx.Err())
 	}
 	refusal, failure := s.record.last()
 	switch {
 	case refusal != nil && s.imds && refusal.Status == http.StatusBadRequest && os.Getenv("AZURE_CLIENT_ID") == "":
 		return &notSetUp{source: s.name, why: "the metadata service knows no identity of this machine", definite: parseEntra(refusal.Body) != nil}
 	case refusal != nil:
-		e := classifyEntra(*refusal, opControllerToken, s.secrets...)
+		e := classify(*refusal, opControllerToken, s.secrets...)
 		if s.imds && (refusal.Status == http.StatusNotFound || refusal.Status == http.StatusGone) {
-			e.Reason, e.Remedy = auth.ErrUnavailable, "" // it answers so while it is updated
+			e.Reason, e.Remedy = auth.ErrUnavailable, "" // the answer during an update
 		}
 		e.Message, e.Err = fmt.Sprintf("%s: %s", s.name, e.Message), err
 		return e
 	case failure != nil:
-		return unanswered(fmt.Errorf("%s: %w", s.name, failure), opControllerToken, s.secrets...)
+		return self.Unanswered(opControllerToken, fmt.Errorf("%s: %w", s.name, failure), s.secrets...)
 	}
-	e := &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable, Err: err,
-		Message: s.name + ": no usable answer"}
-	if s.tool {
-		return &notSetUp{source: s.name, why: "it gives no token; it may not be installed, or nobody has logged in"}
+	if s.absent == nil {
+		return &notSetUp{source: s.name, why: "it gives no token; install it and log in"}
 	}
+	e := self.Unavailable(opControllerToken, "", "%s: no usable answer", s.name)
+	e.Err = err
 	return e
 }

@@ -1,14 +1,13 @@
 package azure
 
 import (
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -23,7 +22,7 @@ type Token struct {
 // GetDuration implements auth.Token.
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
-// AccessToken returns the token in the SDK's type. Unlike the Token it does not redact itself.
+// AccessToken returns the token in the SDK's type, which does not redact itself.
 func (t *Token) AccessToken() azcore.AccessToken {
 	return azcore.AccessToken{Token: t.accessToken.Reveal(), ExpiresOn: t.expiresAt, RefreshOn: t.refreshAt}
 }
@@ -31,19 +30,15 @@ func (t *Token) AccessToken() azcore.AccessToken {
 // ExpiresAt returns the time at which the token expires.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
-// RefreshAt returns the time from which the service wants the token to be replaced. It is zero if it did not say.
+// RefreshAt returns the time at which the service wants a replacement, zero if it did not say.
 func (t *Token) RefreshAt() time.Time { return t.refreshAt }
 
-// Tenant returns the tenant of the identity. It is "" for the controller's own where the environment does not tell.
+// Tenant returns the tenant of the identity, "" if the environment does not name that of the controller's own.
 func (t *Token) Tenant() string { return t.tenant }
 
 // FromToken returns the access token in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
-	own, ok := t.(*Token)
-	if !ok || own == nil {
-		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not an *azure.Token", t)
-	}
-	return own, nil
+	return provider.As[Token](self, t)
 }
 
 func (t Token) summary() string {
@@ -56,11 +51,5 @@ func (t Token) String() string { return t.summary() }
 // Format prints the redacted summary under every verb.
 func (t Token) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
 
-// LogValue is the redacted summary for slog.
-func (t Token) LogValue() slog.Value { return slog.StringValue(t.summary()) }
-
-// MarshalLog is the redacted summary for logr.
-func (t Token) MarshalLog() any { return t.summary() }
-
-// MarshalJSON encodes the redacted summary.
-func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.summary()) }
+// MarshalText encodes the redacted summary, for JSON, slog and logr too.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }

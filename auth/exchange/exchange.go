@@ -29,10 +29,7 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 	if err := p.ValidateOptions(opts); err != nil {
 		return nil, err
 	}
-	httpClient, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
+	httpClient := p.clients.For(opts)
 	endpoint, err := p.endpoint(ctx, httpClient)
 	if err != nil {
 		return nil, err

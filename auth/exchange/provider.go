@@ -13,7 +13,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/provider"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
@@ -76,7 +75,7 @@ type Provider struct {
 	// former Endpoint or IssuerURL, for the latter KubernetesAudience.
 	ClientAudience string
 
-	transports transport.Pool
+	clients    auth.HTTPClients
 	discovered atomic.Pointer[url.URL]
 
 	once   sync.Once

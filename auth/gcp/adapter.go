@@ -9,7 +9,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// TokenSource hands access tokens to clients of golang.org/x/oauth2. It is safe for concurrent use.
+// TokenSource returns access tokens to clients of golang.org/x/oauth2. It is safe for concurrent use.
 type TokenSource struct {
 	ctx    context.Context
 	source *auth.AccessTokenSource
@@ -17,12 +17,10 @@ type TokenSource struct {
 
 var _ oauth2.TokenSource = (*TokenSource)(nil)
 
-// NewTokenSource returns an oauth2.TokenSource for the options of auth.GetAccessToken. It has a Provider of its own; use the
-// method of a Provider that you share if you make many.
+// NewTokenSource returns an oauth2.TokenSource with a Provider of its own, for the options of auth.GetAccessToken. To make many, share
+// a Provider and use its method. All calls use ctx, because the method Token takes no context.
 //
-// Its method Token takes no context, so ctx is that of all calls.
-//
-// Give it a cache with auth.WithCache: clients ask for a token before every request.
+// Pass auth.WithCache: clients ask for a token before every request.
 func NewTokenSource(ctx context.Context, opts ...auth.Option) *TokenSource {
 	return (&Provider{}).NewTokenSource(ctx, opts...)
 }
@@ -32,8 +30,8 @@ func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *Tok
 	return &TokenSource{ctx, auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate has the token replaced, because a service has refused it: see auth.WithInvalidBefore. An oauth2.ReuseTokenSource
-// above keeps the old one.
+// Invalidate makes the next call return a new token, after a service has refused the last one. An oauth2.ReuseTokenSource around it
+// keeps the old one.
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
 // Token implements oauth2.TokenSource. Its errors are those of auth.GetAccessToken.
@@ -42,19 +40,19 @@ func (s *TokenSource) Token() (*oauth2.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	return token.OAuth2Token(), nil
+	return &oauth2.Token{AccessToken: token.AccessToken(), TokenType: tokenType, Expiry: token.ExpiresAt()}, nil
 }
 
-// Credentials hands access tokens to the clients of Google's SDK: the field Credentials is what these take.
+// Credentials returns access tokens to clients of Google's SDK. Pass its field Credentials to them.
 type Credentials struct {
 	*cloudauth.Credentials
 	source *auth.AccessTokenSource
 }
 
-// NewCredentials returns credentials of cloud.google.com/go/auth for the options of auth.GetAccessToken, as the clients of
-// Google's SDK take them. They have a Provider of their own; use the method of a Provider that you share if you make many.
+// NewCredentials returns credentials of cloud.google.com/go/auth with a Provider of their own, for the options of auth.GetAccessToken.
+// To make many, share a Provider and use its method.
 //
-// Give them a cache with auth.WithCache: clients ask for a token before every request.
+// Pass auth.WithCache: clients ask for a token before every request.
 func NewCredentials(opts ...auth.Option) *Credentials {
 	return (&Provider{}).NewCredentials(opts...)
 }
@@ -70,7 +68,7 @@ func (p *Provider) NewCredentials(opts ...auth.Option) *Credentials {
 	})}
 }
 
-// Invalidate has the token replaced, because a service has refused it: see auth.WithInvalidBefore.
+// Invalidate makes the next call return a new token, after a service has refused the last one.
 func (c *Credentials) Invalidate() { c.source.Invalidate() }
 
 type tokenProvider struct{ source *auth.AccessTokenSource }
@@ -81,7 +79,7 @@ func (t tokenProvider) Token(ctx context.Context) (*cloudauth.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	return token.AuthToken(), nil
+	return &cloudauth.Token{Value: token.AccessToken(), Type: tokenType, Expiry: token.ExpiresAt()}, nil
 }
 
 func tokenOf(token auth.Token, err error) (*Token, error) {

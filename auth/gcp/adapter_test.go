@@ -117,9 +117,9 @@ func TestAdaptersWantAccessTokens(t *testing.T) {
 	w := newWorld(t)
 	opts := w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
 	_, err := gcp.NewTokenSource(t.Context(), opts...).Token()
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 	_, err = gcp.NewCredentials(opts...).Token(t.Context())
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }
 
 func TestAdaptersInvalidate(t *testing.T) {

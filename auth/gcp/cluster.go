@@ -4,15 +4,16 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -20,13 +21,13 @@ var _ auth.RESTConfigProvider = (*Provider)(nil)
 
 const opCluster = "get the GKE cluster"
 
-// GetAccessTokenOptionsForCluster wants one access token: GKE's API and the cluster's own take the same. Without the
-// cluster's name, address and certificate authority have to be given, or its DNS endpoint alone.
+// GetAccessTokenOptionsForCluster asks for one access token, for GKE's API and for the cluster. A call without the cluster's name
+// needs its address and certificate authority, or its DNS endpoint.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	name, address := opts.ClusterResource, opts.ClusterAddress
 	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
 		return auth.ClusterAccess{}, self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
-			"the address %.300q alone does not tell that a cluster of GKE is there: anybody gets a public certificate", address)
+			"the address %.300q alone does not identify a cluster of GKE", address)
 	}
 	if name != "" {
 		if err := checkClusterName(name); err != nil {
@@ -37,7 +38,7 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clu
 	return auth.ClusterAccess{AccessTokens: [][]auth.Option{nil}}, nil
 }
 
-// isDNSEndpoint knows addresses that are Google's by their name. Those of other universes are not known.
+// isDNSEndpoint recognizes DNS endpoints. Only those of Google's own universe are known.
 func (p *Provider) isDNSEndpoint(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Path == "" && (u.Port() == "" || u.Port() == "443") && gcpname.IsDNSEndpoint(u.Hostname()) &&
@@ -69,19 +70,12 @@ func checkClusterName(name string) error {
 	return nil
 }
 
-// NewRESTConfig returns access to a GKE cluster. Its addresses are, in this order, the public, the private and the DNS
-// endpoint. The certificate of a DNS endpoint is from a public authority, those of the others are from the cluster's own.
+// NewRESTConfig returns access to a GKE cluster. It prefers the public endpoint, then the private one, then the DNS endpoint. A
+// public CA signs the certificate of the DNS endpoint, the cluster's own CA signs the others.
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
 ) (*auth.RESTConfig, error) {
-	if len(accessTokens) != 1 {
-		return nil, self.Misconfigured("pass those of GetAccessTokenOptionsForCluster",
-			"there are %d access tokens instead of one", len(accessTokens))
-	}
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
-		return nil, err
-	}
-	if _, err := p.GetAccessTokenOptionsForCluster(opts); err != nil {
 		return nil, err
 	}
 	if opts.ClusterResource == "" {
@@ -91,7 +85,7 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	if err != nil {
 		return nil, err
 	}
-	endpoint, err := cluster.pick(opts.ClusterAddress)
+	endpoint, err := cluster.choose(opts.ClusterAddress)
 	if err != nil {
 		return nil, err
 	}
@@ -106,29 +100,16 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 
 // describeCluster calls projects.locations.clusters.get of the Kubernetes Engine API, v1.
 func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *auth.Options) (*clusterAnswer, error) {
-	client, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
-	address := "https://container." + p.universe() + "/v1/" + opts.ClusterResource
-	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
-		return newRequest(ctx, http.MethodGet, address, "", "", token.AccessToken())
-	}, nil)
-	if err != nil {
-		return nil, unreachable(opCluster, err, token.AccessToken())
-	}
-	if answer.Status != http.StatusOK {
-		return nil, clusterError(answer, opts.ClusterResource, token)
-	}
 	cluster := &clusterAnswer{name: opts.ClusterResource}
-	if json.Unmarshal(answer.Body, cluster) != nil {
-		return nil, unusable(opCluster, "it is not the JSON that it should be")
-	}
-	return cluster, nil
+	err := self.Call(ctx, p.clients.For(opts), provider.Request{
+		Operation: opCluster, Service: service, Method: http.MethodGet, Bearer: token.AccessToken(),
+		URL: "https://container." + p.universe() + "/v1/" + cluster.name,
+	}, cluster, func(answer transport.Answer) error { return clusterError(answer, cluster.name, token.AccessToken()) })
+	return cluster, err
 }
 
-func clusterError(answer transport.Answer, name string, token *Token) *auth.Error {
-	e, _ := classify(opCluster, answer, token.AccessToken())
+func clusterError(answer transport.Answer, name, secret string) *auth.Error {
+	e, _ := classify(answer, opCluster, secret)
 	e.Message = fmt.Sprintf("cluster %q: %s", name, e.Message)
 	switch {
 	case e.Remedy != "":
@@ -140,13 +121,13 @@ func clusterError(answer transport.Answer, name string, token *Token) *auth.Erro
 	return e
 }
 
-// clusterAnswer is what is used of the resource Cluster.
+// clusterAnswer holds the fields of the resource Cluster that access depends on.
 type clusterAnswer struct {
 	name string
 
 	Status     string `json:"status"`
 	Endpoint   string `json:"endpoint"`
-	MasterAuth *struct {
+	MasterAuth struct {
 		CA string `json:"clusterCaCertificate"`
 	} `json:"masterAuth"`
 	Private struct {
@@ -171,9 +152,10 @@ type endpoint struct {
 	publicCA bool
 }
 
-func (c *clusterAnswer) pick(address string) (endpoint, error) {
+// choose implements the rule of RFC-0010, "API Changes": a given address has to be one of the cluster's.
+func (c *clusterAnswer) choose(address string) (endpoint, error) {
 	if c.Status == "PROVISIONING" {
-		return endpoint{}, self.Unavailable(opCluster, "wait until it runs", "cluster %q: it is still being created", c.name)
+		return endpoint{}, self.Unavailable(opCluster, "wait until it runs", "cluster %q: GKE is creating it", c.name)
 	}
 	endpoints, err := c.endpoints()
 	if err != nil {
@@ -193,42 +175,35 @@ func (c *clusterAnswer) pick(address string) (endpoint, error) {
 		}
 		known = append(known, e.address)
 	}
+	slices.Sort(known)
+	known = slices.Compact(known)
 	return endpoint{}, self.Misconfigured("use one of "+strings.Join(known, ", ")+", or leave the address out",
 		"cluster %q: %.300q is not one of its addresses", c.name, address)
 }
 
-// endpoints returns what there is, in the order of preference. The fields of older clusters come after those that took
-// their place.
+// endpoints returns all endpoints in the order of preference, some of them twice. The fields of older clusters come last.
 func (c *clusterAnswer) endpoints() ([]endpoint, error) {
-	var all []endpoint
+	var hosts []string
 	if ip := c.Endpoints.IP; ip.Enabled == nil || *ip.Enabled {
-		for _, host := range []string{ip.PublicEndpoint, c.Private.PublicEndpoint, c.legacyPublic(), ip.PrivateEndpoint,
-			c.Private.PrivateEndpoint, c.Endpoint} {
-			if host == "" {
-				continue
-			}
-			address, err := c.canonical(host)
-			if err != nil {
-				return nil, err
-			}
-			all = appendNew(all, endpoint{address: address})
-		}
+		hosts = []string{ip.PublicEndpoint, c.Private.PublicEndpoint, c.legacyPublic(), ip.PrivateEndpoint, c.Private.PrivateEndpoint, c.Endpoint}
 	}
-	if host := c.Endpoints.DNS.Endpoint; host != "" {
-		// Nothing but its name tells whose it is: the system's roots trust certificates of anybody's.
-		if !gcpname.IsDNSEndpoint(strings.ToLower(host)) {
-			return nil, c.badEndpoint(host)
+	dns := c.Endpoints.DNS.Endpoint
+	var all []endpoint
+	for _, host := range append(hosts, dns) {
+		if host == "" {
+			continue
 		}
-		address, err := c.canonical(host)
-		if err != nil {
-			return nil, err
+		address, err := auth.ParseClusterAddress("https://" + host)
+		// Only the name identifies a DNS endpoint: every domain gets a certificate of a public CA.
+		if err != nil || strings.Contains(host, "/") || host == dns && !gcpname.IsDNSEndpoint(strings.ToLower(host)) {
+			return nil, self.Unusable(opCluster, service, "cluster %q has the malformed endpoint %.100q", c.name, host)
 		}
-		all = appendNew(all, endpoint{address: address, publicCA: true})
+		all = append(all, endpoint{address: address, publicCA: host == dns})
 	}
 	return all, nil
 }
 
-// legacyPublic is the field endpoint where it is not known to be the private one.
+// legacyPublic returns the field endpoint unless that is the private one.
 func (c *clusterAnswer) legacyPublic() string {
 	if c.Endpoint == c.Private.PrivateEndpoint || c.Endpoint == c.Endpoints.IP.PrivateEndpoint {
 		return ""
@@ -236,40 +211,15 @@ func (c *clusterAnswer) legacyPublic() string {
 	return c.Endpoint
 }
 
-func appendNew(all []endpoint, e endpoint) []endpoint {
-	for _, known := range all {
-		if known.address == e.address {
-			return all
-		}
-	}
-	return append(all, e)
-}
-
-func (c *clusterAnswer) canonical(host string) (string, error) {
-	address, err := auth.ParseClusterAddress("https://" + host)
-	if err != nil {
-		return "", c.badEndpoint(host)
-	}
-	// Only a host and a port have a place in the API's answer.
-	if u, err := url.Parse(address); err != nil || u.Path != "" {
-		return "", c.badEndpoint(host)
-	}
-	return address, nil
-}
-
-func (c *clusterAnswer) badEndpoint(host string) error {
-	return unusable(opCluster, fmt.Sprintf("cluster %q has the endpoint %.100q, which is none", c.name, host))
-}
-
 // certificates returns the cluster's own authority in PEM.
 func (c *clusterAnswer) certificates() ([]byte, error) {
-	if c.MasterAuth == nil || c.MasterAuth.CA == "" {
+	if c.MasterAuth.CA == "" {
 		return nil, self.Unavailable(opCluster, "use the cluster's DNS endpoint, or give address and certificate authority yourself",
-			"cluster %q: GKE's API does not tell its certificate authority", c.name)
+			"cluster %q: GKE does not return its certificate authority", c.name)
 	}
 	ca, err := base64.StdEncoding.DecodeString(c.MasterAuth.CA)
 	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return nil, unusable(opCluster, fmt.Sprintf("the certificate authority of cluster %q is not in PEM", c.name))
+		return nil, self.Unusable(opCluster, service, "the certificate authority of cluster %q is not PEM", c.name)
 	}
 	return ca, nil
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -21,7 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -31,9 +30,9 @@ const (
 		credentialsVariable + "), or name a ServiceAccount"
 )
 
-// NewControllerToken returns an access token of the controller's own identity, from where Google's libraries look for
-// application default credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names, that of the gcloud command, the
-// metadata server. With WithIDTokenAudience it returns an ID token, which only the metadata server gives.
+// NewControllerToken returns an access token of the application default credentials: the file that GOOGLE_APPLICATION_CREDENTIALS
+// names, else the file of the gcloud command, else the metadata server. With WithIDTokenAudience it returns an ID token, which only
+// the metadata server issues.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
 	if audience, ok := idTokenAudience(opts); ok {
 		return p.metadataIDToken(ctx, opts, audience)
@@ -58,8 +57,9 @@ func controllerError(err error) error {
 	var e *auth.Error
 	if !errors.As(err, &e) {
 		e = &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
-			Message: redact.Text(err.Error()), Err: err}
+			Message: auth.Redact(err.Error()), Err: err}
 	}
+	e.Operation = opControllerToken
 	if e.Remedy == "" {
 		e.Cause, e.Remedy = cmp.Or(e.Cause, auth.CauseNoOwnIdentity), noIdentity
 	}
@@ -70,13 +70,13 @@ const defaultAccount = "instance/service-accounts/default/"
 
 func (p *Provider) metadataToken(ctx context.Context, opts *auth.Options) (*Token, error) {
 	path := query(defaultAccount+"token", url.Values{"scopes": {strings.Join(scopes(opts), ",")}})
-	answer, err := p.metadata.get(ctx, p, opts, opControllerToken, path)
+	answer, err := p.metadata.get(ctx, opts, opControllerToken, path)
 	if err != nil {
 		return nil, err
 	}
 	body, err := oauth.ParseAnswer(answer.Body)
 	if err != nil {
-		return nil, unusable(opControllerToken, "it is not the JSON that it should be")
+		return nil, self.Unusable(opControllerToken, service, "%v", err)
 	}
 	now := time.Now()
 	return newToken(opControllerToken, body.AccessToken, body.TokenType, "", expiry(now, body.ExpiresIn), now)
@@ -84,7 +84,7 @@ func (p *Provider) metadataToken(ctx context.Context, opts *auth.Options) (*Toke
 
 func (p *Provider) metadataIDToken(ctx context.Context, opts *auth.Options, audience string) (auth.Token, error) {
 	path := query(defaultAccount+"identity", url.Values{"audience": {audience}, "format": {"full"}})
-	answer, err := p.metadata.get(ctx, p, opts, opControllerToken, path)
+	answer, err := p.metadata.get(ctx, opts, opControllerToken, path)
 	if err != nil {
 		return nil, controllerError(err)
 	}
@@ -95,32 +95,29 @@ func (p *Provider) metadataIDToken(ctx context.Context, opts *auth.Options, audi
 	return token, nil
 }
 
-const (
-	credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
-	maxCredentialsFile  = 1 << 20
-)
+const credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
 
-// credentialsFile returns the file of application default credentials, or no name if there is none. It is read anew each
-// time, since whoever mounted it may replace it.
+// credentialsFile reads the file of application default credentials anew each time, because it can change. The name is empty if
+// there is none.
 func credentialsFile() (content []byte, name string, err error) {
 	if name = os.Getenv(credentialsVariable); name != "" {
-		content, err = readFile(name)
+		content, err = provider.ReadFile(name)
 		if err != nil {
-			return nil, "", &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured, Err: err,
-				Message: fmt.Sprintf("cannot read the file %q: %v", name, err),
-				Remedy:  "correct " + credentialsVariable + " or unset it"}
+			e := self.Misconfigured("correct "+credentialsVariable+" or unset it", "cannot read the file %q: %v", name, err)
+			e.Err = err
+			return nil, "", e
 		}
 		return content, name, nil
 	}
 	name = wellKnownFile()
-	content, err = readFile(name)
+	content, err = provider.ReadFile(name)
 	if err != nil {
 		return nil, "", nil //nolint:nilerr // it is optional
 	}
 	return content, name, nil
 }
 
-// wellKnownFile is where "gcloud auth application-default login" writes to.
+// wellKnownFile is the file that "gcloud auth application-default login" writes.
 func wellKnownFile() string {
 	const name = "application_default_credentials.json"
 	if runtime.GOOS == "windows" {
@@ -133,34 +130,16 @@ func wellKnownFile() string {
 	return filepath.Join(home, ".config", "gcloud", name)
 }
 
-func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name) //nolint:gosec // whoever runs the controller names the file
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, maxCredentialsFile+1))
-	if err == nil && len(content) > maxCredentialsFile {
-		err = fmt.Errorf("it is larger than %d bytes", maxCredentialsFile)
-	}
-	return content, err
-}
-
-// fileToken has the library of Google read the file and get a token. The library's source is used once: it would keep the
-// context of its first call.
+// fileToken gets a token through Google's library. It makes a new token source for each call, because a source keeps the context of
+// its first call.
 func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name string, content []byte) (*Token, error) {
 	badFile := func(err error) *auth.Error {
-		return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured, Err: err,
-			Message: fmt.Sprintf("the credentials in the file %q cannot be used: %s", name, redact.Text(err.Error())),
-			Remedy:  "write them anew, or unset " + credentialsVariable}
+		return self.Misconfigured("write them anew, or unset "+credentialsVariable, "the credentials in the file %q cannot be used: %v", name, err)
 	}
 	if err := refuseShellOut(content, opts); err != nil {
 		return nil, badFile(err)
 	}
-	client, err := self.HTTPClient(&p.transports, opts)
-	if err != nil {
-		return nil, err
-	}
+	client := p.clients.For(opts)
 	ctx, cancel := context.WithTimeout(ctx, fileTokenTimeout)
 	defer cancel()
 	params := google.CredentialsParams{Scopes: scopes(opts), UniverseDomain: p.UniverseDomain}
@@ -168,7 +147,7 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 	bound := context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: requests, CheckRedirect: transport.NoRedirect})
 	credentials, err := google.CredentialsFromJSONWithParams(bound, content, params)
 	if err != nil {
-		return nil, badFile(errors.New("they are not of a kind that is known"))
+		return nil, badFile(errors.New("their kind is unknown"))
 	}
 	token, err := credentials.TokenSource.Token()
 	if err != nil {
@@ -177,11 +156,11 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 	return newToken(opControllerToken, token.AccessToken, token.TokenType, "", token.Expiry, time.Now())
 }
 
-// fileTokenTimeout bounds all requests that one token takes.
+// fileTokenTimeout bounds all requests for one token.
 const fileTokenTimeout = time.Minute
 
-// boundTransport ends requests with the context of the call, since the library makes some without one. It keeps the last
-// refusal or failure, which the library gives back as text only. It is for one goroutine.
+// boundTransport ends requests with the context of the call, because the library makes some without one. It keeps the last refusal or
+// failure, which the library returns as text only. It serves one goroutine.
 type boundTransport struct {
 	ctx     context.Context
 	next    http.RoundTripper
@@ -200,7 +179,7 @@ func (t *boundTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	body, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close() // was read to its end or is of no use
+	_ = resp.Body.Close() // nothing was written
 	if err != nil {
 		return nil, err
 	}
@@ -209,35 +188,34 @@ func (t *boundTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// explain classifies an error of the library without repeating the bodies that it quotes.
+// explain classifies an error of the library without the bodies that it quotes.
 func (t *boundTransport) explain(err error) *auth.Error {
 	if cause := t.ctx.Err(); cause != nil {
-		return unreachable(opControllerToken, cause)
+		return self.Unanswered(opControllerToken, cause)
 	}
 	if t.refusal != nil {
-		e, _ := classify(opControllerToken, *t.refusal)
+		e, _ := classify(*t.refusal, opControllerToken)
 		e.Err = err
 		return e
 	}
 	if t.failure != nil {
-		return unreachable(opControllerToken, t.failure)
+		return self.Unanswered(opControllerToken, t.failure)
 	}
-	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
-		Message: "the credentials in the file gave no token", Err: err}
+	e := self.Unavailable(opControllerToken, "", "the credentials in the file gave no token")
+	e.Err = err
+	return e
 }
 
-var errShellOut = errors.New("they name a program to run, which is not allowed here")
-
-// credentialsSource is what is looked at of a file of credentials, before the library of Google reads it.
+// credentialsSource holds the fields of a file of credentials that decide whether a program runs.
 type credentialsSource struct {
 	Source struct {
 		Executable json.RawMessage `json:"executable"`
 	} `json:"credential_source"`
-	// Next are the credentials that impersonate a service account. These may be of any kind again.
+	// Next are the credentials that impersonate a service account, of any kind.
 	Next *credentialsSource `json:"source_credentials"`
 }
 
-// refuseShellOut knows external accounts whose tokens come from a program, wherever they are in the file.
+// refuseShellOut refuses external accounts whose tokens come from a program, at any depth.
 func refuseShellOut(content []byte, opts *auth.Options) error {
 	var file credentialsSource
 	if json.Unmarshal(content, &file) != nil {
@@ -245,7 +223,7 @@ func refuseShellOut(content []byte, opts *auth.Options) error {
 	}
 	for c := &file; c != nil && !opts.AllowShellOut; c = c.Next {
 		if len(c.Source.Executable) > 0 && string(c.Source.Executable) != "null" {
-			return errShellOut
+			return errors.New("they name a program to run, which needs auth.WithAllowShellOut")
 		}
 	}
 	return nil

@@ -5,7 +5,7 @@
 //
 //	principal://iam.googleapis.com/projects/<number>/locations/global/workloadIdentityPools/<project>.svc.id.goog/subject/ns/tenant-a/sa/app
 //
-// In any other cluster it names the workload identity provider that trusts the cluster's issuer:
+// In any other cluster it names a workload identity provider that trusts the cluster's issuer:
 //
 //	metadata:
 //	  annotations:
@@ -19,7 +19,7 @@
 //
 //	iam.gke.io/gcp-service-account: app@project.iam.gserviceaccount.com
 //
-// The controller hands the credentials to any client of Google's SDKs:
+// The controller passes the credentials to any client of Google's SDKs:
 //
 //	provider := &gcp.Provider{} // one for the whole controller
 //
@@ -28,8 +28,7 @@
 //		auth.WithCache(tokenCache, object))
 //	bucket, err := storage.NewClient(ctx, option.WithAuthCredentials(credentials.Credentials))
 //
-// The scopes are those of auth.WithScopes, else cloud-platform and userinfo.email. The ServiceAccount's token has the full
-// resource name of the provider as its audience, //iam.googleapis.com/projects/..., which a provider without allowed
-// audiences of its own accepts; list it where there are some. For a ServiceAccount nothing of the environment counts but
-// GCE_METADATA_HOST.
+// The scopes are those of auth.WithScopes, else cloud-platform and userinfo.email. The audience of the ServiceAccount's token is the full
+// resource name of the provider, //iam.googleapis.com/projects/... A provider accepts it by default. If the provider has a list of allowed
+// audiences, add it there. A call for a ServiceAccount reads only GCE_METADATA_HOST from the environment.
 package gcp

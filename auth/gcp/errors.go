@@ -5,24 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// unreachable is an error that is no answer.
-func unreachable(operation string, err error, secrets ...string) *auth.Error {
-	return &auth.Error{Provider: ProviderName, Operation: operation, Reason: auth.ErrUnavailable,
-		Message: transport.Message(err, secrets...), Err: err}
-}
-
-// serviceError is what Google's services answer: OAuth 2.0 (RFC 6749, section 5.2) at the token service, AIP-193 at others.
+// serviceError is an error answer of Google: OAuth 2.0 (RFC 6749, section 5.2) of the token service, AIP-193 of other services.
 type serviceError struct {
 	code, message string
-	reason        string // of google.rpc.ErrorInfo, or what older services have in its place
-	known         bool   // it is one of the two
+	reason        string // of google.rpc.ErrorInfo, or of the list of errors of older services
+	known         bool   // the answer has one of the two forms
 }
 
 func parseError(body []byte) serviceError {
@@ -63,19 +55,16 @@ func parseError(body []byte) serviceError {
 	return e
 }
 
-// classify sorts an answer by status and code first and by its text only where these say nothing.
-func classify(operation string, answer transport.Answer, secrets ...string) (*auth.Error, serviceError) {
+// classify goes by status and code. The text decides only where these say nothing.
+func classify(answer transport.Answer, operation string, secrets ...string) (*auth.Error, serviceError) {
 	s := parseError(answer.Body)
-	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status,
-		Code:    redact.Text(s.code, secrets...),
-		Message: redact.Text(s.message, secrets...),
-		Reason:  reasonOf(answer.Status, s),
-		Wait:    transport.RetryAfter(answer.Header, time.Now())}
+	e := self.Refused(operation, answer)
+	e.Reason, e.Code, e.Message = reasonOf(answer.Status, s), auth.Redact(s.code, secrets...), auth.Redact(s.message, secrets...)
 	switch {
 	case answer.Status/100 == 3:
 		e.Message = "it answers with a redirect, which is not followed"
 	case !s.known:
-		e.Message = "the answer is none of the service"
+		e.Message = "the answer is not one of Google"
 	case e.Message == "":
 		e.Message = "it gives no reason"
 	}
@@ -89,23 +78,19 @@ func reasonOf(status int, s serviceError) auth.Reason {
 	switch {
 	case status == http.StatusTooManyRequests, isThrottled(s):
 		return auth.ErrThrottled
-	case status >= http.StatusInternalServerError, status < http.StatusBadRequest, passes(status, s):
-		return auth.ErrUnavailable
-	case !s.known:
-		// A proxy perhaps, or not the service at all: nobody has judged the request.
-		return auth.ErrUnavailable
+	case status >= http.StatusInternalServerError, status < http.StatusBadRequest, isTemporary(status, s), !s.known:
+		return auth.ErrUnavailable // an unknown answer may be one of a proxy
 	case s.reason == "SERVICE_DISABLED", s.code == "invalid_target", s.code == "invalid_request", s.code == "invalid_scope",
 		s.code == "INVALID_ARGUMENT", s.code == "NOT_FOUND", s.code == "FAILED_PRECONDITION", status == http.StatusNotFound,
 		strings.Contains(s.message, "mapped attribute exceeds"):
 		return auth.ErrMisconfigured
-	case s.code == "invalid_grant" && (isStale(s) || cannotGetKeys(s)), s.code == "UNAUTHENTICATED":
-		// Nobody has judged who asks: his token could not be read, or is one of a moment ago that is not accepted.
-		return auth.ErrUnavailable
+	case s.code == "invalid_grant" && (isStale(s) || cannotVerify(s)), s.code == "UNAUTHENTICATED":
+		return auth.ErrUnavailable // the service could not verify the token, or does not know a new one yet
 	}
 	return auth.ErrDenied
 }
 
-// isThrottled knows limits that a service tells with other statuses than 429, such as 403.
+// isThrottled recognizes limits that a service reports with another status than 429, such as 403.
 func isThrottled(s serviceError) bool {
 	switch s.code {
 	case "RESOURCE_EXHAUSTED", "slow_down":
@@ -118,11 +103,11 @@ func isThrottled(s serviceError) bool {
 	return false
 }
 
-// statusCancelled is how google.rpc.Code CANCELLED shows in HTTP.
+// statusCancelled is the HTTP status of google.rpc.Code CANCELLED.
 const statusCancelled = 499
 
-// passes knows answers below 500 that judge nobody: another try may go well.
-func passes(status int, s serviceError) bool {
+// isTemporary recognizes answers below 500 after which another try may succeed.
+func isTemporary(status int, s serviceError) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, statusCancelled:
 		return true
@@ -135,22 +120,22 @@ func passes(status int, s serviceError) bool {
 	return false
 }
 
-// isStale finds the clocks apart: a token that was just issued has not expired.
+// isStale reports clock skew: a token that was just issued has not expired.
 func isStale(s serviceError) bool { return strings.Contains(s.message, "is stale to sign-in") }
 
-// cannotGetKeys is the token service's trouble with the issuer's keys: it has not judged the token.
-func cannotGetKeys(s serviceError) bool {
+// cannotVerify reports that the token service could not fetch the issuer's keys.
+func cannotVerify(s serviceError) bool {
 	return strings.Contains(s.message, "connecting to the given credential's issuer")
 }
 
-// takesAMoment tells answers that go away by themselves when a cluster or its keys are new.
-func takesAMoment(answer transport.Answer) bool {
-	return answer.Status == http.StatusBadRequest && cannotGetKeys(parseError(answer.Body))
+// isTransient recognizes answers to the tokens of a cluster whose keys are new.
+func isTransient(answer transport.Answer) bool {
+	return answer.Status == http.StatusBadRequest && cannotVerify(parseError(answer.Body))
 }
 
 // exchangeError explains why the token service gave no token.
 func (e *exchange) exchangeError(answer transport.Answer) *auth.Error {
-	err, s := classify(opExchange, answer, e.oidcToken)
+	err, s := classify(answer, opExchange, e.oidcToken)
 	err.Message = fmt.Sprintf("audience %q: %s", e.audience, err.Message)
 	if err.Remedy == "" {
 		err.Remedy = e.exchangeRemedy(s)
@@ -175,7 +160,7 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 		return fmt.Sprintf("add %q to the allowed audiences of the workload identity provider", e.audience)
 	case strings.Contains(s.message, "issuer in ID Token"):
 		return "set the provider's issuer URI to that of the cluster, letter by letter"
-	case cannotGetKeys(s):
+	case cannotVerify(s):
 		return "make the issuer's discovery document and keys public, or upload the cluster's current JWKS to the provider"
 	case strings.Contains(s.message, "verify the ID Token signature"):
 		return "upload the cluster's current JWKS to the provider"
@@ -188,8 +173,8 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 }
 
 // impersonationError explains why a service account cannot be impersonated.
-func (e *exchange) impersonationError(operation string, answer transport.Answer, federated string) *auth.Error {
-	err, s := classify(operation, answer, e.oidcToken, federated)
+func (e *exchange) impersonationError(answer transport.Answer, operation, federated string) *auth.Error {
+	err, s := classify(answer, operation, e.oidcToken, federated)
 	err.Message = fmt.Sprintf("service account %q%s: %s", e.email, e.opts.CallersIdentity(ServiceAccountAnnotation), err.Message)
 	if err.Remedy == "" {
 		err.Remedy = e.impersonationRemedy(answer.Status, s)

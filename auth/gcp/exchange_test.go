@@ -140,12 +140,12 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 		"scope":           {authtest.Fault{Status: 400, Code: "invalid_scope", Message: "no"}, auth.ErrMisconfigured, "WithScopes"},
 		"internal":        {authtest.Fault{Status: 500, Message: "Internal error encountered."}, auth.ErrUnavailable, "HTTP 500"},
 		"throttled":       {authtest.Fault{Status: 429, Message: "Quota exceeded", RetryAfter: "42"}, auth.ErrThrottled, "HTTP 429"},
-		"HTML":            {authtest.Fault{Body: "<!DOCTYPE html><html>proxy login</html>"}, auth.ErrUnavailable, "not the JSON"},
+		"HTML":            {authtest.Fault{Body: "<!DOCTYPE html><html>proxy login</html>"}, auth.ErrUnavailable, "JSON object"},
 		"empty object":    {authtest.Fault{Body: "{}"}, auth.ErrUnavailable, "holds no token"},
-		"no expiry":       {authtest.Fault{Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "does not say when"},
+		"no expiry":       {authtest.Fault{Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "expiry is missing"},
 		"expired":         {authtest.Fault{Body: `{"access_token":"x","expires_in":-1}`}, auth.ErrUnavailable, "expired at"},
 		"for ever":        {authtest.Fault{Body: `{"access_token":"x","expires_in":99999999}`}, auth.ErrUnavailable, "later than any"},
-		"beyond time":     {authtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`}, auth.ErrUnavailable, "does not say when"},
+		"beyond time":     {authtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`}, auth.ErrUnavailable, "expiry is missing"},
 		"fraction":        {authtest.Fault{Body: `{"access_token":"x","expires_in":1e400}`}, auth.ErrUnavailable, ""},
 		"wrong type":      {authtest.Fault{Body: `{"access_token":"x","expires_in":3600,"token_type":"MAC"}`}, auth.ErrUnavailable, "MAC"},
 		"header in token": {authtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable, "no place"},
@@ -216,7 +216,7 @@ func TestTransientErrorsAreTriedAgain(t *testing.T) {
 }
 
 // The token service answers with an internal error to a token that ends at once, so it is not sent (facts G13).
-func TestSubjectTokenThatEnds(t *testing.T) {
+func TestSubjectTokenAboutToExpire(t *testing.T) {
 	w := newWorld(t)
 	sa := testworld.ServiceAccount("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, provider)
 	for lifetime, ok := range map[time.Duration]bool{50 * time.Second: false, 70 * time.Second: true} {
@@ -256,13 +256,13 @@ func TestImpersonationErrors(t *testing.T) {
 			403, auth.ErrMisconfigured, "gcloud services enable"},
 		"lifetime":         {`{"error":{"code":400,"message":"can not have lifetimes of more than 1 hour.","status":"INVALID_ARGUMENT"}}`, 400, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension"},
 		"quota":            {`{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED"}}`, 429, auth.ErrThrottled, ""},
-		"HTML of a proxy":  {"<html>403</html>", 403, auth.ErrUnavailable, "none of the service"},
+		"HTML of a proxy":  {"<html>403</html>", 403, auth.ErrUnavailable, "not one of Google"},
 		"nothing":          {"", 404, auth.ErrUnavailable, ""},
 		"error of a list":  {`{"error":[1]}`, 400, auth.ErrUnavailable, ""},
 		"no reason":        {`{"error":{"code":403,"status":"PERMISSION_DENIED"}}`, 403, auth.ErrDenied, "no reason"},
 		"token that ended": {`{"accessToken":"x","expireTime":"2001-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "expired at"},
-		"bad time":         {`{"accessToken":"x","expireTime":"tomorrow"}`, 200, auth.ErrUnavailable, "not the JSON"},
-		"no time":          {`{"accessToken":"x"}`, 200, auth.ErrUnavailable, "does not say when"},
+		"bad time":         {`{"accessToken":"x","expireTime":"tomorrow"}`, 200, auth.ErrUnavailable, "JSON object"},
+		"no time":          {`{"accessToken":"x"}`, 200, auth.ErrUnavailable, "expiry is missing"},
 		"no token":         {`{"expireTime":"2099-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "holds no token"},
 		"far away":         {`{"accessToken":"x","expireTime":"2999-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "later than any"},
 	} {
@@ -280,7 +280,7 @@ func TestImpersonationErrors(t *testing.T) {
 	}
 }
 
-// Answers that judge nobody drop no credential, whatever their status.
+// Transient answers drop no credential, whatever their status.
 func TestTransientAnswers(t *testing.T) {
 	w := newWorld(t)
 	for body, tc := range map[string]struct {

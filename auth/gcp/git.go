@@ -11,12 +11,12 @@ import (
 
 var _ auth.GitCredentialsProvider = (*Provider)(nil)
 
-// gitUser is the user name that goes with an access token: the server takes the identity from the token.
+// gitUser is the user name beside an access token. The server takes the identity from the token.
 const gitUser = "oauth2accesstoken"
 
-// ParseGitRepository makes sure that the URL is that of a repository of Secure Source Manager,
+// ParseGitRepository accepts repositories of Secure Source Manager,
 // https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>. They belong to the universe
-// googleapis.com, which alone gets to see its tokens.
+// googleapis.com and receive its tokens only.
 func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
 	host := strings.ToLower(gitURL.Hostname())
 	if port := gitURL.Port(); gitURL.Scheme != "https" || port != "" && port != "443" || !gcpname.IsGitHost(host) {
@@ -30,12 +30,12 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInpu
 	return ProviderName, nil
 }
 
-// GetAccessTokenOptionsForGitRepository adds nothing: the default scopes suffice.
+// GetAccessTokenOptionsForGitRepository returns none: the default scopes suffice.
 func (*Provider) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([]auth.Option, error) {
 	return nil, nil
 }
 
-// NewGitCredentials makes a password of the access token. It ends with that.
+// NewGitCredentials returns the access token as password.
 func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
 ) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)

@@ -104,7 +104,7 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 }
 
 // Whoever waits for what another has asked for leaves with his own context, and takes over if the other gives up.
-func TestMetadataIsAskedForOnce(t *testing.T) {
+func TestMetadataIsLearnedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.inGKE()
 	end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Hang: true})
@@ -152,7 +152,7 @@ func TestMetadataIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// Outside GKE those who ask at the same time get the same answer, not one after the other.
+// Outside GKE concurrent callers share one answer.
 func TestMetadataFailureIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32

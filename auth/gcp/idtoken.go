@@ -1,19 +1,19 @@
 package gcp
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// IDToken is an OpenID Connect token that Google signed for a service account: what WithIDTokenAudience asks for. It is
-// immutable and prints as a redacted summary.
+// IDToken is an OpenID Connect token that Google signed for a service account, see WithIDTokenAudience. It is immutable and prints
+// as a redacted summary.
 type IDToken struct {
 	value     redact.Secret
 	audience  string
@@ -34,25 +34,20 @@ func (t *IDToken) ExpiresAt() time.Time { return t.expiresAt }
 
 // FromIDToken returns the ID token in a token that auth.GetAccessToken returned for this provider and WithIDTokenAudience.
 func FromIDToken(t auth.Token) (*IDToken, error) {
-	own, ok := t.(*IDToken)
-	if !ok || own == nil {
-		return nil, self.Misconfigured("get it from auth.GetAccessToken with this provider and WithIDTokenAudience",
-			"the token is a %T, not a *gcp.IDToken", t)
-	}
-	return own, nil
+	return provider.As[IDToken](self, t)
 }
 
-// newIDToken takes over what a service answered, if it is what was asked for.
+// newIDToken refuses an ID token that cannot be used.
 func newIDToken(operation, value, audience string, now time.Time) (*IDToken, error) {
 	claims, err := jwt.Parse(value)
+	if err == nil {
+		err = checkAnswer(value, claims.Expiry.Time, now)
+	}
+	if err == nil && !slices.Equal(claims.Audience, []string{audience}) {
+		err = errors.New("it has another audience")
+	}
 	if err != nil {
-		return nil, unusable(operation, "the ID token: "+err.Error())
-	}
-	if !slices.Equal(claims.Audience, []string{audience}) {
-		return nil, unusable(operation, "the ID token has another audience")
-	}
-	if err := checkAnswer(value, claims.Expiry.Time, now); err != nil {
-		return nil, unusable(operation, err.Error())
+		return nil, self.Unusable(operation, service, "the ID token: %v", err)
 	}
 	return &IDToken{value: redact.New(value), audience: audience, expiresAt: claims.Expiry.Time}, nil
 }
@@ -67,11 +62,5 @@ func (t IDToken) String() string { return t.summary() }
 // Format prints the redacted summary under every verb.
 func (t IDToken) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
 
-// LogValue is the redacted summary for slog.
-func (t IDToken) LogValue() slog.Value { return slog.StringValue(t.summary()) }
-
-// MarshalLog is the redacted summary for logr.
-func (t IDToken) MarshalLog() any { return t.summary() }
-
-// MarshalJSON encodes the redacted summary.
-func (t IDToken) MarshalJSON() ([]byte, error) { return json.Marshal(t.summary()) }
+// MarshalText encodes the redacted summary, for JSON, slog and logr too.
+func (t IDToken) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }

@@ -2,13 +2,13 @@ package gcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -17,7 +17,7 @@ const (
 	opIDToken     = "get an ID token of the service account"
 )
 
-// impersonate has the service account's own token made, with the ServiceAccount's federated one.
+// impersonate returns a token of the service account, made with the ServiceAccount's federated token.
 func (e *exchange) impersonate(ctx context.Context, federated *Token) (auth.Token, error) {
 	if audience, ok := idTokenAudience(e.opts); ok {
 		return e.generateIDToken(ctx, federated, audience)
@@ -73,23 +73,9 @@ func (e *exchange) delegates() []string {
 
 // callIAM calls a method of the IAM Service Account Credentials API, v1.
 func (e *exchange) callIAM(ctx context.Context, operation, method string, federated *Token, request, answer any) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return self.Unavailable(operation, "", "the request cannot be encoded")
-	}
-	address := "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" +
-		url.PathEscape(e.email) + ":" + method
-	got, err := transport.Send(ctx, e.client, func() (*http.Request, error) {
-		return newRequest(ctx, http.MethodPost, address, "application/json", string(body), federated.AccessToken())
-	}, nil)
-	if err != nil {
-		return unreachable(operation, err, e.oidcToken, federated.AccessToken())
-	}
-	if got.Status != http.StatusOK {
-		return e.impersonationError(operation, got, federated.AccessToken())
-	}
-	if json.Unmarshal(got.Body, answer) != nil {
-		return unusable(operation, "it is not the JSON that it should be")
-	}
-	return nil
+	bearer := federated.AccessToken()
+	return self.Call(ctx, e.client, provider.Request{
+		Operation: operation, Service: service, Method: http.MethodPost, Bearer: bearer, Body: request, Secrets: []string{e.oidcToken},
+		URL: "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" + url.PathEscape(e.email) + ":" + method,
+	}, answer, func(got transport.Answer) error { return e.impersonationError(got, operation, bearer) })
 }

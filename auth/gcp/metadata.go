@@ -1,6 +1,7 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -31,15 +31,15 @@ const (
 	metadataTimeout      = 5 * time.Second
 )
 
-// metadataClient asks the metadata server. No proxy applies to it: it would answer for the proxy's machine.
+// metadataClient asks the metadata server, never through a proxy: that would ask for the identity of the proxy's machine.
 type metadataClient struct {
 	once   sync.Once
 	client *http.Client
 }
 
-func (m *metadataClient) httpClient(p *Provider, opts *auth.Options) (*http.Client, error) {
+func (m *metadataClient) httpClient(opts *auth.Options) *http.Client {
 	if opts.HTTPClient != nil {
-		return p.transports.For(opts.HTTPClient, nil)
+		return transport.Guard(opts.HTTPClient)
 	}
 	m.once.Do(func() {
 		direct := &http.Transport{
@@ -48,22 +48,14 @@ func (m *metadataClient) httpClient(p *Provider, opts *auth.Options) (*http.Clie
 		}
 		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.Bounded(direct)}
 	})
-	return m.client, nil
+	return m.client
 }
 
-// get returns what the metadata server has at a path. An answer that is not from a metadata server is not taken for one.
-func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Options, operation, path string,
-) (transport.Answer, error) {
-	client, err := m.httpClient(p, opts)
-	if err != nil {
-		return transport.Answer{}, err
-	}
-	host := os.Getenv(metadataHostVariable)
-	if host == "" {
-		host = metadataHost
-	}
-	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // whoever runs the controller names the host
+// get returns the value at a path of the metadata server. It refuses the answer of any other server.
+func (m *metadataClient) get(ctx context.Context, opts *auth.Options, operation, path string) (transport.Answer, error) {
+	host := cmp.Or(os.Getenv(metadataHostVariable), metadataHost)
+	answer, err := transport.Send(ctx, m.httpClient(opts), func() (*http.Request, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // the controller's own environment names it
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +64,7 @@ func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Option
 	}, isNotFound)
 	switch {
 	case err != nil:
-		e := unreachable(operation, err)
+		e := self.Unanswered(operation, err)
 		e.Cause = auth.CauseMetadataServer
 		return answer, e
 	case answer.Status != http.StatusOK:
@@ -89,7 +81,7 @@ func metadataUnusable(operation, format string, args ...any) *auth.Error {
 	return e
 }
 
-// isNotFound is what the metadata server of GKE answers in the first seconds of a pod, too.
+// isNotFound is also the answer of GKE's metadata server in the first seconds of a pod.
 func isNotFound(answer transport.Answer) bool { return answer.Status == http.StatusNotFound }
 
 // metadataError takes the reason from the text, which is all there is.
@@ -102,11 +94,11 @@ func metadataError(operation, path string, answer transport.Answer) *auth.Error 
 		e.Reason, e.Message = auth.ErrThrottled, "the metadata server asks to slow down"
 	case answer.Status == http.StatusNotFound:
 		e.Reason = auth.ErrMisconfigured
-	case status == http.StatusForbidden, status != answer.Status && status/100 == 4 && !passes(status, serviceError{}):
+	case status == http.StatusForbidden, status != answer.Status && status/100 == 4 && !isTemporary(status, serviceError{}):
 		e.Reason = auth.ErrDenied
 	}
 	if strings.HasPrefix(text, "Unable to generate access token") {
-		e.Message = redact.Text(text)
+		e.Message = auth.Redact(text)
 		if e.Permanent() {
 			e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or " +
 				"remove its annotation"
@@ -137,8 +129,8 @@ type gkeCluster struct {
 
 func (c *gkeCluster) pool() string { return c.audiences[0] }
 
-// clusterLoader learns the cluster on first need. A failure is not remembered, and nobody waits longer than his own context
-// for what somebody else has asked for.
+// clusterLoader learns the cluster on first need, with one request at a time. It does not remember a failure. A waiter leaves when its
+// own context ends.
 type clusterLoader struct {
 	loaded atomic.Pointer[gkeCluster]
 
@@ -146,11 +138,11 @@ type clusterLoader struct {
 	flight *clusterFlight
 }
 
-// clusterFlight is one try. Its result is set before done is closed: neither error nor given up means that it went well.
+// clusterFlight is one try. Its result is set before done is closed.
 type clusterFlight struct {
 	done    chan struct{}
 	err     error
-	givenUp bool // the context of whoever asked has ended
+	givenUp bool // the context of its caller has ended
 }
 
 func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
@@ -166,16 +158,16 @@ func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeClus
 		select {
 		case <-flight.done:
 		case <-ctx.Done():
-			return nil, unreachable(opMetadata, ctx.Err())
+			return nil, self.Unanswered(opMetadata, ctx.Err())
 		}
-		// If whoever has asked has given up, it is the next one's turn. What went wrong otherwise is for all who waited.
+		// All waiters share an error, unless the caller has given up: then the next one tries.
 		if flight.err != nil && !flight.givenUp {
 			return nil, flight.err
 		}
 	}
 }
 
-// join returns the try that is under way, or a new one for the caller to make.
+// join returns the try that is in flight, or a new one for the caller to make.
 func (l *clusterLoader) join() (flight *clusterFlight, mine bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +199,7 @@ func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeClu
 	var values [3]string
 	paths := [...]string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"}
 	for i, path := range paths {
-		answer, err := p.metadata.get(ctx, p, opts, opMetadata, path)
+		answer, err := p.metadata.get(ctx, opts, opMetadata, path)
 		if err != nil {
 			return nil, err
 		}
@@ -228,8 +220,7 @@ func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeClu
 	return c, nil
 }
 
-// outsideGKE says what to do where there is no cluster to ask about. A name that does not exist tells that for sure;
-// anything else may pass.
+// outsideGKE adds the remedy for other clusters. If the name of the metadata server does not exist, trying again is pointless.
 func outsideGKE(err error) error {
 	var known *auth.Error
 	if !errors.As(err, &known) {

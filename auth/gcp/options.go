@@ -11,49 +11,45 @@ import (
 	"github.com/workloadid/workloadid/internal/oauth"
 )
 
-// option is the type of the keys under which auth.Options keep the options of this package.
-type option int
-
-const (
-	delegatesOption option = iota
-	lifetimeOption
-	idTokenOption
+// The keys of this package's options. All options are part of the cache key.
+type (
+	delegatesOption struct{}
+	lifetimeOption  struct{}
+	idTokenOption   struct{}
 )
 
-// WithDelegates sets the service accounts, by their e-mail addresses, that stand between the ServiceAccount and the service
-// account of its annotation: each has to have the role roles/iam.serviceAccountTokenCreator on the next, and the first has
-// to trust the ServiceAccount. Only for ServiceAccounts with ServiceAccountAnnotation.
+// WithDelegates sets the e-mail addresses of the service accounts between the ServiceAccount and the service account of its
+// annotation. Each needs the role roles/iam.serviceAccountTokenCreator on the next, and the first has to trust the ServiceAccount.
+// It needs a ServiceAccount with ServiceAccountAnnotation.
 func WithDelegates(emails ...string) auth.Option {
-	return auth.WithProviderOption(delegatesOption, slices.Clone(emails))
+	return auth.WithProviderOption(delegatesOption{}, slices.Clone(emails))
 }
 
-// WithLifetime sets the lifetime to ask of access tokens, in whole seconds, at most an hour (see
-// Provider.AllowExtendedLifetime). Without it they live for an hour. Only for ServiceAccounts with
-// ServiceAccountAnnotation: nobody else is asked.
+// WithLifetime sets the lifetime of access tokens in whole seconds, at most an hour (see Provider.AllowExtendedLifetime). The default
+// is an hour. It needs a ServiceAccount with ServiceAccountAnnotation.
 func WithLifetime(d time.Duration) auth.Option {
-	return auth.WithProviderOption(lifetimeOption, d)
+	return auth.WithProviderOption(lifetimeOption{}, d)
 }
 
-// WithIDTokenAudience has auth.GetAccessToken return an *IDToken with that audience, signed by Google, instead of an access
-// token: for services that are not Google's own, such as those on Cloud Run. The audience has to be listed in
-// auth.Policy.Audiences. Only for ServiceAccounts with ServiceAccountAnnotation, and for the controller's own identity where
-// that comes from the metadata server.
+// WithIDTokenAudience makes auth.GetAccessToken return an *IDToken with that audience instead of an access token. Services that are
+// not Google's own accept it, such as those on Cloud Run. auth.Policy.Audiences has to list the audience. It needs a ServiceAccount
+// with ServiceAccountAnnotation, or the controller's own identity from the metadata server.
 func WithIDTokenAudience(audience string) auth.Option {
-	return auth.WithProviderOption(idTokenOption, audience)
+	return auth.WithProviderOption(idTokenOption{}, audience)
 }
 
 func delegates(opts *auth.Options) []string {
-	emails, _ := opts.ProviderOption(delegatesOption).([]string)
+	emails, _ := opts.ProviderOption(delegatesOption{}).([]string)
 	return emails
 }
 
 func lifetime(opts *auth.Options) (d time.Duration, set bool) {
-	d, set = opts.ProviderOption(lifetimeOption).(time.Duration)
+	d, set = opts.ProviderOption(lifetimeOption{}).(time.Duration)
 	return d, set
 }
 
 func idTokenAudience(opts *auth.Options) (audience string, set bool) {
-	audience, set = opts.ProviderOption(idTokenOption).(string)
+	audience, set = opts.ProviderOption(idTokenOption{}).(string)
 	return audience, set
 }
 
@@ -63,7 +59,7 @@ const (
 	maxExtendedLifetime = 12 * time.Hour
 )
 
-func (p *Provider) validateOwnOptions(opts *auth.Options) error {
+func (p *Provider) checkOptions(opts *auth.Options) error {
 	emails := delegates(opts)
 	if len(emails) > maxDelegates {
 		return self.Misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails), maxDelegates)
@@ -91,7 +87,7 @@ func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 	return nil
 }
 
-// checkLifetime has the limits of generateAccessToken.
+// checkLifetime applies the limits of generateAccessToken.
 func (p *Provider) checkLifetime(d time.Duration) error {
 	switch {
 	case d < time.Second || d%time.Second != 0:
@@ -104,7 +100,7 @@ func (p *Provider) checkLifetime(d time.Duration) error {
 	return nil
 }
 
-// needsImpersonation refuses what only impersonation can do.
+// needsImpersonation refuses options that have no effect without impersonation.
 func needsImpersonation(opts *auth.Options) error {
 	_, lifetimeSet := lifetime(opts)
 	_, ofIDToken := idTokenAudience(opts)
@@ -133,7 +129,7 @@ func addOptionsToKey(key *auth.KeyBuilder, opts *auth.Options) {
 	}
 }
 
-// scopes returns those of the access token.
+// scopes returns the scopes of the access token.
 func scopes(opts *auth.Options) []string {
 	if len(opts.Scopes) > 0 {
 		return opts.Scopes
@@ -146,7 +142,7 @@ const (
 	scopeEmail         = "https://www.googleapis.com/auth/userinfo.email"
 )
 
-// validScope refuses the comma, which the metadata server takes for a separator.
+// validScope refuses the comma, because the metadata server separates scopes by it.
 func validScope(s string) bool { return oauth.ValidScope(s) && !strings.Contains(s, ",") }
 
 // stsURL returns the address of the token endpoint, which gets the ServiceAccount's token.

@@ -9,7 +9,6 @@ import (
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/provider"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // ProviderName is the name by which users pick this provider.
@@ -27,22 +26,21 @@ const (
 	WorkloadIdentityProviderAnnotation = annotation.GCPWorkloadIdentityProvider
 )
 
-// Provider implements auth.Provider for Google Cloud. The zero value is ready for use. It keeps connections and what it has
-// learned about its surroundings, so share one in the whole controller. It is safe for concurrent use if its fields are not
-// changed any more.
+// Provider implements auth.Provider for Google Cloud. The zero value is ready for use. It keeps connections and the name of the GKE
+// cluster, so share one in the whole controller. It is safe for concurrent use, as long as its fields stay unchanged.
 type Provider struct {
 	// UniverseDomain is the domain of the cloud's services. Empty: googleapis.com, Google's own cloud.
 	UniverseDomain string
 	// AllowExtendedLifetime lets WithLifetime ask for up to twelve hours. The organization policy
 	// constraints/iam.allowServiceAccountCredentialLifetimeExtension has to list the service accounts.
 	AllowExtendedLifetime bool
-	// AllowedSTSHosts are hosts, with the port if it is not 443, that auth.WithSTSEndpoint may name besides those of the
-	// universe. They get to see the tokens of ServiceAccounts.
+	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port if it is not 443. They receive the tokens of
+	// ServiceAccounts.
 	AllowedSTSHosts []string
 
-	transports transport.Pool
-	metadata   metadataClient
-	cluster    clusterLoader
+	clients  auth.HTTPClients
+	metadata metadataClient
+	cluster  clusterLoader
 }
 
 var (
@@ -61,7 +59,7 @@ func (p *Provider) universe() string {
 	return p.UniverseDomain
 }
 
-// ValidateOptions refuses a universe and an STS endpoint that are none, and options that contradict each other.
+// ValidateOptions refuses a malformed universe, a foreign STS endpoint, and options that contradict each other.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	if p.UniverseDomain != "" && !gcpname.ValidUniverse(p.UniverseDomain) {
 		return self.Misconfigured("set Provider.UniverseDomain to one such as googleapis.com",
@@ -77,21 +75,21 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 			return self.Misconfigured("use one such as https://www.googleapis.com/auth/cloud-platform", "%.100q is not a scope", scope)
 		}
 	}
-	return p.validateOwnOptions(opts)
+	return p.checkOptions(opts)
 }
 
 // AddToCacheKey implements auth.CacheKeyContributor.
 func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, opts *auth.Options) {
 	key.Add("gcpUniverse", p.UniverseDomain)
 	if sa != nil {
-		// The audience of the exchange follows from it, even if the caller chose that of the ServiceAccount's token.
+		// It is the audience of the exchange, also if the caller chose another audience for the ServiceAccount's token.
 		key.Add("gcpProvider", sa.Annotations[WorkloadIdentityProviderAnnotation])
 	}
 	addOptionsToKey(key, opts)
 }
 
-// GetAudiences returns the full resource name of the provider that WorkloadIdentityProviderAnnotation names, or without that
-// the workload identity pool of the GKE cluster, which it asks the metadata server for once.
+// GetAudiences returns the full resource name of the provider that WorkloadIdentityProviderAnnotation names. Without the annotation it
+// returns the workload identity pool of the GKE cluster, which it learns once from the metadata server.
 func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
 		w, err := p.workloadIdentityProvider(sa, opts)
@@ -107,7 +105,7 @@ func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, 
 	return cluster.audiences[:], nil
 }
 
-// resourceName is the audience by which the security token service knows a provider.
+// resourceName is the audience that names a provider at the security token service.
 func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
 	return "//iam." + p.universe() + "/" + w.Name
 }

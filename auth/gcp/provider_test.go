@@ -86,7 +86,7 @@ func (w *world) getFrom(t testing.TB, p *gcp.Provider, namespace, name string, m
 	return gcp.FromToken(token)
 }
 
-func TestServiceAccountActsItself(t *testing.T) {
+func TestServiceAccountWithoutImpersonation(t *testing.T) {
 	w := newWorld(t)
 	token, err := w.get(t, "tenant-a", "direct")
 	if err != nil {
@@ -259,7 +259,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestFromTokenOfAnotherKind(t *testing.T) {
+func TestWrongTypeOfToken(t *testing.T) {
 	for name, token := range map[string]auth.Token{"nothing": nil, "a nil": (*gcp.Token)(nil), "an ID token": &gcp.IDToken{}} {
 		_, err := gcp.FromToken(token)
 		testworld.CheckError(t, err, auth.ErrMisconfigured, "not a *gcp.Token")

@@ -17,10 +17,9 @@ var (
 // registryUser is the user name that goes with an access token.
 const registryUser = "oauth2accesstoken"
 
-// ParseArtifactRepository makes sure that a repository lies in Artifact Registry: at gcr.io, <region>.gcr.io or
-// <location>-docker.pkg.dev, or in the universe s3nsapis.fr at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr.
-// One credential is good for all of a universe. A registry of another universe is refused: that is another company's, and
-// the password is the access token.
+// ParseArtifactRepository accepts repositories in Artifact Registry: at gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or in
+// the universe s3nsapis.fr at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr. All registries of a universe accept the same
+// credential. It refuses a registry of another universe: another company runs it, and the password is the access token.
 func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
 	host, err := auth.RegistryHost(artifactRepository)
 	if err != nil {
@@ -38,19 +37,19 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Op
 	}
 }
 
-// OwnsRegistry implements auth.RegistryOwner: registries of all universes that are known.
+// OwnsRegistry implements auth.RegistryOwner for the registries of all known universes.
 func (*Provider) OwnsRegistry(host string) bool { return registryUniverse(host) != "" }
 
 func registryUniverse(host string) string {
 	return gcpname.RegistryUniverse(strings.TrimSuffix(host, ":443"))
 }
 
-// GetAccessTokenOptionsForArtifactRepository adds nothing: the default scopes suffice.
+// GetAccessTokenOptionsForArtifactRepository returns none: the default scopes suffice.
 func (*Provider) GetAccessTokenOptionsForArtifactRepository(string, *auth.Options) ([]auth.Option, error) {
 	return nil, nil
 }
 
-// NewArtifactRegistryCredentials makes a password of the access token. It ends with that.
+// NewArtifactRegistryCredentials returns the access token as password.
 func (*Provider) NewArtifactRegistryCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)

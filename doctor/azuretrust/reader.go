@@ -65,12 +65,9 @@ func (r *Reader) ReadTrust(ctx context.Context, query doctor.TrustQuery) (*docto
 	if !azurename.ValidTenant(tenant) || !azurename.ValidGUID(clientID) {
 		return nil, errors.New("the identity is not a tenant and a client ID")
 	}
-	s := &session{reader: r, tenant: tenant, clientID: clientID}
+	s := &session{reader: r, tenant: tenant, clientID: clientID, client: r.pool.For(r.HTTPClient, nil)}
 	var err error
 	if s.cloud, err = r.cloud(); err != nil {
-		return nil, err
-	}
-	if s.client, err = r.pool.For(r.HTTPClient, nil); err != nil {
 		return nil, err
 	}
 	if s.credential, err = r.login(s); err != nil {

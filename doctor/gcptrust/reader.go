@@ -72,10 +72,7 @@ func (r *Reader) ReadTrust(ctx context.Context, query doctor.TrustQuery) (*docto
 func (r *Reader) CloseIdleConnections() { r.pool.CloseIdleConnections() }
 
 func (r *Reader) start(ctx context.Context) (*session, error) {
-	client, err := r.pool.For(r.HTTPClient, nil)
-	if err != nil {
-		return nil, err
-	}
+	client := r.pool.For(r.HTTPClient, nil)
 	l, err := r.login(ctx, client)
 	if err != nil {
 		return nil, noLogin(err)

@@ -1,5 +1,5 @@
-// Package address parses the https addresses that settings, tenants and services name. Tokens are sent to them, so hosts are
-// compared whole, and parts in which a secret or a look-alike could hide are refused.
+// Package address parses the https addresses of settings, tenants and services. These hosts receive tokens, so it compares hosts whole
+// and refuses parts in which a secret or a look-alike could hide.
 package address
 
 import (
@@ -11,20 +11,20 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// MaxLength bounds an address, in bytes.
-const MaxLength = 2048
+// maxLength bounds an address, in bytes.
+const maxLength = 2048
 
 // Part is a part of a URL that may follow the host.
 type Part uint8
 
-// The parts that not every address may have. A single slash is no path.
+// The optional parts. A single slash is no path.
 const (
 	Path Part = 1 << iota
 	Query
 )
 
-// Parse returns the URL https://<host>[:<port>] with the allowed parts and no others. Its error begins with the name of the
-// option, and shows of the address neither user information nor query and fragment.
+// Parse returns the URL https://<host>[:<port>] with the allowed parts and no others. Its error names the option, and shows neither user
+// information nor query and fragment of the address.
 func Parse(option, address string, allowed Part) (*url.URL, error) {
 	u, problem := parse(address, allowed)
 	if problem != "" {
@@ -33,7 +33,7 @@ func Parse(option, address string, allowed Part) (*url.URL, error) {
 	return u, nil
 }
 
-// Refuse returns the error of an address that the option may not have.
+// Refuse returns the error for an address that the option does not accept.
 func Refuse(option, address, problem string) error {
 	return fmt.Errorf("the %s %q is refused: %s", option, redact.URL(address), problem)
 }
@@ -41,8 +41,8 @@ func Refuse(option, address, problem string) error {
 func parse(address string, allowed Part) (u *url.URL, problem string) {
 	u, err := url.Parse(address)
 	switch {
-	case len(address) > MaxLength:
-		return nil, fmt.Sprintf("it is too long, at most %d bytes are allowed", MaxLength)
+	case len(address) > maxLength:
+		return nil, fmt.Sprintf("it is too long, at most %d bytes are allowed", maxLength)
 	case !strings.HasPrefix(address, "https://"):
 		return nil, "it has to begin with https://"
 	case strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r > '~' || r == '\\' }):
@@ -64,8 +64,7 @@ func parse(address string, allowed Part) (u *url.URL, problem string) {
 	return u, ""
 }
 
-// Canonical returns <host>:<port> in the one form in which hosts are compared: in lower case, with the port 443 if there is
-// none.
+// Canonical returns <host>:<port> in the form for comparisons: in lower case, with the port 443 if there is none.
 func Canonical(u *url.URL) (string, bool) {
 	host, ok := canonicalName(u.Hostname())
 	port := u.Port()
@@ -75,7 +74,7 @@ func Canonical(u *url.URL) (string, bool) {
 	return host + ":" + port, ok && ValidPort(port)
 }
 
-// canonicalName writes an IP address in its one form and a name in lower case.
+// canonicalName returns the canonical form of an IP address, or a name in lower case.
 func canonicalName(host string) (string, bool) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		if ip.Is6() {

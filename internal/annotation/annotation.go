@@ -1,5 +1,4 @@
-// Package annotation has the annotations of ServiceAccounts that the providers read. Packages that compile no cloud SDK need
-// them too.
+// Package annotation names the annotations of ServiceAccounts that the providers read, for packages without a cloud SDK too.
 package annotation
 
 // The annotations of Amazon EKS.
@@ -16,13 +15,13 @@ const (
 	AzureTokenExpiration = "azure.workload.identity/service-account-token-expiration" //nolint:gosec // a name, not a credential
 )
 
-// The annotations for Google Cloud: that of GKE, and that of RFC-0010.
+// The annotations for Google Cloud, of GKE and of RFC-0010.
 const (
 	GCPServiceAccount           = "iam.gke.io/gcp-service-account"
 	GCPWorkloadIdentityProvider = "gcp.auth.fluxcd.io/workload-identity-provider"
 )
 
-// All returns all of them.
+// All returns all annotations.
 func All() []string {
 	return []string{AWSRoleARN, AWSAudience, AWSTokenExpiration, AzureClientID, AzureTenantID, AzureTokenExpiration,
 		GCPServiceAccount, GCPWorkloadIdentityProvider}

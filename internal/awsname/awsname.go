@@ -20,7 +20,7 @@ func KnownPartition(p string) bool {
 	return false
 }
 
-// IsSTSHost knows
+// IsSTSHost accepts
 //
 //	sts[-fips][.<region>].<suffix>
 //	sts[-fips].<region>.<dual-stack suffix>
@@ -48,8 +48,8 @@ func IsSTSHost(host string) bool {
 	return false
 }
 
-// STSRegion returns the region of a host that IsSTSHost knows, in which requests to it are signed: us-east-1 for the global
-// endpoint of the commercial partition, "" for other hosts without a region.
+// STSRegion returns the region for the signature of requests to a host that IsSTSHost accepts: us-east-1 for the global endpoint of the
+// commercial partition, "" for other hosts without a region.
 func STSRegion(host string) string {
 	service, rest := cut(host, '.')
 	if !strings.HasPrefix(service, "sts") {
@@ -69,7 +69,7 @@ func isRegionalSTS(labels string) bool {
 	return ok && (service == "sts" || service == "sts-fips") && ValidRegion(region)
 }
 
-// isVPCEndpoint knows vpce-<hex>-<letters and digits>[-<availability zone>].
+// isVPCEndpoint accepts vpce-<hex>-<letters and digits>[-<availability zone>].
 func isVPCEndpoint(label string) bool {
 	rest, ok := strings.CutPrefix(label, "vpce-")
 	id, rest, _ := strings.Cut(rest, "-")
@@ -80,11 +80,11 @@ func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 
 func isRegionChar(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' }
 
-// ValidRegion knows the shape of regions: us-east-1, us-gov-west-1, eusc-de-east-1. New ones appear, so there is no list.
-// It is at least two words of letters and a number of up to two digits, with hyphens between them.
+// ValidRegion accepts the form of regions: us-east-1, us-gov-west-1, eusc-de-east-1. It has at least two words of letters and a number of
+// up to two digits, with hyphens between them. There is no list, because AWS adds regions.
 func ValidRegion(region string) bool { return wordsOfRegion(region) != 0 }
 
-// wordsOfRegion counts the words of a region, and the number at its end as one. It is 0 for what is no region.
+// wordsOfRegion counts the words of a region, with the number at its end. It returns 0 for anything else.
 func wordsOfRegion(region string) int {
 	const maxLength = 32
 	if len(region) > maxLength {

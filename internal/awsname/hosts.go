@@ -4,16 +4,16 @@ import "strings"
 
 // Partition is a part of AWS with accounts, regions and DNS names of its own.
 type Partition struct {
-	// Name is that in ARNs.
+	// Name is the partition in ARNs.
 	Name string
-	// Suffix ends the names of services, DualStack those of the endpoints that have IPv6 addresses too.
+	// Suffix ends the names of services, DualStack the names of endpoints with IPv6 addresses.
 	Suffix, DualStack string
 	// Registries ends the dual-stack names of ECR's registries. Empty: there are none.
 	Registries string
 }
 
-// PartitionOf returns the partition that a region lies in, by the names that AWS gives its regions: three words in the
-// commercial partition (eu-central-1), and a prefix of their own in the others. A region that no partition claims has none.
+// PartitionOf returns the partition of a region. The names of regions have three words in the commercial partition (eu-central-1), and a
+// prefix of their own in the others.
 func PartitionOf(region string) (Partition, bool) {
 	if !ValidRegion(region) {
 		return Partition{}, false
@@ -33,7 +33,7 @@ func PartitionOf(region string) (Partition, bool) {
 	return Partition{}, false
 }
 
-// IsCommercialRegion reports whether PartitionOf finds the partition aws, quicker.
+// IsCommercialRegion reports whether the partition is aws. It is quicker than PartitionOf.
 func IsCommercialRegion(region string) bool {
 	return wordsOfRegion(region) == 3 && !strings.HasPrefix(region, "cn-") && !strings.HasPrefix(region, "eusc-")
 }
@@ -56,7 +56,7 @@ func restricted(first, second string) (Partition, bool) {
 
 func words(region string) int { return strings.Count(region, "-") + 1 }
 
-// cut is strings.Cut at a byte, quicker: this runs on every hit of the cache.
+// cut is a quicker strings.Cut. It runs on every hit of the cache.
 func cut(s string, at byte) (before, after string) {
 	if i := strings.IndexByte(s, at); i >= 0 {
 		return s[:i], s[i+1:]
@@ -70,8 +70,7 @@ type Endpoint struct {
 	DualStack       bool
 }
 
-// ParseEndpoint takes <service>.<region>.<suffix> apart. The service is one of those given, and the suffix one of the
-// region's own partition.
+// ParseEndpoint parses <service>.<region>.<suffix>. It accepts the given services, and the suffixes of the region's own partition.
 func ParseEndpoint(host string, services ...string) (Endpoint, bool) {
 	for _, service := range services {
 		if len(host) <= len(service) || host[:len(service)] != service || host[len(service)] != '.' {
@@ -86,20 +85,20 @@ func ParseEndpoint(host string, services ...string) (Endpoint, bool) {
 	return Endpoint{}, false
 }
 
-// ParseGitHost takes the host of CodeCommit apart, git-codecommit[-fips].<region>.<suffix>.
+// ParseGitHost parses the host of CodeCommit, git-codecommit[-fips].<region>.<suffix>.
 func ParseGitHost(host string) (region string, ok bool) {
 	e, ok := ParseEndpoint(host, "git-codecommit", "git-codecommit-fips")
 	return e.Region, ok && !e.DualStack
 }
 
-// Registry is what the host of an ECR registry says of it.
+// Registry is a parsed host of ECR.
 type Registry struct {
-	// Account is empty if it is Public.
+	// Account is empty for the public registry.
 	Account string
 	Region  string
 	// Public is the one public registry.
 	Public bool
-	// FIPS and DualStack say which endpoints the host is of.
+	// FIPS and DualStack select the endpoint.
 	FIPS, DualStack bool
 }
 
@@ -108,7 +107,7 @@ const (
 	accountLength = 12
 )
 
-// ParseRegistry knows the hosts of ECR:
+// ParseRegistry parses the hosts of ECR:
 //
 //	<account>.dkr.ecr[-fips].<region>.<suffix>
 //	<account>.dkr-ecr.<region>.<dual-stack suffix of registries>
@@ -127,8 +126,8 @@ func ParseRegistry(host string) (Registry, bool) {
 	return r, ok
 }
 
-// RegionOfPlainRegistry knows the usual form of a repository, <account>.dkr.ecr.<region>.amazonaws.com[/<repository>] in the
-// commercial partition, without taking it apart: this runs on every hit of the cache. ParseRegistry knows the others.
+// RegionOfPlainRegistry recognizes the usual form of a repository, <account>.dkr.ecr.<region>.amazonaws.com[/<repository>] in the
+// commercial partition. It runs on every hit of the cache. ParseRegistry accepts all forms.
 func RegionOfPlainRegistry(repository string) (region string, ok bool) {
 	const infix, suffix = ".dkr.ecr.", ".amazonaws.com"
 	host, _ := cut(repository, '/')

@@ -44,7 +44,7 @@ func TestRegistries(t *testing.T) {
 	}
 }
 
-// lookAlikes of a good host: whoever owns one of them would receive a password.
+// lookAlikes returns hosts similar to a good one. Their owners must not receive a password.
 func lookAlikes(good string) []string {
 	list := []string{
 		good + ".evil.example", good + ".", "." + good, "evil." + good, "evil" + good, good + "x", good + ":443", good + ":5000", good + "@evil.example",

@@ -3,15 +3,15 @@ package azurename
 
 import "strings"
 
-// Cloud is what differs between the clouds of Microsoft.
+// Cloud holds the names that differ between the clouds of Microsoft.
 type Cloud struct {
-	// Name is for messages.
+	// Name appears in messages.
 	Name string
-	// Authorities are the hosts of its token service, the usual one first.
+	// Authorities are the hosts of its token service, the default first.
 	Authorities []string
-	// ManagementHost is the host of Azure Resource Manager, ManagementAudience the resource that its tokens are for.
+	// ManagementHost is the host of Azure Resource Manager, ManagementAudience the audience of its tokens.
 	ManagementHost, ManagementAudience string
-	// RegistrySuffix is what the login servers of its container registries end in, without a dot before it.
+	// RegistrySuffix ends the names of its container registries, without a dot before it.
 	RegistrySuffix string
 	// BlobSuffix is the same for its blob storage.
 	BlobSuffix string
@@ -19,7 +19,7 @@ type Cloud struct {
 	GraphHost string
 }
 
-// Clouds returns the clouds that everyone can use. Azure Germany is gone.
+// Clouds returns Microsoft's clouds, the public one first. Azure Germany has closed.
 func Clouds() []Cloud {
 	return []Cloud{
 		{
@@ -43,7 +43,7 @@ func Clouds() []Cloud {
 	}
 }
 
-// The resources that access tokens are for, alike in all clouds.
+// The audiences of access tokens, the same in all clouds.
 const (
 	RegistryAudience  = "https://containerregistry.azure.net"
 	ClusterAudience   = "6dae42f8-4368-4678-94ff-3960e28e3630" // the server application of AKS
@@ -140,7 +140,7 @@ func IsDevOps(host string) bool {
 	return organization[0] != '-' && organization[len(organization)-1] != '-'
 }
 
-// isReserved knows hosts below visualstudio.com that belong to no organization.
+// isReserved recognizes hosts below visualstudio.com that belong to no organization.
 func isReserved(label string) bool {
 	switch label {
 	case "ssh", "vs-ssh", "www", "app", "marketplace":
@@ -158,7 +158,7 @@ type Cluster struct {
 //
 //	/subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>
 //
-// whose fixed parts are the same in any case.
+// whose fixed parts may be in any case.
 func ParseCluster(id string) (Cluster, bool) {
 	const maxID, parts = 400, 9
 	if len(id) > maxID {

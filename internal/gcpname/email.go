@@ -15,7 +15,7 @@ const emailSuffix = ".iam.gserviceaccount.com"
 //	<project number>-compute@developer.gserviceaccount.com
 //	<project>@appspot.gserviceaccount.com
 //
-// The error says what is wrong, without repeating the address.
+// The error does not repeat the address.
 func CheckServiceAccountEmail(s string) error {
 	const maxEmail = 254
 	at := strings.IndexByte(s, '@')
@@ -29,7 +29,7 @@ func CheckServiceAccountEmail(s string) error {
 	switch {
 	case domain == "developer.gserviceaccount.com":
 		number, ok := strings.CutSuffix(id, "-compute")
-		if !ok || !ValidProjectNumber(number) {
+		if !ok || !validProjectNumber(number) {
 			return errors.New("before @developer it has to be <project number>-compute")
 		}
 		return nil
@@ -49,7 +49,7 @@ func CheckServiceAccountEmail(s string) error {
 	return nil
 }
 
-// The next two name the mistakes that people make most.
+// notAnEmail names the most frequent mistakes.
 func notAnEmail(s string) error {
 	switch {
 	case s == "":

@@ -14,7 +14,7 @@ func ValidUniverse(s string) bool {
 	return len(s) <= maxName && dot > 0 && validLabels(s) && !all(s[dot+1:], isDigit)
 }
 
-// IsSTSHost knows the hosts of the security token service in a universe:
+// IsSTSHost accepts the hosts of the security token service in a universe:
 //
 //	sts.<universe>
 //	sts.<location>.rep.<universe>
@@ -46,7 +46,7 @@ const s3nsUniverse = "s3nsapis.fr"
 //	googleapis.com  gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io, <location>-docker.pkg.dev
 //	s3nsapis.fr     docker.s3nsregistry.fr, <location>-docker.s3nsregistry.fr
 //
-// Universes belong to different companies: none gets to see the tokens of another one.
+// Universes belong to different companies: none receives the tokens of another one.
 func RegistryUniverse(host string) string {
 	switch host {
 	case "gcr.io", "us.gcr.io", "eu.gcr.io", "asia.gcr.io":
@@ -63,7 +63,7 @@ func RegistryUniverse(host string) string {
 	return ""
 }
 
-// IsGitHost knows the hosts of Git over HTTPS of Secure Source Manager, which the default universe alone has, in lower case:
+// IsGitHost accepts the hosts of Git over HTTPS of Secure Source Manager, which the default universe alone has, in lower case:
 //
 //	<instance>-<project number>-git.<location>.sourcemanager.dev
 //	<instance>-<project number>-git.<location>.p.sourcemanager.dev
@@ -76,19 +76,19 @@ func IsGitHost(host string) bool {
 	name, location := cut(labels, '.')
 	name, ok = strings.CutSuffix(name, "-git")
 	dash := strings.LastIndexByte(name, '-')
-	return ok && dash > 0 && validLabel(name[:dash]) && ValidProjectNumber(name[dash+1:]) && ValidLocation(location) &&
+	return ok && dash > 0 && validLabel(name[:dash]) && validProjectNumber(name[dash+1:]) && ValidLocation(location) &&
 		len(name)+len("-git") <= maxLabel
 }
 
-// IsDNSEndpoint knows the DNS endpoints of GKE's control planes, names below gke.goog in lower case.
+// IsDNSEndpoint accepts the DNS endpoints of GKE's control planes, names below gke.goog in lower case.
 func IsDNSEndpoint(host string) bool {
 	labels, ok := strings.CutSuffix(host, ".gke.goog")
 	const maxName = 253
 	return ok && validLabels(labels) && len(host) <= maxName
 }
 
-// ValidProjectNumber reports whether s is the number of a project, without a leading zero.
-func ValidProjectNumber(s string) bool {
+// validProjectNumber reports whether s is the number of a project, without a leading zero.
+func validProjectNumber(s string) bool {
 	const most = 20
 	return s != "" && len(s) <= most && s[0] != '0' && all(s, isDigit)
 }
@@ -107,8 +107,8 @@ func ValidLocation(s string) bool { return validLabel(s) && s[0] >= 'a' }
 // ValidClusterName reports whether s can be the name of a GKE cluster.
 func ValidClusterName(s string) bool { return validLabel(s) && s[0] >= 'a' }
 
-// ValidPoolPart reports whether s can be the ID of a workload identity pool, or of a provider in it.
-func ValidPoolPart(s string) bool {
+// validPoolPart reports whether s can be the ID of a workload identity pool, or of a provider in it.
+func validPoolPart(s string) bool {
 	const least, most = 4, 32
 	return len(s) >= least && len(s) <= most && all(s, isNameChar)
 }
@@ -133,7 +133,7 @@ func validLabels(s string) bool {
 	}
 }
 
-// cut is strings.Cut for one character, quicker: this runs on every hit of the cache.
+// cut is a quicker strings.Cut for one character. It runs on every hit of the cache.
 func cut(s string, sep byte) (before, after string) {
 	if i := strings.IndexByte(s, sep); i >= 0 {
 		return s[:i], s[i+1:]

@@ -16,7 +16,7 @@ type WorkloadIdentityProvider struct {
 }
 
 // ParseWorkloadIdentityProvider parses the name of a provider, with or without the prefix of its full resource name:
-// //iam.<universe>/ or https://iam.<universe>/. The error says what is wrong with it, without repeating it.
+// //iam.<universe>/ or https://iam.<universe>/. The error does not repeat it.
 func ParseWorkloadIdentityProvider(s, universe string) (WorkloadIdentityProvider, error) {
 	name, err := trimPrefix(s, universe)
 	if err != nil {
@@ -74,21 +74,21 @@ func trimPrefix(s, universe string) (string, error) {
 func (w WorkloadIdentityProvider) check() error {
 	const charset = "4 to 32 lower-case letters, digits and dashes"
 	switch {
-	case !ValidProjectNumber(w.ProjectNumber) && ValidProject(w.ProjectNumber):
+	case !validProjectNumber(w.ProjectNumber) && ValidProject(w.ProjectNumber):
 		return fmt.Errorf("%.100q is the project's ID; give its number, which the console shows beside it", w.ProjectNumber)
-	case !ValidProjectNumber(w.ProjectNumber):
+	case !validProjectNumber(w.ProjectNumber):
 		return fmt.Errorf("the project has to be a number, not %.100q", w.ProjectNumber)
 	case strings.HasSuffix(w.Pool, ".svc.id.goog"):
 		return errors.New("the pool of a GKE cluster has no providers; leave the annotation out in GKE")
-	case !ValidPoolPart(w.Pool):
+	case !validPoolPart(w.Pool):
 		return fmt.Errorf("the pool's ID has to be %s, not %.100q", charset, w.Pool)
-	case !ValidPoolPart(w.Provider):
+	case !validPoolPart(w.Provider):
 		return fmt.Errorf("the provider's ID has to be %s, not %.100q", charset, w.Provider)
 	}
 	return nil
 }
 
-// misplaced names the mistakes that people make most.
+// misplaced names the most frequent mistakes.
 func misplaced(want, got string) error {
 	switch {
 	case want == "projects" && got == "":

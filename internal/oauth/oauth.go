@@ -1,5 +1,5 @@
-// Package oauth has the requests and answers of OAuth 2.0 that several providers share: token exchange (RFC 8693) and the
-// answers of a token endpoint (RFC 6749, section 5).
+// Package oauth implements the requests and answers of OAuth 2.0 that several providers share: token exchange (RFC 8693) and the answers
+// of a token endpoint (RFC 6749, section 5).
 package oauth
 
 import (
@@ -25,7 +25,7 @@ const (
 // AssertionType is the type of client assertions of RFC 7523, section 2.2.
 const AssertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-// Exchange is a request of RFC 8693, section 2.1. What is empty is not sent.
+// Exchange is a request of RFC 8693, section 2.1, without its empty parameters.
 type Exchange struct {
 	SubjectToken, SubjectTokenType                string
 	ActorToken, ActorTokenType                    string
@@ -58,7 +58,7 @@ func NewRequest(ctx context.Context, endpoint string, form url.Values) (*http.Re
 	return req, nil
 }
 
-// Answer is what a token endpoint answers, good or bad. A member that is missing or no string is empty.
+// Answer is a success or an error of a token endpoint. A member that is missing or no string is empty.
 type Answer struct {
 	AccessToken, TokenType, IssuedTokenType string
 	Scope                                   *string // nil: the answer does not say
@@ -74,7 +74,7 @@ type Answer struct {
 func ParseAnswer(body []byte) (Answer, error) {
 	o, err := ParseObject(body)
 	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"), IssuedTokenType: o.Text("issued_token_type"),
-		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.seconds("expires_in")}
+		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.Seconds("expires_in")}
 	if scope := (*string)(nil); json.Unmarshal(o["scope"], &scope) == nil {
 		a.Scope = scope
 	}
@@ -100,7 +100,7 @@ func ValidScope(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, unprintable) && !strings.ContainsAny(s, `"\`)
 }
 
-// AbsoluteURI accepts what RFC 8707, section 2, demands of a resource, and RFC 8693, section 3, of a token type.
+// AbsoluteURI accepts resources of RFC 8707, section 2, and token types of RFC 8693, section 3.
 func AbsoluteURI(s string) bool {
 	if strings.Contains(s, "#") || strings.ContainsFunc(s, unprintable) {
 		return false
@@ -130,14 +130,15 @@ func (o Object) Text(name string) string {
 	return s
 }
 
-// has passes over members that say nothing: some servers send all that they know.
+// has ignores empty members, because some servers send every member.
 func (o Object) has(name string) bool {
 	raw := string(o[name])
 	return raw != "" && raw != "null" && raw != `""`
 }
 
-// seconds accepts numbers in strings, which some servers write.
-func (o Object) seconds(name string) float64 {
+// Seconds returns a number of seconds, also from a string: zero if the member is missing, negative if it is malformed or not positive, and
+// perhaps infinite.
+func (o Object) Seconds(name string) float64 {
 	if !o.has(name) {
 		return 0
 	}

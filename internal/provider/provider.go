@@ -1,10 +1,12 @@
-// Package provider has what the providers of this module share: errors that name the provider, the choice of an HTTP client,
-// and the annotation for the lifetime of ServiceAccount tokens.
+// Package provider holds what the providers of this module share: errors that name the provider, calls of REST APIs, checks of
+// tokens, and the annotation for the lifetime of ServiceAccount tokens.
 package provider
 
 import (
+	"errors"
 	"fmt"
-	"net/http"
+	"io"
+	"os"
 	"strconv"
 	"time"
 
@@ -39,20 +41,27 @@ func (n Name) Unavailable(operation, remedy, format string, args ...any) *auth.E
 	return n.fail(auth.ErrUnavailable, operation, remedy, format, args...)
 }
 
-func (n Name) fail(reason auth.Reason, operation, remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: string(n), Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+// Unanswered returns the error of a request without an answer.
+func (n Name) Unanswered(operation string, err error, secrets ...string) *auth.Error {
+	e := n.Unavailable(operation, "", "%s", transport.Message(err, secrets...))
+	e.Err = err
+	return e
 }
 
-// HTTPClient returns the client of the options, or the one that the pool shares for their proxy. Either follows no redirect
-// and reads bounded answers.
-func (n Name) HTTPClient(pool *transport.Pool, opts *auth.Options) (*http.Client, error) {
-	client, err := pool.For(opts.HTTPClient, opts.ProxyURL)
-	if err != nil {
-		e := n.Misconfigured("", "%v", err)
-		e.Err = err
-		return nil, e
-	}
-	return client, nil
+// Refused returns the error of an answer that is no success, for the caller to complete.
+func (n Name) Refused(operation string, answer transport.Answer) *auth.Error {
+	return &auth.Error{Provider: string(n), Operation: operation, Reason: auth.ErrUnavailable, StatusCode: answer.Status,
+		Wait: transport.RetryAfter(answer.Header, time.Now())}
+}
+
+// Unusable returns the error of an answer that lacks what was asked for.
+func (n Name) Unusable(operation, service, format string, args ...any) *auth.Error {
+	return n.Unavailable(operation, "check that no proxy answers for "+service+", and that the clocks agree",
+		"the answer of "+service+" cannot be used: "+format, args...)
+}
+
+func (n Name) fail(reason auth.Reason, operation, remedy, format string, args ...any) *auth.Error {
+	return &auth.Error{Provider: string(n), Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // TokenLifetime returns the lifetime of ServiceAccount tokens that an annotation asks for in seconds, zero if it is missing.
@@ -68,4 +77,41 @@ func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount, opts *
 			annotation, opts.CallersIdentity(annotation), minimum, int64(maximum), text)
 	}
 	return time.Duration(seconds) * time.Second, nil
+}
+
+// As returns a token of auth.GetAccessToken as the provider's own type.
+func As[T any](n Name, token auth.Token) (*T, error) {
+	own, ok := any(token).(*T)
+	if !ok || own == nil {
+		return nil, n.Misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not a %T", token, own)
+	}
+	return own, nil
+}
+
+// ReadFile reads a file that the controller's own environment names, of at most 1 MiB.
+func ReadFile(name string) ([]byte, error) {
+	const most = 1 << 20
+	file, err := os.Open(name) //nolint:gosec // see above
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && len(content) > most {
+		err = fmt.Errorf("it is larger than %d bytes", most)
+	}
+	return content, err
+}
+
+// CheckExpiry refuses what has expired, and what lives longer than any token of the service can.
+func CheckExpiry(expiresAt, now time.Time, longest time.Duration) error {
+	switch at := expiresAt.UTC().Format(time.RFC3339); {
+	case expiresAt.IsZero():
+		return errors.New("its expiry is missing")
+	case !expiresAt.After(now):
+		return fmt.Errorf("it expired at %s", at)
+	case expiresAt.Sub(now) > longest:
+		return fmt.Errorf("it expires at %s, later than any token does", at)
+	}
+	return nil
 }

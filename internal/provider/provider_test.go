@@ -40,3 +40,24 @@ func TestTokenLifetime(t *testing.T) {
 		})
 	}
 }
+
+func TestCheckExpiry(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		expiry time.Time
+		want   string
+	}{
+		"in an hour":  {now.Add(time.Hour), ""},
+		"the longest": {now.Add(2 * time.Hour), ""},
+		"missing":     {time.Time{}, "missing"},
+		"now":         {now, "expired at 2026-01-02T03:04:05Z"},
+		"too far":     {now.Add(2*time.Hour + time.Second), "later than any"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := provider.CheckExpiry(tc.expiry, now, 2*time.Hour)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}

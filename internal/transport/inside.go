@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// ErrInside is the error of connections to what LeadsInside knows, for clients of Outside.
+// ErrInside is the error of clients of Outside for connections to inside addresses.
 var ErrInside = errors.New("refused to connect to an address of the own network")
 
-// LeadsInside reports whether a host, a name or an address, can only be one of the own network, or no host at all: names
-// that nobody can register, and the addresses of AddressInside. Names that can be registered may lead there too.
+// LeadsInside reports whether a host can only lie in the own network, or is malformed: names that cannot be registered, and the addresses
+// of AddressInside. Other names may lead there too.
 func LeadsInside(host string) bool {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -34,8 +34,8 @@ func LeadsInside(host string) bool {
 		strings.HasSuffix(host, ".home.arpa")
 }
 
-// AddressInside reports whether an address is not one of the internet: this machine's, a private, a shared or a link's one,
-// of a zone, of many, or one that leads to such by way of IPv6. The IANA's registries of special-purpose addresses have them.
+// AddressInside reports whether an address is no public one: loopback, private, shared, link-local, multicast, with a zone, or IPv6 that
+// leads to one of these. The IANA's registries of special-purpose addresses list them.
 func AddressInside(ip netip.Addr) bool {
 	if ip.Zone() != "" {
 		return true
@@ -57,18 +57,17 @@ func notPublic() []netip.Prefix {
 		"192.0.0.0/24",
 		"198.18.0.0/15",
 		"240.0.0.0/4",
-		"::/96",          // IPv4 within IPv6, which nobody uses any more
-		"64:ff9b:1::/48", // NAT64 of one's own
+		"::/96",          // IPv4 within IPv6, deprecated
+		"64:ff9b:1::/48", // local NAT64
 		"2001::/32",      // Teredo
-		"fec0::/10",      // what was private before fc00::/7
+		"fec0::/10",      // private before fc00::/7
 	} {
 		list = append(list, netip.MustParsePrefix(prefix))
 	}
 	return list
 }
 
-// embeddedIPv4 is where NAT64 (RFC 6052), addresses that are translated without a state (RFC 2765, section 2.1) and 6to4
-// (RFC 3056) lead.
+// embeddedIPv4 returns the target of NAT64 (RFC 6052), of stateless translation (RFC 2765, section 2.1) and of 6to4 (RFC 3056).
 func embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
 	b := ip.As16()
 	switch {
@@ -80,9 +79,8 @@ func embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Outside returns a client for an address that a stranger has chosen: client's own way, but it connects to no address of the
-// own network, whatever a name leads to. Where the way is through a proxy, the proxy finds the host, and nothing is refused.
-// Of a transport that is not http.Transport nothing is known; the result is nil.
+// Outside returns a client for an untrusted address. It connects to no inside address, also if a name resolves to one. Through a proxy it
+// refuses nothing, because the proxy resolves the name. The result is nil if the client's transport is not http.Transport.
 func Outside(client *http.Client, address string) *http.Client {
 	return Derive(client, func(t *http.Transport) {
 		req, err := http.NewRequest(http.MethodGet, address, nil) //nolint:noctx // is not sent
@@ -106,8 +104,8 @@ func refuseInside(_ context.Context, _, address string, _ syscall.RawConn) error
 	return nil
 }
 
-// Derive returns a client with a transport of its own that differs from the client's in what change does, guarded as by
-// Guard. It is nil if the client's transport is not http.Transport. Idle connections are the caller's to close.
+// Derive returns a guarded client whose transport is a changed copy of the client's. It is nil if the client's transport is not
+// http.Transport. The caller closes idle connections.
 func Derive(client *http.Client, change func(*http.Transport)) *http.Client {
 	next := client.Transport
 	for {

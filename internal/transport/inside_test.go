@@ -78,7 +78,7 @@ func TestOutsideByProxy(t *testing.T) {
 
 type opaque struct{ http.RoundTripper }
 
-// Nothing is made of a transport that is somebody else's, and what is made is guarded like its model.
+// Derive refuses foreign transports, and its clients are guarded.
 func TestDerive(t *testing.T) {
 	unchanged := func(*http.Transport) {}
 	if c := transport.Derive(&http.Client{Transport: opaque{http.DefaultTransport}}, unchanged); c != nil {

@@ -22,17 +22,16 @@ const (
 	maxDelay    = 5 * time.Second
 )
 
-// Answer is a whole HTTP response. Its body is for decoding, never for messages: it may hold a credential.
+// Answer is a whole HTTP response. Its body may hold a credential, so no message repeats it.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Send sends what newRequest makes and reads the answer whole. Up to three tries, with back-off and jitter, are made while
-// the service cannot be reached, or throttles, or answers with a server error or anything else that again tells to go away
-// (nil: nothing else). A Retry-After that is longer than five seconds is for the caller. The error is the context's if that
-// has ended.
+// Send sends the request of newRequest and reads the whole answer. It tries up to three times, with backoff and jitter, while the service
+// is unreachable, throttles, or answers with a server error or with an answer that again reports (nil: none). It returns an answer whose
+// Retry-After exceeds five seconds. The error is the context's if that has ended.
 func Send(ctx context.Context, client *http.Client, newRequest func() (*http.Request, error), again func(Answer) bool) (Answer, error) {
 	delay := firstDelay
 	for attempt := 1; ; attempt++ {
@@ -66,7 +65,7 @@ func send(client *http.Client, req *http.Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end or dropped
+	defer resp.Body.Close() //nolint:errcheck // nothing was written
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return Answer{}, fmt.Errorf("read the answer of host %q: %w", req.URL.Host, err)
@@ -74,12 +73,12 @@ func send(client *http.Client, req *http.Request) (Answer, error) {
 	return Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}, nil
 }
 
-// passing knows the statuses that go away by themselves.
+// passing recognizes statuses after which another try may succeed.
 func passing(status int) bool {
 	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusNotImplemented
 }
 
-// mayPass knows errors that another try will not mend.
+// mayPass reports whether another try may succeed.
 func mayPass(err error) bool {
 	var tooLarge *http.MaxBytesError
 	return !errors.As(err, &tooLarge) && !errors.Is(err, errRedirect)
@@ -96,9 +95,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// RetryAfter returns what the header of that name asks for (RFC 9110, section 10.2.3), zero if it is missing or malformed.
+// RetryAfter returns the value of the header of that name (RFC 9110, section 10.2.3), zero if it is missing or malformed.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
-	const most = time.Hour // whoever says more is believed that much
+	const most = time.Hour
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.Atoi(text); err == nil && seconds >= 0 {
 		return min(time.Duration(min(seconds, int(most/time.Second)))*time.Second, most)
@@ -109,19 +108,18 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// Unanswered reports whether an error is that of a request which NeedsProxy and got no answer, for whatever reason. An error
-// that does not say which request it was counts too.
+// Unanswered reports whether a request through the proxy got no answer. An error without the request's URL counts too.
 func Unanswered(err error) bool {
 	var request *url.Error
 	if errors.As(err, &request) {
 		u, err := url.Parse(request.URL)
-		return err != nil || NeedsProxy(u)
+		return err != nil || needsProxy(u)
 	}
 	var network net.Error // a deadline is one
 	return errors.As(err, &network)
 }
 
-// Message describes an error that is no answer of the service, without what an answer held and without the secrets.
+// Message describes the error of a request without an answer. It repeats no secret and no part of a body.
 func Message(err error, secrets ...string) string {
 	var tooLarge *http.MaxBytesError
 	var request *url.Error
@@ -138,7 +136,7 @@ func Message(err error, secrets ...string) string {
 	return redact.Text(stable(err), secrets...)
 }
 
-// stable is the text of an error without the addresses of a connection, which differ at every try: conditions hold it.
+// stable returns the text of an error without the addresses of the connection, which differ at every try: conditions hold it.
 func stable(err error) string {
 	var dns *net.DNSError
 	if errors.As(err, &dns) {

@@ -1,5 +1,5 @@
-// Package transport has the HTTP clients that providers share: one set of connections for each proxy and certificate
-// authority, with time-outs, bounded answers, and no redirects.
+// Package transport makes the HTTP clients of the providers: one set of connections for each proxy and certificate authority, with
+// time-outs, bounded answers, and no redirects.
 package transport
 
 import (
@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// maxTransports bounds how many sets of connections a pool keeps: tenants can set proxies.
+	// maxTransports bounds the sets of connections of a pool: tenants can set proxies.
 	maxTransports = 64
-	// MaxBody bounds what is read of an answer, in bytes.
+	// MaxBody bounds the body of an answer, in bytes.
 	MaxBody = 1 << 20
 	// RequestTimeout bounds one request with its answer, in addition to its context.
 	RequestTimeout = 20 * time.Second
@@ -46,8 +46,7 @@ type key struct {
 	ca    [sha256.Size]byte
 }
 
-// Client returns the client for a proxy (nil: those of the environment) and additional certificate authorities in PEM
-// (empty: the system's alone are trusted; otherwise these alone).
+// Client returns the client for a proxy (nil: those of the environment) and certificate authorities in PEM (empty: those of the system).
 func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	k := key{ca: sha256.Sum256([]byte(ca))}
 	if proxy != nil {
@@ -56,11 +55,7 @@ func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.clients == nil {
-		var err error
-		p.clients, err = simplelru.NewLRU(maxTransports, func(_ key, c *http.Client) { c.CloseIdleConnections() })
-		if err != nil {
-			return nil, err
-		}
+		p.clients, _ = simplelru.NewLRU(maxTransports, func(_ key, c *http.Client) { c.CloseIdleConnections() }) // fails for sizes below 1 only
 	}
 	if c, ok := p.clients.Get(k); ok {
 		return c, nil
@@ -73,7 +68,7 @@ func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	return c, nil
 }
 
-// CloseIdleConnections closes what no request uses.
+// CloseIdleConnections closes the connections that no request uses.
 func (p *Pool) CloseIdleConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,13 +103,13 @@ func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	return &http.Client{Transport: Bounded(t), Timeout: RequestTimeout, CheckRedirect: NoRedirect}, nil
 }
 
-// For returns the client that a caller has given, guarded as the pool's own are (no redirect is followed, answers are
-// bounded, so is the time), or the pool's client for proxy if given is nil.
-func (p *Pool) For(given *http.Client, proxy *url.URL) (*http.Client, error) {
-	if given == nil {
-		return p.Client(proxy, "")
+// For returns the client that a caller has given, guarded as the pool's own are, or the pool's client for proxy if given is nil.
+func (p *Pool) For(given *http.Client, proxy *url.URL) *http.Client {
+	if given != nil {
+		return Guard(given)
 	}
-	return Guard(given), nil
+	client, _ := p.Client(proxy, "") // fails for malformed certificate authorities only
+	return client
 }
 
 // Guard returns a copy of a client that follows no redirect, reads bounded answers, and has a time-out.
@@ -131,7 +126,7 @@ func Guard(given *http.Client) *http.Client {
 	return &guarded
 }
 
-// checkProxy words a proxy's refusal itself: its own words could repeat what it was sent, such as a password.
+// checkProxy replaces the text of a proxy's refusal, because it could repeat the password of the proxy.
 func checkProxy(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return &ProxyError{resp.StatusCode}
@@ -146,20 +141,19 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("the proxy refuses the connection with HTTP %d", e.StatusCode)
 }
 
-// NoRedirect is for http.Client.CheckRedirect: a service that hands out credentials answers itself, and what it is sent
-// is for nobody else.
+// NoRedirect is an http.Client.CheckRedirect: another host must not receive the request.
 func NoRedirect(req *http.Request, _ []*http.Request) error {
 	return fmt.Errorf("%w to host %q", errRedirect, req.URL.Host)
 }
 
 var errRedirect = errors.New("refused to follow a redirect")
 
-// UseProxy makes a transport use a proxy for what NeedsProxy reports; nil stands for the proxies of the environment.
+// UseProxy makes a transport use a proxy for the requests that needsProxy reports. Nil means the proxies of the environment.
 func UseProxy(t *http.Transport, proxy *url.URL) {
 	t.OnProxyConnectResponse = checkProxy
 	t.Proxy = func(r *http.Request) (*url.URL, error) {
 		switch {
-		case proxy != nil && NeedsProxy(r.URL):
+		case proxy != nil && needsProxy(r.URL):
 			return proxy, nil
 		case proxy != nil, isLocal(r.URL.Hostname()):
 			return nil, nil
@@ -168,12 +162,11 @@ func UseProxy(t *http.Transport, proxy *url.URL) {
 	}
 }
 
-// NeedsProxy reports whether a request goes through the proxy of the call. Plain http does not: a tenant may have chosen the
-// proxy, which would read the controller's own identity. Local services do not either: the proxy would ask those of its own
-// machine.
-func NeedsProxy(u *url.URL) bool { return u.Scheme == "https" && !isLocal(u.Hostname()) }
+// needsProxy reports whether a request goes through the proxy of the call. Plain http does not: a tenant may have chosen the proxy, and
+// it would read the controller's own identity. Local services do not either: the proxy would reach those of its own machine.
+func needsProxy(u *url.URL) bool { return u.Scheme == "https" && !isLocal(u.Hostname()) }
 
-// isLocal knows loopback, link-local and metadata addresses.
+// isLocal recognizes loopback, link-local and metadata addresses.
 func isLocal(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "localhost" || host == "metadata.google.internal" || host == "metadata" {
@@ -187,7 +180,7 @@ func isLocal(host string) bool {
 	return ip.IsLoopback() || ip.IsLinkLocalUnicast() || awsMetadata.Contains(ip)
 }
 
-// awsMetadata has the IPv6 addresses of the instance metadata service and of EKS Pod Identity: fd00:ec2::254 and ::23.
+// awsMetadata holds the IPv6 addresses of the instance metadata service and of EKS Pod Identity: fd00:ec2::254 and ::23.
 var awsMetadata = netip.MustParsePrefix("fd00:ec2::/32")
 
 // Bounded returns a RoundTripper that reads at most MaxBody bytes of each answer and fails beyond that.
@@ -204,7 +197,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+// CloseIdleConnections serves http.Client.CloseIdleConnections.
 func (b bounded) CloseIdleConnections() {
 	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
