@@ -38,7 +38,7 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 	}
 	d.client = issuer.Client(objects...)
 
-	p.note("Cluster and cloud are simulated inside this program; nothing leaves this machine.")
+	p.note("Cluster and cloud are simulated; nothing leaves this machine.")
 	p.heading("Two tenants, each with a role of its own, ask twice")
 	if err := d.table(ctx, p, keys...); err != nil {
 		return err
