@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// The README shows Sources as it is compiled here.
-func TestReadmeShowsSources(t *testing.T) {
+// The page shows Sources as it is compiled here.
+func TestPageShowsSources(t *testing.T) {
 	source, err := os.ReadFile("example_sources_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/workload-identity.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, code, _ := strings.Cut(string(source), "// Sources is")
-	if !strings.Contains(string(readme), "```go\n// Sources is"+code+"```") {
-		t.Error("README.md differs from example_sources_test.go")
+	if !strings.Contains(string(page), "```go\n// Sources is"+code+"```") {
+		t.Error("docs/workload-identity.md differs from example_sources_test.go")
 	}
 }
