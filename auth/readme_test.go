@@ -10,7 +10,7 @@ import (
 // The documents show code as it is compiled here.
 func TestDocumentsShowCompiledCode(t *testing.T) {
 	for document, code := range map[string]struct{ file, begin string }{
-		"README.md":                     {"example_sources_test.go", "// Sources is"},
+		"docs/workload-identity.md":     {"example_sources_test.go", "// Sources is"},
 		"docs/migrating-from-fluxcd.md": {"example_port_test.go", "// Ported is"},
 	} {
 		t.Run(document, func(t *testing.T) {

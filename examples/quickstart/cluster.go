@@ -37,6 +37,7 @@ func runCluster(ctx context.Context, f flags, key client.ObjectKey, p *printer) 
 	if err := d.trustCluster(ctx, config, key); err != nil {
 		return err
 	}
+	p.note("AWS is simulated; cluster and ServiceAccount are real.")
 	p.heading(fmt.Sprintf("ServiceAccount %s of %s asks twice", key, config.Host))
 	return d.table(ctx, p, key)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,18 +72,18 @@ func (d *demo) row(ctx context.Context, serviceAccount client.ObjectKey) (row, e
 	if d.cloud.Calls("sts", "") > exchanges {
 		source = "minted"
 	}
+	role := token.AssumedRoleARN()
+	role = role[strings.LastIndexByte(role, ':')+1:] // the whole ARN is wider than a terminal
 	return row{
-		tenant:   serviceAccount.Namespace,
-		provider: d.provider.GetName(),
-		identity: token.AssumedRoleARN(),
-		session:  token.SessionName(),
-		expires:  token.GetDuration().Round(time.Second).String(),
-		source:   source,
-		took:     took,
+		tenant:  serviceAccount.Namespace,
+		role:    role,
+		expires: token.GetDuration().Round(time.Second).String(),
+		source:  source,
+		took:    took,
 	}, nil
 }
 
-// table asks twice for each ServiceAccount.
+// table asks twice for each ServiceAccount: once for an exchange, once for the cache.
 func (d *demo) table(ctx context.Context, p *printer, serviceAccounts ...client.ObjectKey) error {
 	var rows []row
 	for range 2 {

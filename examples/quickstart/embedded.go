@@ -17,7 +17,7 @@ func serviceAccount(namespace, name, roleARN string) *corev1.ServiceAccount {
 		Annotations: map[string]string{aws.RoleARNAnnotation: roleARN}}}
 }
 
-// runEmbedded has two tenants, with a ServiceAccount "app" and a role each.
+// runEmbedded sets up two tenants. Each has a ServiceAccount "app" and a role.
 func runEmbedded(ctx context.Context, f flags, p *printer) error {
 	d, err := newDemo(f.region)
 	if err != nil {
@@ -38,6 +38,7 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 	}
 	d.client = issuer.Client(objects...)
 
+	p.note("Cluster and cloud are simulated; nothing leaves this machine.")
 	p.heading("Two tenants, each with a role of its own, ask twice")
 	if err := d.table(ctx, p, keys...); err != nil {
 		return err

@@ -20,6 +20,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+const usage = `Two tenants turn their ServiceAccounts into AWS credentials, each with its
+own role. Then the program shows what a tenant is refused.
+
+Without flags, cluster and cloud are simulated inside the program: they sign
+and verify tokens as the real ones do, and nothing leaves this machine. With
+--service-account the ServiceAccount and its token come from a real cluster,
+and only the cloud is simulated.
+
+Flags:
+`
+
 type flags struct {
 	kubeconfig     string
 	serviceAccount string
@@ -58,6 +69,7 @@ func parseFlags(args []string, out io.Writer) (flags, error) {
 	var f flags
 	fs := pflag.NewFlagSet("quickstart", pflag.ContinueOnError)
 	fs.SetOutput(out)
+	fs.Usage = func() { _, _ = fmt.Fprint(out, usage+fs.FlagUsagesWrapped(width)) }
 	fs.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster of --service-account")
 	fs.StringVar(&f.serviceAccount, "service-account", "", "ServiceAccount of a real cluster, as namespace/name")
 	fs.StringVar(&f.region, "region", "eu-central-1", "region of AWS STS")

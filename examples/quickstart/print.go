@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
 type row struct {
-	tenant, provider, identity, session, expires, source string
-	took                                                 time.Duration
+	tenant, role, expires, source string
+	took                          time.Duration
 }
 
 type refusal struct{ what, message string }
@@ -46,15 +48,17 @@ func (p *printer) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
+func (p *printer) note(text string) { _, _ = fmt.Fprintln(p.out, text) }
+
 func (p *printer) heading(text string) {
 	_, _ = fmt.Fprintf(p.out, "\n%s\n\n", p.paint(bold, text))
 }
 
 func (p *printer) rows(rows []row) {
 	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "TENANT\tPROVIDER\tIDENTITY\tSESSION NAME\tEXPIRES IN\tSOURCE\tTIME")
+	_, _ = fmt.Fprintln(w, "TENANT\tASSUMED ROLE\tEXPIRES IN\tSOURCE\tTIME")
 	for _, r := range rows {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.tenant, r.provider, r.identity, r.session, r.expires, r.source, short(r.took))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.tenant, r.role, r.expires, r.source, short(r.took))
 	}
 	_ = w.Flush()
 }
@@ -69,5 +73,27 @@ func short(d time.Duration) string {
 }
 
 func (p *printer) refusal(r refusal) {
-	_, _ = fmt.Fprintf(p.out, "%s %s\n  %s\n\n", p.paint(red, "✗"), r.what, r.message)
+	_, _ = fmt.Fprintf(p.out, "%s %s\n%s\n\n", p.paint(red, "✗"), r.what, wrap(r.message, "  "))
+}
+
+const width = 80
+
+// wrap breaks a text at blanks. Longer words stay whole, so that they can be copied.
+func wrap(text, indent string) string {
+	var b strings.Builder
+	column := width
+	for word := range strings.FieldsSeq(text) {
+		switch length := utf8.RuneCountInString(word); {
+		case column+1+length > width:
+			if b.Len() > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(indent + word)
+			column = len(indent) + length
+		default:
+			b.WriteString(" " + word)
+			column += 1 + length
+		}
+	}
+	return b.String()
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+)
+
+// label marks the ConfigMaps that the controller reconciles.
+const label = "workloadid.example/identity"
+
+// Reconciler writes into each ConfigMap who its ServiceAccount is in AWS. The ConfigMap names the ServiceAccount and a region.
+type Reconciler struct {
+	client.Client
+	AWS        *aws.Provider        // one for the whole controller
+	Tokens     *cache.TokenCache    // one for the whole controller
+	Events     events.EventRecorder // tells people what is wrong
+	Options    []auth.Option        // for all objects, such as auth.WithSettings
+	HTTPClient sts.HTTPClient       // nil, except in tests with authtest.Cloud
+}
+
+// TenantClient returns an AWS client that acts as the ServiceAccount that the object names.
+func (r *Reconciler) TenantClient(obj *corev1.ConfigMap) *sts.Client {
+	credentials := r.AWS.NewCredentialsProvider(append([]auth.Option{
+		auth.WithServiceAccount(client.ObjectKey{Namespace: obj.Namespace, Name: obj.Data["serviceAccountName"]}, r.Client),
+		auth.WithCache(r.Tokens, cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: "reconcile"}),
+		auth.WithSTSRegion(obj.Data["region"]),
+	}, r.Options...)...)
+	return sts.New(sts.Options{Region: obj.Data["region"], Credentials: credentials, HTTPClient: r.HTTPClient})
+}
+
+// Reconcile asks AWS for the identity and stores it.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var obj corev1.ConfigMap
+	if err := r.Get(ctx, req.NamespacedName, &obj); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	caller, err := r.TenantClient(&obj).GetCallerIdentity(ctx, nil)
+	switch {
+	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
+		// Someone has to edit a ServiceAccount or a trust policy. The controller watches neither.
+		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "IdentityUnavailable", "GetIdentity", "%s", err.Error())
+		return ctrl.Result{RequeueAfter: 5 * time.Minute}, nil
+	case err != nil && auth.RetryAfter(err) > 0:
+		return ctrl.Result{RequeueAfter: auth.RetryAfter(err)}, nil
+	case err != nil:
+		return ctrl.Result{}, err // controller-runtime backs off
+	}
+	return ctrl.Result{RequeueAfter: time.Hour}, r.store(ctx, &obj, *caller.Arn)
+}
+
+// store patches the ConfigMap only if the identity changed.
+func (r *Reconciler) store(ctx context.Context, obj *corev1.ConfigMap, identity string) error {
+	if obj.Data["identity"] == identity {
+		return nil
+	}
+	patch := client.MergeFrom(obj.DeepCopy())
+	obj.Data["identity"] = identity
+	return r.Patch(ctx, obj, patch)
+}
+
+// SetupWithManager registers the reconciler for the ConfigMaps with the label.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	labelled := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[label] != "" })
+	return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}, builder.WithPredicates(labelled)).Complete(r)
+}
