@@ -30,6 +30,34 @@ const (
 	ErrUnavailable Reason = "unavailable"
 )
 
+// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead.
+type Cause string
+
+const (
+	// CauseIdentityMissing means that no annotation names the identity or the tenant.
+	CauseIdentityMissing Cause = "identity missing"
+	// CauseIdentityMalformed means that the role ARN, client ID or e-mail address of an annotation is malformed.
+	CauseIdentityMalformed Cause = "identity malformed"
+	// CauseTargetMalformed means that the region, tenant or workload identity provider is missing or malformed.
+	CauseTargetMalformed Cause = "target malformed"
+	// CauseNoOwnIdentity means that no ServiceAccount was named and the process itself has no identity.
+	CauseNoOwnIdentity Cause = "no own identity"
+	// CauseAudienceNotAllowed means that Policy.Audiences lacks an audience that a caller or an annotation chose.
+	CauseAudienceNotAllowed Cause = "audience not allowed"
+	// CauseAPIServerAudience means that the receiver could use the Kubernetes token at the API server.
+	CauseAPIServerAudience Cause = "audience of the API server"
+	// CauseTokenExpired means that the Kubernetes token has expired.
+	CauseTokenExpired Cause = "token expired"
+	// CauseTokenFileForbidden means that the process may not read the file of the Kubernetes token.
+	CauseTokenFileForbidden Cause = "token file forbidden"
+	// CauseTokenRequestForbidden means that the API server does not let the client create tokens of the ServiceAccount.
+	CauseTokenRequestForbidden Cause = "token request forbidden"
+	// CauseServiceAccountNotFound means that the ServiceAccount does not exist.
+	CauseServiceAccountNotFound Cause = "ServiceAccount not found"
+	// CauseMetadataServer means that the metadata server of the node gave no usable answer.
+	CauseMetadataServer Cause = "metadata server"
+)
+
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return string(r) }
 
@@ -46,6 +74,8 @@ type Error struct {
 	ServiceAccount client.ObjectKey
 	// Reason classifies the error. Empty counts as ErrUnavailable.
 	Reason Reason
+	// Cause says what this module itself found wrong. Empty for all other errors.
+	Cause Cause
 	// Message says what was wrong. Values in it are quoted with %q.
 	Message string
 	// Remedy says what to do about it, as one short sentence without a final stop. Optional.

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	opControllerToken = "find the controller's own AWS credentials"
+	opControllerToken = "find own AWS credentials"
 
-	noIdentity = "give the controller's pod an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount"
+	noIdentity = "give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount"
 )
 
 // NewControllerToken returns credentials from the SDK's default chain: the environment, shared configuration files, IAM
@@ -41,11 +41,11 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, p.chains.controllerError(err)
 	}
 	if !c.HasKeys() {
-		return nil, controllerError(self.Unavailable(opControllerToken, noIdentity, "the chain gave no keys"))
+		return nil, controllerError(self.Unavailable(opControllerToken, "", "the chain gave no keys"))
 	}
 	t := ownToken(c)
 	if t == nil {
-		return nil, controllerError(self.Unavailable(opControllerToken, noIdentity, "the credentials hold characters that have no place in them"))
+		return nil, controllerError(self.Unavailable(opControllerToken, "", "the credentials hold characters that have no place in them"))
 	}
 	return t, nil
 }
@@ -100,7 +100,7 @@ func controllerError(err error) error {
 		e.Err = nil // its text is what the program printed
 	}
 	if e.Remedy == "" {
-		e.Remedy = noIdentity
+		e.Cause, e.Remedy = auth.CauseNoOwnIdentity, noIdentity
 	}
 	return e
 }

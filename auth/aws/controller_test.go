@@ -149,7 +149,7 @@ func TestControllerWithStaticKeys(t *testing.T) {
 func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
-	testworld.CheckError(t, err, auth.ErrUnavailable, "aws: find the controller's own AWS credentials", "name a ServiceAccount")
+	testworld.CheckError(t, err, auth.ErrUnavailable, "aws: find own AWS credentials", "name a ServiceAccount")
 }
 
 // A program of the shared configuration runs only where a person runs the controller.

@@ -21,16 +21,17 @@ import (
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
 func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string, opts *auth.Options) error {
 	e := classify(err, opAssumeRole, oidcToken)
+	answer := e.Message
 	e.Message = fmt.Sprintf("role %q%s: %s", arn, opts.CallersIdentity(RoleARNAnnotation), e.Message)
 	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 	switch {
 	case e.Code == "AccessDenied":
 		e.Remedy = fmt.Sprintf("correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the cluster's OIDC provider for the subject %q", subject)
-	case strings.Contains(e.Message, "No OpenIDConnect provider found"):
+	case strings.Contains(answer, "No OpenIDConnect provider found"):
 		e.Remedy = "use a role that trusts this cluster, or create the IAM OIDC provider for the cluster's issuer in the account of the role"
-	case strings.Contains(e.Message, "audience"):
+	case e.Code == "InvalidIdentityToken" && strings.Contains(answer, "audience"):
 		e.Remedy = fmt.Sprintf("correct the audience, or add it to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
-	case cannotVerify(e.Code, e.Message):
+	case cannotVerify(e.Code, answer):
 		e.Remedy = "make the issuer's discovery document and keys readable for AWS, and publish the current keys"
 	}
 	return e
@@ -84,7 +85,7 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, passes(code), cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
 	case clocksDiffer(code, message):
-		return auth.ErrUnavailable, "check the clock of the controller's machine: AWS finds its signature too old or too new"
+		return auth.ErrUnavailable, "check the clock of this machine: AWS finds its signature too old or too new"
 	case code == "ExpiredToken":
 		return auth.ErrUnavailable, "check that the clocks agree"
 	case code == "ExpiredTokenException":

@@ -254,7 +254,7 @@ func (d *sessionDuration) check(opts *auth.Options) error {
 			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
 	case own && length == 0:
 		return self.Misconfigured("leave it out, or name a ServiceAccount",
-			"the life of the controller's own credentials is not for WithSessionDuration")
+			"WithSessionDuration does not apply to own credentials")
 	}
 	return nil
 }

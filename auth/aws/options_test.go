@@ -116,7 +116,7 @@ func TestAnswersToAssumeRole(t *testing.T) {
 	}{
 		"throttled":     {authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
 		"packed policy": {authtest.Fault{Status: 400, Code: "PackedPolicyTooLarge", Message: "too large"}, auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy"},
-		"clock":         {authtest.Fault{Status: 403, Code: "SignatureDoesNotMatch", Message: "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z (20260803T105000Z - 5 min.)"}, auth.ErrUnavailable, "clock of the controller"},
+		"clock":         {authtest.Fault{Status: 403, Code: "SignatureDoesNotMatch", Message: "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z (20260803T105000Z - 5 min.)"}, auth.ErrUnavailable, "clock of this machine"},
 		"expired":       {authtest.Fault{Status: 403, Code: "ExpiredToken", Message: "expired"}, auth.ErrUnavailable, "clocks agree"},
 		"HTML":          {authtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "cannot be"},
 		"no secret":     {rewrite("SecretAccessKey", ""), auth.ErrUnavailable, "SecretAccessKey is missing"},

@@ -81,10 +81,10 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
-		return self.Misconfigured("pass WithSTSRegion, or set the environment variable AWS_REGION of the controller",
+		return self.Malformed(auth.CauseTargetMalformed, "pass WithSTSRegion, or set the environment variable AWS_REGION",
 			"the region of AWS STS is not known")
 	case !awsname.ValidRegion(region):
-		return self.Misconfigured("use one such as eu-central-1", "%.100q is not an AWS region", region)
+		return self.Malformed(auth.CauseTargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region)
 	}
 	return p.checkOptions(opts)
 }
@@ -136,14 +136,14 @@ func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, op
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
-		return "", self.Misconfigured("set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
+		return "", self.Malformed(auth.CauseIdentityMissing, "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
 			"the annotation %q is missing", RoleARNAnnotation)
 	}
 	if isPlainRole(arn) {
 		return arn, nil
 	}
 	if _, err := parseRoleARN(arn, p.isOtherService(opts)); err != nil {
-		return "", self.Misconfigured("set it to arn:aws:iam::<account>:role/<name>",
+		return "", self.Malformed(auth.CauseIdentityMalformed, "set it to arn:aws:iam::<account>:role/<name>",
 			"the annotation %q%s is not the ARN of a role: %v: %.600q", RoleARNAnnotation,
 			opts.CallersIdentity(RoleARNAnnotation), err, arn)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-const opControllerToken = "find the controller's own Azure credentials" //nolint:gosec // not a credential
+const opControllerToken = "find own Azure credentials" //nolint:gosec // not a credential
 
 // NewControllerToken returns an access token of the first of these that is set up: a client secret or certificate in the
 // environment, the workload identity of the pod, the managed identity of the machine and, only with AllowShellOut, the
@@ -68,8 +68,8 @@ func nothingFound(missing []error) error {
 		}
 	}
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: reason, Err: all,
-		Message: "the controller has no identity" + text,
-		Remedy: `give its pod one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
+		Cause: auth.CauseNoOwnIdentity, Message: "this process has no identity" + text,
+		Remedy: `give it one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
 			`or name a ServiceAccount`}
 }
 

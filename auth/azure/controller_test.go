@@ -230,7 +230,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	w := newWorld(t)
 	w.unhurried()
 	_, err := w.controller(t, &azure.Provider{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "azure: find the controller's own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "azure: find own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
 		"knows no identity", "name a ServiceAccount", "azure.workload.identity/use")
 	nowhere := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "169.254.169.254" || r.URL.Scheme != "http" {

@@ -177,7 +177,7 @@ func reasonOf(status, number int, kind string) (auth.Reason, string) {
 	case noRole:
 		return auth.ErrDenied, "assign the identity a role of the resource's application"
 	case wrongSecret, secretExpired:
-		return auth.ErrDenied, "renew the client secret in the environment of the controller"
+		return auth.ErrDenied, "renew the client secret in the environment of this process"
 	case certificateNotKnown:
 		return auth.ErrDenied, "register the certificate with the application"
 	}

@@ -114,22 +114,22 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (s
 func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tenant, client string, err error) {
 	client, ok := sa.Annotations[ClientIDAnnotation]
 	if !ok {
-		return "", "", self.Misconfigured("set it to the client ID of an application or a managed identity",
+		return "", "", self.Malformed(auth.CauseIdentityMissing, "set it to the client ID of an application or a managed identity",
 			"the annotation %q is missing", ClientIDAnnotation)
 	}
 	if !azurename.ValidGUID(client) {
-		return "", "", self.Misconfigured("set it to the client ID, not to the name or the resource ID of the identity",
+		return "", "", self.Malformed(auth.CauseIdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
 			"the annotation %q%s is not a GUID: %.100q", ClientIDAnnotation, opts.CallersIdentity(ClientIDAnnotation), client)
 	}
 	tenant, ok = sa.Annotations[TenantIDAnnotation]
 	if !ok {
 		if tenant = p.learn().tenant; tenant == "" {
-			return "", "", self.Misconfigured("set it, or the environment variable AZURE_TENANT_ID of the controller",
+			return "", "", self.Malformed(auth.CauseIdentityMissing, "set it, or the environment variable AZURE_TENANT_ID",
 				"the annotation %q is missing", TenantIDAnnotation)
 		}
 	}
 	if !azurename.ValidTenant(tenant) {
-		return "", "", self.Misconfigured("set it to the GUID or to a domain of the tenant",
+		return "", "", self.Malformed(auth.CauseTargetMalformed, "set it to the GUID or to a domain of the tenant",
 			"the tenant of the annotation %q%s or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
 			TenantIDAnnotation, opts.CallersIdentity(TenantIDAnnotation), tenant)
 	}

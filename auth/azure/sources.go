@@ -122,7 +122,7 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	if err != nil {
 		return sdkToken{}, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured,
 			Message: s.name + ": " + redact.Text(err.Error(), s.secrets...), Err: err,
-			Remedy: "correct the environment variables of the controller"}
+			Remedy: "correct the environment variables of this process"}
 	}
 	if s.imds && request.Claims == "" {
 		// Claims have the SDK pass over its cache of managed identities, which the whole process shares. They are not sent.

@@ -17,7 +17,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	}
 	if p.TokenFile == "" {
 		return nil, self.Misconfigured("set Provider.TokenFile to a projected ServiceAccount token, or name a ServiceAccount",
-			"the controller has no identity of its own at the server")
+			"this process has no identity of its own at the server")
 	}
 	audiences := p.learn().audiences[:]
 	if len(opts.Audiences) > 0 {

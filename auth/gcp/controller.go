@@ -2,6 +2,7 @@ package gcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,8 +26,8 @@ import (
 )
 
 const (
-	opControllerToken = "find the controller's own GCP credentials"
-	noIdentity        = "give the controller's pod an identity (Workload Identity Federation for GKE, or " +
+	opControllerToken = "find own GCP credentials"
+	noIdentity        = "give this process an identity (Workload Identity Federation for GKE, or " +
 		credentialsVariable + "), or name a ServiceAccount"
 )
 
@@ -60,7 +61,7 @@ func controllerError(err error) error {
 			Message: redact.Text(err.Error()), Err: err}
 	}
 	if e.Remedy == "" {
-		e.Remedy = noIdentity
+		e.Cause, e.Remedy = cmp.Or(e.Cause, auth.CauseNoOwnIdentity), noIdentity
 	}
 	return e
 }

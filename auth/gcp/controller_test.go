@@ -60,7 +60,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	_, err := w.controller(t)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "name a ServiceAccount")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "name a ServiceAccount")
 	end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: 403, Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
 		"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
 	_, err = w.controller(t)
@@ -119,7 +119,7 @@ func TestControllerFromFile(t *testing.T) {
 	}
 	w.cloud.GCP().RemoveWorkloadIdentityProvider(provider)
 	_, err := w.controller(t)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find the controller's own GCP credentials", "invalid_target", "HTTP 400")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "invalid_target", "HTTP 400")
 	defer w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Hang: true})()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

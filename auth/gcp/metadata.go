@@ -72,13 +72,21 @@ func (m *metadataClient) get(ctx context.Context, p *Provider, opts *auth.Option
 	}, isNotFound)
 	switch {
 	case err != nil:
-		return answer, unreachable(operation, err)
+		e := unreachable(operation, err)
+		e.Cause = auth.CauseMetadataServer
+		return answer, e
 	case answer.Status != http.StatusOK:
 		return answer, metadataError(operation, path, answer)
 	case answer.Header.Get("Metadata-Flavor") != "Google":
-		return answer, self.Unavailable(operation, "", "what answers at %q is not a metadata server", host)
+		return answer, metadataUnusable(operation, "what answers at %q is not a metadata server", host)
 	}
 	return answer, nil
+}
+
+func metadataUnusable(operation, format string, args ...any) *auth.Error {
+	e := self.Unavailable(operation, "", format, args...)
+	e.Cause = auth.CauseMetadataServer
+	return e
 }
 
 // isNotFound is what the metadata server of GKE answers in the first seconds of a pod, too.
@@ -87,7 +95,7 @@ func isNotFound(answer transport.Answer) bool { return answer.Status == http.Sta
 // metadataError takes the reason from the text, which is all there is.
 func metadataError(operation, path string, answer transport.Answer) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+		Cause: auth.CauseMetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
 	switch status := metadataStatus(answer.Status, text); {
 	case status == http.StatusTooManyRequests:
@@ -208,11 +216,11 @@ func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeClu
 	project, location, name := values[0], values[1], values[2]
 	switch {
 	case !gcpname.ValidProject(project):
-		return nil, self.Unavailable(opMetadata, "", "the metadata server gives %.100q as the project's ID", project)
+		return nil, metadataUnusable(opMetadata, "the metadata server gives %.100q as the project's ID", project)
 	case !gcpname.ValidLocation(location):
-		return nil, self.Unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's location", location)
+		return nil, metadataUnusable(opMetadata, "the metadata server gives %.100q as the cluster's location", location)
 	case !gcpname.ValidClusterName(name):
-		return nil, self.Unavailable(opMetadata, "", "the metadata server gives %.100q as the cluster's name", name)
+		return nil, metadataUnusable(opMetadata, "the metadata server gives %.100q as the cluster's name", name)
 	}
 	c := &gkeCluster{project: project, audiences: [1]string{project + ".svc.id.goog"}}
 	c.stsAudience = "identitynamespace:" + c.pool() + ":https://container." + p.universe() + "/v1/projects/" + project +

@@ -84,7 +84,7 @@ func (p *Provider) validateOwnOptions(opts *auth.Options) error {
 		return self.Misconfigured("leave WithLifetime out", "the lifetime of ID tokens cannot be chosen")
 	case opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil && (asked || len(emails) > 0):
 		return self.Misconfigured("leave them out, or name a ServiceAccount",
-			"WithDelegates and WithLifetime do not apply to the controller's own identity")
+			"WithDelegates and WithLifetime do not apply without a ServiceAccount")
 	case ofIDToken:
 		return opts.CheckAudience(audience)
 	}

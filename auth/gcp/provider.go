@@ -124,7 +124,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (s
 		return "", needsImpersonation(opts)
 	}
 	if err := gcpname.CheckServiceAccountEmail(email); err != nil {
-		return "", self.Misconfigured("set it to <name>@<project>.iam.gserviceaccount.com",
+		return "", self.Malformed(auth.CauseIdentityMalformed, "set it to <name>@<project>.iam.gserviceaccount.com",
 			"the annotation %q%s is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation,
 			opts.CallersIdentity(ServiceAccountAnnotation), err, email)
 	}
@@ -135,7 +135,7 @@ func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount, opts *aut
 	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {
-		return w, self.Misconfigured("set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
+		return w, self.Malformed(auth.CauseTargetMalformed, "set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
 			"the annotation %q%s is not the name of a workload identity provider: %v: %.300q",
 			WorkloadIdentityProviderAnnotation, opts.CallersIdentity(WorkloadIdentityProviderAnnotation), err, name)
 	}

@@ -22,6 +22,13 @@ func (n Name) Misconfigured(remedy, format string, args ...any) *auth.Error {
 	return n.fail(auth.ErrMisconfigured, "", remedy, format, args...)
 }
 
+// Malformed is Misconfigured with a cause that programs can act on.
+func (n Name) Malformed(cause auth.Cause, remedy, format string, args ...any) *auth.Error {
+	e := n.Misconfigured(remedy, format, args...)
+	e.Cause = cause
+	return e
+}
+
 // Denied returns the error of a refusal.
 func (n Name) Denied(remedy, format string, args ...any) *auth.Error {
 	return n.fail(auth.ErrDenied, "", remedy, format, args...)

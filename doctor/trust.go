@@ -1,0 +1,38 @@
+package doctor
+
+import (
+	"context"
+	"time"
+)
+
+// Claims are the claims of a ServiceAccount token (RFC 7519, and kubernetes.io). They prove nothing: the doctor verifies no
+// signature before it reads them.
+type Claims struct {
+	Issuer, Subject string
+	Audiences       []string
+	// Namespace, ServiceAccount and their UID come from the claim kubernetes.io. Pod is empty for a token without one.
+	Namespace, ServiceAccount, UID string
+	Pod, PodUID                    string
+	IssuedAt, NotBefore, Expiry    time.Time
+	// KeyID is the kid of the header, Algorithm its alg.
+	KeyID, Algorithm string
+}
+
+// TrustQuery is what a check compares with what a cloud trusts.
+type TrustQuery struct {
+	Claims Claims
+	// Identity is that of auth.Provider.GetIdentity: a role ARN, a client ID, an e-mail address.
+	Identity string
+	// Annotations are those of the ServiceAccount, with the caller's laid over them.
+	Annotations map[string]string
+}
+
+// Trust examines what a cloud trusts. The packages below trust implement it, for one cloud each: live, with the login of the
+// person who runs the doctor, or from files. Implementations read once and are used by one examination.
+type Trust interface {
+	// Anchor examines whether the cloud trusts the token's issuer for its audience: the OIDC provider, the federated credential, the
+	// workload identity provider.
+	Anchor(ctx context.Context, q TrustQuery) Finding
+	// Rule examines whether the identity admits the token: the role's trust policy, the IAM policy of the service account.
+	Rule(ctx context.Context, q TrustQuery) Finding
+}
