@@ -1,0 +1,119 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const discoveryTimeout = 15 * time.Second
+
+// checkDiscovery does the same as a joining machine.
+func (e *examination) checkDiscovery(ctx context.Context) doctor.Finding {
+	switch {
+	case e.served == nil:
+		return doctor.Skipped("cluster-info was not read.")
+	case !e.isWhole:
+		return doctor.Skipped("A discovery takes the whole token.")
+	case len(e.pins) == 0 && !e.WithoutPins:
+		return doctor.Skipped("A discovery takes a pin, or the option to do without.")
+	}
+	opts := []bootstrap.DiscoverOption{bootstrap.WithTimeout(discoveryTimeout), bootstrap.WithServerName(e.ServerName), bootstrap.WithoutPins()}
+	if len(e.pins) > 0 {
+		opts[len(opts)-1] = bootstrap.WithPins(e.pins)
+	}
+	info, err := bootstrap.Discover(ctx, []string{e.Server}, e.token, opts...)
+	again := doctor.Do("Try again. If it stays, do not join: an attacker is in between.")
+	switch {
+	case errors.Is(err, bootstrap.ErrSignature):
+		return doctor.Failed("B15", again, "The discovery is refused: %s.", err)
+	case errors.Is(err, bootstrap.ErrPins):
+		return doctor.Failed("B22", again, "The discovery is refused: %s.", err)
+	case err != nil:
+		return doctor.Unclear(doctor.Do("Try again."), "The discovery did not finish: %s.", err)
+	}
+	e.discovered = info
+	return doctor.Passed("The discovery works; the cluster is at %s.", info.Server)
+}
+
+// checkLogin sends the token over a connection that trusts what was discovered.
+func (e *examination) checkLogin(ctx context.Context) doctor.Finding {
+	if e.discovered == nil {
+		if f, found := e.cannotLogIn(); found {
+			return f.As(doctor.Warn) // the token may be meant for discovery alone
+		}
+		return doctor.Skipped("Nothing was discovered, so the login was not tried.")
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: e.discovered.TLSServerName}
+	if authorities, err := e.discovered.Certificates(); err == nil && len(authorities) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		for _, c := range authorities {
+			config.RootCAs.AddCert(c)
+		}
+	}
+	review := authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}}
+	content, err := json.Marshal(review)
+	if err != nil {
+		return doctor.Unclear(doctor.Remedy{}, "The request cannot be written.")
+	}
+	a, err := e.ask(ctx, config, http.MethodPost, strings.TrimSuffix(e.discovered.Server, "/")+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		e.token.Reveal(), content)
+	if err != nil {
+		return doctor.Failed("B33", doctor.Do("Publish an address that this machine reaches and that the server's certificate names:", "wid bootstrap publish --server HOST:PORT"),
+			"cluster-info names an address that does not work from here: %s.", transport.Message(err)).
+			Compare("cluster-info", e.discovered.Server, "works", e.url)
+	}
+	f := e.judgeLogin(a)
+	f.StatusCode = a.status
+	return f
+}
+
+// cannotLogIn judges the Secret, if it was read.
+func (e *examination) cannotLogIn() (doctor.Finding, bool) {
+	switch {
+	case e.stored == nil:
+	case !e.stored.Allows(bootstrap.UsageAuthentication):
+		return doctor.Failed("B28", newToken(), "The token may sign, but not log in, so a machine cannot join with it.").
+			Compare("usages", orNone(e.stored.Usages), "needed", bootstrap.UsageAuthentication), true
+	case e.stored.MalformedGroups:
+		return doctor.Failed("B32", newToken(), "The token names a group that tokens cannot have, so it logs nobody in.").
+			Compare("group", e.badGroup, "form", "system:bootstrappers:NAME"), true
+	}
+	return doctor.Finding{}, false
+}
+
+func (e *examination) judgeLogin(a answer) doctor.Finding {
+	var review authenticationv1.SelfSubjectReview
+	switch {
+	case a.status == http.StatusUnauthorized:
+		if f, found := e.cannotLogIn(); found {
+			return f
+		}
+		f := doctor.Failed("B30", newToken(), "The token signs, but does not log in.")
+		f.Causes = []string{"the token lacks the usage authentication, or a valid group", "it has expired or was deleted a moment ago",
+			"the API server runs without --enable-bootstrap-token-auth"}
+		return f
+	case a.status == http.StatusForbidden:
+		return doctor.Passed("The token logs in.")
+	case a.status != http.StatusCreated && a.status != http.StatusOK || json.Unmarshal(a.body, &review) != nil:
+		return doctor.Unclear(doctor.Do("Try again."), "The API server answers the login with HTTP %d.", a.status)
+	}
+	user, want := review.Status.UserInfo.Username, bootstrap.UserPrefix+e.id
+	if user != want {
+		return doctor.Failed("B30", doctor.Do("Look at the API server's authentication webhook and configuration."), "The token logs in as another user.").
+			As(doctor.Warn).Compare("user", user, "expected", want)
+	}
+	return doctor.Passed("The token logs in as %s.", want).Detail("groups", orNone(review.Status.UserInfo.Groups))
+}
