@@ -57,9 +57,7 @@ type examination struct {
 	served     map[string]string   // data of cluster-info as anonymous clients get it
 	chain      []*x509.Certificate // that the server has shown
 	ahead      time.Duration       // of the server's clock
-	dated      bool                // ahead is known
 	stored     *bootstrap.TokenConfig
-	badGroup   string // in the Secret
 	info       *bootstrap.ClusterInfo
 	pinned     []*x509.Certificate
 	isVerified bool // a pinned CA vouches for cluster-info
@@ -131,22 +129,16 @@ func (e *examination) secrets() []string {
 	if e.Token != e.id {
 		secrets = append(secrets, e.Token)
 	}
-	tokens := []bootstrap.Token{e.token}
 	if e.stored != nil {
-		tokens = append(tokens, e.stored.Token)
+		secrets = append(secrets, halves(e.stored.Token)...)
 	}
-	for _, t := range tokens {
-		if _, half, whole := strings.Cut(t.Reveal(), "."); whole {
-			secrets = append(secrets, t.Reveal(), half)
-		}
-	}
-	return secrets
+	return append(secrets, halves(e.token)...)
+}
+
+func halves(t bootstrap.Token) []string {
+	_, half, _ := strings.Cut(t.Reveal(), ".")
+	return []string{t.Reveal(), half}
 }
 
 // now is the server's time if this machine's clock differs: the cluster's clocks decide about expiry.
-func (e *examination) now() time.Time {
-	if e.isSkewed() {
-		return e.Now().Add(e.ahead)
-	}
-	return e.Now()
-}
+func (e *examination) now() time.Time { return e.Now().Add(e.ahead) }

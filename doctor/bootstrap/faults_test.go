@@ -73,11 +73,11 @@ func argumentFaults() []fault {
 		{"the secret half alone", token(secretHalf), "args", "B2", "may be the secret half"},
 		{"token in upper case", token(strings.ToUpper(tokenID) + "." + secretHalf), "args", "B2", "lower-case"},
 		{"token that was cut", token(wholeToken[:20]), "args", "B2", "16 lower-case"},
-		{"pin without a prefix", pin(func(p string) string { return strings.TrimPrefix(p, "sha256:") }), "args", "B3", "prefix sha256:"},
-		{"pin that was cut", pin(func(p string) string { return p[:60] }), "args", "B3", "64 hexadecimal digits"},
+		{"pin without a prefix", pin(func(p string) string { return strings.TrimPrefix(p, "sha256:") }), "args", "B3", "pin is malformed"},
+		{"pin that was cut", pin(func(p string) string { return p[:60] }), "args", "B3", "pin is malformed"},
 		{"fingerprint with colons", pin(func(string) string { return "AB:CD:" + strings.Repeat("00:", 29) + "EF" }), "args", "B3", "fingerprint"},
-		{"pin with a blank", pin(func(p string) string { return p + "\n" }), "args", "B3", "blanks"},
-		{"pin of another hash", pin(func(string) string { return "sha1:abc" }), "args", "B3", "sha256:<64"},
+		{"pin with a blank", pin(func(p string) string { return p + "\n" }), "args", "B3", "pin is malformed"},
+		{"pin of another hash", pin(func(string) string { return "sha1:abc" }), "args", "B3", "pin is malformed"},
 	}
 }
 
@@ -129,7 +129,7 @@ func serverFaults() []fault {
 				status(rw, http.StatusForbidden, "forbidden")
 				return true
 			}
-		}, server, "B1", "Something other than an API server"},
+		}, server, "B5", "Something other than an API server"},
 		{"answer without end", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(make([]byte, 2<<20)) }), server, "B5", "larger than 1 MiB"},
 		{"server starting", always(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) }), server, "", "503"},
 	}

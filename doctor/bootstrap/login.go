@@ -88,8 +88,7 @@ func (e *examination) cannotLogIn() (doctor.Finding, bool) {
 		return doctor.Failed("B28", newToken(), "The token may sign, but not log in, so a machine cannot join with it.").
 			Compare("usages", orNone(e.stored.Usages), "needed", bootstrap.UsageAuthentication), true
 	case e.stored.MalformedGroups:
-		return doctor.Failed("B32", newToken(), "The token names a group that tokens cannot have, so it logs nobody in.").
-			Compare("group", e.badGroup, "form", "system:bootstrappers:NAME"), true
+		return doctor.Failed("B32", newToken(), "The token names a group that tokens cannot have, so it logs nobody in. Groups begin with system:bootstrappers:."), true
 	}
 	return doctor.Finding{}, false
 }

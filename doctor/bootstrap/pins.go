@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/doctor"
@@ -43,12 +42,7 @@ func (e *examination) checkPins(context.Context) doctor.Finding {
 	default:
 		f = doctor.Passed("%d of %s is pinned.", len(e.pinned), kube.Count(len(authorities), "CA"))
 	}
-	return withPins(f, authorities)
-}
-
-// withPins adds the pins of all CAs, to be compared with those that the administrator knows.
-func withPins(f doctor.Finding, authorities []*x509.Certificate) doctor.Finding {
-	const maxShown = 10
+	const maxShown = 10 // to be compared with those that the administrator knows
 	for n, c := range authorities[:min(maxShown, len(authorities))] {
 		f = f.Detail(fmt.Sprintf("CA %d (%.100s)", n+1, c.Subject.CommonName), bootstrap.PinOf(c).String())
 	}
@@ -112,21 +106,16 @@ func (e *examination) untrusted(err *tls.CertificateVerificationError) doctor.Fi
 		return doctor.Failed("B20", doctor.Do("Use an address that the certificate names, or name the right one with --tls-server-name."),
 			"The server's certificate is for other names.").Compare("certificate", orNone(names), "server", name.Host)
 	case errors.As(err.Err, &invalid) && invalid.Reason == x509.Expired:
-		return e.invalidNow(leaf)
+		remedy := doctor.Do("Renew the certificate on the control plane nodes:", "kubeadm certs renew apiserver")
+		if e.ahead != 0 {
+			remedy = doctor.Do("Synchronize this machine's clock, then try again:", "sudo timedatectl set-ntp true")
+		}
+		return doctor.Failed("B21", remedy, "The certificate of the server or of its CA is not valid now.").
+			Compare("valid", kube.Stamp(leaf.NotBefore)+" to "+kube.Stamp(leaf.NotAfter), "this machine", kube.Stamp(e.Now()))
 	}
 	f := doctor.Failed("B19", doctor.Do("Name the API server itself. If this is it, do not join."),
 		"The server's certificate is not from a pinned CA.").Detail("issuer", leaf.Issuer.String())
 	f.Causes = []string{"a load balancer or proxy with a certificate of its own is in front of the API server",
 		"the API server has a certificate of another CA than cluster-info names", "an attacker is in between"}
 	return f
-}
-
-// invalidNow has the certificate renewed only if it has expired by the server's clock too.
-func (e *examination) invalidNow(leaf *x509.Certificate) doctor.Finding {
-	remedy := doctor.Do("Renew the certificate on the control plane nodes:", "kubeadm certs renew apiserver")
-	if now := e.now(); e.isSkewed() && now.After(leaf.NotBefore) && now.Before(leaf.NotAfter) {
-		remedy = doctor.Do("Synchronize this machine's clock:", "sudo timedatectl set-ntp true")
-	}
-	return doctor.Failed("B21", remedy, "The certificate of the server or of its CA is not valid now.").
-		Compare("valid", strings.Join([]string{kube.Stamp(leaf.NotBefore), kube.Stamp(leaf.NotAfter)}, " to "), "this machine", kube.Stamp(e.Now()))
 }

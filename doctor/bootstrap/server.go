@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -54,8 +53,8 @@ func (e *examination) ask(ctx context.Context, config *tls.Config, method, addre
 		return answer{}, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it counts
-	if ahead, known := kube.Ahead(resp.Header, asked, e.Now()); known {
-		e.ahead, e.dated = ahead, true
+	if ahead, known := kube.Ahead(resp.Header, asked, e.Now()); known && ahead.Abs() > kube.MaxSkew {
+		e.ahead = ahead
 	}
 	if resp.TLS != nil {
 		e.chain = resp.TLS.PeerCertificates
@@ -95,14 +94,16 @@ func (e *examination) checkServer(ctx context.Context) doctor.Finding {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &notTLS), errors.Is(err, http.ErrSchemeMismatch):
-		return doctor.Failed("B5", doctor.Do("Correct the port. API servers mostly listen on 6443 or 443."), "The server does not speak TLS, so it is not an API server.")
+		return e.notKube("The server does not speak TLS, so it is not an API server.")
 	case errors.As(err, &tooLarge):
 		return e.notKube("The answer of the server is larger than 1 MiB, so it is not cluster-info.")
 	case err != nil:
 		return doctor.Failed("B4", doctor.Do("Correct the address, or open the network path to it:", e.look("/version")),
 			"The server gives no answer: %s.", transport.Message(err))
 	case a.status != http.StatusOK:
-		return e.judgeStatus(ctx, a)
+		f := e.judgeStatus(ctx, a)
+		f.StatusCode = a.status
+		return f
 	case info == nil:
 		return e.notKube("The answer of the server is not a ConfigMap, so it is not an API server.")
 	case info.Data[bootstrap.KubeConfigKey] == "":
@@ -113,20 +114,7 @@ func (e *examination) checkServer(ctx context.Context) doctor.Finding {
 }
 
 func (e *examination) notKube(message string) doctor.Finding {
-	if path := e.path(); path != "" {
-		return doctor.Failed("B1", doctor.Do("Name the API server without a path, which API servers mostly do not have."), "%s", message).
-			Compare("path", path, "usual", "none")
-	}
-	return doctor.Failed("B5", doctor.Do("Name the API server itself, and look at the answer:", e.look(infoPath)), "%s", message)
-}
-
-// path returns the path of the server's address.
-func (e *examination) path() string {
-	u, err := url.Parse(e.url)
-	if err != nil {
-		return ""
-	}
-	return strings.Trim(u.Path, "/")
+	return doctor.Failed("B5", doctor.Do("Correct address and port. API servers mostly listen on 6443 or 443, and have no path:", e.look(infoPath)), "%s", message)
 }
 
 func publish() doctor.Remedy {
@@ -135,18 +123,12 @@ func publish() doctor.Remedy {
 
 // judgeStatus tells the refusals of an API server from those of a proxy in front of it.
 func (e *examination) judgeStatus(ctx context.Context, a answer) doctor.Finding {
-	f := e.refusal(ctx, a)
-	f.StatusCode = a.status
-	return f
-}
-
-func (e *examination) refusal(ctx context.Context, a answer) doctor.Finding {
 	var said metav1.Status
 	isKube := json.Unmarshal(a.body, &said) == nil && said.Kind == "Status"
 	switch {
 	case a.status == http.StatusTooManyRequests || a.status >= http.StatusInternalServerError:
 		return doctor.Unclear(doctor.Do("Try again in a minute."), "The server is starting or overloaded (HTTP %d).", a.status)
-	case !isKube || e.path() != "":
+	case !isKube:
 		return e.notKube("Something other than an API server answers, such as a proxy or a load balancer.")
 	case a.status == http.StatusUnauthorized:
 		return e.unauthorized(ctx)
@@ -182,14 +164,9 @@ func signers(data map[string]string) (ids []string) {
 	return ids
 }
 
-func (e *examination) isSkewed() bool { return e.dated && e.ahead.Abs() > kube.MaxSkew }
-
 func (e *examination) checkClock(context.Context) doctor.Finding {
-	switch {
-	case !e.dated:
-		return doctor.Skipped("The server's answer holds no time.")
-	case e.isSkewed():
+	if e.ahead != 0 {
 		return kube.Off("B34", "the server", e.ahead)
 	}
-	return doctor.Passed("This machine's clock agrees with the server's.")
+	return doctor.Passed("This machine's clock agrees with the server's, as far as that tells the time.")
 }

@@ -29,13 +29,10 @@ func (e *examination) checkSignature(ctx context.Context) doctor.Finding {
 	if e.verify() {
 		return doctor.Passed("cluster-info is signed with the token.")
 	}
-	again := doctor.Unclear(doctor.Do("Try again."), "The signature is wrong, and cluster-info could not be read once more.")
-	if !sleep(ctx, e.Pause) {
-		return again
-	}
+	wait(ctx, e.Pause)
 	_, info, err := e.read(ctx)
 	if err != nil || info == nil {
-		return again
+		return doctor.Unclear(doctor.Do("Try again."), "The signature is wrong, and cluster-info could not be read once more.")
 	}
 	e.served = info.Data
 	if f, missing := e.missingSignature(); missing {
@@ -99,14 +96,8 @@ func (e *examination) wrongSignature(ctx context.Context) doctor.Finding {
 	return f
 }
 
-// sleep returns false if the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+func wait(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
 }

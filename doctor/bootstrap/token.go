@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,7 +45,7 @@ func (e *examination) checkSecret(ctx context.Context) doctor.Finding {
 func (e *examination) judgeSecret(secret *corev1.Secret) doctor.Finding {
 	c, err := bootstrap.ParseSecret(secret)
 	if err == nil {
-		e.stored, e.badGroup = c, badGroup(secret)
+		e.stored = c
 	}
 	switch now := e.now(); {
 	case secret.DeletionTimestamp != nil:
@@ -62,15 +61,10 @@ func (e *examination) judgeSecret(secret *corev1.Secret) doctor.Finding {
 	case c.Expired(now):
 		return doctor.Failed("B25", newToken(), "The token has expired.").Compare("expiration", kube.Stamp(c.Expires), "now", kube.Stamp(now))
 	case !c.Allows(bootstrap.UsageSigning):
-		return doctor.Failed("B27", newToken(), "The token may not sign cluster-info.").
-			Compare("usages", orNone(c.Usages), "needed", bootstrap.UsageSigning)
+		return doctor.Failed("B27", newToken(), "The token may not sign cluster-info.").Compare("usages", orNone(c.Usages), "needed", bootstrap.UsageSigning)
 	}
 	e.token = c.Token
-	until := "and never expires"
-	if !c.Expires.IsZero() {
-		until = "until " + c.Expires.UTC().Format(time.RFC3339)
-	}
-	return doctor.Passed("The token may sign cluster-info, %s.", until).Detail("usages", strings.Join(c.Usages, ", "))
+	return doctor.Passed("The token may sign cluster-info.").Detail("usages", strings.Join(c.Usages, ", "))
 }
 
 func orNone(list []string) string {
@@ -78,16 +72,6 @@ func orNone(list []string) string {
 		return "none"
 	}
 	return strings.Join(list, ", ")
-}
-
-// badGroup returns the first group of the Secret that tokens cannot have.
-func badGroup(secret *corev1.Secret) string {
-	for group := range strings.SplitSeq(string(secret.Data["auth-extra-groups"]), ",") {
-		if bootstrap.ValidateGroup(group) != nil {
-			return group
-		}
-	}
-	return ""
 }
 
 // isElsewhere reports that Client reads another cluster than the server's. It goes by content, since a load balancer has another

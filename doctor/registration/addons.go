@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,9 +42,6 @@ func (e *examination) listAddOns(ctx context.Context) (all []addOn, err error) {
 }
 
 func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
-	if e.cluster == nil {
-		return noCluster()
-	}
 	all, err := e.listAddOns(ctx)
 	switch {
 	case kube.Absent(err):
@@ -96,59 +92,34 @@ func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 	name := fmt.Sprintf("%.63s", a.name)
 	switch {
 	case isFalse(accepted):
-		return e.addOnFault("O43", "The agent refuses to register the add-on "+name+".", a, accepted)
+		return e.addOnFault("O43", "The agent refuses to register the add-on "+name, a, accepted)
 	case isFalse(ready):
-		return e.addOnFault("O28", "The hub cannot set up the token of the add-on "+name+".", a, ready)
+		return e.addOnFault("O28", "The hub cannot set up the token of the add-on "+name, a, ready)
 	case isToken && ready.Status == "":
 		f := doctor.Failed("O44", doctor.Do("Run the hub with tokens for add-ons, or use csr:", "wid hub init --addon-registration-auth=csr,token"),
 			"The add-on %s uses a token, but no controller of the hub provides tokens.", name)
 		return observed(f, ready, "True "+token.ReasonReady)
 	case isFalse(tokens):
-		return e.addOnFault("O45", "The agent gets no token for the add-on "+name+".", a, tokens)
+		return e.addOnFault("O45", "The agent gets no token for the add-on "+name, a, tokens)
 	case !isToken && isFalse(rotated):
-		return e.addOnFault("O46", "The agent gets no certificate for the add-on "+name+".", a, rotated)
+		return e.addOnFault("O46", "The agent gets no certificate for the add-on "+name, a, rotated)
 	}
 	return doctor.Passed("Nothing is wrong with the add-on %s.", name)
 }
 
+// addOnFault quotes the message of the condition, since agents and hubs say there what to correct.
 func (e *examination) addOnFault(class, message string, a *addOn, c metav1.Condition) doctor.Finding {
-	remedy, known := addOnRemedies()[c.Reason]
-	if !known {
-		remedy = doctor.Do("At the hub, read the message of the condition:",
-			fmt.Sprintf("kubectl get managedclusteraddon -n %s %s -o yaml", e.name(), shell.Word(a.name, "ADDON")))
+	name := shell.Word(a.name, "ADDON")
+	remedy := doctor.Do("Correct what the condition says. To read the whole of it at the hub:", fmt.Sprintf("kubectl get managedclusteraddon -n %s %s -o yaml", e.name(), name))
+	switch c.Reason {
+	case token.ReasonClusterNotAccepted:
+		remedy = doctor.Do("At the hub, accept the cluster:", e.accept())
+	case token.ReasonForbidden:
+		remedy = doctor.Do("Apply the hub's manifests for tokens again:", "wid hub init --addon-registration-auth=csr,token --apply")
+	case "ClientCertificateNotApproved":
+		remedy = doctor.Do("At the hub, approve the request, or run the approver of the signer:", "kubectl get csr -l "+addon.NameLabel+"="+name)
+	case "ClientCertificateDenied":
+		remedy = doctor.Do("At the hub, delete the request, so that the agent asks again:", "kubectl delete csr -l "+addon.NameLabel+"="+name)
 	}
-	for i, command := range remedy.Commands {
-		remedy.Commands[i] = strings.NewReplacer("CLUSTER", e.name(), "ADDON", shell.Word(a.name, "ADDON")).Replace(command)
-	}
-	return observed(doctor.Failed(class, remedy, "%s", message), c, "True")
-}
-
-// addOnRemedies returns remedies by the reasons of conditions. CLUSTER and ADDON are replaced.
-func addOnRemedies() map[string]doctor.Remedy {
-	manifest := doctor.Do("Apply the hub's manifests for tokens again:", "wid hub init --addon-registration-auth=csr,token --apply")
-	item := doctor.Do("Correct status.registrations in the add-on's own controller:", "kubectl get managedclusteraddon -n CLUSTER ADDON -o yaml")
-	namespace := doctor.Do("Create the namespace in the cluster, with the Role and RoleBinding of the agent in it.")
-	rename := doctor.Do("Rename the add-on to a DNS label.")
-	again := doctor.Do("The hub reports the new ServiceAccount soon. If it does not, see why its controller does not run:", hubPods)
-	return map[string]doctor.Remedy{
-		registration.ReasonDuplicateItem: item, registration.ReasonUnknownType: item, registration.ReasonNoSigner: item,
-		registration.ReasonTooManyItems: item, token.ReasonSeveralItems: item, token.ReasonInvalidSubject: item,
-		registration.ReasonInvalidName:       rename,
-		registration.ReasonNamespaceRefused:  doctor.Do("Use another namespace than that of the agent, and none that begins with kube-."),
-		registration.ReasonNamespaceUnusable: namespace,
-		registration.ReasonSecretTaken:       doctor.Do("In the cluster, delete the Secret of the other program, or rename the add-on."),
-		token.ReasonClusterNotAccepted:       doctor.Do("At the hub, accept the cluster:", "wid hub accept --clusters CLUSTER"),
-		token.ReasonTaken:                    doctor.Do("At the hub, delete the object that the message names, if nothing uses it:", "kubectl get serviceaccounts,roles,rolebindings -n CLUSTER"),
-		token.ReasonForbidden:                manifest,
-		"TokenInfrastructureApplyFailed": doctor.Do("At the hub, read why:",
-			"kubectl logs -n open-cluster-management-hub deploy/cluster-manager-addon-manager-controller"),
-		token.ReasonNotDeclared:            doctor.Do("Update the hub, whose API does not know token, or use csr."),
-		token.ReasonInfrastructureNotReady: doctor.Do("At the hub, see why its controller does not run:", hubPods),
-		"TokenRequestForbidden":            doctor.Do("At the hub, see why the Role of the add-on is missing:", "kubectl get roles,rolebindings -n CLUSTER"),
-		"TokenRequestInvalid":              doctor.Do("Ask for a shorter lifetime: --addon-token-expiration-seconds of the agent."),
-		"TokenRequestNotFound":             again, "TokenRequestConflict": again,
-		"ClientCertificateNotApproved": doctor.Do("At the hub, approve the request, or run the approver of the signer:", "kubectl get csr -l open-cluster-management.io/addon-name=ADDON"),
-		"ClientCertificateNotSigned":   doctor.Do("At the hub, run the signer: csrsigning of kube-controller-manager, or your own."),
-		"ClientCertificateDenied":      doctor.Do("At the hub, delete the request, so that the agent asks again:", "kubectl delete csr -l open-cluster-management.io/addon-name=ADDON"),
-	}
+	return quoted(doctor.Failed(class, remedy, "%s", message), c)
 }

@@ -88,8 +88,7 @@ func (e *examination) anotherName(which string, names []string) doctor.Finding {
 	if e.isSameServer() {
 		remedy = otherKubeconfig()
 	}
-	return doctor.Failed("O23", remedy, "The agent registers the cluster under another name.").
-		Compare(which, strings.Join(names, ", "), "examined", e.ClusterName)
+	return doctor.Failed("O23", remedy, "The agent registers the cluster under another name.").Compare(which, strings.Join(names, ", "), "examined", e.ClusterName)
 }
 
 func otherKubeconfig() doctor.Remedy {
@@ -169,22 +168,21 @@ func (e *examination) judgeKlusterlet() doctor.Finding {
 			"The agent does not trust the hub's certificate."), c, want)
 	}
 	join := doctor.Do("Join again with a new token of the hub:", "clusteradm get token", "clusteradm join --hub-token TOKEN --hub-apiserver URL --cluster-name "+e.name())
-	address := doctor.Do("Correct server and CA in the kubeconfig of the Secret bootstrap-hub-kubeconfig. The address has to work inside the cluster.")
-	for reason, f := range map[string]doctor.Finding{
-		"BootstrapSecretMissing":      doctor.Failed("O19", join, "The Secret bootstrap-hub-kubeconfig of the agent is missing."),
-		"BootstrapSecretError":        doctor.Failed("O19", address, "The agent cannot reach the hub with bootstrap-hub-kubeconfig."),
-		"BootstrapSecretUnauthorized": doctor.Failed("O19", join, "The hub refuses the agent's bootstrap credential, mostly because its token has expired."),
-	} {
-		if c.Status == metav1.ConditionTrue && hasReason(c, reason) {
-			return observed(f, c, want)
-		}
+	var f doctor.Finding
+	switch reasons := strings.Split(c.Reason, ","); {
+	case c.Status != metav1.ConditionTrue:
+	case slices.Contains(reasons, "BootstrapSecretMissing"):
+		f = doctor.Failed("O19", join, "The Secret bootstrap-hub-kubeconfig of the agent is missing.")
+	case slices.Contains(reasons, "BootstrapSecretUnauthorized"):
+		f = doctor.Failed("O19", join, "The hub refuses the agent's bootstrap credential, mostly because its token has expired.")
+	case slices.Contains(reasons, "BootstrapSecretError"):
+		f = doctor.Failed("O19", doctor.Do("Correct server and CA in the kubeconfig of the Secret bootstrap-hub-kubeconfig. The address has to work inside the cluster."),
+			"The agent cannot reach the hub with bootstrap-hub-kubeconfig.")
+	}
+	if f.Result == doctor.Fail {
+		return observed(f, c, want)
 	}
 	return doctor.Passed("The agent is installed, and nothing is wrong with its bootstrap credential.")
-}
-
-// hasReason reports whether a reason is among those of the operator, which joins them with commas.
-func hasReason(c metav1.Condition, reason string) bool {
-	return slices.Contains(strings.Split(c.Reason, ","), reason)
 }
 
 // name returns the cluster's name for a command.
@@ -197,23 +195,24 @@ func (e *examination) checkCredential(context.Context) doctor.Finding {
 	}
 	c := conditionOf(e.klusterlet.Status.Conditions, degraded)
 	const want = "False HubConnectionFunctional"
+	reasons := strings.Split(c.Reason, ",")
 	switch {
 	case c.Status == metav1.ConditionFalse:
 		return doctor.Passed("The agent reaches the hub with its own credential.")
 	case c.Status != metav1.ConditionTrue:
 		return doctor.Skipped("The operator has not tried the agent's credential.")
-	case e.usesIAM() && hasReason(c, "HubKubeConfigError"):
+	case e.usesIAM() && slices.Contains(reasons, "HubKubeConfigError"):
 		return observed(doctor.Failed("O37", operatorLogs(), "The operator cannot try the agent's credential; it may lack the program aws."), c, want).As(doctor.Warn)
 	}
 	f := doctor.Failed("O20", doctor.Do("In the cluster, read the agent's log:", e.logs()), "The agent's own credential does not work.")
 	switch {
-	case hasReason(c, "HubKubeConfigSecretMissing"), hasReason(c, "HubKubeConfigMissing"):
+	case slices.Contains(reasons, "HubKubeConfigSecretMissing"), slices.Contains(reasons, "HubKubeConfigMissing"):
 		f.Message = "The agent has no credential of its own yet."
-	case hasReason(c, "HubKubeConfigUnauthorized"):
+	case slices.Contains(reasons, "HubKubeConfigUnauthorized"):
 		f.Message = "The hub refuses the agent's own credential, or the credential has no rights there."
-	case hasReason(c, "HubKubeConfigError"):
+	case slices.Contains(reasons, "HubKubeConfigError"):
 		f.Message = "The agent cannot reach the hub with its own credential."
-	case hasReason(c, "ClusterNameMissing"):
+	case slices.Contains(reasons, "ClusterNameMissing"):
 		f.Message, f.Remedy = "The Secret hub-kubeconfig-secret of the agent lacks cluster-name.", e.rejoin()
 	}
 	return observed(f, c, want)

@@ -1,11 +1,14 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
@@ -18,28 +21,19 @@ import (
 
 const arnForm = "arn:<partition>:eks:<region>:<account>:cluster/<name>"
 
-// marks returns the annotations in which the cluster claims its role.
-func (e *examination) marks() (own, released, suffix string) {
-	if e.cluster == nil {
-		return "", "", ""
-	}
-	a := e.cluster.Annotations
-	return a[awsirsa.ARNAnnotation], a[awsirsa.OCMARNAnnotation], a[awsirsa.OCMSuffixAnnotation]
-}
-
-// wantsIAM reports whether the Klusterlet names the driver.
-func (e *examination) wantsIAM() bool {
-	if e.klusterlet == nil {
-		return false
-	}
-	driver := e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType
-	return driver == registration.ProposedNames.AuthTypeAWS() || driver == registration.OCMNames.AuthTypeAWS()
-}
-
 // usesIAM reports whether the cluster registers with an AWS role, without certificates.
 func (e *examination) usesIAM() bool {
-	own, released, suffix := e.marks()
-	return own != "" || released != "" || suffix != "" || e.wantsIAM()
+	if e.klusterlet != nil {
+		switch e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType {
+		case registration.ProposedNames.AuthTypeAWS(), registration.OCMNames.AuthTypeAWS():
+			return true
+		}
+	}
+	if e.cluster == nil {
+		return false
+	}
+	_, claims, err := awsirsa.Claim(e.cluster)
+	return claims || err != nil
 }
 
 func describeCluster(text string) doctor.Remedy {
@@ -47,47 +41,28 @@ func describeCluster(text string) doctor.Remedy {
 }
 
 func (e *examination) checkClaim(ctx context.Context) doctor.Finding {
-	own, released, suffix := e.marks()
-	e.hubARN = e.HubClusterARN
+	if !e.usesIAM() {
+		return doctor.Skipped("The cluster does not register with an AWS role.")
+	}
 	said := ""
 	if e.klusterlet != nil {
 		said = e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AWSIRSA.HubClusterARN
 	}
-	if e.hubARN == "" {
-		e.hubARN = said
-	}
+	e.hubARN = cmp.Or(e.HubClusterARN, said)
+	has := e.cluster.Annotations
+	own, released, suffix := has[awsirsa.ARNAnnotation], has[awsirsa.OCMARNAnnotation], has[awsirsa.OCMSuffixAnnotation]
+	claim, _, err := awsirsa.Claim(e.cluster)
 	switch {
-	case e.cluster == nil || !e.usesIAM():
-		return doctor.Skipped("The cluster does not register with an AWS role.")
 	case own == "" && (released == "" || suffix == ""):
 		return doctor.Failed("O30", doctor.Do("Join again with an AWS role:", "clusteradm join --registration-auth awsirsa --managed-cluster-arn ARN --hub-cluster-arn ARN"),
 			"The ManagedCluster lacks an annotation of its AWS role, so the hub makes none.").
-			Compare("annotations", orNone(released, suffix), "expected", "the cluster's ARN, and the suffix of its role")
-	case own != "" && released != "" && own != released:
-		return doctor.Failed("O31", doctor.Do("Remove the wrong annotation:", "kubectl annotate managedcluster "+e.name()+" ANNOTATION-"), "The ManagedCluster claims two ARNs.").
-			Compare(awsirsa.ARNAnnotation, own, awsirsa.OCMARNAnnotation, released)
+			Compare("annotations", strings.TrimSpace(cmp.Or(released+" "+suffix, "none")), "expected", "the cluster's ARN, and the suffix of its role")
+	case err != nil:
+		return doctor.Failed("O31", describeCluster("Correct the claim of the ManagedCluster; this prints the ARN:"), "The ARN that the cluster claims is malformed.").
+			Compare("claim", cmp.Or(own, released), "form", arnForm).Detail("error", err.Error())
 	case said != "" && said != e.hubARN:
 		return doctor.Failed("O32", doctor.Do("Correct awsIrsa.hubClusterArn in the Klusterlet, and join again:", "kubectl edit klusterlet"),
 			"The cluster joins with the ARN of another hub.").Compare("Klusterlet", said, "hub", e.hubARN)
-	}
-	return e.judgeARNs(ctx, orElse(own, released), suffix)
-}
-
-func orNone(values ...string) string {
-	return orElse(strings.Join(slices.DeleteFunc(values, func(s string) bool { return s == "" }), ", "), "none")
-}
-
-func orElse(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-func (e *examination) judgeARNs(ctx context.Context, claim, suffix string) doctor.Finding {
-	managed, err := awsirsa.ParseClusterARN(claim)
-	if err != nil {
-		return doctor.Failed("O31", describeCluster("Join again with the ARN of the cluster:"), "The ARN of the cluster is malformed.").Compare("claim", claim, "form", arnForm)
 	}
 	if f, shared := e.sharedClaim(ctx, claim); shared {
 		return f
@@ -95,6 +70,12 @@ func (e *examination) judgeARNs(ctx context.Context, claim, suffix string) docto
 	if e.hubARN == "" {
 		return doctor.Unclear(describeCluster("Add the hub's ARN:"), "The hub's own ARN is not known, so its role for the cluster is not known either.")
 	}
+	return e.judgeHub(claim, suffix)
+}
+
+// judgeHub takes a claim that is well formed.
+func (e *examination) judgeHub(claim, suffix string) doctor.Finding {
+	managed, _ := awsirsa.ParseClusterARN(claim)
 	hub, err := awsirsa.ParseClusterARN(e.hubARN)
 	if err != nil {
 		return doctor.Failed("O31", describeCluster("Correct the hub's ARN:"), "The ARN of the hub is malformed.").Compare("hub", e.hubARN, "form", arnForm)
@@ -130,65 +111,42 @@ func (e *examination) checkRole(ctx context.Context) doctor.Finding {
 	}
 	role := shell.Word(e.hubRole, "ROLE_ARN")
 	assume := doctor.Do("Try it as the cluster's agent:", "aws sts assume-role --role-session-name wid --role-arn "+role)
-	if e.cluster != nil {
-		if c := e.condition(awsirsa.ConditionReady); c.Status == "False" && c.Reason == "RoleRefused" {
-			return observed(roleRefused(assume), c, "True")
-		}
-	}
-	if e.AssumeRole != nil {
-		if err := e.AssumeRole(ctx, e.hubRole); err != nil {
-			return e.judgeAssume(err, assume)
-		}
-	}
-	if e.DescribeAccessEntry != nil {
-		if f := e.judgeEntry(ctx, role); f.Result != doctor.Pass {
-			return f
-		}
-	}
-	switch {
-	case e.AssumeRole == nil:
-		return doctor.Unclear(assume, "The doctor did not try whether the agent can assume its role.").Detail("role", e.hubRole)
-	case e.DescribeAccessEntry == nil:
-		return doctor.Unclear(doctor.Do("Read it in the hub's account:", e.describeEntry(role)), "The doctor did not read the role's access entry at the hub.")
-	}
-	return doctor.Passed("The agent can assume its role, and the hub admits it.")
-}
-
-func roleRefused(assume doctor.Remedy) doctor.Finding {
-	f := doctor.Failed("O33", assume, "The agent cannot assume the role that the hub has made for it.")
-	f.Causes = []string{"the agent's own role lacks one of the four tags that the trust policy wants", "the hub has not made the role",
+	refused := doctor.Failed("O33", assume, "The agent cannot assume the role that the hub has made for it.")
+	refused.Causes = []string{"the agent's own role lacks one of the four tags that the trust policy wants", "the hub has not made the role",
 		"the hub made it a moment ago: IAM takes a minute"}
-	return f
-}
-
-func (e *examination) judgeAssume(err error, assume doctor.Remedy) doctor.Finding {
-	if errors.Is(err, auth.ErrUnavailable) || errors.Is(err, auth.ErrThrottled) || errors.Is(err, context.DeadlineExceeded) {
+	if c := e.condition(awsirsa.ConditionReady); c.Status == metav1.ConditionFalse && c.Reason == "RoleRefused" {
+		return observed(refused, c, "True")
+	}
+	if e.AssumeRole == nil {
+		return doctor.Unclear(assume, "The doctor did not try whether the agent can assume its role.").Detail("role", e.hubRole)
+	}
+	switch err := e.AssumeRole(ctx, e.hubRole); {
+	case errors.Is(err, auth.ErrUnavailable), errors.Is(err, auth.ErrThrottled), errors.Is(err, context.DeadlineExceeded):
 		return doctor.Refusal("AWS STS", err)
+	case err != nil:
+		return refused.Detail("error", fmt.Sprintf("%.500s", err))
 	}
-	f := roleRefused(assume).Detail("error", fmt.Sprintf("%.500s", err))
-	var known *auth.Error
-	if errors.As(err, &known) {
-		f.StatusCode, f.Code, f.RequestID = known.StatusCode, known.Code, known.RequestID
-	}
-	return f
-}
-
-func (e *examination) describeEntry(role string) string {
-	hub, _ := awsirsa.ParseClusterARN(e.hubARN)
-	return fmt.Sprintf("aws eks describe-access-entry --region %s --cluster-name %s --principal-arn %s", hub.Region, hub.Name, role)
+	return e.judgeEntry(ctx, role)
 }
 
 func (e *examination) judgeEntry(ctx context.Context, role string) doctor.Finding {
+	hub, _ := awsirsa.ParseClusterARN(e.hubARN)
+	unread := doctor.Unclear(doctor.Do("Read it in the hub's account:",
+		fmt.Sprintf("aws eks describe-access-entry --region %s --cluster-name %s --principal-arn %s", hub.Region, hub.Name, role)),
+		"The doctor did not read the role's access entry at the hub.")
+	if e.DescribeAccessEntry == nil {
+		return unread
+	}
 	groups, found, err := e.DescribeAccessEntry(ctx, e.hubARN, e.hubRole)
 	want := registration.ClusterGroups(e.ClusterName)[1]
 	again := doctor.Do("At the hub, deny the cluster and accept it again, so that the hub makes the entry anew:", "wid hub deny --clusters "+e.name(), "wid hub accept --clusters "+e.name())
 	switch {
 	case err != nil:
-		return doctor.Unclear(doctor.Do("Read it in the hub's account:", e.describeEntry(role)), "The role's access entry at the hub could not be read.").Detail("error", fmt.Sprintf("%.500s", err))
+		return unread.Detail("error", fmt.Sprintf("%.500s", err))
 	case !found:
 		return doctor.Failed("O34", again, "The hub has no access entry for the role.").Compare("access entry", "none", "expected", e.hubRole)
 	case !slices.Contains(groups, want):
-		return doctor.Failed("O34", again, "The access entry of the role lacks the cluster's group.").Compare("groups", orNone(groups...), "expected", want)
+		return doctor.Failed("O34", again, "The access entry of the role lacks the cluster's group.").Compare("groups", cmp.Or(strings.Join(groups, ", "), "none"), "expected", want)
 	}
-	return doctor.Passed("The hub admits the role.")
+	return doctor.Passed("The agent can assume its role, and the hub admits it.")
 }

@@ -126,7 +126,7 @@ func hubFaults() []fault {
 			part(w.cluster, "spec")["hubAcceptsClient"] = false
 			setCondition(w.cluster, acceptedCondition, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")
 		}, "accept", "O12", "denies", ""},
-		{"hub could not make the rights", condition(acceptedCondition, "False", "Error", "AccessDenied: iam:CreateRole"), "accept", "O13", "could not grant its rights", ""},
+		{"hub could not make the rights", condition(acceptedCondition, "False", "Error", "AccessDenied: iam:CreateRole"), "accept", "O13", "does not grant the cluster its rights", ""},
 		{"not joined", condition("ManagedClusterJoined", "", "", ""), "joined", "O14", "has not joined", ""},
 		{"renewal fails", condition("ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Failed to create CSR"), "joined", "O36", "cannot renew", ""},
 		{"lease stopped", func(w *world) {
@@ -231,7 +231,7 @@ func irsaFaults() []fault {
 		{"both annotations missing", irsa(func(w *world) { w.annotate("", "") }), claim, "O30", "lacks an annotation", ""},
 		{"suffix missing", irsa(func(w *world) { w.annotate(managedARN, "") }), claim, "O30", "lacks an annotation", ""},
 		{"ARN missing", irsa(func(w *world) { w.annotate("", roleOfPair) }), claim, "O30", "lacks an annotation", ""},
-		{"name of a context as ARN", irsa(func(w *world) { w.annotate("managedcluster1.eu-west-1.eksctl.io", roleOfPair) }), claim, "O31", "ARN of the cluster is malformed", ""},
+		{"name of a context as ARN", irsa(func(w *world) { w.annotate("managedcluster1.eu-west-1.eksctl.io", roleOfPair) }), claim, "O31", "ARN that the cluster claims is malformed", ""},
 		{"hub's ARN malformed", irsa(func(w *world) {
 			w.config.HubClusterARN = "arn:aws:eks:eu-west-1:1:cluster/x"
 			part(w.klusterlet, "spec")["registrationConfiguration"] = object{}
@@ -274,10 +274,10 @@ func ownFaults() []fault {
 		{"agent does not run", func(w *world) { w.ownAgent(); part(w.deployment, "status")["availableReplicas"] = int64(0) }, "agent", "O39", "does not run", ""},
 		{"agent registers another name", func(w *world) { w.ownAgent(); w.config.ClusterName = "cluster10" }, "agent", "O23", "another name", ""},
 		{"malformed name", func(w *world) { w.config.ClusterName = "a; rm -rf ~" }, "sides", "O2", "cannot be the name of a cluster", ""},
-		{"name is taken", hub("NamespaceTaken"), "accept", "O13", "refuses the cluster", ""},
-		{"claim is refused", hub("InvalidClaim"), "accept", "O13", "refuses the cluster", ""},
-		{"unknown auth type", hub("UnknownDriver"), "accept", "O13", "refuses the cluster", ""},
-		{"grant fails", hub("GrantFailed"), "accept", "O13", "could not grant", ""},
+		{"name is taken", hub("NamespaceTaken"), "accept", "O13", "does not grant the cluster its rights", ""},
+		{"claim is refused", hub("InvalidClaim"), "accept", "O13", "does not grant the cluster its rights", ""},
+		{"unknown auth type", hub("UnknownDriver"), "accept", "O13", "does not grant the cluster its rights", ""},
+		{"grant fails", hub("GrantFailed"), "accept", "O13", "does not grant", ""},
 		{"waits after a refusal", func(w *world) {
 			part(w.cluster, "spec")["hubAcceptsClient"] = false
 			hub("WaitingForAcceptance")(w)
@@ -293,7 +293,7 @@ func ownFaults() []fault {
 		{"two ARNs", func(w *world) {
 			w.ownIRSA()
 			part(part(w.cluster, "metadata"), "annotations")["agent.open-cluster-management.io/managed-cluster-arn"] = managedARN + "0"
-		}, "claim", "O31", "claims two ARNs", ""},
+		}, "claim", "O31", "ARN that the cluster claims is malformed", ""},
 		{"AWS refuses the agent", func(w *world) {
 			w.ownIRSA()
 			setCondition(w.cluster, "ClusterIAMRoleReady", "False", "RoleRefused", "AccessDenied")

@@ -53,42 +53,22 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 	return doctor.Passed("The hub has the ManagedCluster %s since %s.", e.ClusterName, kube.Stamp(cluster.CreationTimestamp.Time))
 }
 
-// noCluster is the finding of checks that need the ManagedCluster.
-func noCluster() doctor.Finding { return doctor.Skipped("There is no ManagedCluster to examine.") }
-
-// refusals are remedies for reasons of this module's hub.
-func refusals() map[string]doctor.Remedy {
-	name := doctor.Do("Join under another name; this one is reserved or taken.")
-	claim := doctor.Do("Correct the annotations of the ManagedCluster, as the message says:", "kubectl get managedclusters -o yaml")
-	return map[string]doctor.Remedy{
-		registration.ReasonInvalidName: name, registration.ReasonNamespaceTaken: name, registration.ReasonRBACTaken: name,
-		registration.ReasonInvalidClaim: claim, registration.ReasonConflictingDrivers: claim,
-		registration.ReasonUnknownDriver: doctor.Do("Run the hub with the auth type of the cluster, or join with one that the hub runs."),
-	}
-}
-
 func (e *examination) checkAccepted(context.Context) doctor.Finding {
-	if e.cluster == nil {
-		return noCluster()
-	}
 	const want = "True " + ocm.ReasonHubAccepted
 	c, accepts := e.condition(ocm.ConditionHubAccepted), e.cluster.Spec.HubAcceptsClient
 	isFalse, denied := c.Status == metav1.ConditionFalse, c.Reason == ocm.ReasonHubDenied
-	remedy, refused := refusals()[c.Reason]
 	var f doctor.Finding
 	switch {
 	case isFalse && denied && !accepts:
 		f = doctor.Failed("O12", doctor.Do("At the hub, accept it if it is wanted:", e.accept()), "The hub denies the cluster.")
-	case isFalse && refused:
-		f = doctor.Failed("O13", remedy, "The hub refuses the cluster.").Detail("reason", c.Reason)
-	case !accepts:
+	case !accepts && (!isFalse || c.Reason == registration.ReasonWaiting):
 		return doctor.Failed("O10", doctor.Do("At the hub, accept the cluster:", e.accept()), "The hub has not accepted the cluster yet.").
 			Compare("spec.hubAcceptsClient", "false", "expected", "true")
 	case c.Status == "" || denied:
 		f = doctor.Failed("O11", doctor.Do("At the hub, see why its controller does not run:", hubPods), "The cluster is accepted, but the hub has not acted on it.")
 	case isFalse:
-		f = doctor.Failed("O13", doctor.Do("Correct what the message says; the hub tries again by itself:",
-			"kubectl get managedcluster "+e.name()+" -o jsonpath={.status.conditions}"), "The hub accepts the cluster, but could not grant its rights.")
+		return quoted(doctor.Failed("O13", doctor.Do("Correct what the hub says, then see whether it tries again:", "kubectl get managedcluster "+e.name()+" -o yaml"),
+			"The hub does not grant the cluster its rights"), c)
 	case c.Status != metav1.ConditionTrue:
 		f = doctor.Unclear(doctor.Do("At the hub, see why its controller does not run:", hubPods), "The hub does not tell whether it accepts the cluster.")
 	case c.Reason == registration.ReasonClaimChanged:
@@ -102,9 +82,6 @@ func (e *examination) checkAccepted(context.Context) doctor.Finding {
 
 // checkRBAC reads the objects without which each request of the agent is refused.
 func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
-	if e.cluster == nil {
-		return noCluster()
-	}
 	name := registration.ClusterRoleName(e.ClusterName)
 	show := "kubectl get clusterrole,clusterrolebinding " + name
 	missing := func(what string) doctor.Finding {
@@ -129,9 +106,6 @@ func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
 }
 
 func (e *examination) checkJoined(context.Context) doctor.Finding {
-	if e.cluster == nil {
-		return noCluster()
-	}
 	if c := e.condition(ocm.ConditionJoined); c.Status != metav1.ConditionTrue {
 		return observed(doctor.Failed("O14", e.readLog("In the cluster, read the agent's log:"), "The agent has not joined: it cannot use its credential for the hub yet."),
 			c, "True "+registration.ReasonJoined)
@@ -144,9 +118,6 @@ func (e *examination) checkJoined(context.Context) doctor.Finding {
 }
 
 func (e *examination) checkClocks(context.Context) doctor.Finding {
-	if e.cluster == nil {
-		return noCluster()
-	}
 	switch c := e.condition(ocm.ConditionClockSynced); c.Status {
 	case "":
 		return doctor.Skipped("The hub has not compared the clocks.")
@@ -165,9 +136,6 @@ const (
 )
 
 func (e *examination) checkLease(ctx context.Context) doctor.Finding {
-	if e.cluster == nil {
-		return noCluster()
-	}
 	c := e.condition(ocm.ConditionAvailable)
 	const want = "True " + registration.ReasonAvailable
 	renewed, grace := e.lease(ctx)

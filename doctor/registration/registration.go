@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -69,17 +70,17 @@ func (e *examination) checks() []doctor.Check {
 		{ID: "sides", Title: "the kubeconfigs are those of a hub and of a cluster", Run: e.checkSides},
 		{ID: "agent", Title: "the agent runs and reaches the hub", Needs: after("sides"), Run: e.checkAgent},
 		{ID: "hub", Title: "the hub knows the cluster", Needs: after("sides", "agent"), Run: e.checkHub},
-		{ID: "claim", Title: "the cluster's claim of an AWS role", Needs: after("hub"), Run: e.checkClaim},
-		{ID: "csr", Title: "the agent's requests for certificates", Needs: after("hub"), Run: e.checkRequests},
-		{ID: "accept", Title: "the hub accepts the cluster", Needs: after("hub", "claim"), Run: e.checkAccepted},
-		{ID: "rbac", Title: "the cluster's RBAC on the hub", Needs: after("accept"), Run: e.checkRBAC},
+		{ID: "claim", Title: "the cluster's claim of an AWS role", Needs: after("hub"), Run: e.withCluster(e.checkClaim)},
+		{ID: "csr", Title: "the agent's requests for certificates", Needs: after("hub"), Run: e.withCluster(e.checkRequests)},
+		{ID: "accept", Title: "the hub accepts the cluster", Needs: after("hub", "claim"), Run: e.withCluster(e.checkAccepted)},
+		{ID: "rbac", Title: "the cluster's RBAC on the hub", Needs: after("accept"), Run: e.withCluster(e.checkRBAC)},
 		{ID: "secret", Title: "the agent's Secrets", Needs: after("agent", "csr", "accept"), Run: e.checkSecrets},
 		{ID: "credential", Title: "the agent's own credential works", Needs: after("secret"), Run: e.checkCredential},
-		{ID: "joined", Title: "the agent has joined", Needs: after("csr", "accept", "rbac", "credential"), Run: e.checkJoined},
-		{ID: "clock", Title: "the clocks of hub and cluster agree", Needs: after("hub"), Run: e.checkClocks},
-		{ID: "lease", Title: "the agent renews its Lease", Needs: after("joined", "secret", "clock"), Run: e.checkLease},
-		{ID: "addons", Title: "the credentials of add-ons", Needs: after("hub", "accept"), Run: e.checkAddOns},
-		{ID: "aws", Title: "the cluster's role in AWS", Needs: after("claim", "accept"), Run: e.checkRole},
+		{ID: "joined", Title: "the agent has joined", Needs: after("csr", "accept", "rbac", "credential"), Run: e.withCluster(e.checkJoined)},
+		{ID: "clock", Title: "the clocks of hub and cluster agree", Needs: after("hub"), Run: e.withCluster(e.checkClocks)},
+		{ID: "lease", Title: "the agent renews its Lease", Needs: after("joined", "secret", "clock"), Run: e.withCluster(e.checkLease)},
+		{ID: "addons", Title: "the credentials of add-ons", Needs: after("hub", "accept"), Run: e.withCluster(e.checkAddOns)},
+		{ID: "aws", Title: "the cluster's role in AWS", Needs: after("claim", "accept"), Run: e.withCluster(e.checkRole)},
 	}
 }
 
@@ -91,6 +92,16 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 	e := &examination{Config: config, agentNamespace: registration.DefaultAgentNamespace, deployment: operatorAgent}
 	return doctor.Run(ctx, doctor.Examination{Subject: fmt.Sprintf("registration of cluster %.100s", config.ClusterName), Cluster: config.Cluster,
 		Checks: e.checks(), Decisive: "lease", Skip: config.Skip, Timeout: config.Timeout, Progress: config.Progress})
+}
+
+// withCluster skips a check if there is no ManagedCluster.
+func (e *examination) withCluster(check func(context.Context) doctor.Finding) func(context.Context) doctor.Finding {
+	return func(ctx context.Context) doctor.Finding {
+		if e.cluster == nil {
+			return doctor.Skipped("There is no ManagedCluster to examine.")
+		}
+		return check(ctx)
+	}
 }
 
 // condition returns a condition of the ManagedCluster. The zero value means that there is none.
@@ -107,6 +118,14 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 
 func (e *examination) isTrue(kind string) bool {
 	return e.condition(kind).Status == metav1.ConditionTrue
+}
+
+// quoted appends the message of a condition to that of the finding.
+func quoted(f doctor.Finding, c metav1.Condition) doctor.Finding {
+	const shown = 200
+	f.Message = fmt.Sprintf("%s (%.60s): %.*s", f.Message, c.Reason, shown, strings.TrimSuffix(c.Message, "."))
+	f.Message = strings.TrimSpace(f.Message) + "."
+	return f
 }
 
 // observed returns the finding with a condition beside the one that it should be.

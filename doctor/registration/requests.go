@@ -61,9 +61,6 @@ func describe(f doctor.Finding, r *certificateRequest, want string) doctor.Findi
 const maxRequests = 10
 
 func (e *examination) checkRequests(context.Context) doctor.Finding {
-	if e.cluster == nil {
-		return noCluster()
-	}
 	own := e.ownRequests()
 	joined := e.isTrue(ocm.ConditionJoined)
 	settled := joined && e.isTrue(ocm.ConditionAvailable)
