@@ -72,7 +72,7 @@ func malformedPin(text string) doctor.Finding {
 		return doctor.Failed("B3", howToPin(), "There is a token in the place of a pin.")
 	}
 	what := "The pin is malformed."
-	if strings.ContainsRune(strings.TrimPrefix(text, "sha256:"), ':') {
+	if strings.Count(text, ":") > 2 {
 		what = "This looks like the fingerprint of a certificate; a pin is the hash of its public key."
 	}
 	return doctor.Failed("B3", howToPin(), "%s", what).Compare("pin", fmt.Sprintf("%.100q", text), "form", "sha256:<64 hexadecimal digits>")

@@ -15,7 +15,7 @@
 //	pins       the CAs in cluster-info: B11 malformed cluster-info, B16 not pinned, B17 pin of something else, B18 no CA
 //	tls        the server's certificate: B19 of another CA, B20 for another name, B21 not valid now; B22 other content over TLS
 //	signature  cluster-info is signed: B12 for other tokens, B13 for none, B14 empty, B15 wrong
-//	discovery  the discovery itself: B15, B22
+//	discovery  B22 the discovery itself is refused
 //	login      the token logs in: B28 without the usage for it, B30 refused, B32 a group that tokens cannot have, B33 cluster-info
 //	           names an address that does not work
 package bootstrap

@@ -60,10 +60,7 @@ func (e *examination) notPinned(authorities []*x509.Certificate) doctor.Finding 
 	case slices.ContainsFunc(e.chain, func(c *x509.Certificate) bool { return is(bootstrap.PinOf(c)) || is(sha256.Sum256(c.Raw)) }):
 		f = doctor.Failed("B17", howToPin(), "The pin is that of the server's own certificate instead of the CA's.")
 	}
-	if len(authorities) > 0 {
-		return f.Compare("pin", e.pins[0].String(), "CA", bootstrap.PinOf(authorities[0]).String())
-	}
-	return f
+	return f.Compare("pin", e.pins[0].String(), "CA", bootstrap.PinOf(authorities[0]).String())
 }
 
 // checkCertificate reads cluster-info again over a connection that trusts the pinned CAs alone.
@@ -93,10 +90,7 @@ func (e *examination) checkCertificate(ctx context.Context) doctor.Finding {
 func (e *examination) untrusted(err *tls.CertificateVerificationError) doctor.Finding {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
-	leaf := &x509.Certificate{}
-	if len(e.chain) > 0 {
-		leaf = e.chain[0]
-	}
+	leaf := err.UnverifiedCertificates[0]
 	switch {
 	case errors.As(err.Err, &name):
 		names := slices.Clone(leaf.DNSNames)

@@ -84,8 +84,8 @@ func (e *examination) read(ctx context.Context) (answer, *corev1.ConfigMap, erro
 	return a, &info, nil
 }
 
-func (e *examination) look(path string) string {
-	return "curl -ki " + shell.Word(e.url+path, "https://HOST:PORT"+path)
+func (e *examination) look() string {
+	return "curl -ki " + shell.Word(e.url+infoPath, "https://HOST:PORT"+infoPath)
 }
 
 func (e *examination) checkServer(ctx context.Context) doctor.Finding {
@@ -98,7 +98,7 @@ func (e *examination) checkServer(ctx context.Context) doctor.Finding {
 	case errors.As(err, &tooLarge):
 		return e.notKube("The answer of the server is larger than 1 MiB, so it is not cluster-info.")
 	case err != nil:
-		return doctor.Failed("B4", doctor.Do("Correct the address, or open the network path to it:", e.look("/version")),
+		return doctor.Failed("B4", doctor.Do("Correct the address, or open the network path to it:", e.look()),
 			"The server gives no answer: %s.", transport.Message(err))
 	case a.status != http.StatusOK:
 		f := e.judgeStatus(ctx, a)
@@ -114,7 +114,7 @@ func (e *examination) checkServer(ctx context.Context) doctor.Finding {
 }
 
 func (e *examination) notKube(message string) doctor.Finding {
-	return doctor.Failed("B5", doctor.Do("Correct address and port. API servers mostly listen on 6443 or 443, and have no path:", e.look(infoPath)), "%s", message)
+	return doctor.Failed("B5", doctor.Do("Correct address and port. API servers mostly listen on 6443 or 443, and have no path:", e.look()), "%s", message)
 }
 
 func publish() doctor.Remedy {
@@ -128,7 +128,7 @@ func (e *examination) judgeStatus(ctx context.Context, a answer) doctor.Finding 
 	switch {
 	case a.status == http.StatusTooManyRequests || a.status >= http.StatusInternalServerError:
 		return doctor.Unclear(doctor.Do("Try again in a minute."), "The server is starting or overloaded (HTTP %d).", a.status)
-	case !isKube:
+	case !isKube || strings.Count(e.url, "/") > 2: // anonymous clients get 403 for unknown paths
 		return e.notKube("Something other than an API server answers, such as a proxy or a load balancer.")
 	case a.status == http.StatusUnauthorized:
 		return e.unauthorized(ctx)

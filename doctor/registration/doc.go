@@ -13,9 +13,9 @@
 //	hub         O2 the agent never arrived, O7 requests without ManagedCluster, O38 the ManagedCluster is being deleted
 //	claim       registration by AWS IAM: O30 an annotation is missing, O31 an ARN is malformed, O32 an ARN or suffix of another
 //	            hub or cluster, O35 two ManagedClusters claim one ARN
+//	accept      O10 not accepted, O11 the hub did not act, O12 denied, O13 the hub refused or could not grant, O42 the claim has changed
 //	csr         the newest request for a certificate: O2 none, O3 pending, O4 denied, O5 failed, O6 not signed, O8 of a cluster that
 //	            joins again; O9 too many
-//	accept      O10 not accepted, O11 the hub did not act, O12 denied, O13 the hub refused or could not grant, O42 the claim has changed
 //	rbac        O41 the RBAC of an accepted cluster is missing
 //	secret      O24 a Secret is missing, O25 a key; the certificate is O26 of another cluster, O27 expired
 //	credential  O20 the agent's own credential does not work, O37 the operator cannot tell

@@ -79,7 +79,7 @@ func requestFaults() []fault {
 		{"request waits, nobody has accepted", func(w *world) {
 			fresh(w)
 			w.csrs = []object{newCSR("cluster1-new", bootstrapUser, "", time.Minute)}
-		}, csr, "O3", "is pending", ""},
+		}, "accept", "O10", "not accepted the cluster yet", ""},
 		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "O3", "is pending", doctor.Warn},
 		{"request denied", newest("Denied"), csr, "O4", "was denied", ""},
 		{"hub cannot sign", newest("Failed"), csr, "O5", "cannot sign", ""},

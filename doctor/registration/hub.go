@@ -21,9 +21,8 @@ import (
 
 const hubPods = "kubectl get pods -n open-cluster-management-hub"
 
-func (e *examination) accept() string {
-	return fmt.Sprintf(`kubectl patch managedcluster %s --type merge -p '{"spec":{"hubAcceptsClient":true}}'`, e.name())
-}
+// accept returns the command that also approves the agent's request.
+func (e *examination) accept() string { return "wid hub accept --clusters " + e.name() }
 
 func (e *examination) readLog(text string) doctor.Remedy { return doctor.Do(text, e.logs()) }
 
