@@ -66,15 +66,15 @@ func (e *examination) checkLogin(ctx context.Context) doctor.Finding {
 	if err != nil {
 		return doctor.Unclear(doctor.Remedy{}, "The request cannot be written.")
 	}
-	a, err := e.ask(ctx, config, http.MethodPost, strings.TrimSuffix(e.discovered.Server, "/")+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+	status, body, err := e.ask(ctx, config, http.MethodPost, strings.TrimSuffix(e.discovered.Server, "/")+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		e.token.Reveal(), content)
 	if err != nil {
 		return doctor.Failed("B33", doctor.Do("Publish an address that this machine reaches and that the server's certificate names:", "wid bootstrap publish --server HOST:PORT"),
 			"cluster-info names an address that does not work from here: %s.", transport.Message(err)).
 			Compare("cluster-info", e.discovered.Server, "works", e.url)
 	}
-	f := e.judgeLogin(a)
-	f.StatusCode = a.status
+	f := e.judgeLogin(status, body)
+	f.StatusCode = status
 	return f
 }
 
@@ -84,17 +84,17 @@ func (e *examination) cannotLogIn() (doctor.Finding, bool) {
 	case e.stored == nil:
 	case !e.stored.Allows(bootstrap.UsageAuthentication):
 		return doctor.Failed("B28", newToken(), "The token may sign, but not log in, so a machine cannot join with it.").
-			Compare("usages", orNone(e.stored.Usages), "needed", bootstrap.UsageAuthentication), true
+			Compare("usages", strings.Join(e.stored.Usages, ", "), "needed", bootstrap.UsageAuthentication), true
 	case e.stored.MalformedGroups:
-		return doctor.Failed("B32", newToken(), "The token names a group that tokens cannot have, so it logs nobody in. Groups begin with system:bootstrappers:."), true
+		return doctor.Failed("B32", newToken(), "The token logs nobody in, since one of its groups does not begin with system:bootstrappers:."), true
 	}
 	return doctor.Finding{}, false
 }
 
-func (e *examination) judgeLogin(a answer) doctor.Finding {
+func (e *examination) judgeLogin(status int, body []byte) doctor.Finding {
 	var review authenticationv1.SelfSubjectReview
 	switch {
-	case a.status == http.StatusUnauthorized:
+	case status == http.StatusUnauthorized:
 		if f, found := e.cannotLogIn(); found {
 			return f
 		}
@@ -102,10 +102,10 @@ func (e *examination) judgeLogin(a answer) doctor.Finding {
 		f.Causes = []string{"the token lacks the usage authentication, or a valid group", "it has expired or was deleted a moment ago",
 			"the API server runs without --enable-bootstrap-token-auth"}
 		return f
-	case a.status == http.StatusForbidden:
+	case status == http.StatusForbidden:
 		return doctor.Passed("The token logs in.")
-	case a.status != http.StatusCreated && a.status != http.StatusOK || json.Unmarshal(a.body, &review) != nil:
-		return doctor.Unclear(doctor.Do("Try again."), "The API server answers the login with HTTP %d.", a.status)
+	case status != http.StatusCreated && status != http.StatusOK || json.Unmarshal(body, &review) != nil:
+		return doctor.Unclear(doctor.Do("Try again."), "The API server answers the login with HTTP %d.", status)
 	}
-	return doctor.Passed("The token logs in as %s.", review.Status.UserInfo.Username).Detail("groups", orNone(review.Status.UserInfo.Groups))
+	return doctor.Passed("The token logs in as %s.", review.Status.UserInfo.Username).Detail("groups", strings.Join(review.Status.UserInfo.Groups, ", "))
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/doctor"
@@ -98,7 +99,7 @@ func (e *examination) untrusted(err *tls.CertificateVerificationError) doctor.Fi
 			names = append(names, ip.String())
 		}
 		return doctor.Failed("B20", doctor.Do("Use an address that the certificate names, or name the right one with --tls-server-name."),
-			"The server's certificate is for other names.").Compare("certificate", orNone(names), "server", name.Host)
+			"The server's certificate is for other names.").Compare("certificate", strings.Join(names, ", "), "server", name.Host)
 	case errors.As(err.Err, &invalid) && invalid.Reason == x509.Expired:
 		remedy := doctor.Do("Renew the certificate on the control plane nodes:", "kubeadm certs renew apiserver")
 		if e.ahead != 0 {

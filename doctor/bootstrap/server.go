@@ -28,19 +28,13 @@ const (
 	maxHeader = 64 << 10
 )
 
-// answer is that of a server.
-type answer struct {
-	status int
-	body   []byte
-}
-
 // ask sends one request over a connection of its own and reads a bounded answer. It follows no redirect.
-func (e *examination) ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (answer, error) {
+func (e *examination) ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (status int, body []byte, err error) {
 	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader}
 	transport.UseProxy(t, nil)
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(content))
 	if err != nil {
-		return answer{}, err
+		return 0, nil, err
 	}
 	req.Header.Set("Accept", "application/json")
 	if bearer != "" {
@@ -50,7 +44,7 @@ func (e *examination) ask(ctx context.Context, config *tls.Config, method, addre
 	asked := e.Now()
 	resp, err := (&http.Client{Transport: t, CheckRedirect: lastResponse}).Do(req)
 	if err != nil {
-		return answer{}, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it counts
 	if ahead, known := kube.Ahead(resp.Header, asked, e.Now()); known && ahead.Abs() > kube.MaxSkew {
@@ -59,29 +53,27 @@ func (e *examination) ask(ctx context.Context, config *tls.Config, method, addre
 	if resp.TLS != nil {
 		e.chain = resp.TLS.PeerCertificates
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, maxBody))
-	return answer{resp.StatusCode, body}, err
+	body, err = io.ReadAll(http.MaxBytesReader(nil, resp.Body, maxBody))
+	return resp.StatusCode, body, err
 }
 
 func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // anonymous asks without credentials and without verifying the server: signature and pins decide about trust.
-func (e *examination) anonymous(ctx context.Context, path string) (answer, error) {
+func (e *examination) anonymous(ctx context.Context, path string) (status int, body []byte, err error) {
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: e.ServerName} //nolint:gosec // as above
 	return e.ask(ctx, insecure, http.MethodGet, e.url+path, "", nil)
 }
 
 // read gets cluster-info as a joining machine does. The result is nil if the answer is not a ConfigMap.
-func (e *examination) read(ctx context.Context) (answer, *corev1.ConfigMap, error) {
-	a, err := e.anonymous(ctx, infoPath)
-	if err != nil || a.status != http.StatusOK {
-		return a, nil, err
+func (e *examination) read(ctx context.Context) (status int, body []byte, info *corev1.ConfigMap, err error) {
+	if status, body, err = e.anonymous(ctx, infoPath); err != nil || status != http.StatusOK {
+		return status, body, nil, err
 	}
-	var info corev1.ConfigMap
-	if json.Unmarshal(a.body, &info) != nil || info.Kind != "ConfigMap" {
-		return a, nil, nil
+	if json.Unmarshal(body, &info) != nil || info == nil || info.Kind != "ConfigMap" {
+		return status, body, nil, nil
 	}
-	return a, &info, nil
+	return status, body, info, nil
 }
 
 func (e *examination) look() string {
@@ -89,7 +81,7 @@ func (e *examination) look() string {
 }
 
 func (e *examination) checkServer(ctx context.Context) doctor.Finding {
-	a, info, err := e.read(ctx)
+	status, body, info, err := e.read(ctx)
 	var notTLS tls.RecordHeaderError
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -100,9 +92,9 @@ func (e *examination) checkServer(ctx context.Context) doctor.Finding {
 	case err != nil:
 		return doctor.Failed("B4", doctor.Do("Correct the address, or open the network path to it:", e.look()),
 			"The server gives no answer: %s.", transport.Message(err))
-	case a.status != http.StatusOK:
-		f := e.judgeStatus(ctx, a)
-		f.StatusCode = a.status
+	case status != http.StatusOK:
+		f := e.judgeStatus(ctx, status, body)
+		f.StatusCode = status
 		return f
 	case info == nil:
 		return e.notKube("The answer of the server is not a ConfigMap, so it is not an API server.")
@@ -122,22 +114,22 @@ func publish() doctor.Remedy {
 }
 
 // judgeStatus tells the refusals of an API server from those of a proxy in front of it.
-func (e *examination) judgeStatus(ctx context.Context, a answer) doctor.Finding {
+func (e *examination) judgeStatus(ctx context.Context, status int, body []byte) doctor.Finding {
 	var said metav1.Status
-	isKube := json.Unmarshal(a.body, &said) == nil && said.Kind == "Status"
+	isKube := json.Unmarshal(body, &said) == nil && said.Kind == "Status"
 	switch {
-	case a.status == http.StatusTooManyRequests || a.status >= http.StatusInternalServerError:
-		return doctor.Unclear(doctor.Do("Try again in a minute."), "The server is starting or overloaded (HTTP %d).", a.status)
+	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
+		return doctor.Unclear(doctor.Do("Try again in a minute."), "The server is starting or overloaded (HTTP %d).", status)
 	case !isKube || strings.Count(e.url, "/") > 2: // anonymous clients get 403 for unknown paths
 		return e.notKube("Something other than an API server answers, such as a proxy or a load balancer.")
-	case a.status == http.StatusUnauthorized:
+	case status == http.StatusUnauthorized:
 		return e.unauthorized(ctx)
-	case a.status == http.StatusForbidden:
+	case status == http.StatusForbidden:
 		return doctor.Failed("B8", doctor.Do("In that cluster:",
 			"kubectl create role -n kube-public kubeadm:bootstrap-signer-clusterinfo --verb=get --resource=configmaps --resource-name=cluster-info",
 			"kubectl create rolebinding -n kube-public kubeadm:bootstrap-signer-clusterinfo --role=kubeadm:bootstrap-signer-clusterinfo --user=system:anonymous"),
 			"Anonymous clients may not read cluster-info, because its RoleBinding is missing.")
-	case a.status == http.StatusNotFound:
+	case status == http.StatusNotFound:
 		return doctor.Failed("B9", publish(), "There is no cluster-info in the namespace kube-public.")
 	}
 	return e.notKube("The API server refuses the request for cluster-info.")
@@ -145,8 +137,7 @@ func (e *examination) judgeStatus(ctx context.Context, a answer) doctor.Finding 
 
 // unauthorized looks at another path, since an API server may allow anonymous requests to some paths only.
 func (e *examination) unauthorized(ctx context.Context) doctor.Finding {
-	version, err := e.anonymous(ctx, "/version")
-	if err == nil && version.status != http.StatusUnauthorized {
+	if status, _, err := e.anonymous(ctx, "/version"); err == nil && status != http.StatusUnauthorized {
 		return doctor.Failed("B7", doctor.Do("Add the path to anonymous.conditions in the AuthenticationConfiguration of the API server:", "- path: "+infoPath),
 			"The API server allows anonymous requests, but not to cluster-info.")
 	}

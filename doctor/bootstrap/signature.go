@@ -30,7 +30,7 @@ func (e *examination) checkSignature(ctx context.Context) doctor.Finding {
 		return doctor.Passed("cluster-info is signed with the token.")
 	}
 	wait(ctx, e.Pause)
-	_, info, err := e.read(ctx)
+	_, _, info, err := e.read(ctx)
 	if err != nil || info == nil {
 		return doctor.Unclear(doctor.Do("Try again."), "The signature is wrong, and cluster-info could not be read once more.")
 	}
@@ -80,7 +80,7 @@ func (e *examination) wrongSignature(ctx context.Context) doctor.Finding {
 		if own, err := e.own(ctx); err == nil && own != e.served[bootstrap.KubeConfigKey] {
 			return doctor.Failed("B15", doctor.Do("Do not join. Compare server and CA of cluster-info with those that the administrator knows:",
 				"kubectl get configmap -n kube-public cluster-info -o yaml"),
-				"The administrator reads another cluster-info: an attacker is in between, or the kubeconfig is of another cluster.")
+				"The administrator reads another cluster-info: an attacker is in between, or it is another cluster.")
 		}
 	}
 	f := doctor.Failed("B15", doctor.Do("Create a new token; if its signature is wrong too, run the signer of kube-controller-manager:",

@@ -31,7 +31,7 @@ func (e *examination) checkSecret(ctx context.Context) doctor.Finding {
 	switch {
 	case apierrors.IsNotFound(err) && e.isElsewhere(ctx):
 		return doctor.Unclear(doctor.Do("Use the kubeconfig of an administrator of the cluster at the server's address, or none."),
-			"The kubeconfig is of another cluster: it has no token %s, but the server's cluster-info is signed with it.", e.id)
+			"The kubeconfig is of another cluster: it lacks token %s, which signs the server's cluster-info.", e.id)
 	case apierrors.IsNotFound(err):
 		f := doctor.Failed("B23", newToken(), "There is no token %s in this cluster.", e.id)
 		f.Causes = []string{"it has expired or was deleted", "it is of another cluster, or the kubeconfig is"}
@@ -61,30 +61,18 @@ func (e *examination) judgeSecret(secret *corev1.Secret) doctor.Finding {
 	case c.Expired(now):
 		return doctor.Failed("B25", newToken(), "The token has expired.").Compare("expiration", kube.Stamp(c.Expires), "now", kube.Stamp(now))
 	case !c.Allows(bootstrap.UsageSigning):
-		return doctor.Failed("B27", newToken(), "The token may not sign cluster-info.").Compare("usages", orNone(c.Usages), "needed", bootstrap.UsageSigning)
+		return doctor.Failed("B27", newToken(), "The token may not sign cluster-info.").Compare("usages", strings.Join(c.Usages, ", "), "needed", bootstrap.UsageSigning)
 	}
 	e.token = c.Token
 	return doctor.Passed("The token may sign cluster-info.").Detail("usages", strings.Join(c.Usages, ", "))
 }
 
-func orNone(list []string) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, ", ")
-}
-
 // isElsewhere reports that Client reads another cluster than the server's. It goes by content, since a load balancer has another
 // address than the API server.
 func (e *examination) isElsewhere(ctx context.Context) bool {
-	if _, signed := e.served[bootstrap.SignaturePrefix+e.id]; !signed {
-		return false
-	}
+	_, signed := e.served[bootstrap.SignaturePrefix+e.id]
 	own, err := e.own(ctx)
-	if apierrors.IsNotFound(err) {
-		return true
-	}
-	return err == nil && own != e.served[bootstrap.KubeConfigKey]
+	return signed && (apierrors.IsNotFound(err) || err == nil && own != e.served[bootstrap.KubeConfigKey])
 }
 
 // own returns cluster-info as the administrator reads it.

@@ -102,22 +102,17 @@ func (e *examination) setRole() string {
 
 // allowed returns the patterns of roles for a namespace.
 func allowed(list *v1alpha1.IAMRoleAllowList, namespace string) string {
-	const maxShown = 300
-	var patterns []string
-	if list != nil {
-		for _, rule := range list.Spec.Rules {
-			for _, pattern := range rule.Roles {
-				one := &v1alpha1.IAMRoleAllowList{Spec: v1alpha1.IAMRoleAllowListSpec{Rules: []v1alpha1.AllowRule{{Namespaces: rule.Namespaces, Roles: []string{"*"}}}}}
-				if one.Allows(namespace, "") {
-					patterns = append(patterns, pattern)
-				}
-			}
-		}
-	}
-	if len(patterns) == 0 {
+	if list == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%.*s", maxShown, strings.Join(patterns, ", "))
+	var patterns []string
+	for _, rule := range list.Spec.Rules {
+		one := &v1alpha1.IAMRoleAllowList{Spec: v1alpha1.IAMRoleAllowListSpec{Rules: []v1alpha1.AllowRule{{Namespaces: rule.Namespaces, Roles: []string{"*"}}}}}
+		if one.Allows(namespace, "") {
+			patterns = append(patterns, rule.Roles...)
+		}
+	}
+	return orNone(fmt.Sprintf("%.300s", strings.Join(patterns, ", ")))
 }
 
 // condition returns a condition of the binding. The zero value means that there is none.
@@ -137,10 +132,7 @@ func (e *examination) checkServer(context.Context) doctor.Finding {
 		return doctor.Passed("The server accepts the IAMBinding.")
 	}
 	f := doctor.Failed("P6", doctor.Do("See whether the server runs:", "kubectl get pods -n iam-system", logs("iam-credentials-provider")), "The server has not judged the IAMBinding as it is now.")
-	if c.Status == "" {
-		return f.Compare("condition Accepted", "absent", "expected", "True")
-	}
-	return f.Compare("condition Accepted", fmt.Sprintf("%s %s, generation %d", c.Status, c.Reason, c.ObservedGeneration),
+	return f.Compare("condition Accepted", fmt.Sprintf("%s %s, generation %d", orNone(string(c.Status)), c.Reason, c.ObservedGeneration),
 		"expected", fmt.Sprintf("True %s, generation %d", v1alpha1.ReasonAccepted, e.binding.Generation)).Detail("message", fmt.Sprintf("%.1000s", c.Message))
 }
 

@@ -30,7 +30,7 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 	if e.Hub == nil {
 		return doctor.Unclear(doctor.Do("Add the kubeconfig of the hub."), "The hub was not examined.")
 	}
-	e.requests, e.moreRequests, e.requestsErr = e.listRequests(ctx)
+	e.requests, e.requestsErr = e.listRequests(ctx)
 	cluster, err := e.readCluster(ctx, e.Hub)
 	switch {
 	case apierrors.IsNotFound(err) && len(e.ownRequests()) > 0:
@@ -88,10 +88,13 @@ func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
 	}
 	var role rbacv1.ClusterRole
 	var binding rbacv1.ClusterRoleBinding
-	for kind, into := range map[string]any{"ClusterRole": &role, "ClusterRoleBinding": &binding} {
-		err := kube.Get(ctx, e.Hub, rbacv1.SchemeGroupVersion.WithKind(kind), client.ObjectKey{Name: name}, into)
+	for _, o := range []struct {
+		kind string
+		into any
+	}{{"ClusterRole", &role}, {"ClusterRoleBinding", &binding}} {
+		err := kube.Get(ctx, e.Hub, rbacv1.SchemeGroupVersion.WithKind(o.kind), client.ObjectKey{Name: name}, o.into)
 		if apierrors.IsNotFound(err) {
-			return missing("The " + kind + " of the accepted cluster")
+			return missing("The " + o.kind + " of the accepted cluster")
 		}
 		if err != nil {
 			return kube.Unread("the cluster's RBAC", err, show)
@@ -143,6 +146,9 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 		"The agent has stopped renewing its Lease.")
 	switch {
 	case !renewed.IsZero() && age > grace:
+		if c.Status == metav1.ConditionTrue && e.HubConfig == nil {
+			stopped.Result = doctor.Warn // this machine's clock may be wrong
+		}
 		return stopped.Compare("renewed", kube.Stamp(renewed), "expected", "within the last "+grace.String())
 	case c.Status == metav1.ConditionUnknown && c.Reason == registration.ReasonLeaseStopped:
 		return observed(stopped, c, want)

@@ -54,7 +54,6 @@ type examination struct {
 	deployment     string // of the agent
 	requests       []certificatesv1.CertificateSigningRequest
 	requestsErr    error
-	moreRequests   bool
 	hubRole        string // the ARN of the cluster's role on the hub, in AWS
 	hubARN         string
 }

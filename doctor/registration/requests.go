@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,11 +23,11 @@ import (
 type certificateRequest = certificatesv1.CertificateSigningRequest
 
 // listRequests returns the requests of the agent and its add-ons, the newest first.
-func (e *examination) listRequests(ctx context.Context) (list []certificateRequest, more bool, err error) {
-	list, more, err = kube.List[certificateRequest](ctx, e.Hub, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
+func (e *examination) listRequests(ctx context.Context) ([]certificateRequest, error) {
+	list, _, err := kube.List[certificateRequest](ctx, e.Hub, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
 		client.MatchingLabels{ocm.ClusterNameLabel: e.ClusterName})
 	slices.SortStableFunc(list, func(a, b certificateRequest) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
-	return list, more, err
+	return list, err
 }
 
 // ownRequests leaves out those of add-ons.
@@ -46,15 +47,9 @@ func decision(r *certificateRequest) (last certificatesv1.CertificateSigningRequ
 
 func describe(f doctor.Finding, r *certificateRequest, want string) doctor.Finding {
 	d := decision(r)
-	state := string(d.Type)
-	if state == "" {
-		state = "Pending"
-	}
-	f = f.Compare("request", state, "expected", want).Detail("name", fmt.Sprintf("%.100s", r.Name)).Detail("user", fmt.Sprintf("%.300s", r.Spec.Username))
-	if d.Message != "" {
-		f = f.Detail("message", fmt.Sprintf("%.1000s", d.Message))
-	}
-	return f
+	state := cmp.Or(string(d.Type), "Pending")
+	return f.Compare("request", fmt.Sprintf("%s, by user %.300s", state, r.Spec.Username), "expected", want).
+		Detail("name", fmt.Sprintf("%.100s", r.Name)).Detail("message", fmt.Sprintf("%.1000s", d.Message))
 }
 
 // maxRequests is where the agent of Open Cluster Management stops making more.

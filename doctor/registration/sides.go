@@ -2,7 +2,6 @@ package registration
 
 import (
 	"context"
-	"net/url"
 	"strings"
 	"time"
 
@@ -80,16 +79,9 @@ func (e *examination) isSameServer() bool {
 }
 
 func hostOf(config *rest.Config) string {
-	address := config.Host
-	if !strings.Contains(address, "://") {
-		address = "https://" + address
-	}
-	u, err := url.Parse(address)
+	u, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return address
+		return config.Host
 	}
-	if u.Port() == "" && u.Scheme == "https" {
-		u.Host += ":443"
-	}
-	return u.Host + strings.TrimSuffix(u.Path, "/")
+	return strings.TrimSuffix(u.Host, ":443") + strings.TrimSuffix(u.Path, "/")
 }
