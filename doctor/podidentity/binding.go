@@ -18,7 +18,12 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
+const wrongRole = "If the role is wrong, correct spec.aws.roleArn:"
+
 func (e *examination) checkBinding(ctx context.Context) doctor.Finding {
+	if e.ServiceAccount == "" {
+		return doctor.Skipped("The ServiceAccount of the pod is not known.")
+	}
 	all, _, err := kube.List[v1alpha1.IAMBinding](ctx, e.Reader, v1alpha1.GroupVersion.WithKind("IAMBinding"), client.InNamespace(e.Namespace))
 	switch {
 	case kube.Absent(err):
@@ -51,7 +56,8 @@ func (e *examination) unbound(ctx context.Context, others []v1alpha1.IAMBinding)
 		return f
 	}
 	const maxShown = 5
-	f := doctor.Failed("P2", doctor.Do("Create an IAMBinding:", e.in("kubectl apply -f BINDING.yaml")), "No IAMBinding in namespace %s names the ServiceAccount %s.", e.Namespace, e.ServiceAccount)
+	f := doctor.Failed("P2", doctor.Do("Apply an IAMBinding:", "apiVersion: iam.aws.k8s.io/v1alpha1", "kind: IAMBinding",
+		fmt.Sprintf("metadata: {namespace: %q, name: %q}", e.Namespace, e.ServiceAccount), fmt.Sprintf("spec: {aws: {roleArn: ROLE_ARN}, serviceAccountRef: {name: %q}}", e.ServiceAccount)), "No IAMBinding in namespace %s names the ServiceAccount %s.", e.Namespace, e.ServiceAccount)
 	if len(others) == 0 {
 		return f
 	}
@@ -90,14 +96,15 @@ func (e *examination) checkAllowList(ctx context.Context) doctor.Finding {
 	if list.Allows(e.Namespace, role) {
 		return doctor.Passed("The IAMRoleAllowList allows namespace %s the role.", e.Namespace)
 	}
-	return doctor.Failed("P5", doctor.Do("If the role is wrong:", e.setRole()).OrTrust("If "+e.Namespace+" is meant to have it", "kubectl edit iamroleallowlist "+v1alpha1.AllowListName,
+	return doctor.Failed("P5", e.edit(wrongRole).OrTrust("If "+e.Namespace+" is meant to have it", "kubectl edit iamroleallowlist "+v1alpha1.AllowListName,
 		fmt.Sprintf(" - {namespaces: [%s], roles: [%q]}", e.Namespace, role)),
 		"The IAMRoleAllowList does not allow namespace %s the role of its IAMBinding.", e.Namespace).
 		Compare("role", role, "allowed", allowed(list, e.Namespace))
 }
 
-func (e *examination) setRole() string {
-	return e.in(`kubectl patch iambinding %s --type merge -p '{"spec":{"aws":{"roleArn":"ROLE_ARN"}}}'`, shell.Word(e.binding.Name, "NAME"))
+// edit returns a remedy that changes the binding.
+func (e *examination) edit(text string) doctor.Remedy {
+	return doctor.Do(text, e.in("kubectl edit iambinding %s", shell.Word(e.binding.Name, "NAME")))
 }
 
 // allowed returns the patterns of roles for a namespace.
@@ -132,7 +139,7 @@ func (e *examination) checkServer(context.Context) doctor.Finding {
 		return doctor.Passed("The server accepts the IAMBinding.")
 	}
 	f := doctor.Failed("P6", doctor.Do("See whether the server runs:", "kubectl get pods -n iam-system", logs("iam-credentials-provider")), "The server has not judged the IAMBinding as it is now.")
-	return f.Compare("condition Accepted", fmt.Sprintf("%s %s, generation %d", orNone(string(c.Status)), c.Reason, c.ObservedGeneration),
+	return f.Compare("condition Accepted", orNone(strings.TrimSpace(fmt.Sprintf("%s %s", c.Status, c.Reason)))+fmt.Sprintf(", generation %d", c.ObservedGeneration),
 		"expected", fmt.Sprintf("True %s, generation %d", v1alpha1.ReasonAccepted, e.binding.Generation)).Detail("message", fmt.Sprintf("%.1000s", c.Message))
 }
 
@@ -149,11 +156,11 @@ func (e *examination) checkRole(context.Context) doctor.Finding {
 		return doctor.Passed("AWS lets the server assume the role %s.", role)
 	case c.Status == metav1.ConditionFalse && c.Reason == "AccessDenied":
 		trust := fmt.Sprintf("wid pod-identity trust-policy -n %s %s --cluster CLUSTER --server-role SERVER_ROLE_ARN", e.namespace(), shell.Word(e.binding.Name, "NAME"))
-		f = doctor.Failed("P7", doctor.Do("If the role is wrong:", e.setRole()).OrTrust("If "+e.Namespace+" is meant to have it, print the trust policy that it needs", trust),
+		f = doctor.Failed("P7", e.edit(wrongRole).OrTrust("If "+e.Namespace+" is meant to have it", trust),
 			"AWS does not let the server assume the role for this ServiceAccount.")
 		f.Causes = []string{"the role's trust policy does not admit the server, its session name or its tags", "the server's own role may not assume it", "the role does not exist"}
 	case c.Status == metav1.ConditionFalse:
-		f = doctor.Failed("P8", doctor.Do("Correct sessionPolicy, sessionTags, externalID or durationSeconds:", e.in("kubectl edit iambinding %s", shell.Word(e.binding.Name, "NAME"))),
+		f = doctor.Failed("P8", e.edit("Correct sessionPolicy, sessionTags, externalID or durationSeconds:"),
 			"AWS refuses the session that the IAMBinding describes.")
 	case c.Status == metav1.ConditionUnknown && c.Reason != v1alpha1.ReasonNotAccepted:
 		f = doctor.Failed("P9", doctor.Do("Read the server's log, which names the cause:", logs("iam-credentials-provider")), "The server cannot ask AWS: STS gives no answer, or the server has no identity.")

@@ -5,6 +5,7 @@
 //
 // It changes nothing. Without a pod it examines the binding alone.
 //
+//	pod         P19 there is no such pod
 //	binding     P1 the cluster has no IAMBindings, P2 none names the ServiceAccount, P3 two do, P4 there is no ServiceAccount
 //	allow-list  P5 the IAMRoleAllowList does not allow the namespace the role
 //	server      P6 the server has not judged the binding

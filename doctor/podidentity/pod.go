@@ -82,21 +82,29 @@ func (e *examination) checkWebhook(ctx context.Context) doctor.Finding {
 		"No webhook injects pods in namespaces with the label %s.", injectionLabel)
 }
 
-func (e *examination) checkInjection(context.Context) doctor.Finding {
+func (e *examination) checkPod(context.Context) doctor.Finding {
 	switch {
 	case e.Pod == "":
 		return doctor.Skipped("No pod was named.")
 	case apierrors.IsNotFound(e.podErr):
-		return doctor.Failed("P12", doctor.Do("Name one of these:", e.in("kubectl get pods")), "There is no pod %s in namespace %s.", e.Pod, e.Namespace)
+		return doctor.Failed("P19", doctor.Do("Name one of these:", e.in("kubectl get pods")), "There is no pod %s in namespace %s.", e.Pod, e.Namespace)
 	case e.podErr != nil:
 		return kube.Unread("the pod", e.podErr, e.in("kubectl get pod %s -o yaml", shell.Word(e.Pod, "POD")))
+	}
+	return doctor.Passed("The pod runs as the ServiceAccount %s.", e.ServiceAccount)
+}
+
+func (e *examination) checkInjection(context.Context) doctor.Finding {
+	switch {
+	case e.pod == nil:
+		return doctor.Skipped("There is no pod to examine.")
 	case e.isInjected():
 		return doctor.Passed("The pod has the sidecar.")
 	case e.pod.Annotations[webhook.AnnotationInject] == "false":
 		return doctor.Failed("P13", doctor.Do("Remove the annotation from the pod's template, and create the pod again."), "The pod opts out of injection.").
 			Compare("annotation "+webhook.AnnotationInject, "false", "expected", "none")
 	}
-	again := doctor.Do("Create the pod again, so that the webhook injects it:", e.recreate())
+	again := e.recreate("Create the pod again, so that the webhook injects it")
 	if e.binding != nil && e.pod.CreationTimestamp.Before(&e.binding.CreationTimestamp) {
 		return doctor.Failed("P12", again, "The pod is older than its IAMBinding, so it has no sidecar.").
 			Compare("pod", kube.Stamp(e.pod.CreationTimestamp.Time), "IAMBinding", kube.Stamp(e.binding.CreationTimestamp.Time))
@@ -106,12 +114,12 @@ func (e *examination) checkInjection(context.Context) doctor.Finding {
 	return f
 }
 
-// recreate names the pod's owner where that creates it again.
-func (e *examination) recreate() string {
-	if owner := metav1.GetControllerOf(e.pod); owner == nil {
-		return e.in("kubectl get pod %s -o yaml | kubectl replace --force -f -", shell.Word(e.Pod, "POD"))
+// recreate deletes only a pod whose owner creates it again.
+func (e *examination) recreate(text string) doctor.Remedy {
+	if metav1.GetControllerOf(e.pod) == nil {
+		return doctor.Do(text + ".")
 	}
-	return e.in("kubectl delete pod %s", shell.Word(e.Pod, "POD"))
+	return doctor.Do(text+":", e.in("kubectl delete pod %s", shell.Word(e.Pod, "POD")))
 }
 
 func (e *examination) checkVariables(context.Context) doctor.Finding {
@@ -183,8 +191,8 @@ func (e *examination) checkToken(ctx context.Context) doctor.Finding {
 		return kube.Unread("the review of a token", err, show)
 	}
 	if s := review.Status; !s.Authenticated || !slices.Contains(s.Audiences, audience) {
-		return doctor.Failed("P18", doctor.Do("Read the API server's log, and create the pod again:", e.recreate()), "The API server refuses a token of the pod for the server.").
-			Compare("audiences", orNone(strings.Join(s.Audiences, ", ")), "expected", audience).Detail("error", fmt.Sprintf("%.300s", s.Error))
+		return doctor.Failed("P18", e.recreate("Read the API server's log, and create the pod again"), "The API server refuses a token of the pod for the server.").
+			Compare("review", fmt.Sprintf("authenticated %t, audiences %s", s.Authenticated, orNone(strings.Join(s.Audiences, ", "))), "expected", "authenticated true, audiences "+audience).Detail("error", fmt.Sprintf("%.300s", s.Error))
 	}
 	return doctor.Passed("The API server accepts a token of the pod for the server.")
 }

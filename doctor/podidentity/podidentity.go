@@ -53,7 +53,8 @@ func Checks() []doctor.Check { return (&examination{}).checks() }
 func (e *examination) checks() []doctor.Check {
 	after := func(ids ...string) []string { return ids }
 	return []doctor.Check{
-		{ID: "binding", Title: "one IAMBinding names the ServiceAccount", Run: e.checkBinding},
+		{ID: "pod", Title: "the pod exists", Run: e.checkPod},
+		{ID: "binding", Title: "one IAMBinding names the ServiceAccount", Needs: after("pod"), Run: e.checkBinding},
 		{ID: "allow-list", Title: "the namespace may use the role", Needs: after("binding"), Run: e.checkAllowList},
 		{ID: "server", Title: "the server accepts the binding", Needs: after("allow-list"), Run: e.checkServer},
 		{ID: "role", Title: "AWS lets the server assume the role", Needs: after("server"), Run: e.checkRole},
@@ -72,7 +73,7 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 	e.readPod(ctx)
 	subject := e.Namespace + "/" + e.ServiceAccount
 	if config.Pod != "" {
-		subject = fmt.Sprintf("pod %s/%s (%s)", e.Namespace, e.Pod, e.ServiceAccount)
+		subject = fmt.Sprintf("pod %s/%s", e.Namespace, e.Pod)
 	}
 	return doctor.Run(ctx, doctor.Examination{Subject: subject + " → aws", Cluster: config.Cluster, Checks: e.checks(), Decisive: "role", Skip: config.Skip,
 		Timeout: config.Timeout, Progress: config.Progress, ShowPolicy: config.ShowPolicy, Secrets: func() []string { return []string{e.token} }})
@@ -89,7 +90,9 @@ func (e *examination) readPod(ctx context.Context) {
 			e.ServiceAccount = cmp.Or(e.ServiceAccount, pod.Spec.ServiceAccountName)
 		}
 	}
-	e.ServiceAccount = cmp.Or(e.ServiceAccount, "default")
+	if e.podErr == nil {
+		e.ServiceAccount = cmp.Or(e.ServiceAccount, "default")
+	}
 }
 
 func (e *examination) namespace() string { return shell.Word(e.Namespace, "NAMESPACE") }

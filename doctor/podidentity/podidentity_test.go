@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 		{"STS gives no answer", func(w *world) { w.setCondition(assumable, metav1.ConditionUnknown, "Unavailable", "a message") }, "role", "P9", "cannot ask AWS"},
 		{"namespace without label", func(w *world) { bare(w); w.namespace.Labels = nil }, "namespace", "P10", "has not opted in"},
 		{"no webhook", func(w *world) { bare(w); w.hook = nil }, "webhook", "P11", "No webhook injects pods"},
-		{"no pod of that name", func(w *world) { w.config.ServiceAccount, w.pod = account, nil }, "injection", "P12", "There is no pod reporting-0"},
+		{"no pod of that name", func(w *world) { w.pod = nil }, "pod", "P19", "There is no pod reporting-0"},
 		{"pod older than the binding", func(w *world) { bare(w); w.binding.CreationTimestamp = metav1.Now() }, "injection", "P12", "older than its IAMBinding"},
 		{"pod not injected", bare, "injection", "P12", "has not injected"},
 		{"pod opts out", func(w *world) { bare(w); w.pod.Annotations = map[string]string{"iam.aws.k8s.io/inject": "false"} }, "injection", "P13", "opts out"},
@@ -106,13 +106,14 @@ func TestUncertain(t *testing.T) {
 		change         func(w *world)
 		check, command string
 	}{
-		"no right to IAMBindings": {func(w *world) { w.forbidden["IAMBinding"] = true }, "role", ""},
-		"no right to the list":    {func(w *world) { w.forbidden["IAMRoleAllowList"] = true }, "allow-list", "kubectl get iamroleallowlist cluster"},
-		"no right to the pod":     {func(w *world) { w.forbidden["Pod"] = true; w.config.ServiceAccount = account }, "injection", "kubectl get pod reporting-0"},
-		"no right to tokens":      {func(w *world) { w.forbidden["TokenRequest"] = true }, "token", "kubectl create token reporting --audience " + audience},
-		"no right to review":      {func(w *world) { w.forbidden["TokenReview"] = true }, "token", "kubectl create token reporting --audience " + audience},
-		"role not tried yet":      {func(w *world) { w.binding.Status.Conditions = w.binding.Status.Conditions[:1] }, "role", "aws iam get-role --role-name reporting"},
-		"pod not started":         {func(w *world) { w.pod.Status = corev1.PodStatus{} }, "sidecar", "kubectl describe pod reporting-0"},
+		"no right to IAMBindings":                     {func(w *world) { w.forbidden["IAMBinding"] = true }, "role", ""},
+		"no right to the list":                        {func(w *world) { w.forbidden["IAMRoleAllowList"] = true }, "allow-list", "kubectl get iamroleallowlist cluster"},
+		"no right to the pod":                         {func(w *world) { w.forbidden["Pod"] = true; w.config.ServiceAccount = account }, "pod", "kubectl get pod reporting-0"},
+		"no right to the pod, ServiceAccount unknown": {func(w *world) { w.forbidden["Pod"] = true }, "pod", "kubectl get pod reporting-0"},
+		"no right to tokens":                          {func(w *world) { w.forbidden["TokenRequest"] = true }, "token", "kubectl create token reporting --audience " + audience},
+		"no right to review":                          {func(w *world) { w.forbidden["TokenReview"] = true }, "token", "kubectl create token reporting --audience " + audience},
+		"role not tried yet":                          {func(w *world) { w.binding.Status.Conditions = w.binding.Status.Conditions[:1] }, "role", "aws iam get-role --role-name reporting"},
+		"pod not started":                             {func(w *world) { w.pod.Status = corev1.PodStatus{} }, "sidecar", "kubectl describe pod reporting-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -136,7 +137,7 @@ func TestTrustIsWidenedOnRequestOnly(t *testing.T) {
 	w := newWorld(t)
 	w.setCondition(v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied", "not authorized")
 	const command = "wid pod-identity trust-policy -n team-a reporting"
-	if text := w.run().Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, command) || !strings.Contains(text, "kubectl patch iambinding reporting") {
+	if text := w.run().Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, command) || !strings.Contains(text, "kubectl edit iambinding reporting") {
 		t.Errorf("%s", text)
 	}
 	w.config.ShowPolicy = true

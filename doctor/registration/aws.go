@@ -54,12 +54,15 @@ func (e *examination) checkClaim(ctx context.Context) doctor.Finding {
 	claim, _, err := awsirsa.Claim(e.cluster)
 	switch {
 	case own == "" && (released == "" || suffix == ""):
-		return doctor.Failed("O30", doctor.Do("Join again with an AWS role:", "clusteradm join --registration-auth awsirsa --managed-cluster-arn ARN --hub-cluster-arn ARN"),
+		return doctor.Failed("O30", doctor.Do("Join again with the auth type awsirsa and the ARNs of both clusters."),
 			"The ManagedCluster lacks an annotation of its AWS role, so the hub makes none.").
 			Compare("annotations", strings.TrimSpace(cmp.Or(released+" "+suffix, "none")), "expected", "the cluster's ARN, and the suffix of its role")
+	case own != "" && released != "" && own != released:
+		return doctor.Failed("O31", doctor.Do("Remove the wrong annotation:", "kubectl annotate managedcluster "+e.name()+" ANNOTATION-"), "The cluster claims two ARNs.").
+			Compare(awsirsa.ARNAnnotation, own, awsirsa.OCMARNAnnotation, released)
 	case err != nil:
-		return doctor.Failed("O31", describeCluster("Correct the claim of the ManagedCluster; this prints the ARN:"), "The ARN that the cluster claims is malformed.").
-			Compare("claim", cmp.Or(own, released), "form", arnForm).Detail("error", err.Error())
+		return doctor.Failed("O31", describeCluster("Correct the annotation of the ManagedCluster; this prints the ARN:"), "The ARN that the cluster claims is malformed.").
+			Compare("claim", cmp.Or(own, released), "form", arnForm)
 	case said != "" && said != e.hubARN:
 		return doctor.Failed("O32", doctor.Do("Correct awsIrsa.hubClusterArn in the Klusterlet, and join again:", "kubectl edit klusterlet"),
 			"The cluster joins with the ARN of another hub.").Compare("Klusterlet", said, "hub", e.hubARN)

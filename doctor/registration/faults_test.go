@@ -293,7 +293,7 @@ func ownFaults() []fault {
 		{"two ARNs", func(w *world) {
 			w.ownIRSA()
 			part(part(w.cluster, "metadata"), "annotations")["agent.open-cluster-management.io/managed-cluster-arn"] = managedARN + "0"
-		}, "claim", "O31", "ARN that the cluster claims is malformed", ""},
+		}, "claim", "O31", "claims two ARNs", ""},
 		{"AWS refuses the agent", func(w *world) {
 			w.ownIRSA()
 			setCondition(w.cluster, "ClusterIAMRoleReady", "False", "RoleRefused", "AccessDenied")
