@@ -220,7 +220,7 @@ func trustFaults() []fault {
 		{"pin of the server's certificate", func(w *world) {
 			w.config.Pins = []string{bootstrap.PinOf(w.cert.Load().Leaf).String()}
 		}, pins, "B17", "server's own certificate"},
-		{"names no CA", info(func(_ *world, i *bootstrap.ClusterInfo) { i.CAData = nil }), pins, "B18", "names no CA"},
+		{"no certificate authority", info(func(_ *world, i *bootstrap.ClusterInfo) { i.CAData = nil }), pins, "B18", "names no CA"},
 		{"credentials in cluster-info", func(w *world) {
 			w.publishRaw(w.data["kubeconfig"] + "\nusers:\n- name: admin\n  user: {token: " + secretHalf + "}\n")
 		}, pins, "B11", "must not hold credentials"},

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/doctor"
@@ -22,13 +21,8 @@ const discoveryTimeout = 15 * time.Second
 
 // checkDiscovery does the same as a joining machine.
 func (e *examination) checkDiscovery(ctx context.Context) doctor.Finding {
-	switch {
-	case e.served == nil:
-		return doctor.Skipped("cluster-info was not read.")
-	case !e.isWhole:
-		return doctor.Skipped("A discovery takes the whole token.")
-	case len(e.pins) == 0 && !e.WithoutPins:
-		return doctor.Skipped("A discovery takes a pin, or the option to do without.")
+	if e.served == nil || !e.isWhole || len(e.pins) == 0 && !e.WithoutPins {
+		return doctor.Skipped("A discovery takes the whole token, and a pin or the option to do without.")
 	}
 	opts := []bootstrap.DiscoverOption{bootstrap.WithTimeout(discoveryTimeout), bootstrap.WithServerName(e.ServerName), bootstrap.WithoutPins()}
 	if len(e.pins) > 0 {
@@ -61,13 +55,9 @@ func (e *examination) checkLogin(ctx context.Context) doctor.Finding {
 			config.RootCAs.AddCert(c)
 		}
 	}
-	review := authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}}
-	content, err := json.Marshal(review)
-	if err != nil {
-		return doctor.Unclear(doctor.Remedy{}, "The request cannot be written.")
-	}
+	const review = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	status, body, err := e.ask(ctx, config, http.MethodPost, strings.TrimSuffix(e.discovered.Server, "/")+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
-		e.token.Reveal(), content)
+		e.token.Reveal(), review)
 	if err != nil {
 		return doctor.Failed("B33", doctor.Do("Publish an address that this machine reaches and that the server's certificate names:", "wid bootstrap publish --server HOST:PORT"),
 			"cluster-info names an address that does not work from here: %s.", transport.Message(err)).

@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -29,10 +28,10 @@ const (
 )
 
 // ask sends one request over a connection of its own and reads a bounded answer. It follows no redirect.
-func (e *examination) ask(ctx context.Context, config *tls.Config, method, address, bearer string, content []byte) (status int, body []byte, err error) {
+func (e *examination) ask(ctx context.Context, config *tls.Config, method, address, bearer, content string) (status int, body []byte, err error) {
 	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader}
 	transport.UseProxy(t, nil)
-	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(content))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -62,7 +61,7 @@ func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLast
 // anonymous asks without credentials and without verifying the server: signature and pins decide about trust.
 func (e *examination) anonymous(ctx context.Context, path string) (status int, body []byte, err error) {
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: e.ServerName} //nolint:gosec // as above
-	return e.ask(ctx, insecure, http.MethodGet, e.url+path, "", nil)
+	return e.ask(ctx, insecure, http.MethodGet, e.url+path, "", "")
 }
 
 // read gets cluster-info as a joining machine does. The result is nil if the answer is not a ConfigMap.

@@ -21,13 +21,24 @@ import (
 
 const arnForm = "arn:<partition>:eks:<region>:<account>:cluster/<name>"
 
-// usesIAM reports whether the cluster registers with an AWS role, without certificates.
-func (e *examination) usesIAM() bool {
+// driver returns the auth type in the Klusterlet or in the hub's record.
+func (e *examination) driver() string {
 	if e.klusterlet != nil {
-		switch e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType {
-		case registration.ProposedNames.AuthTypeAWS(), registration.OCMNames.AuthTypeAWS():
-			return true
-		}
+		return cmp.Or(e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType, e.authType)
+	}
+	return e.authType
+}
+
+// usesCertificates reports whether the agent's credential is a certificate.
+func (e *examination) usesCertificates() bool {
+	return !e.usesIAM() && cmp.Or(e.driver(), registration.AuthTypeCSR) == registration.AuthTypeCSR
+}
+
+// usesIAM reports whether the cluster registers with an AWS role.
+func (e *examination) usesIAM() bool {
+	switch e.driver() {
+	case registration.ProposedNames.AuthTypeAWS(), registration.OCMNames.AuthTypeAWS():
+		return true
 	}
 	if e.cluster == nil {
 		return false

@@ -100,6 +100,7 @@ func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
 			return kube.Unread("the cluster's RBAC", err, show)
 		}
 	}
+	e.authType = role.Annotations[registration.AuthTypeAnnotation]
 	groups := registration.ClusterGroups(e.ClusterName)
 	if !slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool { return s.Kind == rbacv1.GroupKind && slices.Contains(groups, s.Name) }) {
 		return missing("The group " + groups[0] + " in the ClusterRoleBinding")

@@ -54,6 +54,7 @@ type examination struct {
 	deployment     string // of the agent
 	requests       []certificatesv1.CertificateSigningRequest
 	requestsErr    error
+	authType       string // by which the hub accepted the cluster
 	hubRole        string // the ARN of the cluster's role on the hub, in AWS
 	hubARN         string
 }
@@ -71,8 +72,8 @@ func (e *examination) checks() []doctor.Check {
 		{ID: "hub", Title: "the hub knows the cluster", Needs: after("sides", "agent"), Run: e.checkHub},
 		{ID: "claim", Title: "the cluster's claim of an AWS role", Needs: after("hub"), Run: e.withCluster(e.checkClaim)},
 		{ID: "accept", Title: "the hub accepts the cluster", Needs: after("hub", "claim"), Run: e.withCluster(e.checkAccepted)},
-		{ID: "csr", Title: "the agent's requests for certificates", Needs: after("hub", "accept"), Run: e.withCluster(e.checkRequests)},
 		{ID: "rbac", Title: "the cluster's RBAC on the hub", Needs: after("accept"), Run: e.withCluster(e.checkRBAC)},
+		{ID: "csr", Title: "the agent's requests for certificates", Needs: after("hub", "accept"), Run: e.withCluster(e.checkRequests)},
 		{ID: "secret", Title: "the agent's Secrets", Needs: after("agent", "csr", "accept"), Run: e.checkSecrets},
 		{ID: "credential", Title: "the agent's own credential works", Needs: after("secret"), Run: e.checkCredential},
 		{ID: "joined", Title: "the agent has joined", Needs: after("csr", "accept", "rbac", "credential"), Run: e.withCluster(e.checkJoined)},

@@ -25,7 +25,14 @@ func TestHealthy(t *testing.T) {
 		"with IAM roles":                           func(w *world) { w.irsa() },
 		"with the agent of wid join":               func(w *world) { w.ownAgent(); w.items() },
 		"with IAM roles and the agent of wid join": func(w *world) { w.ownIRSA() },
-		"without clocks":                           func(w *world) { w.config.HubConfig = nil },
+		"with a driver of one's own": func(w *world) {
+			w.ownAgent()
+			w.csrs = nil
+			part(w.role, "metadata")["annotations"] = object{"registration.open-cluster-management.io/auth-type": "serviceaccount"}
+			delete(part(w.agent, "data"), "tls.crt")
+			delete(part(w.agent, "data"), "tls.key")
+		},
+		"without clocks": func(w *world) { w.config.HubConfig = nil },
 		"hub that forgot the request": func(w *world) {
 			w.csrs = nil
 		},

@@ -63,8 +63,8 @@ func (e *examination) checkRequests(context.Context) doctor.Finding {
 	switch {
 	case e.requestsErr != nil:
 		return kube.Unread("the requests for certificates", e.requestsErr, "kubectl get csr -l "+ocm.ClusterNameLabel+"="+e.name())
-	case e.usesIAM() && len(own) == 0:
-		return doctor.Skipped("The cluster registers with an AWS role, not with a certificate.")
+	case !e.usesCertificates() && len(own) == 0:
+		return doctor.Skipped("The cluster registers without a certificate.")
 	case len(own) >= maxRequests:
 		f := doctor.Failed("O9", doctor.Do("Correct why they are not approved or not used, then delete them at the hub:", "kubectl delete csr -l "+ocm.ClusterNameLabel+"="+e.name()),
 			"There are %d requests for certificates; the agent makes no more.", len(own))

@@ -35,7 +35,7 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	}
 	issue := e.readLog("In the cluster, read in the agent's log why:")
 	needed := []string{"kubeconfig", "cluster-name", "agent-name", "tls.crt", "tls.key"}
-	if e.usesIAM() {
+	if !e.usesCertificates() {
 		needed = needed[:3]
 	}
 	switch absent := lacking(hub, needed); {
@@ -85,8 +85,8 @@ func lacking(data map[string][]byte, keys []string) []string {
 }
 
 func (e *examination) judgeCertificate(content []byte) doctor.Finding {
-	if e.usesIAM() {
-		return doctor.Passed("The agent uses an AWS role.")
+	if !e.usesCertificates() {
+		return doctor.Passed("The agent uses no certificate.")
 	}
 	block, _ := pem.Decode(content)
 	malformed := doctor.Failed("O25", e.rejoin(), "tls.crt in the Secret %s is not a certificate.", ocm.HubKubeconfigSecret)
