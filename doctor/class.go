@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -20,8 +21,6 @@ type Class struct {
 	Causes []string
 	// Remedy corrects the first of the Causes.
 	Remedy string
-	// Check is the number of the check that examines it.
-	Check int
 }
 
 // classRule recognizes a class. Empty fields match everything.
@@ -55,8 +54,8 @@ func classify(e *auth.Error) Class {
 // ClassOf returns the class of an error of this module, however deep it is wrapped. The zero Class means that the error is not a
 // known failure.
 func ClassOf(err error) Class {
-	e, ok := asError(err)
-	if !ok {
+	var e *auth.Error
+	if !errors.As(err, &e) {
 		return Class{}
 	}
 	return classify(e)
@@ -89,34 +88,34 @@ func kubernetesClasses() []Class {
 	return []Class{
 		{"K1", service, "the RBAC rule for creating tokens is missing",
 			[]string{"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"},
-			"grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames", 16},
+			"grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames"},
 		{"K2", service, "the ServiceAccount does not exist",
-			[]string{"its name has a typo", "it lies in another namespace"}, "create it, or correct name and namespace", 14},
+			[]string{"its name has a typo", "it lies in another namespace"}, "create it, or correct name and namespace"},
 		{"K3", service, "the lifetime of the token is refused or shortened",
 			[]string{"less than 10 minutes were asked for", "--service-account-max-token-expiration of the API server is shorter"},
-			"ask for 600 seconds or more", 16},
+			"ask for 600 seconds or more"},
 		{"K4", service, "the node may not ask for this audience",
 			[]string{"the audience is in no projected volume of the pod, nor allowed by RBAC"},
-			"allow the verb request-serviceaccounts-token-audience", 16},
+			"allow the verb request-serviceaccounts-token-audience"},
 		{"K5", service, "the token's audience belongs to another service",
 			[]string{"the default token of the pod was given to a cloud", "a token for a cloud was given to the API server"},
-			"request a token with the audience of the service that receives it", 6},
+			"request a token with the audience of the service that receives it"},
 		{"K6", service, "the cluster does not accept the token",
 			[]string{"it has expired", "its pod, Secret or ServiceAccount is gone", "the cluster's issuer has changed", "its signing keys have"},
-			"create the token or its pod anew", 18},
+			"create the token or its pod anew"},
 		{"K7", service, "the issuer's documents need credentials",
 			[]string{"only ServiceAccounts may read them, as is the default", "anonymous requests are off"},
 			"kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery " +
-				"--group=system:unauthenticated, or publish the documents elsewhere", 10},
+				"--group=system:unauthenticated, or publish the documents elsewhere"},
 		{"K8", service, "issuers differ",
 			[]string{"a slash at the end", "the issuer is the cluster's own address", "the cluster was rebuilt", "two issuers while one is being replaced"},
-			"set --service-account-issuer and the cloud's setting to the same text", 17},
+			"set --service-account-issuer and the cloud's setting to the same text"},
 		{"K9", service, "the token file cannot be read",
 			[]string{"the program runs as another user than the file's", "defaultMode of the volume is too strict"},
-			"set securityContext.fsGroup of the pod", 2},
+			"set securityContext.fsGroup of the pod"},
 		{"K10", service, "the API server refuses the caller's own credentials",
 			[]string{"a client has kept a token that was replaced since", "the login has expired"},
-			"log in again, or re-read the token file before each use", 13},
-		{"K11", service, "clocks differ", []string{"NTP is off on a node"}, "synchronize the clocks of nodes and control plane", 5},
+			"log in again, or re-read the token file before each use"},
+		{"K11", service, "clocks differ", []string{"NTP is off on a node"}, "synchronize the clocks of nodes and control plane"},
 	}
 }

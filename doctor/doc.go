@@ -1,56 +1,43 @@
-// Package doctor finds out why a ServiceAccount gets no credentials. It runs up to 25 checks in a fixed order, from what
-// needs nothing but the token to the real exchange, the registry and the cluster, and shows what was observed beside what
-// was expected. Command wid doctor is a thin layer above it.
+// Package doctor finds out why something does not work and reports it on one screen: what is wrong, on which cluster, and what to
+// do.
 //
-//	report := doctor.Run(ctx, doctor.Config{
-//		Provider:       &aws.Provider{},
-//		ServiceAccount: client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-//		Client:         kubeClient,
-//		Options:        []auth.Option{auth.WithSTSRegion("eu-central-1")},
+// This package is the engine. An Examination is an ordered list of checks. Run performs them and returns a Report:
+//
+//	report := doctor.Run(ctx, doctor.Examination{
+//		Subject: "tenant-a/app → vault",
+//		Checks: []doctor.Check{
+//			{ID: "address", Title: "the address of Vault", Run: address},
+//			{ID: "login", Title: "the login at Vault", Needs: []string{"address"}, Run: login},
+//		},
+//		Decisive: "login",
 //	})
-//	fmt.Print(report)
+//	fmt.Print(report.Text(doctor.TextOptions{}))
 //	os.Exit(report.ExitCode())
 //
-// A controller explains the error that it got, without running any check:
+// The packages below it hold the checks, one system each:
 //
-//	condition := doctor.ConditionOf(err, "IdentityReady", obj.Generation)
+//   - identity: a ServiceAccount that gets no credentials
+//   - trust/aws, trust/azure, trust/gcp: what a cloud trusts, read live or from a file
+//   - bootstrap: a machine that cannot discover or join a cluster
+//   - registration: a managed cluster that does not join its hub
+//   - podidentity: a pod that gets no AWS credentials through an IAMBinding
 //
-// or examines the object, and puts what decides into a condition:
+// A controller explains an error of this module without running a check:
 //
-//	report := doctor.Run(ctx, doctor.Config{
-//		Provider:       provider,
-//		ServiceAccount: client.ObjectKey{Namespace: obj.Namespace, Name: obj.Spec.ServiceAccountName},
-//		Client:         mgr.GetClient(),
-//		Reader:         mgr.GetAPIReader(),
-//		RESTConfig:     mgr.GetConfig(),
-//	})
-//	meta.SetStatusCondition(&obj.Status.Conditions, report.Condition("IdentityReady", obj.Generation))
-//
-// # What a run costs
-//
-// Run is for errors, not for each reconcile: nothing of it is cached, neither by auth.WithCache nor from run to run, and a
-// worker waits for it, for Config.Timeout at most. A run with a ServiceAccount makes a SelfSubjectReview, a TokenRequest and a
-// TokenReview; reads the ServiceAccount, the pod if one was named and, where the webhook has not changed that, the
-// MutatingWebhookConfigurations; reads discovery document and keys of the API server and of the issuer; asks the cloud for its
-// time; and makes the exchange, one request or two, registry, cluster and trust only if they were named. Services that
-// throttle or fail are asked up to three times, as the provider does for everybody. Skip leaves out what is not wanted.
-//
-// Findings hold claims and the first 8 hexadecimal digits of a token's SHA-256, never a token. The package compiles no SDK
-// of a cloud: what only an SDK can do comes in as a value, such as the readers of awstrust, azuretrust and gcptrust.
-//
-// Two targets have no provider, and reports of their own: RunBootstrap examines how a machine discovers a cluster by token,
-// RunEnrolment how a cluster gets managed by a hub of Open Cluster Management.
-//
-// # Remedies
-//
-// A remedy first corrects what the user wrote. The commands that have a cloud trust more follow only with Config.ShowPolicy.
+//	meta.SetStatusCondition(&obj.Status.Conditions, doctor.ConditionOf(err, "IdentityReady", obj.Generation))
 //
 // # Results
 //
-// Unknown means that a check could not look: a right, a client or the network was missing. It never counts as Pass. Skip
-// means that there was nothing to look at, or that an earlier failure leaves nothing to say. A failure of the checks 10 to
-// 12 becomes a warning if the real exchange (21) works: the cloud can see what this machine cannot. So does a clock of this
-// machine's that is off. Where this machine reaches the cloud as little as the issuer, or believes its certificate as little, the
-// checks 10 to 12 are Unknown. What nobody was given to read (Config.Trust is nil) is Skip if the exchange works, else Unknown. When the time is over, the checks that needed it are Unknown and name
-// whoever was waited for; the others are judged.
+// Unknown means that a check could not look: a right, a client or the network was missing. It never counts as a pass. Skip means
+// that there was nothing to examine, or that a check before it has failed.
+//
+// # Remedies
+//
+// A remedy first corrects what the user wrote. The commands that make a cloud trust more follow only with
+// Examination.ShowPolicy, and never alone.
+//
+// # Secrets
+//
+// The engine removes the secrets that Examination.Secrets names, and every JWT, from all texts of a report, and replaces
+// characters that a terminal would interpret.
 package doctor

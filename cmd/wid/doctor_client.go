@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/olddoctor"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 

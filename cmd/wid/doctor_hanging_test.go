@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/olddoctor"
 )
 
 // silent accepts connections and never answers. It says when there is one.

@@ -4,10 +4,10 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
-	"github.com/workloadid/workloadid/doctor"
-	"github.com/workloadid/workloadid/doctor/awstrust"
-	"github.com/workloadid/workloadid/doctor/azuretrust"
-	"github.com/workloadid/workloadid/doctor/gcptrust"
+	"github.com/workloadid/workloadid/internal/olddoctor"
+	"github.com/workloadid/workloadid/internal/olddoctor/awstrust"
+	"github.com/workloadid/workloadid/internal/olddoctor/azuretrust"
+	"github.com/workloadid/workloadid/internal/olddoctor/gcptrust"
 )
 
 // live has the checks 19, 20 and 24 ask the cloud itself, with the login of whoever runs this program. It is only done on

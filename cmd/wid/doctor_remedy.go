@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/olddoctor"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 

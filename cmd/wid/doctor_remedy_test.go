@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/olddoctor"
 )
 
 // What is pasted asks and changes the cluster that was examined, not the one that kubectl happens to be set to.

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/olddoctor"
 	"github.com/workloadid/workloadid/internal/kubetest"
 )
 

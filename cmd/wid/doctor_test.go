@@ -11,7 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/workloadid/workloadid/auth/azure"
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/olddoctor"
 )
 
 // doctorOf runs wid doctor in this process, with an issuer that strangers can read.

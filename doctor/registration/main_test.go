@@ -1,0 +1,10 @@
+package registration_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

@@ -1,0 +1,142 @@
+package registration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Config says which registration to examine.
+type Config struct {
+	// ClusterName is the name of the ManagedCluster. Required.
+	ClusterName string
+	// Hub and Spoke read from the hub and from the managed cluster. Their schemes need no kinds. Nil: that side is not examined.
+	Hub, Spoke client.Reader
+	// HubConfig and SpokeConfig lead to the same clusters. They tell the hub's time, and that both are the same cluster. Optional.
+	HubConfig, SpokeConfig *rest.Config
+	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
+	Klusterlet string
+	// HubClusterARN is the hub's own ARN in EKS, for registration by AWS IAM. Empty: the one in the Klusterlet, which may be of another hub.
+	HubClusterARN string
+	// AssumeRole tries the role that the hub has made for the cluster, as the agent does. An auth.Error that is Unavailable or Throttled
+	// proves nothing; any other error counts as a refusal. Nil: not tried.
+	AssumeRole func(ctx context.Context, roleARN string) error
+	// DescribeAccessEntry reads the Kubernetes groups of the role's access entry at the hub. Nil: not read.
+	DescribeAccessEntry func(ctx context.Context, hubClusterARN, roleARN string) (groups []string, found bool, err error)
+	// Cluster, Skip, Timeout and Progress are those of doctor.Examination.
+	Cluster  string
+	Skip     []string
+	Timeout  time.Duration
+	Progress func(doctor.Check)
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// examination is one run. Checks leave here what later ones need.
+type examination struct {
+	Config
+
+	ahead          time.Duration       // of the hub's clock
+	cluster        *ocm.ManagedCluster // nil: there is none, or it could not be read
+	klusterlet     *klusterlet         // nil: there is none, or it could not be read
+	agentNamespace string
+	deployment     string // of the agent
+	requests       []certificatesv1.CertificateSigningRequest
+	requestsErr    error
+	authType       string // by which the hub accepted the cluster
+	hubRole        string // the ARN of the cluster's role on the hub, in AWS
+	hubARN         string
+}
+
+// Checks returns the checks of Run in their order.
+func Checks() []doctor.Check { return (&examination{}).checks() }
+
+// checks have causes before symptoms: the agent, the people at the hub, then the results of both.
+func (e *examination) checks() []doctor.Check {
+	after := func(ids ...string) []string { return ids }
+	return []doctor.Check{
+		{ID: "time", Title: "this machine's clock agrees with the hub's", Run: e.checkTime},
+		{ID: "sides", Title: "the kubeconfigs are those of a hub and of a cluster", Run: e.checkSides},
+		{ID: "agent", Title: "the agent runs and reaches the hub", Needs: after("sides"), Run: e.checkAgent},
+		{ID: "hub", Title: "the hub knows the cluster", Needs: after("sides", "agent"), Run: e.checkHub},
+		{ID: "claim", Title: "the cluster's claim of an AWS role", Needs: after("hub"), Run: e.withCluster(e.checkClaim)},
+		{ID: "accept", Title: "the hub accepts the cluster", Needs: after("hub", "claim"), Run: e.withCluster(e.checkAccepted)},
+		{ID: "rbac", Title: "the cluster's RBAC on the hub", Needs: after("accept"), Run: e.withCluster(e.checkRBAC)},
+		{ID: "csr", Title: "the agent's requests for certificates", Needs: after("hub", "accept"), Run: e.withCluster(e.checkRequests)},
+		{ID: "secret", Title: "the agent's Secrets", Needs: after("agent", "csr", "accept"), Run: e.checkSecrets},
+		{ID: "credential", Title: "the agent's own credential works", Needs: after("secret"), Run: e.checkCredential},
+		{ID: "joined", Title: "the agent has joined", Needs: after("csr", "accept", "rbac", "credential"), Run: e.withCluster(e.checkJoined)},
+		{ID: "clock", Title: "the clocks of hub and cluster agree", Needs: after("hub"), Run: e.withCluster(e.checkClocks)},
+		{ID: "lease", Title: "the agent renews its Lease", Needs: after("joined", "secret", "clock"), Run: e.withCluster(e.checkLease)},
+		{ID: "addons", Title: "the credentials of add-ons", Needs: after("hub", "accept"), Run: e.withCluster(e.checkAddOns)},
+		{ID: "aws", Title: "the cluster's role in AWS", Needs: after("claim", "accept"), Run: e.withCluster(e.checkRole)},
+	}
+}
+
+// Run examines the registration of a cluster. It is safe for concurrent use.
+func Run(ctx context.Context, config Config) *doctor.Report {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	e := &examination{Config: config, agentNamespace: registration.DefaultAgentNamespace, deployment: operatorAgent}
+	return doctor.Run(ctx, doctor.Examination{Subject: fmt.Sprintf("registration of cluster %.100s", config.ClusterName), Cluster: config.Cluster,
+		Checks: e.checks(), Decisive: "lease", Skip: config.Skip, Timeout: config.Timeout, Progress: config.Progress})
+}
+
+// withCluster skips a check if there is no ManagedCluster.
+func (e *examination) withCluster(check func(context.Context) doctor.Finding) func(context.Context) doctor.Finding {
+	return func(ctx context.Context) doctor.Finding {
+		if e.cluster == nil {
+			return doctor.Skipped("There is no ManagedCluster to examine.")
+		}
+		return check(ctx)
+	}
+}
+
+// condition returns a condition of the ManagedCluster. The zero value means that there is none.
+func (e *examination) condition(kind string) metav1.Condition {
+	return conditionOf(e.cluster.Status.Conditions, kind)
+}
+
+func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{Type: kind}
+}
+
+func (e *examination) isTrue(kind string) bool {
+	return e.condition(kind).Status == metav1.ConditionTrue
+}
+
+// quoted appends the message of a condition to that of the finding.
+func quoted(f doctor.Finding, c metav1.Condition) doctor.Finding {
+	const shown = 200
+	f.Message = fmt.Sprintf("%s (%.60s): %.*s", f.Message, c.Reason, shown, strings.TrimSuffix(c.Message, "."))
+	f.Message = strings.TrimSpace(f.Message) + "."
+	return f
+}
+
+// observed returns the finding with a condition beside the one that it should be.
+func observed(f doctor.Finding, c metav1.Condition, want string) doctor.Finding {
+	has := "absent"
+	if c.Status != "" {
+		has = fmt.Sprintf("%s %s", c.Status, c.Reason)
+	}
+	f = f.Compare(c.Type, has, "expected", want)
+	if c.Message != "" {
+		f = f.Detail("message", fmt.Sprintf("%.1000s", c.Message))
+	}
+	return f
+}

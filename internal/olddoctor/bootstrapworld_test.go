@@ -1,0 +1,206 @@
+package doctor_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/olddoctor"
+)
+
+const (
+	bootID     = "abcdef"
+	bootSecret = "0123456789abcdef"
+	bootToken  = bootID + "." + bootSecret
+	infoPath   = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+)
+
+// authority signs the certificates of servers.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+func (a authority) pin() string { return bootstrap.PinOf(a.cert).String() }
+
+// issue makes a certificate for this machine, changed.
+func (a authority) issue(t *testing.T, change func(*x509.Certificate)) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	if change != nil {
+		change(template)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// bootWorld is a cluster that can be joined, until a fault changes that.
+type bootWorld struct {
+	t      *testing.T
+	ca     authority
+	server *httptest.Server
+	cert   atomic.Pointer[tls.Certificate]
+	// answer replaces what the API server does with a request. It returns false to leave it.
+	answer func(w http.ResponseWriter, r *http.Request) bool
+	data   map[string]string
+	// login is the status of a request with the token.
+	login  int
+	asked  atomic.Int64
+	config doctor.BootstrapConfig
+	// secret is what an administrator reads. withoutAdmin: nobody does.
+	secret       *corev1.Secret
+	own          map[string]string
+	withoutAdmin bool
+}
+
+func newBootWorld(t *testing.T) *bootWorld {
+	t.Helper()
+	w := &bootWorld{t: t, ca: newAuthority(t), login: http.StatusCreated}
+	w.use(w.ca.issue(t, nil))
+	w.server = httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
+	w.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*w.cert.Load()}}, nil
+	}}
+	w.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	w.server.StartTLS()
+	t.Cleanup(w.server.Close)
+	w.publish(&bootstrap.ClusterInfo{Server: w.server.URL, CAData: w.ca.pem})
+	w.config = doctor.BootstrapConfig{Server: w.server.URL, Token: bootToken, Pins: []string{w.ca.pin()}, Pause: time.Millisecond}
+	w.tokenOf(func(*bootstrap.TokenConfig) {})
+	return w
+}
+
+func (w *bootWorld) use(c tls.Certificate) { w.cert.Store(&c) }
+
+// publish replaces cluster-info and signs it.
+func (w *bootWorld) publish(info *bootstrap.ClusterInfo) {
+	content, err := info.Encode()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.publishRaw(string(content))
+}
+
+func (w *bootWorld) publishRaw(content string) {
+	w.data = map[string]string{"kubeconfig": content, "jws-kubeconfig-" + bootID: bootstrap.Sign([]byte(content), w.parse(bootToken))}
+	w.own = w.data
+}
+
+func (w *bootWorld) parse(token string) bootstrap.Token {
+	t, err := bootstrap.ParseToken(token)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return t
+}
+
+// tokenOf replaces the token's Secret.
+func (w *bootWorld) tokenOf(change func(*bootstrap.TokenConfig)) {
+	c := bootstrap.TokenConfig{Token: w.parse(bootToken), Expires: time.Now().Add(time.Hour),
+		Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{"system:bootstrappers:workers"}}
+	change(&c)
+	secret, err := c.Secret()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.secret = secret
+}
+
+func (w *bootWorld) serve(rw http.ResponseWriter, r *http.Request) {
+	w.asked.Add(1)
+	rw.Header().Set("Content-Type", "application/json")
+	if w.answer != nil && w.answer(rw, r) {
+		return
+	}
+	switch {
+	case r.Method == http.MethodPost && r.Header.Get("Authorization") == "Bearer "+bootToken && w.login != http.StatusUnauthorized:
+		rw.WriteHeader(w.login)
+		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "SelfSubjectReview", "status": map[string]any{"userInfo": map[string]any{
+			"username": "system:bootstrap:" + bootID, "groups": []string{"system:bootstrappers"}}}})
+	case r.Method == http.MethodPost:
+		status(rw, http.StatusUnauthorized, "Unauthorized")
+	case r.Header.Get("Authorization") != "":
+		w.t.Error("a credential was sent for cluster-info")
+	case r.URL.Path == infoPath:
+		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "data": w.data})
+	default:
+		_, _ = rw.Write([]byte(`{"major":"1","minor":"36"}`))
+	}
+}
+
+// status answers as an API server that refuses.
+func status(rw http.ResponseWriter, code int, message string) {
+	rw.Header().Set("Content-Type", "application/json")
+	rw.WriteHeader(code)
+	_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
+}
+
+func (w *bootWorld) run() *doctor.Report {
+	w.t.Helper()
+	if !w.withoutAdmin && w.config.Client == nil {
+		scheme := runtime.NewScheme()
+		if err := corev1.AddToScheme(scheme); err != nil {
+			w.t.Fatal(err)
+		}
+		info := &corev1.ConfigMap{Data: w.own}
+		info.Namespace, info.Name = "kube-public", "cluster-info"
+		objs := []client.Object{info}
+		if w.secret != nil {
+			objs = append(objs, w.secret)
+		}
+		w.config.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).Build()
+	}
+	return doctor.RunBootstrap(w.t.Context(), w.config)
+}
