@@ -185,7 +185,7 @@ func TestPolicyIsShownOnRequest(t *testing.T) {
 }
 
 func TestTextStaysOnOneScreen(t *testing.T) {
-	f := doctor.Failed("Z6", doctor.Do("apply:", slices.Repeat([]string{"kind: RoleBinding"}, 40)...).OrTrust("If it is meant", trustCommand),
+	f := doctor.Failed("Z6", doctor.Do("apply:", slices.Repeat([]string{"kind: RoleBinding"}, 40)...).OrTrust("If it is meant", slices.Repeat([]string{trustCommand}, 9)...),
 		"%s", strings.Repeat("a long message with many words ", 8)).Compare("a", "1", "b", "2")
 	f.Causes = slices.Repeat([]string{"one of many causes"}, 9)
 	r := doctor.Run(t.Context(), doctor.Examination{Subject: "s", Checks: []doctor.Check{fixed("x", f)}, ShowPolicy: true})

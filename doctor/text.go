@@ -150,15 +150,20 @@ func (w *writer) remedy(r *Remedy, limit int) {
 	or := w.alternative(r.Or)
 	w.wrapped("  Fix   ", "        ", text)
 	w.commands(commands, limit-len(or))
-	w.lines = append(w.lines, or...)
+	w.cut(or, limit)
 }
 
-// commands cuts what exceeds the limit. A reader who needs it all has --verbose.
+// commands breaks commands into lines.
 func (w *writer) commands(commands []string, limit int) {
 	var lines []string
 	for _, command := range commands {
 		lines = append(lines, w.command("          ", command)...)
 	}
+	w.cut(lines, limit)
+}
+
+// cut leaves out what exceeds the limit. A reader who needs it all has --verbose.
+func (w *writer) cut(lines []string, limit int) {
 	if left := max(limit-len(w.lines), 1); len(lines) > left {
 		lines = append(lines[:left-1:left-1], "          … (--verbose shows the whole)")
 	}

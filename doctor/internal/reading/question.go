@@ -1,0 +1,77 @@
+package reading
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// Question describes one request, for the findings about its failure. All of them are Unknown.
+type Question struct {
+	// Service is the service that is asked: "AWS IAM".
+	Service string
+	// Right is the right that the request needs, Resource the object that it needs the right on.
+	Right, Resource string
+	// Login is the principal that asks.
+	Login string
+	// Show is a command that shows the same.
+	Show string
+	// Secrets are removed from what the service says.
+	Secrets []string
+}
+
+// Refused returns the finding of a login without the right.
+func (q Question) Refused(status int, code string) doctor.Finding {
+	remedy := doctor.Do(fmt.Sprintf("Grant %s on %s, or ask someone who can run:", q.Right, q.Resource), q.Show)
+	return q.with(doctor.Unclear(remedy, "%s refuses %s to %s.", q.Service, q.Right, q.Login), status, code)
+}
+
+// LoginRefused returns the finding of a login that the service does not accept.
+func (q Question) LoginRefused(status int, code, logIn string) doctor.Finding {
+	return q.with(doctor.Unclear(doctor.Do("Log in again:", logIn), "%s does not accept your login.", q.Service), status, code)
+}
+
+// Missing returns the finding of an object that the service does not know.
+func (q Question) Missing(code string) doctor.Finding {
+	return q.with(doctor.Unclear(doctor.Do("See:", q.Show), "%s does not know %s.", q.Service, q.Resource), http.StatusNotFound, code)
+}
+
+// Unusable returns the finding of an answer that lacks what was asked for, or of another error. message is free of secrets and of
+// the answer.
+func (q Question) Unusable(err error, status int, code, message string) doctor.Finding {
+	e := &auth.Error{Reason: auth.ErrUnavailable, Err: err, StatusCode: status, Code: redact.Text(code, q.Secrets...), Message: message}
+	if status == http.StatusTooManyRequests {
+		e.Reason = auth.ErrThrottled
+	}
+	return doctor.Refusal(q.Service, e)
+}
+
+// Strange returns the finding of an answer that lacks what was asked for.
+func (q Question) Strange() doctor.Finding {
+	return q.Unusable(nil, 0, "", "the answer lacks what was asked for")
+}
+
+func (q Question) with(f doctor.Finding, status int, code string) doctor.Finding {
+	f.StatusCode, f.Code = status, redact.Text(code, q.Secrets...)
+	return f
+}
+
+// NoLogin returns the finding of a person without a login. The texts of SDKs repeat files and answers, so show is a command that
+// shows the reason.
+func NoLogin(cloud, logIn, show string) doctor.Finding {
+	return doctor.Unclear(doctor.Do("Log in with an account that may read what "+cloud+" trusts:", logIn, show),
+		"This machine has no usable login for %s.", cloud)
+}
+
+// Again returns the finding of the second check that a failure before any reading keeps from looking.
+func Again(cloud string) doctor.Finding {
+	return doctor.Unclear(doctor.Remedy{}, "The doctor could not ask %s, as the check before says.", cloud)
+}
+
+// NotInFile returns the finding of a file that lacks a document, with the command that adds it.
+func NotInFile(what, command string) doctor.Finding {
+	return doctor.Unclear(doctor.Do("Add it to the file:", command+" >> trust.json"), "The trust file does not hold %s.", what)
+}
