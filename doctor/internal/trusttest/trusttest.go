@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,7 +73,7 @@ func Verify(t testing.TB, report *doctor.Report, hidden ...string) {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
 	for line := range strings.Lines(text) {
-		if utf8.RuneCountInString(line) > 81 && !strings.HasPrefix(line, "    ") {
+		if utf8.RuneCountInString(line) > 81 && !strings.HasPrefix(line, "    ") && len(strings.Fields(line)) > 1 {
 			t.Errorf("too wide: %s", line)
 		}
 	}
@@ -123,4 +127,49 @@ type Answering struct {
 // RoundTrip implements http.RoundTripper.
 func (a Answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.Status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.Body)), Request: r}, nil
+}
+
+// Hostile returns values that a shell or a terminal would interpret. A shell that does so creates the file "owned".
+func Hostile() []string {
+	return []string{"$(>owned)", "`>owned`", "'; >owned; '", `"; >owned; "`, "\x1b[2J", "a\nb", "-o", "\u202e"}
+}
+
+// Paste runs the commands of a report in a shell without programs, and expects no file "owned".
+func Paste(t *testing.T, report *doctor.Report) {
+	t.Helper()
+	var script strings.Builder
+	for _, f := range report.Findings {
+		commands := f.Remedy.Commands
+		if f.Remedy.Or != nil {
+			commands = slices.Concat(commands, f.Remedy.Or.Commands)
+		}
+		for _, command := range commands {
+			script.WriteString(command + "\n")
+		}
+	}
+	sh := exec.CommandContext(t.Context(), "/bin/sh", "-c", script.String())
+	sh.Dir, sh.Env = t.TempDir(), []string{"PATH=/nonexistent"}
+	out, _ := sh.CombinedOutput() // no program is found
+	if _, err := os.Stat(filepath.Join(sh.Dir, "owned")); err == nil || strings.Contains(string(out), "yntax") {
+		t.Errorf("the shell says %s, and obeys\n%s", out, &script)
+	}
+}
+
+// Sound expects findings without panics, line breaks and secrets, whatever was read.
+func Sound(t *testing.T, report *doctor.Report, secrets ...string) {
+	t.Helper()
+	encoded, err := json.Marshal(report)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(string(encoded), secret) {
+			t.Errorf("a secret is in %s", encoded)
+		}
+	}
+	for _, f := range report.Findings {
+		if f.Result == "" || f.Message == "" || strings.Contains(f.Message, "panicked") || strings.ContainsAny(f.Message, "\n\x1b") {
+			t.Errorf("%+v", f)
+		}
+	}
 }

@@ -170,7 +170,7 @@ func TestHanging(t *testing.T) {
 	for _, fault := range []authtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
 		w := newWorld(t)
 		w.Cloud.AddFault(fault)
-		w.Timeout = time.Second
+		w.Timeout = 300 * time.Millisecond
 		if f := w.run().Of(anchor); f.Result != doctor.Unknown {
 			t.Errorf("%+v", f)
 		}
