@@ -119,3 +119,12 @@ func IfMeant(q *doctor.TrustQuery) string {
 	}
 	return "If " + Excerpt(q.Claims.Namespace) + " is meant to have it"
 }
+
+// SafeAudience returns the token's audience for a command that makes a cloud trust it, if it is one of the usual ones. Others may be a
+// mistake of the person, so they are left for the reader to fill in.
+func SafeAudience(token []string, usual ...string) string {
+	if len(token) == 1 && slices.Contains(usual, token[0]) {
+		return token[0]
+	}
+	return "AUDIENCE"
+}

@@ -1,7 +1,6 @@
 package reading
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/workloadid/workloadid/auth"
@@ -9,7 +8,8 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Question describes one request, for the findings about its failure. All of them are Unknown.
+// Question describes one request, for the findings about its failure. All of them are Unknown. The zero Finding stands for
+// success in this package and the packages that use it.
 type Question struct {
 	// Service is the service that is asked: "AWS IAM".
 	Service string
@@ -19,29 +19,25 @@ type Question struct {
 	Login string
 	// Show is a command that shows the same.
 	Show string
+	// LogIn is the command that renews the login.
+	LogIn string
 	// Secrets are removed from what the service says.
 	Secrets []string
 }
 
 // Refused returns the finding of a login without the right.
-func (q Question) Refused(status int, code string) doctor.Finding {
-	remedy := doctor.Do(fmt.Sprintf("Grant %s on %s, or ask someone who can run:", q.Right, q.Resource), q.Show)
+func (q *Question) Refused(status int, code string) doctor.Finding {
+	remedy := doctor.Do("Grant "+q.Right+" on "+q.Resource+", or ask someone who can run:", q.Show)
 	return q.with(doctor.Unclear(remedy, "%s refuses %s to %s.", q.Service, q.Right, q.Login), status, code)
 }
 
 // LoginRefused returns the finding of a login that the service does not accept.
-func (q Question) LoginRefused(status int, code, logIn string) doctor.Finding {
-	return q.with(doctor.Unclear(doctor.Do("Log in again:", logIn), "%s does not accept your login.", q.Service), status, code)
+func (q *Question) LoginRefused(status int, code string) doctor.Finding {
+	return q.with(doctor.Unclear(doctor.Do("Log in again:", q.LogIn), "%s does not accept your login.", q.Service), status, code)
 }
 
-// Missing returns the finding of an object that the service does not know.
-func (q Question) Missing(code string) doctor.Finding {
-	return q.with(doctor.Unclear(doctor.Do("See:", q.Show), "%s does not know %s.", q.Service, q.Resource), http.StatusNotFound, code)
-}
-
-// Unusable returns the finding of an answer that lacks what was asked for, or of another error. message is free of secrets and of
-// the answer.
-func (q Question) Unusable(err error, status int, code, message string) doctor.Finding {
+// Unusable returns the finding of another failure. message is free of secrets and of the answer.
+func (q *Question) Unusable(err error, status int, code, message string) doctor.Finding {
 	e := &auth.Error{Reason: auth.ErrUnavailable, Err: err, StatusCode: status, Code: redact.Text(code, q.Secrets...), Message: message}
 	if status == http.StatusTooManyRequests {
 		e.Reason = auth.ErrThrottled
@@ -50,11 +46,11 @@ func (q Question) Unusable(err error, status int, code, message string) doctor.F
 }
 
 // Strange returns the finding of an answer that lacks what was asked for.
-func (q Question) Strange() doctor.Finding {
+func (q *Question) Strange() doctor.Finding {
 	return q.Unusable(nil, 0, "", "the answer lacks what was asked for")
 }
 
-func (q Question) with(f doctor.Finding, status int, code string) doctor.Finding {
+func (q *Question) with(f doctor.Finding, status int, code string) doctor.Finding {
 	f.StatusCode, f.Code = status, redact.Text(code, q.Secrets...)
 	return f
 }
@@ -66,7 +62,7 @@ func NoLogin(cloud, logIn, show string) doctor.Finding {
 		"This machine has no usable login for %s.", cloud)
 }
 
-// Again returns the finding of the second check that a failure before any reading keeps from looking.
+// Again returns the finding of the second check after a failure to log in. The first has the remedy.
 func Again(cloud string) doctor.Finding {
 	return doctor.Unclear(doctor.Remedy{}, "The doctor could not ask %s, as the check before says.", cloud)
 }

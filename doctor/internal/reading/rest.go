@@ -21,26 +21,20 @@ type Request struct {
 	Token string
 	// QuotaProject is the project that Google bills for the calls of people. Optional.
 	QuotaProject string
-	// LogIn is the command that renews the login.
-	LogIn string
 }
 
-// Ask decodes the answer into a value. It returns the finding of a failure, else nil. A finding with status 404 means that the
-// service has denied that the object exists.
-func (r *Request) Ask(ctx context.Context, client *http.Client, into any) *doctor.Finding {
+// Ask decodes the answer into a value. A finding with status 404 means that the service does not know the object.
+func (r *Request) Ask(ctx context.Context, client *http.Client, into any) doctor.Finding {
 	answer, err := transport.Send(ctx, client, func() (*http.Request, error) { return r.build(ctx) }, nil)
-	var f doctor.Finding
 	switch {
 	case err != nil:
-		f = r.Unusable(err, 0, "", transport.Message(err, r.Secrets...))
+		return r.Unusable(err, 0, "", transport.Message(err, r.Secrets...))
 	case answer.Status != http.StatusOK:
-		f = r.refusal(answer)
+		return r.refusal(answer)
 	case json.Unmarshal(answer.Body, into) != nil:
-		f = r.Unusable(nil, answer.Status, "", "the answer is not JSON of the expected form")
-	default:
-		return nil
+		return r.Unusable(nil, answer.Status, "", "the answer is not JSON of the expected form")
 	}
-	return &f
+	return doctor.Finding{}
 }
 
 func (r *Request) build(ctx context.Context) (*http.Request, error) {
@@ -72,7 +66,7 @@ func (r *Request) refusal(answer transport.Answer) doctor.Finding {
 	switch {
 	case code == "":
 	case answer.Status == http.StatusUnauthorized:
-		return r.LoginRefused(answer.Status, code, r.LogIn)
+		return r.LoginRefused(answer.Status, code)
 	case answer.Status == http.StatusForbidden && (reason == "SERVICE_DISABLED" || reason == "USER_PROJECT_DENIED"):
 		return r.with(doctor.Unclear(doctor.Do("Name a project that has enabled iam.googleapis.com and that you may use:",
 			"gcloud auth application-default set-quota-project PROJECT_ID"), "%s does not serve the project that pays for your calls.", r.Service),
@@ -80,7 +74,7 @@ func (r *Request) refusal(answer transport.Answer) doctor.Finding {
 	case answer.Status == http.StatusForbidden:
 		return r.Refused(answer.Status, code)
 	case answer.Status == http.StatusNotFound:
-		return r.Missing(code)
+		return r.with(doctor.Unclear(doctor.Do("See:", r.Show), "%s does not know %s.", r.Service, r.Resource), answer.Status, code)
 	}
 	return r.Unusable(nil, answer.Status, code, "the service answered with an error")
 }

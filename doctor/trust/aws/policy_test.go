@@ -53,6 +53,7 @@ func TestPolicies(t *testing.T) {
 		allow + `[]}`: doctor.Unknown,
 		allow + `{"StringEquals":{"ISS:sub":"x"}}},` + good: doctor.Pass,
 		allow + `{"Bool":{"aws:x":true}}},` + good:          doctor.Pass,
+		good + `,` + federated + `"NotAction":"x"}`:         doctor.Pass,
 		good + `,7`:    doctor.Unknown,
 		good + `,null`: doctor.Unknown,
 		`7`:            doctor.Unknown,

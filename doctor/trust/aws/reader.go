@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
 
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reading"
@@ -38,66 +40,56 @@ type Reader struct {
 	failed       bool
 }
 
-const (
-	cloud   = "AWS"
-	logIn   = "aws sso login"
-	whoAmI  = "aws sts get-caller-identity"
-	iamName = "AWS IAM"
-	eksName = "Amazon EKS"
-)
+const whoAmI = "aws sts get-caller-identity"
 
 // start logs in once, and compares the account: a login cannot read what another account trusts.
-func (r *Reader) start(ctx context.Context, partition, account string) *doctor.Finding {
-	if r.failed {
-		f := reading.Again(cloud)
-		return &f
+func (r *Reader) start(ctx context.Context, partition, account string) (f doctor.Finding) {
+	switch {
+	case r.failed:
+		return reading.Again("AWS")
+	case r.account == "":
+		f = r.logIn(ctx, partition)
 	}
-	if r.account == "" {
-		if f := r.logIn(ctx, partition); f != nil {
-			r.failed = true
-			return f
-		}
+	if f.Result == "" && r.account != account {
+		f = doctor.Unclear(doctor.Do("Log in to account "+account+", for example with a profile in AWS_PROFILE:", whoAmI),
+			"Your login is in account %s, not in account %s, so nothing was read.", r.account, account)
 	}
-	if r.account == account {
-		return nil
-	}
-	r.failed = true
-	f := doctor.Unclear(doctor.Do("Log in to account "+account+", for example with a profile in AWS_PROFILE:", whoAmI),
-		"Your login is in account %s, not in account %s, so nothing was read.", r.account, account).Detail("read as", r.arn)
-	return &f
+	r.failed = f.Result != ""
+	return f
 }
 
-func (r *Reader) logIn(ctx context.Context, partition string) *doctor.Finding {
+func (r *Reader) logIn(ctx context.Context, partition string) doctor.Finding {
 	load := []func(*config.LoadOptions) error{config.WithDefaultRegion(regionOf(partition)), config.WithRetryer(newRetryer)}
 	if r.Credentials != nil {
 		load = append(load, config.WithCredentialsProvider(r.Credentials))
 	}
-	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	var login aws.Credentials
+	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err == nil {
 		login, err = cfg.Credentials.Retrieve(ctx)
 	}
 	if err != nil {
-		f := reading.NoLogin(cloud, logIn, whoAmI)
-		return &f
+		return reading.NoLogin("AWS", "aws sso login", whoAmI)
 	}
-	r.secrets = []string{login.SecretAccessKey, login.SessionToken}
-	cfg.HTTPClient = r.guarded(cfg.HTTPClient)
 	if p, _ := awsname.PartitionOf(cfg.Region); p.Name != partition {
 		cfg.Region = regionOf(partition)
 	}
+	cfg.HTTPClient = r.guarded(cfg.HTTPClient)
+	r.config, r.arn, r.secrets = cfg, "your login", []string{login.SecretAccessKey, login.SessionToken}
 	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
-	q := reading.Question{Service: "AWS STS", Right: "sts:GetCallerIdentity", Resource: "*", Show: whoAmI, Login: "your login", Secrets: r.secrets}
-	if err == nil && aws.ToString(out.Account) == "" {
-		f := q.Strange()
-		return &f
+	q := r.question("AWS STS", "sts:GetCallerIdentity", "*", whoAmI)
+	switch {
+	case err != nil:
+		return explain(err, q)
+	case aws.ToString(out.Account) == "":
+		return q.Strange()
 	}
-	if err != nil {
-		f := explain(err, &q)
-		return &f
-	}
-	r.config, r.account, r.arn = cfg, redact.Text(aws.ToString(out.Account), r.secrets...), redact.Text(aws.ToString(out.Arn), r.secrets...)
-	return nil
+	r.account, r.arn = redact.Text(*out.Account, r.secrets...), redact.Text(aws.ToString(out.Arn), r.secrets...)
+	return doctor.Finding{}
+}
+
+func (r *Reader) question(service, right, resource, show string) *reading.Question {
+	return &reading.Question{Service: service, Right: right, Resource: resource, Show: show, Login: r.arn, LogIn: "aws sso login", Secrets: r.secrets}
 }
 
 // newRetryer tries little, because a person waits.
@@ -108,23 +100,54 @@ func newRetryer() aws.Retryer {
 
 // guarded keeps the certificates that the SDK trusts.
 func (r *Reader) guarded(sdk aws.HTTPClient) *http.Client {
-	if r.HTTPClient != nil {
-		return transport.Guard(r.HTTPClient)
-	}
+	client := &http.Client{}
 	if b, ok := sdk.(*awshttp.BuildableClient); ok {
 		t := b.GetTransport()
 		transport.UseProxy(t, nil)
-		return transport.Guard(&http.Client{Transport: t})
+		client.Transport = t
 	}
-	return transport.Guard(&http.Client{})
+	if r.HTTPClient != nil {
+		client = r.HTTPClient
+	}
+	return transport.Guard(client)
 }
 
 // regionOf returns a region in which IAM and STS of the partition answer.
 func regionOf(partition string) string {
 	for _, region := range []string{"cn-north-1", "us-gov-west-1", "us-iso-east-1", "us-isob-east-1", "eu-isoe-west-1", "us-isof-south-1", "eusc-de-east-1"} {
-		if p, ok := awsname.PartitionOf(region); ok && p.Name == partition {
+		if p, _ := awsname.PartitionOf(region); p.Name == partition {
 			return region
 		}
 	}
 	return "us-east-1"
+}
+
+// explain returns the finding of a failed call. Of the answer it takes status, code and request ID: messages of services, and of
+// what stands in their place, may repeat the login.
+func explain(err error, q *reading.Question) doctor.Finding {
+	var response *awshttp.ResponseError
+	var api smithy.APIError
+	if !errors.As(err, &response) || response.HTTPStatusCode() == 0 {
+		return q.Unusable(err, 0, "", transport.Message(err, q.Secrets...))
+	}
+	code := ""
+	if errors.As(err, &api) && api.ErrorCode() != "UnknownError" {
+		code = api.ErrorCode()
+	}
+	f := explainCode(code, response.HTTPStatusCode(), q)
+	f.RequestID = redact.Text(response.ServiceRequestID(), q.Secrets...)
+	return f
+}
+
+func explainCode(code string, status int, q *reading.Question) doctor.Finding {
+	switch code {
+	case "AccessDenied", "AccessDeniedException", "UnauthorizedOperation":
+		return q.Refused(status, code)
+	case "ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch":
+		return q.LoginRefused(status, code)
+	}
+	if _, throttled := retry.DefaultThrottleErrorCodes[code]; throttled {
+		status = http.StatusTooManyRequests
+	}
+	return q.Unusable(nil, status, code, "the service answered with an error, or with something else than its protocol")
 }

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/url"
 	"strings"
@@ -10,147 +11,171 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/iam/types"
 
-	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reading"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/shell"
 )
 
-// Anchor reads the OIDC provider of the role's account for the token's issuer.
-func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	t, f := r.target(ctx, &q)
-	if f != nil {
-		return *f
-	}
-	if !strings.HasPrefix(q.Claims.Issuer, "https://") {
-		return doctor.Skipped("An account cannot trust an issuer without https.")
-	}
-	providers, f := r.providers(ctx, t)
-	if f == nil {
-		judged := t.judgeAnchor(providers)
-		f = &judged
-	}
-	return f.Detail("read as", r.arn)
+// source returns what was read of an account, or why it was not.
+type source interface {
+	// providers returns the OIDC provider of the issuer, or others if there is none.
+	providers(ctx context.Context, t *target) ([]provider, doctor.Finding)
+	// policy returns the trust policy of the role.
+	policy(ctx context.Context, t *target) ([]byte, doctor.Finding)
 }
 
-// Rule reads the trust policy of the role.
-func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	t, f := r.target(ctx, &q)
-	if f != nil {
-		return *f
-	}
-	policy, f := r.policy(ctx, t)
-	if f == nil {
-		judged := t.judgePolicy(policy)
-		f = &judged
-	}
-	return f.Detail("read as", r.arn)
-}
-
-// target parses the role, and logs in.
-func (r *Reader) target(ctx context.Context, q *doctor.TrustQuery) (*target, *doctor.Finding) {
-	t, f := newTarget(q)
-	if f == nil {
-		f = r.start(ctx, t.role.Partition, t.role.Account)
-	}
-	return t, f
-}
-
-func (r *Reader) question(right, resource, show string) *reading.Question {
-	return &reading.Question{Service: iamName, Right: right, Resource: resource, Show: show, Login: r.arn, Secrets: r.secrets}
-}
-
-func (r *Reader) policy(ctx context.Context, t *target) ([]byte, *doctor.Finding) {
-	q := r.question("iam:GetRole", t.role.String(), t.showRole())
-	out, err := iam.NewFromConfig(r.config).GetRole(ctx, &iam.GetRoleInput{RoleName: &t.role.Name})
-	var missing *types.NoSuchEntityException
-	var f doctor.Finding
-	switch {
-	case errors.As(err, &missing):
-		f = t.noRole()
-	case err != nil:
-		f = explain(err, q)
-	case out.Role == nil || aws.ToString(out.Role.AssumeRolePolicyDocument) == "":
-		f = q.Strange()
-	case aws.ToString(out.Role.Arn) != t.role.String():
-		f = t.otherPath(redact.Text(aws.ToString(out.Role.Arn), r.secrets...))
-	default:
-		policy, err := url.PathUnescape(*out.Role.AssumeRolePolicyDocument) // RFC 3986
-		if err == nil {
-			return []byte(policy), nil
-		}
-		f = q.Strange()
-	}
-	return nil, &f
-}
-
-// provider is an OIDC provider of the account, without its https://. clientIDs is nil if it was only listed.
+// provider is an OIDC provider of the account, without its https://.
 type provider struct {
 	url       string
 	clientIDs []string
 }
 
-// providers returns the provider of the issuer, or all others if there is none.
-func (r *Reader) providers(ctx context.Context, t *target) ([]provider, *doctor.Finding) {
-	arn := t.providerARN()
-	q := r.question("iam:GetOpenIDConnectProvider", arn, t.showProvider())
-	client := iam.NewFromConfig(r.config)
-	out, err := client.GetOpenIDConnectProvider(ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: &arn})
+func anchor(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding {
+	t, f := newTarget(q)
+	if f.Result == "" {
+		var list []provider
+		if list, f = s.providers(ctx, t); f.Result == "" {
+			f = t.judgeAnchor(list)
+		}
+	}
+	return f
+}
+
+func rule(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding {
+	t, f := newTarget(q)
+	if f.Result == "" {
+		var policy []byte
+		if policy, f = s.policy(ctx, t); f.Result == "" {
+			f = t.judgePolicy(policy)
+		}
+	}
+	return f
+}
+
+// Anchor reads the OIDC provider of the role's account for the token's issuer.
+func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	return anchor(ctx, r, &q).Detail("read as", r.arn)
+}
+
+// Rule reads the trust policy of the role.
+func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	return rule(ctx, r, &q).Detail("read as", r.arn)
+}
+
+func (r *Reader) policy(ctx context.Context, t *target) ([]byte, doctor.Finding) {
+	if f := r.start(ctx, t.role.Partition, t.role.Account); f.Result != "" {
+		return nil, f
+	}
+	q := r.question("AWS IAM", "iam:GetRole", t.role.String(), t.showRole())
+	out, err := iam.NewFromConfig(r.config).GetRole(ctx, &iam.GetRoleInput{RoleName: &t.role.Name})
 	var missing *types.NoSuchEntityException
-	var f doctor.Finding
 	switch {
 	case errors.As(err, &missing):
-		return r.otherProviders(ctx, client), nil
+		return nil, t.noRole()
 	case err != nil:
-		f = explain(err, q)
-	case out.Url == nil:
-		f = q.Strange()
-	default:
-		return []provider{{strings.TrimPrefix(*out.Url, "https://"), out.ClientIDList}}, nil
+		return nil, explain(err, q)
+	case out.Role == nil || aws.ToString(out.Role.AssumeRolePolicyDocument) == "":
+		return nil, q.Strange()
+	case aws.ToString(out.Role.Arn) != t.role.String():
+		return nil, t.otherPath(redact.Text(aws.ToString(out.Role.Arn), r.secrets...))
 	}
-	return nil, &f
+	policy, err := url.PathUnescape(*out.Role.AssumeRolePolicyDocument) // RFC 3986
+	if err != nil {
+		return nil, q.Strange()
+	}
+	return []byte(policy), doctor.Finding{}
+}
+
+func (r *Reader) providers(ctx context.Context, t *target) ([]provider, doctor.Finding) {
+	if f := r.start(ctx, t.role.Partition, t.role.Account); f.Result != "" {
+		return nil, f
+	}
+	arn, client := t.providerARN(), iam.NewFromConfig(r.config)
+	q := r.question("AWS IAM", "iam:GetOpenIDConnectProvider", arn, t.showProvider())
+	out, err := client.GetOpenIDConnectProvider(ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: &arn})
+	var missing *types.NoSuchEntityException
+	switch {
+	case errors.As(err, &missing):
+		return otherProviders(ctx, client), doctor.Finding{}
+	case err != nil:
+		return nil, explain(err, q)
+	case out.Url == nil:
+		return nil, q.Strange()
+	}
+	return []provider{{strings.TrimPrefix(*out.Url, "https://"), out.ClientIDList}}, doctor.Finding{}
 }
 
 // otherProviders is for near misses only, so an error does not matter. The list of IAM has no pages.
-func (r *Reader) otherProviders(ctx context.Context, client *iam.Client) (list []provider) {
+func otherProviders(ctx context.Context, client *iam.Client) (list []provider) {
 	out, err := client.ListOpenIDConnectProviders(ctx, &iam.ListOpenIDConnectProvidersInput{})
 	if err != nil {
 		return nil
 	}
 	for _, p := range out.OpenIDConnectProviderList {
-		if _, name, ok := strings.Cut(aws.ToString(p.Arn), ":oidc-provider/"); ok {
-			list = append(list, provider{url: name})
-		}
+		_, name, _ := strings.Cut(aws.ToString(p.Arn), ":oidc-provider/")
+		list = append(list, provider{url: name})
 	}
 	return list
 }
 
-// target is the role, and the token that should be able to assume it.
-type target struct {
-	*doctor.TrustQuery
-
-	role awsauth.RoleARN
-	host string // the issuer without https://
+// Parse reads what these commands print, one JSON document after the other:
+//
+//	aws iam get-role
+//	aws iam get-open-id-connect-provider
+func Parse(content []byte) (doctor.Trust, error) {
+	f := &file{}
+	return f, reading.Documents(content, f.add)
 }
 
-func newTarget(q *doctor.TrustQuery) (*target, *doctor.Finding) {
-	role, err := awsauth.ParseRoleARN(q.Identity)
-	if err != nil {
-		f := doctor.Skipped("The identity is not the ARN of a role.")
-		return nil, &f
+type file struct {
+	oidc  []provider
+	roles []fileRole
+}
+
+type fileRole struct {
+	Arn                      string
+	AssumeRolePolicyDocument json.RawMessage
+}
+
+func (f *file) add(document json.RawMessage) error {
+	var d struct {
+		Role         *fileRole
+		URL          string `json:"Url"`
+		ClientIDList []string
 	}
-	return &target{q, role, strings.TrimPrefix(q.Claims.Issuer, "https://")}, nil
+	err := json.Unmarshal(document, &d)
+	switch {
+	case err == nil && d.Role != nil:
+		f.roles = append(f.roles, *d.Role)
+	case err == nil && d.URL != "":
+		f.oidc = append(f.oidc, provider{strings.TrimPrefix(d.URL, "https://"), d.ClientIDList})
+	default:
+		return errors.New("it is neither a role nor an OIDC provider of AWS")
+	}
+	return nil
 }
 
-func (t *target) providerARN() string {
-	return "arn:" + t.role.Partition + ":iam::" + t.role.Account + ":oidc-provider/" + t.host
+func (f *file) providers(_ context.Context, t *target) ([]provider, doctor.Finding) {
+	if len(f.oidc) == 0 {
+		return nil, reading.NotInFile("an OIDC provider", t.showProvider())
+	}
+	return f.oidc, doctor.Finding{}
 }
 
-func (t *target) showRole() string {
-	return "aws iam get-role --role-name " + shell.Word(t.role.Name, "ROLE_NAME")
+// policy picks the role that is asked for: the policy of another role says nothing.
+func (f *file) policy(_ context.Context, t *target) ([]byte, doctor.Finding) {
+	for _, role := range f.roles {
+		if role.Arn == t.Identity {
+			return role.AssumeRolePolicyDocument, doctor.Finding{}
+		}
+	}
+	return nil, reading.NotInFile("role "+t.role.Name, t.showRole())
 }
 
-func (t *target) showProvider() string {
-	return "aws iam get-open-id-connect-provider --open-id-connect-provider-arn " + shell.Word(t.providerARN(), "PROVIDER_ARN")
+func (f *file) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	return anchor(ctx, f, &q)
+}
+
+func (f *file) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	return rule(ctx, f, &q)
 }

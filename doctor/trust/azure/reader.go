@@ -51,17 +51,16 @@ type session struct {
 // Anchor compares the token with the federated credentials of the client ID.
 func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
 	t, f := newTarget(&q)
-	if f != nil {
-		return *f
+	if f.Result != "" {
+		return f
 	}
-	s := &session{target: t}
-	if f := r.start(s); f != nil {
-		return *f
+	s := &session{target: t, login: "your login"}
+	if f = r.start(s); f.Result != "" {
+		return f
 	}
 	list, f := s.read(ctx)
-	if f == nil {
-		judged := t.judge(list)
-		f = &judged
+	if f.Result == "" {
+		f = t.judge(list)
 	}
 	return f.Detail("read as", s.login)
 }
@@ -73,16 +72,15 @@ func noRule() doctor.Finding {
 	return doctor.Skipped("Azure has no rule beside the federated credential.")
 }
 
-func (r *Reader) start(s *session) *doctor.Finding {
+func (r *Reader) start(s *session) doctor.Finding {
 	authority := os.Getenv("AZURE_AUTHORITY_HOST")
 	clouds := azurename.Clouds()
 	i := slices.IndexFunc(clouds, func(c azurename.Cloud) bool {
 		return authority == "" || slices.Contains(c.Authorities, strings.ToLower(strings.Trim(strings.TrimPrefix(authority, "https://"), "/")))
 	})
 	if i < 0 {
-		f := doctor.Unclear(doctor.Do("Read them with the command line, and use --trust-file:", s.command("list", "")),
+		return doctor.Unclear(doctor.Do("Read them with the command line, and use --trust-file:", s.show()),
 			"The doctor cannot ask the private cloud in AZURE_AUTHORITY_HOST.")
-		return &f
 	}
 	s.cloud = clouds[i]
 	var err error
@@ -92,7 +90,7 @@ func (r *Reader) start(s *session) *doctor.Finding {
 	if err != nil {
 		return s.noLogin()
 	}
-	return nil
+	return doctor.Finding{}
 }
 
 // credentialOf makes the command-line tools log in to the tenant of the identity.
@@ -113,16 +111,15 @@ func (r *Reader) credentialOf(s *session) (azcore.TokenCredential, error) {
 	})
 }
 
-func (s *session) noLogin() *doctor.Finding {
-	f := reading.NoLogin("Azure", s.logIn(), "az account show")
-	return &f
+func (s *session) noLogin() doctor.Finding {
+	return reading.NoLogin("Azure", s.logIn(), "az account show")
 }
 
 func (s *session) logIn() string { return "az login --tenant " + s.tenant }
 
 // token returns a token of the person, and learns the person's name from it. A login in another tenant reads the trust of an
 // unrelated identity.
-func (s *session) token(ctx context.Context, audience string) (string, *doctor.Finding) {
+func (s *session) token(ctx context.Context, audience string) (string, doctor.Finding) {
 	t, err := s.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{audience + "/.default"}})
 	if err != nil {
 		return "", s.noLogin()
@@ -130,11 +127,10 @@ func (s *session) token(ctx context.Context, audience string) (string, *doctor.F
 	var tenant string
 	tenant, s.login = readLogin(t.Token)
 	if azurename.ValidGUID(s.tenant) && tenant != "" && !strings.EqualFold(tenant, s.tenant) {
-		f := doctor.Unclear(doctor.Do("Log in to the tenant of the identity:", s.logIn()),
+		return "", doctor.Unclear(doctor.Do("Log in to the tenant of the identity:", s.logIn()),
 			"Your login is in tenant %.40s, not in that of the identity, so nothing was read.", redact.Text(tenant))
-		return "", &f
 	}
-	return t.Token, nil
+	return t.Token, doctor.Finding{}
 }
 
 // readLogin reads tenant and name from an access token of the person, which needs no verification here.

@@ -99,6 +99,7 @@ func TestFiles(t *testing.T) {
 	}{
 		"fits":                              {printed(iss, subject, audience, ""), doctor.Pass, "", ""},
 		"slash at the end":                  {printed(iss+"/", subject, audience, ""), doctor.Fail, "Z2", "federated-credential update --name app"},
+		"slash, for another subject":        {printed(iss+"/", "system:serviceaccount:tenant-a:other", audience, ""), doctor.Fail, "Z2", "has another issuer than the token. [trust-anchor, Z2]"},
 		"path of another cluster":           {printed(iss+"/old", subject, audience, ""), doctor.Fail, "Z2", "federated-credential create"},
 		"another subject":                   {printed(iss, "system:serviceaccount:tenant-a:other", audience, ""), doctor.Fail, "Z4", "--issuer https://issuer.example --subject " + subject + " --audiences " + audience},
 		"case of the subject":               {printed(iss, "system:serviceaccount:tenant-a:App", audience, ""), doctor.Fail, "Z5", "federated-credential update --name app"},
@@ -108,7 +109,7 @@ func TestFiles(t *testing.T) {
 		"expression beside a subject":       {printed(iss, subject, audience, expression), doctor.Unknown, "", "does not judge"},
 		"expression that is not shown":      {printed(iss, "", audience, ""), doctor.Unknown, "", "does not show"},
 		"expression for another issuer":     {printed("https://x", "", audience, expression), doctor.Fail, "Z2", "issuer"},
-		"expression for another audience":   {printed(iss, "", "x", expression), doctor.Fail, "Z3", "audience"},
+		"expression for another audience":   {printed(iss, "", "x", expression), doctor.Fail, "Z3", "federated-credential create"},
 		"expression beside one that fits":   {strings.TrimSuffix(printed(iss, "", audience, expression), "]") + "," + printed(iss, subject, audience, "")[1:], doctor.Pass, "", ""},
 		"expression beside another subject": {strings.TrimSuffix(printed(iss, "", audience, expression), "]") + "," + printed(iss, "x", audience, "")[1:], doctor.Unknown, "", "does not judge"},
 	} {

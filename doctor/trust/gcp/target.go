@@ -21,7 +21,7 @@ type target struct {
 }
 
 // newTarget checks the names, which become parts of addresses.
-func newTarget(q *doctor.TrustQuery) (*target, *doctor.Finding) {
+func newTarget(q *doctor.TrustQuery) (*target, doctor.Finding) {
 	t := &target{TrustQuery: q}
 	named, universe := q.Annotations[annotation.GCPWorkloadIdentityProvider], ""
 	if host, ok := strings.CutPrefix(strings.TrimPrefix(named, "https:"), "//iam."); ok {
@@ -30,24 +30,16 @@ func newTarget(q *doctor.TrustQuery) (*target, *doctor.Finding) {
 	if named != "" {
 		w, err := gcpname.ParseWorkloadIdentityProvider(named, universe)
 		if err != nil {
-			f := doctor.Skipped("The annotation does not name a workload identity provider.")
-			return nil, &f
+			return nil, doctor.Skipped("The annotation does not name a workload identity provider.")
 		}
 		t.provider = w.Name
 		t.pool, _, _ = strings.Cut(w.Name, "/providers/")
 	}
 	if q.Identity != "" && gcpname.CheckServiceAccountEmail(q.Identity) != nil {
-		f := doctor.Skipped("The identity is not the e-mail address of a service account.")
-		return nil, &f
+		return nil, doctor.Skipped("The identity is not the e-mail address of a service account.")
 	}
-	return t, nil
+	return t, doctor.Finding{}
 }
-
-func noProvider() doctor.Finding {
-	return doctor.Skipped("The pool of a GKE cluster has no provider to examine.")
-}
-
-func noRule() doctor.Finding { return doctor.Skipped("No service account is impersonated.") }
 
 const providersCommand = "gcloud iam workload-identity-pools providers "
 
@@ -164,23 +156,14 @@ func (t *target) ownAudiences() []string {
 
 // audience returns the token's audience if a cloud may trust it without a second look, else a word to fill in.
 func (t *target) audience() string {
-	if a := t.Claims.Audiences; len(a) == 1 && slices.Contains(t.ownAudiences(), a[0]) {
-		return a[0]
-	}
-	return "AUDIENCE"
+	return reading.SafeAudience(t.Claims.Audiences, t.ownAudiences()...)
 }
 
 // hasKey goes by the key IDs. The exchange verifies the signature.
 func hasKey(jwks, kid string) bool {
 	var set struct {
-		Keys []struct {
-			Kid string `json:"kid"`
-		} `json:"keys"`
+		Keys []struct{ Kid string } `json:"keys"`
 	}
 	_ = json.Unmarshal([]byte(jwks), &set) // no keys then
-	return slices.ContainsFunc(set.Keys, func(k struct {
-		Kid string `json:"kid"`
-	}) bool {
-		return k.Kid == kid
-	})
+	return slices.Contains(set.Keys, struct{ Kid string }{kid})
 }

@@ -31,13 +31,19 @@ type listed struct {
 	Properties *credential `json:"properties"`
 }
 
-func (l *listed) flat() credential {
-	if l.Properties == nil {
-		return l.credential
+// flat reports false for something else than a list of credentials.
+func flat(items []*listed) (list []credential, ok bool) {
+	for _, item := range items {
+		if item == nil {
+			return nil, false
+		}
+		if item.Properties != nil {
+			item.Properties.Name = item.Name
+			item.credential = *item.Properties
+		}
+		list = append(list, item.credential)
 	}
-	c := *l.Properties
-	c.Name = l.Name
-	return c
+	return list, items != nil
 }
 
 // expression is what the credential matches instead of a subject. Older versions of the API do not show it.
@@ -76,13 +82,12 @@ type target struct {
 	group, name string
 }
 
-func newTarget(q *doctor.TrustQuery) (*target, *doctor.Finding) {
+func newTarget(q *doctor.TrustQuery) (*target, doctor.Finding) {
 	tenant, clientID, _ := strings.Cut(q.Identity, "/")
 	if !azurename.ValidTenant(tenant) || !azurename.ValidGUID(clientID) {
-		f := doctor.Skipped("The identity is not a tenant and a client ID.")
-		return nil, &f
+		return nil, doctor.Skipped("The identity is not a tenant and a client ID.")
 	}
-	return &target{TrustQuery: q, tenant: tenant, clientID: clientID}, nil
+	return &target{TrustQuery: q, tenant: tenant, clientID: clientID}, doctor.Finding{}
 }
 
 func (t *target) judge(list []credential) doctor.Finding {
@@ -96,7 +101,7 @@ func (t *target) judge(list []credential) doctor.Finding {
 	}
 	for _, c := range list {
 		if e := c.expression(); e != "" && c.Issuer == t.Claims.Issuer && reading.Audience(t.Claims.Audiences, c.Audiences) != doctor.Fail {
-			return doctor.Unclear(doctor.Do("Compare it with the token:", t.command("list", "")),
+			return doctor.Unclear(doctor.Do("Compare it with the token:", t.show()),
 				"The doctor does not judge the expression of federated credential %s: %s", reading.Excerpt(c.Name), reading.Excerpt(e)).
 				Detail("expression", redact.Text(e))
 		}
@@ -126,17 +131,21 @@ func (t *target) difference(c *credential) doctor.Finding {
 // differs corrects a credential that is meant for this token where it is. Another ServiceAccount's stays as it is.
 func (t *target) differs(c *credential, class, what, token, trusted string) doctor.Finding {
 	name, how := reading.Excerpt(c.Name), reading.Slip(token, trusted)
-	if how == "" && what == "audience" && reading.IsTypo(token, trusted) {
+	meant := c.expression() == "" && strings.EqualFold(c.Subject, t.Claims.Subject)
+	switch {
+	case !meant:
+		how = ""
+	case how == "" && what == "audience" && reading.IsTypo(token, trusted):
 		how = "by a typo"
 	}
-	remedy, verb := t.correctClient("If the client ID is wrong:"), "create"
+	remedy := t.correctClient("If the client ID is wrong:")
 	switch {
-	case how != "" || what == "audience":
-		remedy, verb = doctor.Do("Correct the "+what+" of federated credential "+name+". It must equal the token's."), "update"
+	case how != "" || meant && what == "audience":
+		remedy = doctor.Do("Correct the "+what+" of federated credential "+name+". It must equal the token's.").
+			OrTrust(reading.IfMeant(t.TrustQuery), t.command("update", c.Name))
 	case what == "issuer":
 		remedy = t.correctClient("If the kube context is right, and the client ID is wrong:")
 	}
-	remedy = remedy.OrTrust(reading.IfMeant(t.TrustQuery), t.command(verb, c.Name))
 	message := "Federated credential " + name + " has another " + what + " than the token."
 	if how != "" {
 		message = "The " + what + " of federated credential " + name + " differs from the token's " + how + "."
@@ -152,35 +161,33 @@ func (t *target) correctClient(when string) doctor.Remedy {
 
 // audience returns the token's audience if a cloud may trust it without a second look, else a word to fill in.
 func (t *target) audience() string {
-	if a := t.Claims.Audiences; len(a) == 1 && a[0] == azurename.FederatedAudience {
-		return azurename.FederatedAudience
-	}
-	return "AUDIENCE"
+	return reading.SafeAudience(t.Claims.Audiences, azurename.FederatedAudience)
 }
 
-// command lists the federated credentials, creates one for the token, or updates one, which replaces all of its values.
-func (t *target) command(verb, name string) string {
-	identity := " --identity-name " + shell.Word(t.name, "IDENTITY_NAME") + " --resource-group " + shell.Word(t.group, "RESOURCE_GROUP")
-	if verb == "create" {
-		name = ""
-	}
-	name = shell.Word(name, "CREDENTIAL_NAME")
-	switch {
-	case verb == "list" && t.application:
+// show is the command that lists the federated credentials.
+func (t *target) show() string {
+	if t.application {
 		return "az ad app federated-credential list --id " + t.clientID
-	case verb == "list":
-		return "az identity federated-credential list" + identity
-	case !t.application:
-		return "az identity federated-credential " + verb + " --name " + name + identity + " --issuer " + shell.Word(t.Claims.Issuer, "ISSUER") +
+	}
+	return "az identity federated-credential list" + t.managed()
+}
+
+func (t *target) managed() string {
+	return " --identity-name " + shell.Word(t.name, "IDENTITY_NAME") + " --resource-group " + shell.Word(t.group, "RESOURCE_GROUP")
+}
+
+// command creates a federated credential for the token, or updates one, which replaces all of its values.
+func (t *target) command(verb, name string) string {
+	name = shell.Word(name, "CREDENTIAL_NAME")
+	if !t.application {
+		return "az identity federated-credential " + verb + " --name " + name + t.managed() + " --issuer " + shell.Word(t.Claims.Issuer, "ISSUER") +
 			" --subject " + shell.Word(t.Claims.Subject, "SUBJECT") + " --audiences " + t.audience()
 	}
+	values := map[string]any{"issuer": t.Claims.Issuer, "subject": t.Claims.Subject, "audiences": []string{t.audience()}, "name": name}
+	parameters, _ := json.Marshal(values) // strings can be encoded
 	command := "az ad app federated-credential " + verb + " --id " + t.clientID
-	values := map[string]any{"issuer": t.Claims.Issuer, "subject": t.Claims.Subject, "audiences": []string{t.audience()}}
 	if verb == "update" {
 		command += " --federated-credential-id " + name
-	} else {
-		values["name"] = "CREDENTIAL_NAME"
 	}
-	parameters, _ := json.Marshal(values) // strings can be encoded
 	return command + " --parameters " + shell.Word(string(parameters), "PARAMETERS")
 }
