@@ -37,27 +37,21 @@ func Documents(content []byte, add func(json.RawMessage) error) error {
 	}
 }
 
-// Audience compares the token's audiences with the trusted ones: Pass if all are trusted, Fail if none is. Clouds treat a token
-// with several audiences differently, so it is Unknown if some are.
+// Audience compares the token's audience with the trusted ones. It is Unknown for a token with several audiences, which clouds treat
+// differently.
 func Audience(token, trusted []string) doctor.Result {
-	fits := len(token)
-	for _, audience := range token {
-		if !slices.Contains(trusted, audience) {
-			fits--
-		}
-	}
-	switch fits {
-	case 0:
-		return doctor.Fail
-	case len(token):
+	switch {
+	case len(token) > 1:
+		return doctor.Unknown
+	case len(token) == 1 && slices.Contains(trusted, token[0]):
 		return doctor.Pass
 	}
-	return doctor.Unknown
+	return doctor.Fail
 }
 
 // SeveralAudiences returns the finding of a token with several audiences.
 func SeveralAudiences(token, trusted []string) doctor.Finding {
-	return doctor.Unclear(doctor.Do("Request a token with one audience."), "The token has several audiences, and only some are trusted.").
+	return doctor.Unclear(doctor.Do("Request a token with one audience."), "The token has several audiences, which the doctor does not judge.").
 		Compare("token", List(token), "trusted", List(trusted))
 }
 

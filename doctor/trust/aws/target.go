@@ -102,7 +102,6 @@ func (t *target) judgeAudience(clientIDs []string) doctor.Finding {
 		return doctor.Passed("Account %s has an OIDC provider for the issuer and its audience.", t.role.Account)
 	case doctor.Unknown:
 		return reading.SeveralAudiences(token, clientIDs)
-	default:
 	}
 	remedy := t.correctRole("If the role is wrong:")
 	if _, annotated := t.Annotations[annotation.AWSAudience]; annotated {

@@ -97,7 +97,8 @@ func TestFaults(t *testing.T) {
 		{"uploaded keys are old", provider(func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), anchor, "G5", "lack the token's key"},
 		{"no member", members(), rule, "G10", "policy no member"},
 		{"another member", members("user:x@example.com", principal+"s"), rule, "G10", "policy " + principal + "s"},
-		{"project's ID in the member", members(strings.Replace(principal, "123456789012", "my-project", 1)), rule, "G10", "It must hold the project's number"},
+		{"project's ID in the member", members(strings.Replace(principal, "123456789012", "my-project", 1)), rule, "G10", "the project's ID in place of its number"},
+		{"pool of another project", members(strings.Replace(principal, "123456789012", "210987654321", 1)), rule, "G10", "kubectl annotate sa -n tenant-a app --overwrite iam.gke.io/gcp-service-account="},
 		{"no service account", func(w *world) { w.Cloud.GCP().RemoveServiceAccount(email) }, rule, "G12", email + " does not exist"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
