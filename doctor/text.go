@@ -26,7 +26,8 @@ const (
 	maxBeforeFix = 8 // leaves room for remedy and alternative
 )
 
-// Text returns the report for people: at most 14 lines unless it is verbose. Values and words longer than the width stay whole.
+// Text returns the report for people: at most 14 lines unless it is verbose, and the commands of a policy that was asked for. Values
+// and words longer than the width stay whole.
 func (r *Report) Text(o TextOptions) string {
 	if o.Width <= 0 {
 		o.Width = defaultWidth
@@ -149,21 +150,19 @@ func (w *writer) remedy(r *Remedy, limit int) {
 	}
 	or := w.alternative(r.Or)
 	w.wrapped("  Fix   ", "        ", text)
-	w.commands(commands, limit-len(or))
-	w.cut(or, limit)
+	if r.Or == nil || len(r.Or.Commands) == 0 { // commands of a policy were asked for, and are not counted
+		limit -= len(or)
+	}
+	w.commands(commands, limit)
+	w.lines = append(w.lines, or...)
 }
 
-// commands breaks commands into lines.
+// commands cuts what exceeds the limit. A reader who needs it all has --verbose.
 func (w *writer) commands(commands []string, limit int) {
 	var lines []string
 	for _, command := range commands {
 		lines = append(lines, w.command("          ", command)...)
 	}
-	w.cut(lines, limit)
-}
-
-// cut leaves out what exceeds the limit. A reader who needs it all has --verbose.
-func (w *writer) cut(lines []string, limit int) {
 	if left := max(limit-len(w.lines), 1); len(lines) > left {
 		lines = append(lines[:left-1:left-1], "          … (--verbose shows the whole)")
 	}

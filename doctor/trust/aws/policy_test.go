@@ -1,6 +1,7 @@
 package aws_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -97,59 +98,70 @@ func TestTokensWithSeveralAudiences(t *testing.T) {
 
 // Pasted as they stand, the commands of the alternative add a statement that admits the token, and keep the rest of the policy.
 func TestPastedPolicyAdmits(t *testing.T) {
-	if _, err := exec.LookPath("jq"); err != nil {
-		t.Log("jq is not installed: the commands are only parsed")
-	}
+	jq, err := exec.LookPath("jq")
 	for _, statements := range []string{`{"Effect":"Deny","Principal":{"AWS":"x"},"Action":"$(touch owned)"}`, `[` + allow + `{"StringEquals":{"ISS:sub":"x"}}}]`} {
-		f := judged(t, statements)
-		commands := f.Remedy.Or.Commands
-		if len(commands) != 3 || !strings.HasPrefix(commands[2], "aws iam update-assume-role-policy --role-name tenant-a ") {
+		commands := judged(t, statements).Remedy.Or.Commands
+		if len(commands) != 2 || commands[1] != "aws iam update-assume-role-policy --role-name tenant-a --policy-document file://trust.json" {
 			t.Fatalf("%q", commands)
 		}
-		dir := t.TempDir()
-		if _, err := exec.LookPath("jq"); err != nil {
-			continue
+		_, script, _ := strings.Cut(commands[0], "| jq ")
+		added := extended(t, statements)
+		if err == nil { // jq is installed
+			added = pasted(t, jq+" "+script, statements)
 		}
-		var old struct {
-			Role struct{ AssumeRolePolicyDocument json.RawMessage }
-		}
-		if err := json.Unmarshal([]byte(printed(statements)), &old); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "old.json"), old.Role.AssumeRolePolicyDocument, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		jq := exec.CommandContext(t.Context(), "/bin/sh", "-c", commands[1])
-		jq.Dir = dir
-		if out, err := jq.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %s", err, out)
-		}
-		added, err := os.ReadFile(filepath.Join(dir, "new.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var policy struct {
-			Version   string
-			Statement []json.RawMessage
-		}
-		if err := json.Unmarshal(added, &policy); err != nil || len(policy.Statement) != 2 || policy.Version == "" {
-			t.Fatalf("%v: %s", err, added)
-		}
-		if f := judged(t, string(policy.Statement[1])); f.Result != doctor.Pass {
+		if f := judged(t, added); f.Result != doctor.Pass {
 			t.Errorf("%+v", f)
 		}
 	}
+}
+
+// extended is the statement that the command adds.
+func extended(t *testing.T, statements string) string {
+	t.Helper()
+	_, statement, _ := strings.Cut(judged(t, statements).Remedy.Or.Commands[0], "[.Statement, ")
+	statement, _, _ = strings.Cut(statement, "] | flatten)")
+	return statement
+}
+
+// pasted runs jq on the policy and returns the statement that it has added.
+func pasted(t *testing.T, script, statements string) string {
+	t.Helper()
+	var document struct {
+		Role struct{ AssumeRolePolicyDocument json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(printed(statements)), &document); err != nil {
+		t.Fatal(err)
+	}
+	sh := exec.CommandContext(t.Context(), "/bin/sh", "-c", script)
+	sh.Dir, sh.Stdin = t.TempDir(), bytes.NewReader(document.Role.AssumeRolePolicyDocument)
+	if out, err := sh.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %s", err, out)
+	}
+	content, err := os.ReadFile(filepath.Join(sh.Dir, "trust.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy struct {
+		Version   string
+		Statement []json.RawMessage
+	}
+	if err := json.Unmarshal(content, &policy); err != nil || len(policy.Statement) != 2 || policy.Version == "" {
+		t.Fatalf("%v: %s", err, content)
+	}
+	return string(policy.Statement[1])
 }
 
 // A policy cannot name an issuer or a subject with wildcards literally, so the doctor offers none. Nor does it make a cloud trust
 // an audience that the person did not choose.
 func TestNoPolicyForOddTokens(t *testing.T) {
 	const other = allow + `{"StringEquals":{"ISS:sub":"x"}}}`
-	if f := judged(t, other, func(q *doctor.TrustQuery) { q.Claims.Subject = "system:*" }); f.Remedy.Or != nil {
-		t.Errorf("%+v", f.Remedy.Or)
+	for _, sub := range []string{"", "system:*", "${aws:userid}", "ü", strings.Repeat("x", 800)} {
+		if f := judged(t, other, func(q *doctor.TrustQuery) { q.Claims.Subject = sub }); f.Result != doctor.Fail || f.Remedy.Or != nil {
+			t.Errorf("%.10q: %+v", sub, f.Remedy.Or)
+		}
 	}
 	f := judged(t, other, func(q *doctor.TrustQuery) { q.Claims.Audiences = []string{"https://kubernetes.default.svc"} })
-	if !strings.Contains(f.Remedy.Or.Commands[1], `"issuer.example:aud":"AUDIENCE"`) {
+	if !strings.Contains(f.Remedy.Or.Commands[0], `"issuer.example:aud":"AUDIENCE"`) {
 		t.Errorf("%q", f.Remedy.Or.Commands)
 	}
 }

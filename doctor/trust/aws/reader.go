@@ -51,7 +51,7 @@ func (r *Reader) start(ctx context.Context, partition, account string) (f doctor
 		f = r.logIn(ctx, partition)
 	}
 	if f.Result == "" && r.account != account {
-		f = doctor.Unclear(doctor.Do("Log in to account "+account+", for example with a profile in AWS_PROFILE:", whoAmI),
+		f = doctor.Unclear(doctor.Do("Log in to account "+account+", for example with a profile:", "AWS_PROFILE=PROFILE "+whoAmI),
 			"Your login is in account %s, not in account %s, so nothing was read.", r.account, account)
 	}
 	r.failed = f.Result != ""

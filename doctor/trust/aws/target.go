@@ -65,18 +65,19 @@ func (t *target) otherPath(arn string) doctor.Finding {
 }
 
 // refused is a finding of the trust policy. The alternative adds a statement that admits this token only, unless a policy cannot name
-// its issuer or subject literally.
+// its issuer or subject literally, or a report would cut the statement.
 func (t *target) refused(format string, args ...any) doctor.Finding {
+	const maxStatement = 800
 	remedy := t.correctRole("If the role is wrong:")
 	special := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("*?$", r) }
 	statement, err := json.Marshal(map[string]any{"Effect": "Allow", "Action": webIdentityAction,
 		"Principal": map[string]string{"Federated": t.providerARN()},
 		"Condition": map[string]any{"StringEquals": map[string]string{t.host + ":sub": t.Claims.Subject, t.host + ":aud": t.audience()}}})
-	if err == nil && t.Claims.Subject != "" && !strings.ContainsFunc(t.host+t.Claims.Subject, special) {
+	if err == nil && len(statement) < maxStatement && t.Claims.Subject != "" && !strings.ContainsFunc(t.host+t.Claims.Subject, special) {
 		remedy = remedy.OrTrust(reading.IfMeant(t.TrustQuery),
-			t.showRole()+" --query Role.AssumeRolePolicyDocument --output json > old.json",
-			"jq "+shell.Word(".Statement = ([.Statement, "+string(statement)+"] | flatten)", "PROGRAM")+" old.json > new.json",
-			"aws iam update-assume-role-policy --role-name "+t.name+" --policy-document file://new.json")
+			t.showRole()+" --query Role.AssumeRolePolicyDocument --output json | jq "+
+				shell.Word(".Statement = ([.Statement, "+string(statement)+"] | flatten)", "PROGRAM")+" > trust.json",
+			"aws iam update-assume-role-policy --role-name "+t.name+" --policy-document file://trust.json")
 	}
 	return doctor.Failed("A1", remedy, format, args...)
 }

@@ -30,8 +30,11 @@ type provider struct {
 	clientIDs []string
 }
 
-func anchor(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding {
-	t, f := newTarget(q)
+// trust judges what a source has read.
+type trust struct{ source }
+
+func (s trust) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	t, f := newTarget(&q)
 	if f.Result == "" {
 		var list []provider
 		if list, f = s.providers(ctx, t); f.Result == "" {
@@ -41,8 +44,8 @@ func anchor(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding 
 	return f
 }
 
-func rule(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding {
-	t, f := newTarget(q)
+func (s trust) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	t, f := newTarget(&q)
 	if f.Result == "" {
 		var policy []byte
 		if policy, f = s.policy(ctx, t); f.Result == "" {
@@ -54,12 +57,12 @@ func rule(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding {
 
 // Anchor reads the OIDC provider of the role's account for the token's issuer.
 func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return anchor(ctx, r, &q).Detail("read as", r.arn)
+	return trust{r}.Anchor(ctx, q).Detail("read as", r.arn)
 }
 
 // Rule reads the trust policy of the role.
 func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return rule(ctx, r, &q).Detail("read as", r.arn)
+	return trust{r}.Rule(ctx, q).Detail("read as", r.arn)
 }
 
 func (r *Reader) policy(ctx context.Context, t *target) ([]byte, doctor.Finding) {
@@ -124,7 +127,7 @@ func otherProviders(ctx context.Context, client *iam.Client) (list []provider) {
 //	aws iam get-open-id-connect-provider
 func Parse(content []byte) (doctor.Trust, error) {
 	f := &file{}
-	return f, reading.Documents(content, f.add)
+	return trust{f}, reading.Documents(content, f.add)
 }
 
 type file struct {
@@ -170,12 +173,4 @@ func (f *file) policy(_ context.Context, t *target) ([]byte, doctor.Finding) {
 		}
 	}
 	return nil, reading.NotInFile("role "+t.role.Name, t.showRole())
-}
-
-func (f *file) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return anchor(ctx, f, &q)
-}
-
-func (f *file) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return rule(ctx, f, &q)
 }

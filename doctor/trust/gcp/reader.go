@@ -44,12 +44,12 @@ const logIn = "gcloud auth application-default login"
 
 // Anchor reads the provider that the ServiceAccount names, and its pool.
 func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return anchor(ctx, r, &q).Detail("read as", r.login)
+	return trust{r}.Anchor(ctx, q).Detail("read as", r.login)
 }
 
 // Rule reads the IAM policy of the service account.
 func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return rule(ctx, r, &q).Detail("read as", r.login)
+	return trust{r}.Rule(ctx, q).Detail("read as", r.login)
 }
 
 func (r *Reader) universe() string {

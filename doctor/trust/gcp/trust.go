@@ -21,8 +21,11 @@ type source interface {
 	policy(ctx context.Context, t *target) (*bindings, doctor.Finding)
 }
 
-func anchor(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding {
-	t, f := newTarget(q)
+// trust judges what a source has read.
+type trust struct{ source }
+
+func (s trust) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	t, f := newTarget(&q)
 	switch {
 	case f.Result != "":
 		return f
@@ -41,9 +44,9 @@ func anchor(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding 
 	return f
 }
 
-// rule needs the provider, which says how a policy names the ServiceAccount. A failure to read it belongs to the other check.
-func rule(ctx context.Context, s source, q *doctor.TrustQuery) doctor.Finding {
-	t, f := newTarget(q)
+// Rule needs the provider, which says how a policy names the ServiceAccount. A failure to read it belongs to the other check.
+func (s trust) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
+	t, f := newTarget(&q)
 	switch {
 	case f.Result != "":
 		return f
@@ -184,7 +187,7 @@ func (r *Reader) policy(ctx context.Context, t *target) (*bindings, doctor.Findi
 //	gcloud iam service-accounts get-iam-policy --format json
 func Parse(content []byte) (doctor.Trust, error) {
 	f := &file{}
-	return f, reading.Documents(content, f.add)
+	return trust{f}, reading.Documents(content, f.add)
 }
 
 type file struct {
@@ -227,12 +230,4 @@ func (f *file) policy(_ context.Context, t *target) (*bindings, doctor.Finding) 
 		return nil, reading.NotInFile("the policy of the service account", t.showPolicy()+" --format json")
 	}
 	return f.bindings, doctor.Finding{}
-}
-
-func (f *file) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return anchor(ctx, f, &q)
-}
-
-func (f *file) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return rule(ctx, f, &q)
 }
