@@ -1,6 +1,7 @@
 package reading
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/workloadid/workloadid/auth"
@@ -15,7 +16,7 @@ type Question struct {
 	Service string
 	// Right is the right that the request needs, Resource the object that it needs the right on.
 	Right, Resource string
-	// Login is the principal that asks.
+	// Login is the principal that asks. Empty: it is not known.
 	Login string
 	// Show is a command that shows the same.
 	Show string
@@ -28,7 +29,7 @@ type Question struct {
 // Refused returns the finding of a login without the right.
 func (q *Question) Refused(status int, code string) doctor.Finding {
 	remedy := doctor.Do("Grant "+q.Right+" on "+q.Resource+", or ask someone who can run:", q.Show)
-	return q.with(doctor.Unclear(remedy, "%s refuses %s to %s.", q.Service, q.Right, q.Login), status, code)
+	return q.with(doctor.Unclear(remedy, "%s refuses %s to %s.", q.Service, q.Right, cmp.Or(q.Login, "your login")), status, code)
 }
 
 // LoginRefused returns the finding of a login that the service does not accept.
@@ -65,6 +66,14 @@ func NoLogin(cloud, logIn, show string) doctor.Finding {
 // Again returns the finding of the second check after a failure to log in. The first has the remedy.
 func Again(cloud string) doctor.Finding {
 	return doctor.Unclear(doctor.Remedy{}, "The doctor could not ask %s, as the check before says.", cloud)
+}
+
+// ReadAs adds the login to what was read with it.
+func ReadAs(login string, f doctor.Finding) doctor.Finding {
+	if login == "" {
+		return f
+	}
+	return f.Detail("read as", login)
 }
 
 // NotInFile returns the finding of a file that lacks a document, with the command that adds it.

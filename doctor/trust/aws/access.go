@@ -11,6 +11,7 @@ import (
 
 	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reading"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -26,7 +27,7 @@ func (r *Reader) Access(ctx context.Context, clusterARN, roleARN string) doctor.
 		a := &access{r, eks.NewFromConfig(r.config, func(o *eks.Options) { o.Region = cluster.Region }), cluster, roleARN}
 		f = a.explain(ctx)
 	}
-	return f.Detail("read as", r.arn)
+	return reading.ReadAs(r.arn, f)
 }
 
 type access struct {

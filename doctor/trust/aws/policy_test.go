@@ -51,6 +51,7 @@ func TestPolicies(t *testing.T) {
 		allow + `{"ForAnyValue:StringEquals":{"ISS:aud":"x"}}}`:                                                          doctor.Unknown,
 		allow + `{"StringEqualsIfExists":{"ISS:sub":"SUB"}}}`:                                                            doctor.Unknown,
 		allow + `{"IpAddress":{"aws:SourceIp":"192.0.2.0/24"}}}`:                                                         doctor.Unknown,
+		allow + `{}}`: doctor.Pass,
 		allow + `[]}`: doctor.Unknown,
 		allow + `{"StringEquals":{"ISS:sub":"x"}}},` + good: doctor.Pass,
 		allow + `{"Bool":{"aws:x":true}}},` + good:          doctor.Pass,

@@ -75,7 +75,7 @@ func (r *Reader) logIn(ctx context.Context, partition string) doctor.Finding {
 		cfg.Region = regionOf(partition)
 	}
 	cfg.HTTPClient = r.guarded(cfg.HTTPClient)
-	r.config, r.arn, r.secrets = cfg, "your login", []string{login.SecretAccessKey, login.SessionToken}
+	r.config, r.secrets = cfg, []string{login.SecretAccessKey, login.SessionToken}
 	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	q := r.question("AWS STS", "sts:GetCallerIdentity", "*", whoAmI)
 	switch {

@@ -57,12 +57,14 @@ func (s trust) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
 
 // Anchor reads the OIDC provider of the role's account for the token's issuer.
 func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return trust{r}.Anchor(ctx, q).Detail("read as", r.arn)
+	f := trust{r}.Anchor(ctx, q)
+	return reading.ReadAs(r.arn, f)
 }
 
 // Rule reads the trust policy of the role.
 func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return trust{r}.Rule(ctx, q).Detail("read as", r.arn)
+	f := trust{r}.Rule(ctx, q)
+	return reading.ReadAs(r.arn, f)
 }
 
 func (r *Reader) policy(ctx context.Context, t *target) ([]byte, doctor.Finding) {

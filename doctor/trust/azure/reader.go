@@ -54,7 +54,7 @@ func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding
 	if f.Result != "" {
 		return f
 	}
-	s := &session{target: t, login: "your login"}
+	s := &session{target: t}
 	if f = r.start(s); f.Result != "" {
 		return f
 	}
@@ -62,7 +62,7 @@ func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding
 	if f.Result == "" {
 		f = t.judge(list)
 	}
-	return f.Detail("read as", s.login)
+	return reading.ReadAs(s.login, f)
 }
 
 // Rule has nothing to examine.
@@ -145,5 +145,5 @@ func readLogin(token string) (tenant, login string) {
 			return c.Tid, fmt.Sprintf("%.100s", redact.Text(name))
 		}
 	}
-	return c.Tid, "your login"
+	return c.Tid, ""
 }

@@ -49,7 +49,7 @@ func (s *session) read(ctx context.Context) ([]credential, doctor.Finding) {
 
 // notVisible proves nothing: Azure hides what a login may not read.
 func (s *session) notVisible(answer doctor.Finding) doctor.Finding {
-	f := doctor.Unclear(doctor.Do("Correct the client ID, or grant "+s.login+" Reader on the managed identity, or Application.Read.All for an application:",
+	f := doctor.Unclear(doctor.Do("Correct the client ID, or grant your login Reader on the managed identity, or Application.Read.All for an application:",
 		"az identity list --query \"[?clientId=='"+s.clientID+"']\""), "Your login sees no identity with client ID %s.", s.clientID)
 	f.StatusCode, f.Code = answer.StatusCode, answer.Code
 	return f

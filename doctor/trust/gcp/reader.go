@@ -44,12 +44,14 @@ const logIn = "gcloud auth application-default login"
 
 // Anchor reads the provider that the ServiceAccount names, and its pool.
 func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return trust{r}.Anchor(ctx, q).Detail("read as", r.login)
+	f := trust{r}.Anchor(ctx, q)
+	return reading.ReadAs(r.login, f)
 }
 
 // Rule reads the IAM policy of the service account.
 func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return trust{r}.Rule(ctx, q).Detail("read as", r.login)
+	f := trust{r}.Rule(ctx, q)
+	return reading.ReadAs(r.login, f)
 }
 
 func (r *Reader) universe() string {
@@ -113,7 +115,7 @@ func (r *Reader) readLogin(ctx context.Context) string {
 		Email string `json:"email"`
 	}
 	if err != nil || answer.Status != http.StatusOK || json.Unmarshal(answer.Body, &info) != nil || info.Email == "" {
-		return "your login"
+		return ""
 	}
 	return redact.Text(info.Email, r.token)
 }

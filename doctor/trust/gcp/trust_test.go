@@ -51,7 +51,7 @@ func TestHealthy(t *testing.T) {
 func TestLoginWithoutName(t *testing.T) {
 	w := newWorld(t)
 	w.Cloud.AddFault(authtest.Fault{Service: "google-oauth", Action: "tokeninfo", Body: "<html>"})
-	if f := w.run().Of(rule); f.Result != doctor.Pass || f.Details[0].Text != "your login" {
+	if f := w.run().Of(rule); f.Result != doctor.Pass || len(f.Details) != 0 {
 		t.Errorf("%+v", f)
 	}
 }
