@@ -31,10 +31,14 @@ type statement struct {
 // parsePolicy reports false for a document without statements.
 func parsePolicy(document []byte) (list []statement, ok bool) {
 	var policy struct{ Statement json.RawMessage }
-	if len(document) > maxPolicy || !utf8.Valid(document) || json.Unmarshal(document, &policy) != nil {
+	if len(document) > maxPolicy || !utf8.Valid(document) || json.Unmarshal(document, &policy) != nil || policy.Statement == nil {
 		return nil, false
 	}
-	for _, raw := range elements(policy.Statement) {
+	var many []json.RawMessage
+	if json.Unmarshal(policy.Statement, &many) != nil {
+		many = []json.RawMessage{policy.Statement} // IAM takes one statement without a list
+	}
+	for _, raw := range many {
 		s := statement{raw: raw}
 		d := json.NewDecoder(bytes.NewReader(raw))
 		d.DisallowUnknownFields()
@@ -44,23 +48,15 @@ func parsePolicy(document []byte) (list []statement, ok bool) {
 	return list, len(list) > 0
 }
 
-// elements returns the elements of a list, or the one value that IAM treats as a list.
-func elements(raw json.RawMessage) []json.RawMessage {
-	var many []json.RawMessage
-	if len(raw) == 0 || json.Unmarshal(raw, &many) == nil {
-		return many
+// texts reports false for an empty list, and for something else than strings.
+func texts(raw json.RawMessage) ([]string, bool) {
+	var one *string
+	if json.Unmarshal(raw, &one) == nil && one != nil {
+		return []string{*one}, true
 	}
-	return []json.RawMessage{raw}
-}
-
-// texts reports false for an empty list, and for one with an element that is not a string.
-func texts(raw json.RawMessage) (all []string, ok bool) {
-	for _, one := range elements(raw) {
-		var text *string
-		if json.Unmarshal(one, &text) != nil || text == nil {
-			return nil, false
-		}
-		all = append(all, *text)
+	var all []string
+	if json.Unmarshal(raw, &all) != nil {
+		return nil, false
 	}
 	return all, len(all) > 0
 }

@@ -167,45 +167,35 @@ func hasKey(jwks, kid string) bool {
 	return slices.Contains(set.Keys, struct{ Kid string }{kid})
 }
 
-// names are the texts by which IAM policies name the ServiceAccount.
+// names are the texts by which IAM policies name the ServiceAccount. Empty ones do not exist.
 type names struct {
-	// usual is the one to grant. Empty if the provider makes the subject with an expression.
-	usual string
-	// all are complete members, and, with a slash at the beginning, their ends.
-	all []string
-	// set begins the members that stand for a set of the pool.
-	set string
+	usual    string // the one to grant, unless the provider makes the subject with an expression
+	end      string // of the principal of a GKE cluster, whose project number is not known
+	set, all string // the beginning of every set of the pool, and the whole pool
 }
 
 // names returns false for a token of neither a provider nor GKE. p is nil if the provider could not be read.
 func (t *target) names(p *provider) (n names, ok bool) {
 	c := &t.Claims
-	if t.provider != "" {
-		base := "//iam.googleapis.com/" + t.pool
-		n.set = "principalSet:" + base + "/"
-		n.all = []string{n.set + "*"}
+	i := slices.IndexFunc(c.Audiences, func(a string) bool { return strings.HasSuffix(a, ".svc.id.goog") })
+	switch base := "//iam.googleapis.com/" + t.pool; {
+	case t.provider != "":
+		n.set, n.all = "principalSet:"+base+"/", "principalSet:"+base+"/*"
 		if p != nil && p.mapsSubject() {
 			n.usual = "principal:" + base + "/subject/" + c.Subject
-			n.all = append(n.all, n.usual)
 		}
-		return n, true
-	}
-	i := slices.IndexFunc(c.Audiences, func(a string) bool { return strings.HasSuffix(a, ".svc.id.goog") })
-	if i < 0 {
+	case i >= 0:
+		n.set, n.usual = "principalSet:", "serviceAccount:"+c.Audiences[i]+"["+c.Namespace+"/"+c.ServiceAccount+"]"
+		n.end = "/workloadIdentityPools/" + c.Audiences[i] + "/subject/ns/" + c.Namespace + "/sa/" + c.ServiceAccount
+	default:
 		return n, false
 	}
-	pool := c.Audiences[i]
-	n.set, n.usual = "principalSet:", "serviceAccount:"+pool+"["+c.Namespace+"/"+c.ServiceAccount+"]"
-	n.all = []string{n.usual, "/workloadIdentityPools/" + pool + "/subject/ns/" + c.Namespace + "/sa/" + c.ServiceAccount}
 	return n, true
 }
 
-func (n *names) in(list []string) bool {
-	return slices.ContainsFunc(list, func(member string) bool {
-		return slices.ContainsFunc(n.all, func(name string) bool {
-			return member == name || name[0] == '/' && strings.HasPrefix(member, "principal://") && strings.HasSuffix(member, name)
-		})
-	})
+func (n *names) match(member string) bool {
+	return member != "" && (member == n.usual || member == n.all) ||
+		n.end != "" && strings.HasPrefix(member, "principal://") && strings.HasSuffix(member, n.end)
 }
 
 // judgeMembers looks for the ServiceAccount among the members that may act as the service account.
@@ -220,9 +210,9 @@ func (t *target) judgeMembers(p *provider, b *bindings) doctor.Finding {
 	switch all := slices.Concat(b.members, b.doubtful); {
 	case !ok:
 		return doctor.Skipped("The token belongs to neither a workload identity provider nor GKE.")
-	case n.in(b.members):
+	case slices.ContainsFunc(b.members, n.match):
 		return doctor.Passed("Service account %s admits the ServiceAccount.", t.Identity)
-	case n.in(b.doubtful):
+	case slices.ContainsFunc(b.doubtful, n.match):
 		return unclear("The service account admits the ServiceAccount under a condition, or by a custom role.")
 	case n.usual == "":
 		return unclear("The members are not comparable, because the mapping of google.subject is not known.")
