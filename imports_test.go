@@ -95,7 +95,7 @@ func TestImportGraph(t *testing.T) {
 		for other, prefixes := range sdks {
 			if other != provider {
 				refuse(t, module+"/auth/"+provider, "a provider uses its own cloud's SDK only", prefixes...)
-				refuse(t, module+"/doctor/"+provider+"trust", "a reader uses its own cloud's SDK only", prefixes...)
+				refuse(t, module+"/doctor/trust/"+provider, "a reader uses its own cloud's SDK only", prefixes...)
 			}
 		}
 	}

@@ -179,16 +179,19 @@ func TestPolicyIsShownOnRequest(t *testing.T) {
 		t.Error("the report shows the policy without being asked")
 	}
 	e.ShowPolicy = true
-	if text := doctor.Run(t.Context(), *e).String(); !strings.Contains(text, "Or    If tenant-a is meant to have it:\n          aws iam update-assume-role-policy") {
+	e.Checks[2] = fixed("trust-rule", doctor.Failed("A1", doctor.Do("If the role is wrong:", "correct it").
+		OrTrust("If tenant-a is meant to have it", slices.Repeat([]string{trustCommand}, 9)...), "refused"))
+	if text := doctor.Run(t.Context(), *e).String(); !strings.Contains(text, "Or    If tenant-a is meant to have it:\n          aws iam update-assume-role-policy") ||
+		strings.Count(text, "update-assume-role-policy") != 9 || !strings.Contains(text, "correct it") {
 		t.Errorf("the policy is missing:\n%s", text)
 	}
 }
 
 func TestTextStaysOnOneScreen(t *testing.T) {
-	f := doctor.Failed("Z6", doctor.Do("apply:", slices.Repeat([]string{"kind: RoleBinding"}, 40)...).OrTrust("If it is meant", trustCommand),
+	f := doctor.Failed("Z6", doctor.Do("apply:", slices.Repeat([]string{"kind: RoleBinding"}, 40)...).OrTrust("If it is meant", slices.Repeat([]string{trustCommand}, 9)...),
 		"%s", strings.Repeat("a long message with many words ", 8)).Compare("a", "1", "b", "2")
 	f.Causes = slices.Repeat([]string{"one of many causes"}, 9)
-	r := doctor.Run(t.Context(), doctor.Examination{Subject: "s", Checks: []doctor.Check{fixed("x", f)}, ShowPolicy: true})
+	r := doctor.Run(t.Context(), doctor.Examination{Subject: "s", Checks: []doctor.Check{fixed("x", f)}})
 	text := r.String()
 	if n := strings.Count(text, "\n"); n > 14 {
 		t.Errorf("%d lines:\n%s", n, text)

@@ -172,14 +172,14 @@ func (c *cleaner) texts(list []string) []string {
 	return list
 }
 
-// text returns one printable line.
+// text returns one printable line of up to 1 KiB, which commands with a policy need.
 func (c *cleaner) text(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
-	}, redact.Text(s, c.secrets...))
+	}, redact.Line(s, c.secrets...))
 }
 
 func firstOf(a, b string) string {

@@ -26,7 +26,8 @@ const (
 	maxBeforeFix = 8 // leaves room for remedy and alternative
 )
 
-// Text returns the report for people: at most 14 lines unless it is verbose. Values and words longer than the width stay whole.
+// Text returns the report for people: at most 14 lines unless it is verbose, and the commands of a policy that was asked for. Values
+// and words longer than the width stay whole.
 func (r *Report) Text(o TextOptions) string {
 	if o.Width <= 0 {
 		o.Width = defaultWidth
@@ -149,7 +150,10 @@ func (w *writer) remedy(r *Remedy, limit int) {
 	}
 	or := w.alternative(r.Or)
 	w.wrapped("  Fix   ", "        ", text)
-	w.commands(commands, limit-len(or))
+	if r.Or == nil || len(r.Or.Commands) == 0 { // commands of a policy were asked for, and are not counted
+		limit -= len(or)
+	}
+	w.commands(commands, limit)
 	w.lines = append(w.lines, or...)
 }
 

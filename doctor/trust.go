@@ -36,3 +36,10 @@ type Trust interface {
 	// Rule examines whether the identity admits the token: the role's trust policy, the IAM policy of the service account.
 	Rule(ctx context.Context, q TrustQuery) Finding
 }
+
+// Access explains why an EKS cluster does not admit a role. The package trust/aws implements it.
+type Access interface {
+	// Access is called after the cluster has answered 401. It returns a failure of class A19 if the cause is known, or narrowed down
+	// to the Causes of the finding. Unknown means that the cluster's access entries could not be read, and says why.
+	Access(ctx context.Context, clusterARN, roleARN string) Finding
+}

@@ -29,7 +29,7 @@ func CheckServiceAccountEmail(s string) error {
 	switch {
 	case domain == "developer.gserviceaccount.com":
 		number, ok := strings.CutSuffix(id, "-compute")
-		if !ok || !validProjectNumber(number) {
+		if !ok || !ValidProjectNumber(number) {
 			return errors.New("before @developer it has to be <project number>-compute")
 		}
 		return nil

@@ -76,7 +76,7 @@ func IsGitHost(host string) bool {
 	name, location := cut(labels, '.')
 	name, ok = strings.CutSuffix(name, "-git")
 	dash := strings.LastIndexByte(name, '-')
-	return ok && dash > 0 && validLabel(name[:dash]) && validProjectNumber(name[dash+1:]) && ValidLocation(location) &&
+	return ok && dash > 0 && validLabel(name[:dash]) && ValidProjectNumber(name[dash+1:]) && ValidLocation(location) &&
 		len(name)+len("-git") <= maxLabel
 }
 
@@ -87,8 +87,8 @@ func IsDNSEndpoint(host string) bool {
 	return ok && validLabels(labels) && len(host) <= maxName
 }
 
-// validProjectNumber reports whether s is the number of a project, without a leading zero.
-func validProjectNumber(s string) bool {
+// ValidProjectNumber reports whether s is the number of a project, without a leading zero.
+func ValidProjectNumber(s string) bool {
 	const most = 20
 	return s != "" && len(s) <= most && s[0] != '0' && all(s, isDigit)
 }

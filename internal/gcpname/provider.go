@@ -74,9 +74,9 @@ func trimPrefix(s, universe string) (string, error) {
 func (w WorkloadIdentityProvider) check() error {
 	const charset = "4 to 32 lower-case letters, digits and dashes"
 	switch {
-	case !validProjectNumber(w.ProjectNumber) && ValidProject(w.ProjectNumber):
+	case !ValidProjectNumber(w.ProjectNumber) && ValidProject(w.ProjectNumber):
 		return fmt.Errorf("%.100q is the project's ID; give its number, which the console shows beside it", w.ProjectNumber)
-	case !validProjectNumber(w.ProjectNumber):
+	case !ValidProjectNumber(w.ProjectNumber):
 		return fmt.Errorf("the project has to be a number, not %.100q", w.ProjectNumber)
 	case strings.HasSuffix(w.Pool, ".svc.id.goog"):
 		return errors.New("the pool of a GKE cluster has no providers; leave the annotation out in GKE")
