@@ -251,8 +251,8 @@ func (a *Agent) event(kind, reason, message string) {
 	a.events.add(eventKey{reason: reason}, kind, message)
 }
 
-// HubConfig returns the configuration of the stored credential for clients in this process. Like a certificate it expires: ask again when the
-// Secret has changed. It fails with ErrNotJoined while no credential is stored.
+// HubConfig returns a configuration with the stored credential, for clients in this process. It expires with the credential: call
+// HubConfig again when the Secret has changed. It fails with ErrNotJoined while no credential is stored.
 func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 	hub, err := a.readBootstrap(ctx)
 	if err != nil {
@@ -269,7 +269,7 @@ func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 // ErrNotJoined reports that the cluster has no usable credential of its own.
 var ErrNotJoined = errors.New("the cluster has not joined the hub: have it accepted with wid hub accept")
 
-// Unjoin withdraws the cluster's acceptance on the hub, which then takes away all its access. It is idempotent.
+// Unjoin withdraws the cluster's acceptance on the hub. The hub then revokes all its access. Unjoin is idempotent.
 func (a *Agent) Unjoin(ctx context.Context) error {
 	config, err := a.HubConfig(ctx)
 	if err != nil {
