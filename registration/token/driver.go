@@ -115,7 +115,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	return p.step, nil
 }
 
-// Forget drops the metrics of an add-on that is gone.
+// Forget drops the metrics of a deleted add-on.
 func (d *Driver) Forget(addOn string) { d.metrics.forget(addOn) }
 
 // pass is one call of Next.
