@@ -2,8 +2,8 @@
 // and reconcilers for the agent, for its add-ons and for the hub.
 //
 // The agent on the managed cluster first uses a bootstrap credential, which can do little more than create a ManagedCluster. An
-// administrator of the hub accepts the cluster. The hub then grants a namespace and RBAC, and the driver gets the agent a credential of
-// its own: a client certificate (package csr) or an AWS IAM role (package awsirsa).
+// administrator of the hub accepts the cluster. The hub then grants a namespace and RBAC, and the agent's driver gets a credential of the
+// cluster's own. It is a client certificate (package csr) or an AWS IAM role (package awsirsa).
 //
 // AddOns then registers the cluster's add-ons, by client certificate or by ServiceAccount token (package token).
 //
