@@ -193,8 +193,10 @@ func TestDocumentationOfAddOns(t *testing.T) {
 			t.Errorf("docs/registration.md differs from example_addon_test.go in %s", name)
 		}
 	}
-	if !bytes.Contains(document, []byte("[`example_addon_test.go`](../registration/example_addon_test.go)")) {
-		t.Error("docs/registration.md does not link to signSearch")
+	for _, name := range []string{"example_addon_test.go", "example_driver_test.go"} { // with signSearch and ServiceAccountDriver
+		if !bytes.Contains(document, []byte("[`"+name+"`](../registration/"+name+")")) {
+			t.Errorf("docs/registration.md does not link to %s", name)
+		}
 	}
 	for _, reason := range []string{
 		registration.ReasonRegistrationAccepted, registration.ReasonDuplicateItem, registration.ReasonUnknownType, registration.ReasonNoSigner,
