@@ -34,40 +34,39 @@ type AgentOptions struct {
 	Cluster string
 	// Driver gets the cluster its credential.
 	Driver Driver
-	// Local reads and writes the two Secrets on the managed cluster. Use a client without a cache, as of client.New: a cache would watch
-	// all Secrets of the cluster.
+	// Local reads and writes the two Secrets on the managed cluster. Use a client without a cache, such as client.New returns: a
+	// cache would watch all Secrets of the cluster.
 	Local client.Client
 	// Namespace holds the two Secrets. Default: DefaultAgentNamespace.
 	Namespace string
-	// BootstrapSecret holds, under the key "kubeconfig", the hub's address and CA and the bootstrap credential. It is read on each
-	// pass, and address and CA always come from it. The user may be left out once the cluster has joined. Default:
-	// DefaultBootstrapSecret.
+	// BootstrapSecret holds the hub's address, its CA and the bootstrap credential under the key "kubeconfig". The agent reads it on
+	// each pass, and always takes address and CA from it. A joined cluster needs no user in it. Default: DefaultBootstrapSecret.
 	BootstrapSecret string
-	// Secret is where the agent stores its own credential. Default: ocm.HubKubeconfigSecret.
+	// Secret names the Secret with the agent's own credential. Default: ocm.HubKubeconfigSecret.
 	Secret string
-	// ClientConfigs are written into a ManagedCluster that has none.
+	// ClientConfigs fill a ManagedCluster that has none.
 	ClientConfigs []ocm.ClientConfig
-	// Version returns the version of the managed cluster's API server. Its failure makes the cluster unavailable. Nil: the version is
-	// not reported, and the cluster is available while the agent runs.
+	// Version returns the version of the managed cluster's API server. If it fails, the agent reports the cluster as unavailable.
+	// Nil reports no version, and the cluster as available while the agent runs.
 	Version func(context.Context) (string, error)
-	// NewHubClient returns a client of the hub. It makes no requests of its own. Nil: client.New with the kinds of Kubernetes and ocm.
+	// NewHubClient returns a client of the hub, without making a request. Default: client.New with the kinds of Kubernetes and ocm.
 	NewHubClient func(*rest.Config) (client.Client, error)
-	// Now is the clock. Nil: time.Now.
+	// Now is the clock. Default: time.Now.
 	Now func() time.Time
-	// Recorder records Events of the agent's Secret. Nil: none.
+	// Recorder records Events of the agent's Secret. Nil records none.
 	Recorder events.EventRecorder
-	// Registerer takes the metrics. Nil: none.
+	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 }
 
-// RESTConfigurer is implemented by drivers whose user entry runs a program, such as aws. The agent itself never runs one.
+// RESTConfigurer is an optional interface of drivers whose user entry runs a program, such as aws. The agent itself never runs one.
 type RESTConfigurer interface {
-	// RESTConfig returns a configuration with the stored credential, which renews itself and outlives ctx. The agent sets address and
-	// CA on it. The Secret may have been edited: nothing in stored may make it run a program or read a file.
+	// RESTConfig returns a configuration with the stored credential, which renews itself and outlives ctx. The agent sets address
+	// and CA on it. It must run no program and read no file that stored names, because the Secret may be edited.
 	RESTConfig(ctx context.Context, stored map[string][]byte) (*rest.Config, error)
 }
 
-// Agent joins one managed cluster to a hub, keeps its credential current, and reports that the cluster is alive. Calls of Reconcile must not
+// Agent joins one managed cluster to a hub, renews its credential, and reports that the cluster is alive. Calls of Reconcile must not
 // overlap. All other methods are safe for concurrent use.
 type Agent struct {
 	opts    AgentOptions
@@ -81,7 +80,7 @@ type Agent struct {
 	sessions hubSessions // for the add-ons
 }
 
-// NewAgent checks the options.
+// NewAgent checks the options. It makes no request.
 func NewAgent(opts AgentOptions) (*Agent, error) {
 	if err := CheckClusterName(opts.Cluster); err != nil {
 		return nil, err
@@ -145,8 +144,8 @@ const (
 	maxSteps = 8
 )
 
-// Reconcile makes one pass. While the cluster waits to be let in, it comes back after 1 s, doubling to 30 s; then whenever the Lease
-// or the driver is due. The request does not matter.
+// Reconcile makes one pass and ignores the content of the request. While the cluster waits for acceptance, the next pass follows
+// after 1 s, doubling to 30 s. Later it follows when the Lease or the driver is due.
 func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	due, joined, err := a.pass(ctx)
 	a.metrics.observe(joined, err)
@@ -252,8 +251,8 @@ func (a *Agent) event(kind, reason, message string) {
 	a.events.add(eventKey{reason: reason}, kind, message)
 }
 
-// HubConfig returns the configuration of the stored credential for clients in this process. Like a certificate it expires: ask again when the
-// Secret has changed. It fails with ErrNotJoined while no credential is stored.
+// HubConfig returns a configuration with the stored credential, for clients in this process. It expires with the credential: call
+// HubConfig again when the Secret has changed. It fails with ErrNotJoined while no credential is stored.
 func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 	hub, err := a.readBootstrap(ctx)
 	if err != nil {
@@ -267,10 +266,10 @@ func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 	return config, err
 }
 
-// ErrNotJoined says that the cluster has no credential of its own that could be used.
+// ErrNotJoined reports that the cluster has no usable credential of its own.
 var ErrNotJoined = errors.New("the cluster has not joined the hub: have it accepted with wid hub accept")
 
-// Unjoin withdraws the cluster's acceptance on the hub, which then takes away all its access. It is idempotent.
+// Unjoin withdraws the cluster's acceptance on the hub. The hub then revokes all its access. Unjoin is idempotent.
 func (a *Agent) Unjoin(ctx context.Context) error {
 	config, err := a.HubConfig(ctx)
 	if err != nil {

@@ -31,37 +31,36 @@ const DefaultAddOnNamespace = "open-cluster-management-agent-addon"
 
 // AddOnOptions configures AddOns. Agent and KubeClient are required.
 type AddOnOptions struct {
-	// Agent joins the cluster. It runs in the same process: the add-ons use its credential as soon as the hub has taken it. They share its
-	// client of the managed cluster, clock, recorder and Registerer.
+	// Agent joins the cluster and runs in the same process. The add-ons use its credential once the hub has accepted it, and share
+	// its local client, clock, recorder and Registerer.
 	Agent *Agent
-	// KubeClient is the driver of kubeClient items. It decides, whichever driver an item names.
+	// KubeClient is the driver of kubeClient items, whichever driver an item names.
 	KubeClient Driver
-	// CustomSigner is the driver of customSigner items. It may be the same value. Nil: these items are refused.
+	// CustomSigner is the driver of customSigner items, and may be the same value. Nil refuses these items.
 	CustomSigner Driver
 	// Namespace holds the Secrets of add-ons whose status names none. Default: DefaultAddOnNamespace.
 	Namespace string
-	// NewHubClient returns a client of the hub that knows both versions of add-ons. It does not bound the time of a watch. Nil: a client
-	// with the kinds of Kubernetes, ocm and addon, which drivers get too.
+	// NewHubClient returns a client of the hub for both versions of add-ons, without a timeout for watches. Drivers get it too.
+	// Default: a client with the kinds of Kubernetes, ocm and addon.
 	NewHubClient func(*rest.Config) (client.WithWatch, error)
 }
 
-// AddOns registers all add-ons of one cluster on its hub, and keeps their credentials current. There is one reconcile request for each
-// add-on, by the name of its ManagedClusterAddOn. Each item of the add-on's status.registrations is one registration of a driver:
+// AddOns registers all add-ons of one cluster on its hub, and keeps their credentials current. Reconcile requests carry the name of
+// the ManagedClusterAddOn. A driver registers each item of the add-on's status.registrations:
 //
 //	item          Secret on the managed cluster          content
 //	kubeClient    <add-on>-hub-kubeconfig                kubeconfig, cluster-name, agent-name, auth-type, the driver's files
 //	customSigner  <add-on>-<signer, / as ->-client-cert  auth-type, the driver's files
 //
-// The Secrets lie in the namespace that status.namespace names. RBAC decides where the agent may write: each such namespace needs the Role of
-// AgentAddOnManifest. Secrets of others are never changed: those of the agent carry the labels addon.NameLabel and AddOnClusterLabel.
-// An item that cannot be registered has the condition ConditionRegistrationAccepted=False; a driver's own errors become Events of the
-// agent's Secret.
+// The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of AgentAddOnManifest. The agent
+// labels its Secrets with addon.NameLabel and AddOnClusterLabel, and never changes others. A refused item sets the condition
+// ConditionRegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
 //
-// The agent deletes a Secret when the hub removes its item, and all Secrets of an add-on that the hub has deleted. If the agent was not
-// running at that time, it finds those in AddOnOptions.Namespace and in the namespaces of other add-ons. Add-ons in hosted mode
-// (addon.HostingClusterAnnotation) are left alone: the agent of the hosting cluster registers them.
+// The agent deletes a Secret when the hub removes its item or its add-on. After a restart it finds left-over Secrets in
+// AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (addon.HostingClusterAnnotation),
+// because the agent of the hosting cluster registers them.
 //
-// To run it, set up the Agent and the AddOns with one manager of the managed cluster:
+// Set up the Agent and the AddOns with one manager of the managed cluster:
 //
 //	addOns, err := registration.NewAddOns(registration.AddOnOptions{Agent: agent, KubeClient: driver})
 //	...
@@ -88,7 +87,7 @@ type addOnHub struct {
 	look    time.Time // when to look for the API again, if the hub serves none
 }
 
-// NewAddOns checks the options.
+// NewAddOns checks the options. It makes no request.
 func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 	if opts.Agent == nil || opts.KubeClient == nil {
 		return nil, errors.New("add-ons need an Agent and a driver: set AddOnOptions.Agent and AddOnOptions.KubeClient")

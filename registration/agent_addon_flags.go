@@ -2,12 +2,12 @@ package registration
 
 import "github.com/spf13/pflag"
 
-// AddOnFlags are the settings of add-ons that an agent takes from its command line. The zero value has the defaults. They hold values
-// only: the program makes the drivers, and picks one with Pick.
+// AddOnFlags holds the add-on settings of an agent's command line. The zero value has the defaults. The program builds the drivers
+// and picks one with Pick.
 type AddOnFlags struct {
-	// KubeClientAuth is the name of the driver of kubeClient items. Empty: AuthTypeCSR.
+	// KubeClientAuth names the driver of kubeClient items. Default: AuthTypeCSR.
 	KubeClientAuth string
-	// TokenExpirationSeconds is the lifetime of tokens that the driver token asks for. 0 means one year.
+	// TokenExpirationSeconds is the lifetime that the driver token requests. 0 means one year.
 	TokenExpirationSeconds int64
 }
 

@@ -22,19 +22,20 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True after the cause is mended. An add-on
-// that was never refused does not have it. It is not RegistrationApplied, which controllers of the hub write in Open Cluster Management.
+// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True once the cause is gone. An add-on
+// without refusals does not have it. The name differs from RegistrationApplied, which hub controllers of Open Cluster Management
+// write.
 const ConditionRegistrationAccepted = "RegistrationAccepted"
 
-// Reasons of ConditionRegistrationAccepted. ReasonInvalidName and ReasonUnknownDriver are others.
+// Reasons of ConditionRegistrationAccepted, in addition to ReasonInvalidName and ReasonUnknownDriver.
 const (
 	ReasonRegistrationAccepted = "RegistrationAccepted"
 	ReasonDuplicateItem        = "DuplicateItem"
 	ReasonUnknownType          = "UnknownType"
 	ReasonNoSigner             = "NoSigner"
-	// ReasonNamespaceRefused says that no add-on may have its Secrets in the namespace.
+	// ReasonNamespaceRefused refuses a namespace that no add-on may use for its Secrets.
 	ReasonNamespaceRefused = "NamespaceRefused"
-	// ReasonNamespaceUnusable says that the namespace does not exist on the managed cluster, or that the agent has no rights there.
+	// ReasonNamespaceUnusable reports a namespace that does not exist on the managed cluster, or where the agent has no rights.
 	ReasonNamespaceUnusable = "NamespaceUnusable"
 	ReasonSecretTaken       = "SecretTaken"
 	ReasonTooManyItems      = "TooManyItems"

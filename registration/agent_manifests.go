@@ -2,21 +2,21 @@ package registration
 
 import _ "embed"
 
-// AgentManifest is the RBAC of the agent on the managed cluster, in YAML, for the ServiceAccount "registration-agent" and the default
-// names of AgentOptions.
+// AgentManifest holds the RBAC of the agent on the managed cluster, in YAML, for the ServiceAccount "registration-agent" and the
+// default names of AgentOptions.
 //
 //go:embed manifests/agent.yaml
 var AgentManifest string
 
-// AgentAddOnManifest is the RBAC of the agent where it stores the credentials of add-ons, in YAML: for DefaultAddOnNamespace, which it
-// creates, and the ServiceAccount of AgentManifest. Other namespaces that add-ons name need the same Role and RoleBinding.
+// AgentAddOnManifest holds DefaultAddOnNamespace and the rights to store the credentials of add-ons there, in YAML, for the
+// ServiceAccount of AgentManifest. Other namespaces that add-ons name need the same Role and RoleBinding.
 //
 //go:embed manifests/agent-addon.yaml
 var AgentAddOnManifest string
 
-// BootstrapManifest is the RBAC of bootstrap users on the hub, in YAML: those of BootstrapGroup, and the ServiceAccount
-// "agent-registration-bootstrap" of the namespace "open-cluster-management". It includes the ValidatingAdmissionPolicy without which
-// they could edit clusters that have been accepted.
+// BootstrapManifest holds the RBAC of bootstrap users on the hub, in YAML. It binds BootstrapGroup and the ServiceAccount
+// "agent-registration-bootstrap" of the namespace "open-cluster-management". Its ValidatingAdmissionPolicy keeps them from editing
+// accepted clusters.
 //
 //go:embed manifests/bootstrap.yaml
 var BootstrapManifest string

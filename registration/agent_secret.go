@@ -21,13 +21,13 @@ import (
 const (
 	// SecretKeyKubeconfig holds the kubeconfig. The files that it names are other keys.
 	SecretKeyKubeconfig = "kubeconfig"
-	// SecretKeyClusterName and SecretKeyAgentName hold the names that the credential says.
+	// SecretKeyClusterName and SecretKeyAgentName hold the names in the credential.
 	SecretKeyClusterName = "cluster-name"
 	SecretKeyAgentName   = "agent-name"
-	// SecretKeyAuthType holds the auth type of the driver that made the credential. A driver never sees that of another one.
+	// SecretKeyAuthType holds the auth type of the driver that made the credential. A driver never sees another driver's credential.
 	SecretKeyAuthType = "auth-type"
 
-	// keyState is the prefix of a driver's notes: "state.<driver>.<key>". A driver never sees those of another one.
+	// keyState is the prefix of a driver's notes: "state.<driver>.<key>". A driver never sees another driver's notes.
 	keyState = "state."
 )
 

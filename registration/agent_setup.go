@@ -17,7 +17,7 @@ import (
 )
 
 // SetupWithManager adds the agent to a manager of the managed cluster. The agent reconciles at the start and whenever one of its two
-// Secrets changes. It watches their metadata alone, each by its name, so that its RBAC names them too.
+// Secrets changes. It watches only their metadata, each by its name, because its RBAC names them too.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
 	c, err := controller.New("registration-agent", mgr, controller.Options{Reconciler: a, SkipNameValidation: new(true),

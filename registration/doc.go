@@ -1,11 +1,11 @@
-// Package registration joins managed clusters to a hub, in the vocabulary of Open Cluster Management: a small contract, drivers that
-// plug into it, and reconcilers for the agent, for its add-ons and for the hub.
+// Package registration joins managed clusters to a hub, with the objects of Open Cluster Management. It holds the contract of drivers,
+// and reconcilers for the agent, for its add-ons and for the hub.
 //
-// An agent on the managed cluster reaches the hub with a bootstrap credential that may do little: it creates a ManagedCluster.
-// An administrator of the hub accepts it. Then the hub grants the cluster a namespace and its RBAC, and the driver gets the agent a
-// credential of its own: a client certificate (package csr), or AWS IAM (package awsirsa).
+// The agent on the managed cluster first uses a bootstrap credential, which can do little more than create a ManagedCluster. An
+// administrator of the hub accepts the cluster. The hub then grants a namespace and RBAC, and the agent's driver gets a credential of the
+// cluster's own. It is a client certificate (package csr) or an AWS IAM role (package awsirsa).
 //
-// After that, AddOns registers the cluster's add-ons, by client certificate or by ServiceAccount token (package token).
+// AddOns then registers the cluster's add-ons, by client certificate or by ServiceAccount token (package token).
 //
 //	managed cluster                                   hub
 //	Agent ── bootstrap credential ──▶ ManagedCluster ◀── wid hub accept
@@ -16,6 +16,17 @@
 //
 // # Trust
 //
-// The hub believes nothing that a cluster says of itself until an administrator, or the driver's own configuration, accepts it. What it
-// then believed is recorded where the agent cannot write, and revoking goes by that record.
+// The hub believes no claim of a cluster until an administrator, or the driver's own configuration, accepts it. The hub then records the
+// claim where the agent cannot write, and revokes by that record.
+//
+// # Rules for drivers
+//
+// A driver has two halves. Driver runs in the agent, and HubDriver runs in the hub.
+//
+//   - A credential authenticates as a member of one of the [ClusterGroups], or Grant binds its user itself. The admission policies treat
+//     every other user as a bootstrap user, which cannot change an accepted cluster.
+//   - Next returns a new key in Step.State, and uses it once Input.State holds it. A restart then repeats no request.
+//   - Next bounds renewals by the time since the last answer too. A wrong clock must not cause a loop of requests.
+//   - Claim is pure. Grant and Revoke get the recorded claim, are idempotent, and touch only objects with the driver's marks.
+//   - A new name is a new auth type. Users pick a driver by its name, and an unknown name is an error.
 package registration

@@ -179,24 +179,29 @@ func issueSearch(cluster string, requestPEM []byte, ca *x509.Certificate, key cr
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// docs/registration.md shows this file's functions as they are compiled here, and names all reasons and Events.
+// docs/registration.md shows functions of this file as they are compiled here, links to the others, and names all reasons and Events.
 func TestDocumentationOfAddOns(t *testing.T) {
 	code, codeErr := os.ReadFile("example_addon_test.go")
 	document, documentErr := os.ReadFile("../docs/registration.md")
 	if err := errors.Join(codeErr, documentErr); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"registerAddOns", "serveAddOns", "registerSearch", "signSearch", "checkSearch", "issueSearch"} {
+	for _, name := range []string{"registerAddOns", "serveAddOns", "registerSearch"} {
 		_, function, _ := bytes.Cut(code, []byte("\n// "+name+" "))
 		function, _, _ = bytes.Cut(function, []byte("\n}\n"))
 		if len(function) == 0 || !bytes.Contains(document, slices.Concat([]byte("// "+name+" "), function, []byte("\n}\n"))) {
 			t.Errorf("docs/registration.md differs from example_addon_test.go in %s", name)
 		}
 	}
+	for _, name := range []string{"example_addon_test.go", "example_driver_test.go"} { // with signSearch and ServiceAccountDriver
+		if !bytes.Contains(document, []byte("[`"+name+"`](../registration/"+name+")")) {
+			t.Errorf("docs/registration.md does not link to %s", name)
+		}
+	}
 	for _, reason := range []string{
 		registration.ReasonRegistrationAccepted, registration.ReasonDuplicateItem, registration.ReasonUnknownType, registration.ReasonNoSigner,
 		registration.ReasonNamespaceRefused, registration.ReasonNamespaceUnusable, registration.ReasonSecretTaken, registration.ReasonInvalidName,
-		registration.ReasonUnknownDriver, "RegistrationFailed", "NoAddOns", "AddOnsUnreachable",
+		registration.ReasonUnknownDriver, registration.ReasonTooManyItems, "RegistrationFailed", "NoAddOns", "AddOnsUnreachable",
 		token.ReasonRefreshed, token.ReasonNotDeclared, token.ReasonInfrastructureNotReady, token.ReasonRequestFailed, token.ReasonUnusable,
 		"TokenRequestForbidden", "TokenRequestInvalid", "TokenRequestNotFound", "TokenRequestConflict",
 		token.ReasonReady, token.ReasonInvalidName, token.ReasonSeveralItems, token.ReasonInvalidSubject, token.ReasonClusterNotAccepted,

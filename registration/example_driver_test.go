@@ -2,11 +2,7 @@ package registration_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"strings"
-	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -59,18 +55,4 @@ func ExamplePick() {
 	// Output:
 	// serviceaccount <nil>
 	// unknown auth type "oidc": use one of serviceaccount
-}
-
-// docs/registration.md shows the driver as it is compiled here.
-func TestDocumentShowsTheDriver(t *testing.T) {
-	source, err := os.ReadFile("example_driver_test.go")
-	document, documentErr := os.ReadFile("../docs/registration.md")
-	if err := errors.Join(err, documentErr); err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "// ServiceAccountDriver lets")
-	code, _, _ = strings.Cut(code, "var _ registration.Driver")
-	if !strings.Contains(string(document), "```go\n// ServiceAccountDriver lets"+strings.TrimRight(code, "\n")+"\n```") {
-		t.Error("docs/registration.md differs from example_driver_test.go")
-	}
 }

@@ -27,27 +27,29 @@ import (
 type HubOptions struct {
 	// Client reads and writes the hub. Required.
 	Client client.Client
-	// Reader reads past the cache of Client: records of claims, and Leases. Nil means the manager's API reader, or Client without a manager.
+	// Reader reads records of claims and Leases past the cache of Client. Default: the manager's API reader, or Client without a
+	// manager.
 	Reader client.Reader
 	// Drivers are the auth types that the hub grants. At least one is required.
 	Drivers []HubDriver
-	// Default is the auth type of clusters that have the marks of no driver. "" refuses such clusters.
+	// Default is the auth type of clusters without the marks of any driver. "" refuses such clusters.
 	Default string
-	// Resync is the longest time between two calls of Grant for one cluster. Each cluster gets a little less, so that
-	// they spread. Zero means one hour.
+	// Resync is the longest time between two calls of Grant for one cluster. The hub shortens it a little for each cluster, to
+	// spread the calls. Default: one hour.
 	Resync time.Duration
-	// Timeout ends a call of a driver. Zero means one minute.
+	// Timeout bounds each call of a driver. Default: one minute.
 	Timeout time.Duration
-	// Now is the clock. Nil means time.Now.
+	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Recorder gets an Event for each decision and each failure. Nil records nothing.
 	Recorder events.EventRecorder
-	// Registerer gets the metrics. Nil means none.
+	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 }
 
-// Hub accepts, grants and revokes clusters. It is a reconcile.Reconciler of ManagedClusters, and takes the place of Open Cluster
-// Management's own registration controller: do not run both on one hub. One cluster is reconciled by one caller at a time.
+// Hub accepts and revokes clusters, and grants their access. It is a reconcile.Reconciler of ManagedClusters and replaces Open
+// Cluster Management's registration controller: do not run both on one hub. It is safe for concurrent use, except for two calls about
+// one cluster.
 type Hub struct {
 	options HubOptions
 	calls   *prometheus.HistogramVec
@@ -57,8 +59,8 @@ type Hub struct {
 	memories map[string]*memory // by cluster
 }
 
-// memory is what the hub has seen of a cluster. It may be lost at any time: the next pass then looks again. Only the pass of that
-// cluster uses it.
+// memory holds what the hub has seen of a cluster. It may be lost at any time: the next pass then reads everything again. Only the
+// pass of that cluster uses it.
 type memory struct {
 	state  string
 	grant  record    // that the driver verified last
@@ -102,7 +104,7 @@ func (r *refusal) Error() string { return r.message }
 // errPostponed says that a failure is reported, and that its retry is scheduled.
 var errPostponed = errors.New("postponed")
 
-// Reasons of the condition HubAcceptedManagedCluster beside those of Open Cluster Management.
+// Reasons of the condition HubAcceptedManagedCluster, in addition to ocm.ReasonHubAccepted and ocm.ReasonHubDenied.
 const (
 	ReasonInvalidName        = "InvalidName"
 	ReasonInvalidClaim       = "InvalidClaim"
@@ -111,13 +113,13 @@ const (
 	ReasonNamespaceTaken     = "NamespaceTaken"
 	ReasonRBACTaken          = "RBACTaken"
 	ReasonGrantFailed        = "GrantFailed"
-	// ReasonClaimChanged has the status True: the cluster keeps what it was accepted with.
+	// ReasonClaimChanged has the status True: the cluster keeps its grant.
 	ReasonClaimChanged = "ClaimChanged"
-	// ReasonWaiting follows a refusal whose cause is mended.
+	// ReasonWaiting follows a refusal whose cause is gone.
 	ReasonWaiting = "WaitingForAcceptance"
 )
 
-// Reconcile implements reconcile.Reconciler. It comes back at the exact time when a grant or a Lease is due.
+// Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	cluster := &ocm.ManagedCluster{}
 	err := h.options.Client.Get(ctx, req.NamespacedName, cluster)

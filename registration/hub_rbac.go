@@ -15,13 +15,13 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Annotations of a cluster's ClusterRole: the record of what was granted. Agents cannot write there.
+// Annotations of a cluster's ClusterRole, which record the grant. Agents cannot write them.
 const (
 	AuthTypeAnnotation = "registration.open-cluster-management.io/auth-type"
 	ClaimAnnotation    = "registration.open-cluster-management.io/claim"
 )
 
-// ClusterRoles in the namespace of each cluster. They are part of HubManifest.
+// ClusterRoles that clusters get in their namespaces. They are part of HubManifest.
 const (
 	RegistrationRole = "open-cluster-management:managedcluster:registration"
 	WorkRole         = "open-cluster-management:managedcluster:work"
@@ -128,7 +128,7 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// checkUnused refuses to approve a cluster without a person where its namespace exists: the cluster would get what that holds.
+// checkUnused refuses automatic approval if the cluster's namespace exists: the cluster would get its content.
 func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed record) error {
 	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, &corev1.Namespace{})
 	switch {

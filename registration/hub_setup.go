@@ -26,7 +26,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// HubSetup is implemented by hub drivers that run controllers of their own, such as the approver of package csr.
+// HubSetup is an optional interface of hub drivers with controllers of their own, such as the approver of package csr.
 type HubSetup interface {
 	// Setup adds the controllers to the manager.
 	Setup(mgr ctrl.Manager) error
@@ -38,8 +38,8 @@ const (
 	lastRetry  = time.Minute
 )
 
-// SetupWithManager adds the hub and the controllers of its drivers to a manager, whose scheme needs ocm.AddToScheme. As many clusters are
-// reconciled at a time as there are workers, so that a driver that is slow for one cluster does not delay the others.
+// SetupWithManager adds the hub and the controllers of its drivers to a manager, whose scheme needs ocm.AddToScheme. The hub
+// reconciles up to workers clusters at a time, so that a slow call for one cluster does not delay the others.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: a hub needs at least one", workers)

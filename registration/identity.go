@@ -12,11 +12,11 @@ import (
 // ManagedClustersGroup is the group of all agents that authenticate with a certificate.
 const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
 
-// ClusterGroup returns the group of a cluster's agent, the one that its certificate says.
+// ClusterGroup returns the group in the certificate of a cluster's agent.
 func ClusterGroup(cluster string) string { return "system:open-cluster-management:" + cluster }
 
-// ClusterGroups returns the groups that the RBAC of a cluster names. The second one is for EKS access entries, which refuse names
-// that begin with "system:".
+// ClusterGroups returns the groups in the RBAC of a cluster. EKS access entries use the second one, because EKS refuses names that
+// begin with "system:".
 func ClusterGroups(cluster string) []string {
 	return []string{ClusterGroup(cluster), "open-cluster-management:" + cluster}
 }
@@ -24,8 +24,8 @@ func ClusterGroups(cluster string) []string {
 // AgentUser returns the user name of a cluster's agent.
 func AgentUser(cluster, agent string) string { return ClusterGroup(cluster) + ":" + agent }
 
-// AddOnSubject returns the identity that the certificate of an add-on's agent says if the add-on names none. The second group is
-// the one that approvers of OCM's add-on framework look for.
+// AddOnSubject returns the identity in the certificate of an add-on without a subject of its own. Approvers of OCM's add-on framework
+// require the second group.
 func AddOnSubject(cluster, addOn, agent string) ocm.Subject {
 	user := "system:open-cluster-management:cluster:" + cluster + ":addon:" + addOn
 	return ocm.Subject{User: user + ":agent:" + agent, Groups: []string{user, "system:open-cluster-management:addon:" + addOn}}
@@ -37,8 +37,9 @@ func ClusterRoleName(cluster string) string {
 	return "open-cluster-management:managedcluster:" + cluster
 }
 
-// CheckClusterName refuses a name that is no DNS label, since group and namespace of the cluster derive from it, and one that would
-// give the cluster's agent the group, the namespace or the ClusterRole of something else. Groups of add-ons begin like that of a cluster "addon" or "cluster".
+// CheckClusterName refuses a name that is no DNS label, because the cluster's group and namespace derive from it. It also refuses
+// names that would give the agent another object's group, namespace or ClusterRole. Groups of add-ons, for example, begin like the
+// group of a cluster "addon" or "cluster".
 func CheckClusterName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the cluster name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
@@ -53,7 +54,7 @@ func CheckClusterName(name string) error {
 	return nil
 }
 
-// CheckAgentName refuses a name that is no DNS label: the user name of the agent is made of it.
+// CheckAgentName refuses a name that is no DNS label, because the agent's user name contains it.
 func CheckAgentName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the agent name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
@@ -61,7 +62,7 @@ func CheckAgentName(name string) error {
 	return nil
 }
 
-// CheckAddOnName refuses a name that is no DNS label: a user name, groups and a ServiceAccount are made of it.
+// CheckAddOnName refuses a name that is no DNS label, because a user name, groups and a ServiceAccount contain it.
 func CheckAddOnName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the add-on name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)

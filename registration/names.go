@@ -1,13 +1,12 @@
 package registration
 
-// Names picks the names on the wire where the proposals that this module implements and the released Open Cluster Management
-// differ. It changes names only. Readers accept both.
+// Names selects names on the wire where OCM's proposals and released OCM differ. It changes nothing else. Readers accept both.
 type Names string
 
 const (
-	// ProposedNames are those of the proposals, the default.
+	// ProposedNames selects the names of the proposals, the default.
 	ProposedNames Names = ""
-	// OCMNames are those of Open Cluster Management as released in June 2026.
+	// OCMNames selects the names of Open Cluster Management as of June 2026.
 	OCMNames Names = "ocm"
 )
 
@@ -35,10 +34,10 @@ func (n Names) TokenCondition() string {
 	return "AddonTokenRefreshed"
 }
 
-// Auth types that are the same for all Names.
+// Auth types under all Names.
 const (
-	// AuthTypeCSR is that of the driver for client certificates.
+	// AuthTypeCSR is the auth type of the driver for client certificates.
 	AuthTypeCSR = "csr"
-	// AuthTypeToken is that of the driver for ServiceAccount tokens, which registers add-ons alone.
+	// AuthTypeToken is the auth type of the driver for ServiceAccount tokens, which registers only add-ons.
 	AuthTypeToken = "token"
 )

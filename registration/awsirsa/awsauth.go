@@ -21,7 +21,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
-// AWSAuthManifest is the RBAC that the hub controller of registration.HubManifest needs in addition for AWSAuth, in YAML.
+// AWSAuthManifest holds the RBAC that AWSAuth needs in addition to registration.HubManifest, in YAML.
 //
 //go:embed manifests/aws-auth.yaml
 var AWSAuthManifest string

@@ -1,6 +1,6 @@
-// Package awsirsa registers clusters on Amazon EKS by AWS IAM, for hubs that issue no client certificates. The agent has an IAM role of
-// its own account. Once the hub accepts the cluster, it makes a role for it in the hub's account, which only the agent's role may assume
-// and which the hub's API server maps to the groups of the cluster.
+// Package awsirsa registers clusters on Amazon EKS by AWS IAM, for hubs that sign no client certificates. The agent has an IAM role in its
+// own account. For each accepted cluster the hub creates a second role in its own account, which only the agent's role may assume. The
+// hub's API server maps that role to the groups of the cluster.
 //
 // On the managed cluster, [Driver] is one of the drivers of a registration.Agent:
 //
@@ -17,17 +17,18 @@
 //		EKS: eks.NewFromConfig(config),
 //	})
 //
-// [AgentRole] and [HubRole] say which roles have to exist before, and [CheckHub] and [CheckManaged] where this auth type works.
+// [AgentRole] and [HubRole] return the roles that have to exist before. [CheckHub] and [CheckManaged] refuse clusters for which this auth
+// type does not work.
 //
 // # Ownership
 //
-// The hub tags each role and each access entry with its own ARN and with the name of the ManagedCluster. It changes and deletes
-// nothing that lacks these tags, whatever name it has. So two clusters cannot share an ARN: the second one finds the role of the first
-// and is refused. An entry in aws-auth has no tags; there the user name marks it.
+// The hub tags each role and each access entry with its own ARN and the name of the ManagedCluster. It changes and deletes only objects
+// with these tags. Two clusters therefore cannot share an ARN: the hub finds the role of the first and refuses the second. Entries in
+// aws-auth have no tags, so their user name marks them.
 //
 // # Calls
 //
-// If nothing has drifted, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each; the registration.Hub
-// calls it once an hour and after a restart. A first grant and a revocation make five calls each. With [AWSAuth] the hub calls IAM only:
-// two calls, and three for a first grant and a revocation.
+// Without drift, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each. The registration.Hub calls Grant once
+// an hour and after a restart. A first grant and a revocation make five calls each. With [AWSAuth] the hub calls only IAM: twice, and
+// three times for a first grant and a revocation.
 package awsirsa

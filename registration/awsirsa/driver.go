@@ -22,13 +22,13 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Plugin is the program that the stored kubeconfig runs, for clients other than the agent's own.
+// Plugin selects the program in the stored kubeconfig, for clients outside the agent.
 type Plugin string
 
 const (
-	// PluginAWS is the command line of AWS, the default.
+	// PluginAWS runs the AWS CLI, the default.
 	PluginAWS Plugin = ""
-	// PluginWID is the command line of this module. It calls eks:DescribeCluster, so the hub has to be on EKS.
+	// PluginWID runs wid. It calls eks:DescribeCluster, so the hub has to be on EKS.
 	PluginWID Plugin = "wid"
 )
 
@@ -36,17 +36,17 @@ const (
 type Options struct {
 	// Hub and Managed are the ARNs of the two clusters. Required.
 	Hub, Managed string
-	// Names picks the auth type and the annotations.
+	// Names selects the auth type and the annotations.
 	Names registration.Names
-	// Plugin is the program in the stored kubeconfig. The agent never runs it.
+	// Plugin selects the program in the stored kubeconfig. The agent never runs it.
 	Plugin Plugin
-	// Provider gets the agent's own credentials, of the role that ManagedRoleName names. Nil: one with its defaults.
+	// Provider gets the agent's own credentials, for the role of ManagedRoleName. Nil means the zero value.
 	Provider *aws.Provider
-	// AuthOptions are further options of auth.GetClusterConfig, such as a cache or a proxy.
+	// AuthOptions are further options of auth.GetClusterConfig, for example a cache or a proxy.
 	AuthOptions []auth.Option
 }
 
-// ConditionReady says whether the agent has what it needs to use its role on the hub.
+// ConditionReady reports whether the agent can use its role on the hub.
 const ConditionReady = "ClusterIAMRoleReady"
 
 // Driver is the agent's half. It is safe for concurrent use.
@@ -88,7 +88,7 @@ func New(options Options) (*Driver, error) {
 // Name returns the auth type, "aws-irsa" or "awsirsa".
 func (d *Driver) Name() string { return d.options.Names.AuthTypeAWS() }
 
-// Annotations returns what the ManagedCluster claims.
+// Annotations returns the claim of the ManagedCluster.
 func (d *Driver) Annotations() map[string]string {
 	if d.options.Names == registration.OCMNames {
 		return map[string]string{OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: ID(d.hub, d.managed)}
@@ -96,8 +96,8 @@ func (d *Driver) Annotations() map[string]string {
 	return map[string]string{ARNAnnotation: d.managed.String()}
 }
 
-// Next implements registration.Driver. It makes no call: the kubeconfig holds no secret, and follows from the two ARNs. It is stored once
-// the hub has accepted the cluster.
+// Next implements registration.Driver. It makes no call, because the kubeconfig holds no secret and follows from the two ARNs. The
+// agent stores it once the hub has accepted the cluster.
 func (d *Driver) Next(_ context.Context, in registration.Input) (registration.Step, error) {
 	if in.Addon != "" {
 		return registration.Step{}, fmt.Errorf("add-ons cannot use the auth type %q: register add-on %q by csr or token", d.Name(), in.Addon)
@@ -139,8 +139,8 @@ func (d *Driver) exec() *clientcmdapi.ExecConfig {
 		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", role}}
 }
 
-// RESTConfig implements registration.RESTConfigurer. Of what is stored it uses only the hub's address and CA, which the agent has
-// checked. Each request gets a token that is valid then; nothing is asked of AWS before the first one.
+// RESTConfig implements registration.RESTConfigurer. It uses only the stored address and CA of the hub, which the agent has checked.
+// Each request carries a token that is valid at that time. RESTConfig calls AWS only with the first request.
 func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.Config, error) {
 	kubeconfig, err := clientcmd.Load(stored[registration.SecretKeyKubeconfig])
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Binding is how the hub's API server learns which groups a role has.
+// Binding selects how the hub's API server maps roles to groups.
 type Binding string
 
 const (
-	// AccessEntries are entries in the EKS API, the default.
+	// AccessEntries uses access entries of the EKS API, the default.
 	AccessEntries Binding = ""
-	// AWSAuth is the ConfigMap kube-system/aws-auth, which aws-iam-authenticator reads too. A hub that switches leaves the mappings of
-	// the other binding behind: deny its clusters before, and accept them after.
+	// AWSAuth uses the ConfigMap kube-system/aws-auth, which aws-iam-authenticator reads too. A switch leaves the mappings of the
+	// other binding behind, so deny all clusters before it and accept them after it.
 	AWSAuth Binding = "aws-auth"
 )
 
@@ -37,33 +37,33 @@ const DefaultMaxRoles = 1000
 
 // HubOptions configures the hub's half.
 type HubOptions struct {
-	// Hub is the ARN of the hub. On a hub that is not EKS it only names it: the account in which roles are made, and the cluster ID that
-	// tokens are signed for. Required.
+	// Hub is the ARN of the hub. Outside EKS it only names the account of the roles and the cluster ID in tokens. Required.
 	Hub string
-	// IAM is called in the hub's account. Required.
+	// IAM is a client for the hub's account. Required.
 	IAM IAM
-	// EKS is called in the hub's region. Required for AccessEntries.
+	// EKS is a client for the hub's region. Required for AccessEntries.
 	EKS EKS
-	// Client reads and writes the ConfigMap aws-auth, with the rights of AWSAuthManifest. Use one that reads it without a cache: those
-	// rights allow no informer. Required for AWSAuth.
+	// Client reads and writes the ConfigMap aws-auth, with the rights of AWSAuthManifest. Its reads need to bypass the cache,
+	// because these rights allow no informer. Required for AWSAuth.
 	Client client.Client
 	// Binding is AccessEntries or AWSAuth.
 	Binding Binding
-	// Names picks the auth type. Claims are accepted under both names.
+	// Names selects the auth type. The hub accepts claims under both names.
 	Names registration.Names
-	// AutoApprove are patterns of the ARNs of clusters that need no person to accept them. Empty: a person accepts each cluster. A
-	// pattern is compared with the whole ARN. In it "*" stands for any characters but ":" and "/", and "?" for one of them;
-	// everything else stands for itself. Name the account: any account of AWS could have a cluster that a wildcard matches.
+	// AutoApprove lists patterns of ARNs. The hub accepts matching clusters automatically. Empty: an administrator accepts each
+	// cluster. A pattern has to match the whole ARN. In it "*" matches any characters but ":" and "/", and "?" matches one of them.
+	// Write out the account, because any AWS account could have a cluster that matches a wildcard.
 	//
-	// A cluster claims its ARN without proof; the proof comes when its agent assumes a role. A false claim gives access only to the
-	// agent of that ARN. It also blocks that ARN for other clusters until an administrator denies the false one.
+	// A cluster claims its ARN without proof. Its agent proves it later, when it assumes a role. A false claim gives access only to
+	// the agent of that ARN. It also blocks that ARN for other clusters until an administrator denies it.
 	AutoApprove []string
-	// MaxRoles is how many roles this hub may have in IAM. Zero means DefaultMaxRoles. From 80 % on an Event of the cluster says so; at
-	// MaxRoles the hub creates none. It counts the roles that this process has seen, so after a restart it takes a resync to be exact.
+	// MaxRoles is the number of roles that this hub may have in IAM. Default: DefaultMaxRoles. From 80 % on an Event of the cluster
+	// warns. At MaxRoles the hub creates no role. It counts the roles that this process has seen, so after a restart the count is
+	// exact only after a resync.
 	MaxRoles int
-	// Events records that MaxRoles comes near. Nil: nothing is recorded.
+	// Events records the warnings about MaxRoles. Nil records nothing.
 	Events events.EventRecorder
-	// Registerer takes the metrics. Nil: none.
+	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 }
 
@@ -159,14 +159,14 @@ func (h *HubDriver) register(r prometheus.Registerer) error {
 // Name returns the auth type, "aws-irsa" or "awsirsa".
 func (h *HubDriver) Name() string { return h.options.Names.AuthTypeAWS() }
 
-// Annotations in which a ManagedCluster claims its ARN: one of the proposal, two of Open Cluster Management.
+// Annotations in which a ManagedCluster claims its ARN. The first one belongs to the proposal, the others to Open Cluster Management.
 const (
 	ARNAnnotation       = "eks-managed-cluster-arn"
 	OCMARNAnnotation    = "agent.open-cluster-management.io/managed-cluster-arn"
 	OCMSuffixAnnotation = "agent.open-cluster-management.io/managed-cluster-iam-role-suffix"
 )
 
-// Claim returns the ARN in the cluster's annotations. It refuses a suffix that differs from the ARN's; the suffix has no other use.
+// Claim returns the ARN in the cluster's annotations. It refuses a suffix that does not match the ARN, and ignores it otherwise.
 func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	claim, ok, err := Claim(cluster)
 	if err != nil || !ok {
@@ -187,7 +187,8 @@ func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	return claim, true, nil
 }
 
-// Claim returns the ARN in the cluster's annotations. It does not know the hub: what HubDriver.Claim checks beyond that, it does not.
+// Claim returns the ARN in the cluster's annotations. Unlike HubDriver.Claim it does not know the hub, and skips the checks that need
+// it.
 func Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	proposed, ok1 := cluster.Annotations[ARNAnnotation]
 	released, ok2 := cluster.Annotations[OCMARNAnnotation]
@@ -232,8 +233,8 @@ func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
 	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: HubRoleName(h.hub, managed), roleARN: HubRoleARN(h.hub, managed)}, nil
 }
 
-// Grant implements registration.HubDriver. If nothing has drifted it makes two calls of IAM, and one of EKS with access entries. It
-// leaves it to the hub when to look again, and how to back off unless the remedy takes a person.
+// Grant implements registration.HubDriver. Without drift it makes two calls of IAM, and one of EKS with access entries. It sets its
+// own retry delay only for failures that need an edit.
 func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Duration, error) {
 	g, err := h.newGrant(cluster, claim)
 	if err != nil {
@@ -255,7 +256,7 @@ func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Dura
 	return 0, err
 }
 
-// Revoke implements registration.HubDriver. The binding goes first, so that what is left cannot be used.
+// Revoke implements registration.HubDriver. It removes the binding first, so that the role alone gives no access.
 func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
 	g, err := h.newGrant(cluster, claim)
 	if err != nil {

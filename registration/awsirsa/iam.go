@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// IAM are the calls of *iam.Client that the hub makes.
+// IAM is the part of *iam.Client that the hub calls.
 type IAM interface {
 	GetRole(context.Context, *iam.GetRoleInput, ...func(*iam.Options)) (*iam.GetRoleOutput, error)
 	CreateRole(context.Context, *iam.CreateRoleInput, ...func(*iam.Options)) (*iam.CreateRoleOutput, error)

@@ -9,11 +9,10 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 )
 
-// ClusterARN is the name of an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
+// ClusterARN names an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
 type ClusterARN = aws.ClusterARN
 
-// ParseClusterARN parses the ARN of an EKS cluster, of any partition. It accepts exactly one spelling of each ARN, the one that
-// ClusterARN.String returns.
+// ParseClusterARN parses the ARN of an EKS cluster in any partition. It accepts only the spelling that ClusterARN.String returns.
 func ParseClusterARN(s string) (ClusterARN, error) {
 	arn, err := aws.ParseClusterARN(s)
 	if err != nil {
@@ -29,11 +28,11 @@ const (
 	TagManagedAccount = "managed_cluster_account_id"
 	TagManagedName    = "managed_cluster_name"
 
-	// TagOwnerHub and TagOwnerCluster mark what a hub has made: its ARN, and the name of the ManagedCluster. The hub changes and deletes
-	// nothing that lacks these two.
+	// TagOwnerHub and TagOwnerCluster mark the hub's own objects with its ARN and the name of the ManagedCluster. The hub changes
+	// and deletes only objects with both tags.
 	TagOwnerHub     = "registration.open-cluster-management.io/hub-cluster-arn"
 	TagOwnerCluster = "registration.open-cluster-management.io/managed-cluster"
-	// TagRoleID is the unique ID of the role that an access entry was made for. An entry does not work for another role of the same name.
+	// TagRoleID holds the unique ID of an access entry's role. The entry does not work for another role of the same name.
 	TagRoleID = "registration.open-cluster-management.io/role-id"
 )
 
@@ -42,25 +41,25 @@ func Tags(hub, managed ClusterARN) map[string]string {
 	return map[string]string{TagHubAccount: hub.Account, TagHubName: hub.Name, TagManagedAccount: managed.Account, TagManagedName: managed.Name}
 }
 
-// ID returns the hash that the names of a pair's roles hold, of the values of its tags. It leaves out partition and region, so two
-// clusters of one name and account share it; ownership tags keep these apart.
+// ID returns the hash in the names of a pair's roles, computed from the values of its tags. It ignores partition and region, so two
+// clusters with the same name and account share it. Ownership tags keep these apart.
 func ID(hub, managed ClusterARN) string {
 	sum := md5.Sum([]byte(strings.Join([]string{hub.Account, hub.Name, managed.Account, managed.Name}, "#"))) //nolint:gosec // as above
 	return hex.EncodeToString(sum[:])
 }
 
-// HubRoleName returns the name of the role, in the hub's account, that a managed cluster's agent uses on the hub.
+// HubRoleName returns the name of the role in the hub's account that a managed cluster's agent uses on the hub.
 func HubRoleName(hub, managed ClusterARN) string { return hubRolePrefix + ID(hub, managed) }
 
-// ManagedRoleName returns the name of the role, in the managed cluster's account, that its agent has from the start.
+// ManagedRoleName returns the name of the agent's first role, in the managed cluster's account.
 func ManagedRoleName(hub, managed ClusterARN) string {
 	return "ocm-managed-cluster-" + ID(hub, managed)
 }
 
-// HubRoleARN returns the ARN of the role that HubRoleName names.
+// HubRoleARN returns the ARN of the role with HubRoleName.
 func HubRoleARN(hub, managed ClusterARN) string { return roleARN(hub, HubRoleName(hub, managed)) }
 
-// ManagedRoleARN returns the ARN of the role that ManagedRoleName names.
+// ManagedRoleARN returns the ARN of the role with ManagedRoleName.
 func ManagedRoleARN(hub, managed ClusterARN) string {
 	return roleARN(managed, ManagedRoleName(hub, managed))
 }
@@ -71,8 +70,8 @@ const (
 	maxRoleName           = 64
 )
 
-// IdentityCreatorRoleName returns the name of the role with which the hub makes the others. It fails for a hub whose name is too
-// long for that, with more than 31 characters.
+// IdentityCreatorRoleName returns the name of the hub's own role, with which it creates the others. It fails for hub names over 31
+// characters, which are too long for IAM.
 func IdentityCreatorRoleName(hub ClusterARN) (string, error) {
 	const longest = maxRoleName - len(identityCreatorSuffix)
 	if len(hub.Name) > longest {
@@ -82,7 +81,7 @@ func IdentityCreatorRoleName(hub ClusterARN) (string, error) {
 	return hub.Name + identityCreatorSuffix, nil
 }
 
-// IdentityCreatorRoleARN returns the ARN of the role that IdentityCreatorRoleName names.
+// IdentityCreatorRoleARN returns the ARN of the role with IdentityCreatorRoleName.
 func IdentityCreatorRoleARN(hub ClusterARN) (string, error) {
 	name, err := IdentityCreatorRoleName(hub)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/internal/address"
 )
 
-// Policy is an IAM policy. Its JSON is what IAM takes.
+// Policy is an IAM policy. IAM accepts its JSON.
 type Policy struct {
 	Version   string
 	Statement []Statement
@@ -31,7 +31,7 @@ type Statement struct {
 	Condition map[string]map[string]OneOrMany `json:",omitempty"`
 }
 
-// OneOrMany is a string in JSON if it is one, a list otherwise.
+// OneOrMany encodes one value as a string in JSON, and several as a list.
 type OneOrMany []string
 
 // MarshalJSON implements json.Marshaler.
@@ -89,7 +89,7 @@ func allow(s Statement) Policy {
 
 const policyVersion = "2012-10-17"
 
-// TrustPolicy returns the trust policy of the hub role: the managed cluster's role may assume it if it carries the tags of the pair.
+// TrustPolicy returns the trust policy of the hub role. The managed cluster's role may assume it if it carries the tags of the pair.
 func TrustPolicy(hub, managed ClusterARN) Policy {
 	tags := map[string]OneOrMany{}
 	for key, value := range Tags(hub, managed) {
@@ -104,7 +104,7 @@ func AccessPolicy(hub ClusterARN) Policy {
 	return allow(Statement{Action: OneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: OneOrMany{hub.String()}})
 }
 
-// Role is one that an administrator of IAM makes before agent or hub start.
+// Role is an IAM role that an administrator creates before agent or hub start.
 type Role struct {
 	ARN           string
 	Trust, Access Policy
@@ -166,8 +166,8 @@ const (
 	hubServiceAccount     = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
 )
 
-// AgentRole returns the role of a managed cluster's agent. issuer is the https URL of the managed cluster's OIDC issuer, klusterlet
-// the name of its Klusterlet; "" means DefaultKlusterlet.
+// AgentRole returns the role of a managed cluster's agent. issuer is the https URL of the managed cluster's OIDC issuer. klusterlet
+// names its Klusterlet; "" means DefaultKlusterlet.
 func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error) {
 	if err := checkPair(hub, managed); err != nil {
 		return Role{}, err
@@ -187,7 +187,7 @@ func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error)
 	return Role{ARN: ManagedRoleARN(hub, managed), Trust: trust, Access: access, Tags: Tags(hub, managed)}, nil
 }
 
-// HubRole returns the role of the hub. Its permissions are what HubDriver uses, no more: with AWSAuth none of EKS.
+// HubRole returns the role of the hub. It permits exactly the calls of HubDriver: with AWSAuth no call of EKS.
 func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 	arn, err := IdentityCreatorRoleARN(hub)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 
 // Hub describes a hub for CheckHub.
 type Hub struct {
-	// AuthTypes are the drivers that it is to run.
+	// AuthTypes are the hub's drivers.
 	AuthTypes []string
-	// OnEKS says that its control plane is Amazon EKS.
+	// OnEKS reports that Amazon EKS runs the hub.
 	OnEKS bool
-	// TokenWebhook says that its API server has an authentication webhook for tokens of AWS, such as aws-iam-authenticator.
+	// TokenWebhook reports an authentication webhook for AWS tokens in its API server, such as aws-iam-authenticator.
 	TokenWebhook bool
 	// Binding is HubOptions.Binding.
 	Binding Binding
@@ -24,8 +24,8 @@ func isAWS(authType string) bool {
 	return authType == registration.ProposedNames.AuthTypeAWS() || authType == registration.OCMNames.AuthTypeAWS()
 }
 
-// CheckHub refuses auth types that the hub cannot serve, and says why. aws-irsa alone needs EKS, csr any other hub; both together need a
-// hub that is not EKS, with a token webhook and the binding aws-auth.
+// CheckHub refuses auth types that the hub cannot serve, and explains why. aws-irsa alone needs EKS. csr needs a hub outside EKS.
+// Both together need a hub outside EKS with a token webhook and the binding aws-auth.
 func CheckHub(h Hub) error {
 	csr, irsa := slices.Contains(h.AuthTypes, registration.AuthTypeCSR), slices.ContainsFunc(h.AuthTypes, isAWS)
 	switch {
@@ -47,7 +47,7 @@ func CheckHub(h Hub) error {
 	return nil
 }
 
-// CheckManaged refuses a managed cluster for which the auth type does not work, and says why.
+// CheckManaged refuses a managed cluster for which the auth type does not work, and explains why.
 func CheckManaged(authType string, onEKS bool) error {
 	if isAWS(authType) && !onEKS {
 		return fmt.Errorf("the auth type %q needs a managed cluster on EKS, since its ARN names it and IAM trusts its ServiceAccounts: use %q here",

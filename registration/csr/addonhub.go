@@ -26,21 +26,21 @@ import (
 
 // AddOnOptions configures an AddOnApprover.
 type AddOnOptions struct {
-	// Client approves requests, and reads CertificateSigningRequests, which may come from a cache. Required.
+	// Client approves and reads CertificateSigningRequests. Its reads may come from a cache. Required.
 	Client client.Client
-	// Reader reads ManagedClusters and add-ons at the moment of a decision, so use one without a cache. Its scheme needs ocm.AddToScheme and
-	// addon.AddAllToScheme. Nil: Client.
+	// Reader reads ManagedClusters and add-ons at each decision, so use one without a cache. Its scheme needs ocm.AddToScheme and
+	// addon.AddAllToScheme. Default: Client.
 	Reader client.Reader
-	// Events records approvals and refusals. Nil: nothing is recorded.
+	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
-	// Now is the clock. Nil: time.Now.
+	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 }
 
-// AddOnApprover approves the certificates with which add-ons reach the hub's API server, whichever driver their clusters use. It approves
-// a request of the cluster's own agent if the add-on's kubeClient item declares the driver csr and names the subject of the
-// request, and that is the default one of registration.AddOnSubject. An agent can write its items: add-ons with a subject of their own need an
-// approver of their own. It is safe for concurrent use.
+// AddOnApprover approves certificates of add-ons for the hub's API server, whichever driver their clusters use. The request has to
+// come from the cluster's own agent. The add-on's kubeClient item has to declare the driver csr and the subject of the request. The
+// subject has to be the default one of registration.AddOnSubject, because agents can write items; other subjects need an approver of
+// their own. It is safe for concurrent use.
 type AddOnApprover struct{ options AddOnOptions }
 
 // NewAddOnApprover checks the options.

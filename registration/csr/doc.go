@@ -1,5 +1,5 @@
-// Package csr registers clusters by client certificate: the agent asks the hub for one with a CertificateSigningRequest, the hub
-// approves it, and Kubernetes signs it. It needs a hub that signs client certificates; [Probe] finds out.
+// Package csr registers clusters by client certificate. The agent creates a CertificateSigningRequest on the hub, the hub approves it, and
+// Kubernetes signs it. The hub has to sign client certificates, which [Probe] finds out.
 //
 // On the managed cluster, [Driver] is one of the drivers of a registration.Agent:
 //
@@ -13,21 +13,26 @@
 //		BootstrapUsers: []string{"system:serviceaccount:open-cluster-management:agent-registration-bootstrap"},
 //	})
 //
-// # What the approver approves
+// # Approval
 //
-// A request has to name exactly one agent of one cluster, in exactly the two groups of that cluster, and the hub has to have accepted
-// the cluster for this driver. Then there are two cases:
-//   - A renewal comes from the agent itself, and RBAC allows the agent to renew on managedclusters/clientcertificates in the group
-//     register.open-cluster-management.io. Denying a cluster removes that RBAC.
-//   - A first request comes from a bootstrap user, before the cluster has joined. Any bootstrap user can ask for any cluster in that time, so
-//     accept a cluster when its agent is about to join.
+// A request has to name exactly one agent of one cluster, and exactly the two groups of that cluster. The hub has to have accepted the
+// cluster for this driver. The approver then accepts two cases:
 //
-// Each acceptance is for one agent. The first approval records the agent's name in an annotation of the cluster's ClusterRole, and no
-// other agent gets a certificate afterwards. If two agents ask before that, neither does. In both cases, and for an agent that has lost
-// its certificate, a person decides and approves one request with wid hub accept, which replaces the record. Denial deletes it.
+//   - A renewal comes from the agent itself. RBAC has to allow the agent the verb renew on managedclusters/clientcertificates in the group
+//     register.open-cluster-management.io. A denial removes that RBAC.
+//   - A first request comes from a bootstrap user, before the cluster has joined. Any bootstrap user can ask for any cluster in that time,
+//     so accept a cluster when its agent is about to join.
 //
-// The approver never denies: a person may still approve what it refuses. It judges again later what may change.
+// Each acceptance is for one agent. The first approval records the agent's name in an annotation of the cluster's ClusterRole. The approver
+// then refuses all other agents. If two agents ask before the first approval, it refuses both.
 //
-// Kubernetes cannot revoke a certificate. A cluster that is denied or deleted keeps its certificate until it expires, without any
-// access by RBAC. A new cluster of the same name, accepted before then, shares its namespace with the holder of the old certificate.
+// An administrator decides between two such agents, and about an agent that has lost its certificate. The command wid hub accept approves
+// one request and replaces the record. A denial deletes the record.
+//
+// The approver never denies a request, so an administrator can still approve it. It judges a refused request again if its cause can change.
+//
+// # Revocation
+//
+// Kubernetes cannot revoke a certificate. A denied or deleted cluster keeps its certificate until the expiry, without any rights. A new
+// cluster of the same name, accepted before then, shares its namespace with the holder of the old certificate.
 package csr

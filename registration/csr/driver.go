@@ -29,8 +29,8 @@ const (
 
 // Options configures a Driver.
 type Options struct {
-	// Lifetime is asked of the signer, which may choose a shorter one. Zero leaves it to the signer. The API server refuses less than
-	// 10 minutes.
+	// Lifetime is the requested lifetime. The signer may choose a shorter one. Zero leaves it to the signer. The API server refuses
+	// less than 10 minutes.
 	Lifetime time.Duration
 }
 
@@ -45,8 +45,8 @@ func New(options Options) *Driver { return &Driver{options} }
 // Name returns "csr".
 func (d *Driver) Name() string { return registration.AuthTypeCSR }
 
-// Next implements registration.Driver. It needs to get and create CertificateSigningRequests. A new key is stored before its request
-// exists, and the request's name derives from the key: there is one open request, whatever restarts in between.
+// Next implements registration.Driver. It needs the verbs get and create on CertificateSigningRequests. The key is stored before its
+// request exists, and the request's name derives from the key. A restart therefore never creates a second request.
 func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.Step, error) {
 	target, err := targetOf(in)
 	if err != nil {

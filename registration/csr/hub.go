@@ -49,19 +49,20 @@ var everyone = []string{"system:authenticated", "system:unauthenticated", "syste
 
 // HubOptions configures the hub's half.
 type HubOptions struct {
-	// Client approves requests, creates SubjectAccessReviews, updates ClusterRoles, and reads CertificateSigningRequests, which may come
-	// from a cache. Required.
+	// Client approves requests, creates SubjectAccessReviews, updates ClusterRoles and reads CertificateSigningRequests. Its reads
+	// may come from a cache. Required.
 	Client client.Client
-	// Reader reads ManagedClusters, ClusterRoles and rival requests at the moment of a decision, so use one without a cache. Nil: Client.
+	// Reader reads ManagedClusters, ClusterRoles and rival requests at each decision, so use one without a cache. Default: Client.
 	Reader client.Reader
-	// BootstrapUsers and BootstrapGroups name the bootstrap users, whose first requests are approved once the cluster is accepted. A
-	// bootstrap token is a user of its own, with the groups that its Secret names.
+	// BootstrapUsers and BootstrapGroups name the bootstrap users. The hub approves their first requests once the cluster is
+	// accepted. Each bootstrap token is a user of its own, with the groups in its Secret.
 	BootstrapUsers, BootstrapGroups []string
-	// AutoApproveUsers are bootstrap users whose clusters need no person to accept them. Empty: a person accepts each cluster.
+	// AutoApproveUsers are bootstrap users whose clusters the hub accepts automatically. Empty: an administrator accepts each
+	// cluster.
 	AutoApproveUsers []string
-	// Events records approvals and refusals. Nil: nothing is recorded.
+	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
-	// Now is the clock. Nil: time.Now.
+	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 }
 
@@ -92,7 +93,7 @@ func NewHub(options HubOptions) (*HubDriver, error) {
 // Name returns "csr".
 func (h *HubDriver) Name() string { return registration.AuthTypeCSR }
 
-// Claim finds no marks: clusters that register by certificate belong to the hub's default driver.
+// Claim finds no marks: clusters with certificates belong to the hub's default driver.
 func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return "", false, nil }
 
 // Grant does nothing: a certificate gives the groups that the hub's RBAC names.

@@ -14,10 +14,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Pending returns the requests that a person may approve for a cluster, oldest first; for all clusters if cluster is "". Each is open
-// and asks for exactly the certificate of one agent of the cluster that its label names, as ParseRequest demands. Requests that agents
-// of other clusters made are left out: an agent may create requests with any subject. All other users may still be anybody with a
-// bootstrap credential, so show csr.Spec.Username.
+// Pending returns the open requests that an administrator may approve for a cluster, oldest first. If cluster is "", it covers all
+// clusters. Each request passes ParseRequest. Pending omits requests by agents of other clusters, because an agent may create
+// requests with any subject. Any bootstrap user may have made the others, so show csr.Spec.Username.
 func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificatesv1.CertificateSigningRequest, error) {
 	labels := client.ListOption(client.HasLabels{ocm.ClusterNameLabel})
 	if cluster != "" {

@@ -110,14 +110,14 @@ func (t target) request(name string, key *ecdsa.PrivateKey) (*certificatesv1.Cer
 	}, nil
 }
 
-// Request is a request for the certificate of a cluster's agent. Cluster and Agent are DNS labels.
+// Request describes the certificate of a cluster's agent. Cluster and Agent are DNS labels.
 type Request struct{ Cluster, Agent string }
 
-// User returns the user name that the certificate gives.
+// User returns the user name in the certificate.
 func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agent) }
 
-// ParseRequest reads a CertificateSigningRequest, and refuses one that does not ask for exactly the certificate of one agent of
-// the cluster that its label names. It does not judge the requester, csr.Spec.Username: any user may write any request.
+// ParseRequest reads a CertificateSigningRequest. It accepts only a request for the certificate of one agent of the cluster in its
+// label. It does not check the requester, csr.Spec.Username: any user may write any request.
 func ParseRequest(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
 	subject, err := subjectOf(csr)
 	if err != nil {
@@ -206,9 +206,9 @@ func parseSubject(cluster string, subject pkix.Name) (Request, error) {
 	return Request{Cluster: cluster, Agent: agent}, nil
 }
 
-// Approve approves a request in the name of a person; the message says by which command. From then on the hub approves requests of
-// this agent alone, in place of the one that the cluster's ClusterRole names. To replace that one takes the right to write this
-// ClusterRole. Where it names none, as before the hub has accepted the cluster, the approval itself keeps the hub from approving another agent.
+// Approve approves a request on behalf of an administrator; the message names the command. From then on the hub approves only
+// requests of this agent, and no longer of the agent in the cluster's ClusterRole. Replacing that agent needs the right to write the
+// ClusterRole. If the ClusterRole names no agent yet, the approval itself keeps the hub from approving another agent.
 func Approve(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
 	request, err := ParseRequest(csr)
 	if err != nil {

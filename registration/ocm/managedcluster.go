@@ -9,7 +9,7 @@ import (
 // GroupVersion is the API of ManagedClusters.
 var GroupVersion = schema.GroupVersion{Group: "cluster.open-cluster-management.io", Version: "v1"}
 
-// ManagedCluster is a cluster that wants to join the hub, or has. Its name is that of its namespace on the hub.
+// ManagedCluster is a cluster that asks to join the hub, or has joined it. Its namespace on the hub has the same name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -29,16 +29,16 @@ type ManagedCluster struct {
 	Status ManagedClusterStatus `json:"status,omitempty"`
 }
 
-// ManagedClusterSpec is what the hub's administrator and the agent want.
+// ManagedClusterSpec is the state that the hub's administrator and the agent ask for.
 type ManagedClusterSpec struct {
 	// ManagedClusterClientConfigs are addresses of the cluster's API server, for information.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	ManagedClusterClientConfigs []ClientConfig `json:"managedClusterClientConfigs,omitempty"`
-	// HubAcceptsClient lets the cluster in. To set it takes the verb update on managedclusters/accept.
+	// HubAcceptsClient accepts the cluster. Setting it requires the verb update on managedclusters/accept.
 	// +optional
 	HubAcceptsClient bool `json:"hubAcceptsClient"`
-	// LeaseDurationSeconds is how often the agent renews its Lease.
+	// LeaseDurationSeconds is the interval at which the agent renews its Lease.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
@@ -73,9 +73,10 @@ type Taint struct {
 	TimeAdded metav1.Time `json:"timeAdded"`
 }
 
-// ManagedClusterStatus is what hub and agent have found out.
+// ManagedClusterStatus is the state that hub and agent observe.
 type ManagedClusterStatus struct {
-	// Conditions of the cluster. The admission policy of the hub lets a cluster fill half of them, so that the hub can add its own.
+	// Conditions are the cluster's conditions. The hub's admission policy lets a cluster fill half of them, so that the hub can add
+	// its own.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
@@ -88,7 +89,7 @@ type ManagedClusterStatus struct {
 	ClusterClaims []ManagedClusterClaim `json:"clusterClaims,omitempty"`
 }
 
-// ManagedClusterVersion is the software that the cluster runs.
+// ManagedClusterVersion holds the version of the cluster's software.
 type ManagedClusterVersion struct {
 	// Kubernetes is the version of the API server, such as v1.36.3.
 	// +optional
@@ -96,7 +97,7 @@ type ManagedClusterVersion struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
-// ManagedClusterClaim is a fact that the cluster tells of itself.
+// ManagedClusterClaim is a fact that the cluster reports about itself.
 type ManagedClusterClaim struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -132,9 +133,9 @@ const (
 const (
 	// ClusterNameLabel names the cluster on its CertificateSigningRequests and its namespace.
 	ClusterNameLabel = "open-cluster-management.io/cluster-name"
-	// Finalizer keeps a ManagedCluster until its access has been revoked.
+	// Finalizer keeps a ManagedCluster until the hub has revoked its access.
 	Finalizer = "cluster.open-cluster-management.io/api-resource-cleanup"
-	// LeaseName is the Lease in the cluster's namespace that the agent renews.
+	// LeaseName names the Lease that the agent renews in the cluster's namespace.
 	LeaseName = "managed-cluster-lease"
 	// HubKubeconfigSecret holds the agent's credential on the managed cluster.
 	HubKubeconfigSecret = "hub-kubeconfig-secret" //nolint:gosec // a name

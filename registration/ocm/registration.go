@@ -9,27 +9,27 @@ const (
 	DriverToken = "token"
 )
 
-// Registration is one item of an add-on's status.registrations, in the form of v1beta1 flattened. It is what drivers see, whichever
-// version of the API the hub serves.
+// Registration is one item of an add-on's status.registrations, in the flattened form of v1beta1. Drivers see this form for every
+// version of the API.
 type Registration struct {
 	// Type is KubeClient or CustomSigner.
 	Type string
-	// Driver is DriverCSR or DriverToken, "" until the agent has declared it. Only of kubeClient items.
+	// Driver is DriverCSR or DriverToken, and "" until the agent has declared it. Only kubeClient items have one.
 	Driver string
-	// SignerName is that of a customSigner item, such as example.com/signer.
+	// SignerName is the signer of a customSigner item, such as example.com/signer.
 	SignerName string
-	// Subject is the identity that the credential says, empty until the agent has declared it.
+	// Subject is the identity in the credential. It is empty until the agent has declared it.
 	Subject Subject
 }
 
-// Subject is the identity that a credential says.
+// Subject is the identity in a credential.
 type Subject struct {
 	// +optional
 	User string `json:"user,omitempty"`
 	// +optional
 	// +listType=atomic
 	Groups []string `json:"groups,omitempty"`
-	// OrganizationUnits are only of customSigner items.
+	// OrganizationUnits applies only to customSigner items.
 	// +optional
 	// +listType=atomic
 	OrganizationUnits []string `json:"organizationUnits,omitempty"`

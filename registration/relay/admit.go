@@ -16,7 +16,7 @@ const (
 	maxBodies = 64 << 20
 	// bodyTimeout bounds how long a client may take to send a body.
 	bodyTimeout = 30 * time.Second
-	// agentPrefix is that of the user and the groups of all agents and add-ons.
+	// agentPrefix starts the user and the groups of all agents and add-ons.
 	agentPrefix = "system:open-cluster-management:"
 )
 

@@ -1,27 +1,46 @@
-// Package relay stands in front of a hub's API server for agents that have no route to it. Agents and drivers do not change: the server of
-// their bootstrap kubeconfig is the relay.
+// Package relay forwards requests to a hub's API server, for agents without a route to it. Agents and drivers stay the same: only the
+// bootstrap kubeconfig names the relay as the server.
 //
 //	agent ── client certificate ──▶ relay ── own credential, impersonation ──▶ hub
 //	agent ── bearer token ────────▶ relay ── the same bearer token ──────────▶ hub
 //
-// TLS ends at the relay, so the hub never sees the agent's certificate. The relay verifies it, on each request, and impersonates its user
-// and groups. The hub's RBAC and admission then decide as they do for the certificate itself, so that a revoked cluster has no access here either.
+// TLS ends at the relay, so the hub never sees the agent's certificate. The relay verifies it on each request and impersonates its user and
+// groups. The hub's RBAC and admission decide as without a relay, so a denied cluster loses its access here too.
 //
 //	handler, err := relay.New(relay.Options{Hub: config, ClientCAs: clientCAs})
 //	server := &http.Server{Handler: handler, TLSConfig: relay.TLSConfig(clientCAs)}
 //
 // # Trust
 //
-// RBAC cannot limit impersonation to a prefix of names, so the relay's own credential could impersonate an administrator of the hub. Only
-// the relay limits it: it impersonates users and groups that begin with "system:open-cluster-management:" and no others. Protect the
-// relay and its credential like an administrator's.
+// RBAC cannot limit impersonation to a prefix of names, so the relay's credential could impersonate an administrator of the hub. The relay
+// itself impersonates only users and groups that begin with "system:open-cluster-management:". Protect the relay and its credential like an
+// administrator's.
 //
-// The relay builds the request to the hub anew from method, path, query, body and the few headers that the Kubernetes API needs. No
-// other header of a client reaches the hub. A request with Impersonate-* headers, or with both a certificate and an Authorization header, is
-// refused; the relay does not drop the header and go on.
+// The relay builds each request to the hub anew, from method, path, query, body and the few headers that the Kubernetes API needs:
+// Accept, Accept-Encoding, Content-Type, If-None-Match, User-Agent and a bearer token.
+//
+// # Refusals
+//
+// Refusals have the form of the API server's errors.
+//
+//	400  a certificate together with Authorization; any Impersonate-* header
+//	400  exec, attach, port-forward and other upgrades; CONNECT
+//	400  a path that the hub would read differently; a body of GET or HEAD; a body that takes more than 30 s
+//	401  no credential; a certificate that has expired, has another CA or is not for clients
+//	403  a certificate with a user or group outside of the prefix above
+//	413  a body of more than 3 MB
+//	429  a body beyond the limits below, with Retry-After
+//	502  the hub is down, redirects, or refuses the relay's own credential; the relay's log says why
+//
+// A 401 makes an agent request another certificate. The relay therefore never forwards a 401 about its own credential. If the hub does not let
+// the relay impersonate, agents get the hub's 403 and report WaitingForAcceptance.
 //
 // # Memory
 //
-// The bodies in flight share 64 MB for requests with certificates and 64 MB for requests with tokens. The relay answers 429 to more. The
-// server in front limits the rest: set ReadHeaderTimeout, MaxHeaderBytes and HTTP2.MaxConcurrentStreams, and limit connections.
+// A body stays in memory until the hub has answered. Bodies in flight share 64 MB for requests with certificates, and another 64 MB for
+// requests with tokens. Clients without a valid credential therefore cannot use up the memory of joined agents. They can still block first
+// contacts and add-ons with tokens.
+//
+// The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and HTTP2.MaxConcurrentStreams, and limit connections per
+// address.
 package relay

@@ -17,23 +17,23 @@ import (
 	"github.com/workloadid/workloadid/internal/address"
 )
 
-// Options configure a relay.
+// Options configures a relay.
 type Options struct {
-	// Hub is the https address of the hub's API server, and the relay's own credential, which may impersonate. Required.
+	// Hub holds the https address of the hub's API server and the relay's own credential, which may impersonate. Required.
 	Hub *rest.Config
-	// ClientCAs are the hub's authorities for client certificates: those of --client-ca-file. The API server publishes them in the
-	// ConfigMap kube-system/extension-apiserver-authentication. Required.
+	// ClientCAs holds the hub's CAs for client certificates, from --client-ca-file. The API server publishes them in the ConfigMap
+	// kube-system/extension-apiserver-authentication. Required.
 	ClientCAs *x509.CertPool
-	// ErrorLog gets the errors of connections to the hub, which clients do not see. Default: the standard logger.
+	// ErrorLog receives errors of connections to the hub. Clients do not see them. Default: the standard logger.
 	ErrorLog *log.Logger
-	// Now is the clock by which certificates expire. Default: time.Now.
+	// Now is the clock for the expiry of certificates. Default: time.Now.
 	Now func() time.Time
 }
 
 // TLSConfig returns the configuration of the server in front of the handler. The caller adds its Certificates.
 //
-// As at an API server, the handshake asks for a certificate and does not verify it; the handler does. So a client whose certificate has
-// expired reads a 401 and asks for another one. A failed handshake would tell it nothing.
+// As at an API server, the handshake requests a certificate, and the handler verifies it. A client with an expired certificate
+// therefore reads a 401 and requests another one. A failed handshake would not tell it the cause.
 func TLSConfig(clientCAs *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, ClientCAs: clientCAs}
 }
@@ -46,8 +46,8 @@ type relay struct {
 	bearer *upstream // without any
 }
 
-// New returns the handler. It needs no other middleware: it verifies the certificates of clients itself, whatever the TLS configuration of
-// the server, and is safe for concurrent use.
+// New returns the handler. The handler itself verifies the certificates of clients, whatever the TLS configuration of the server. It
+// is safe for concurrent use.
 func New(opts Options) (http.Handler, error) {
 	if opts.ClientCAs == nil {
 		return nil, errors.New("the relay has no client CAs: set ClientCAs to those of the hub")

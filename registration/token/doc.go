@@ -1,7 +1,7 @@
-// Package token registers add-ons by ServiceAccount token: the hub makes a ServiceAccount for each add-on, and the add-on's agent
-// requests its tokens with the cluster's credential. It needs no approval of certificates. Clusters themselves use another driver.
+// Package token registers add-ons by ServiceAccount token. The hub creates a ServiceAccount for each add-on, and the agent requests its
+// tokens with the cluster's credential. Tokens need no approval and no signer. Clusters themselves use another driver.
 //
-// On the managed cluster, [Driver] is one of the drivers of an agent for add-ons:
+// On the managed cluster, [Driver] is one of the drivers of registration.AddOns:
 //
 //	driver, err := token.New(token.Options{})
 //
@@ -12,25 +12,28 @@
 //
 // # How an add-on gets its token
 //
-// The agent declares the driver and the ServiceAccount in the add-on's kubeClient item. The hub checks that the ServiceAccount is one of
-// this very add-on and creates it, with a Role that lets the groups of the cluster request its tokens. The condition
-// TokenInfrastructureReady carries its UID. The agent requests a token and reports it in the condition AddonTokenRefreshed.
+//  1. The agent declares the driver and the ServiceAccount in the add-on's kubeClient item.
+//  2. The hub checks that the ServiceAccount belongs to this add-on, and creates it. A Role lets the groups of the cluster request its
+//     tokens. The condition TokenInfrastructureReady carries its UID.
+//  3. The agent requests a token, stores it, and reports it in the condition AddonTokenRefreshed.
 //
-// The agent refreshes the token at 75 to 80 % of its lifetime, when the UID changes, and when the Secret is gone. A failed refresh keeps the old
-// token. The hub gives the ServiceAccount no rights: the add-on's own controller binds roles to the declared subject.
+// The agent refreshes the token at 75 to 80 % of its lifetime, after a change of the UID, and when the Secret is gone. A failed refresh
+// keeps the old token. The hub gives the ServiceAccount no rights: the add-on's own controller binds roles.
 //
-// # What the hub revokes
+// # Revocation
 //
-// All objects belong to the add-on, so the garbage collector removes them with it, whether or not the hub's controller runs. The hub
-// removes them when the agent has declared another driver and withdrawn its condition, and when the cluster is denied or deleted. Deleting
-// a ServiceAccount ends its tokens within seconds. Objects that do not belong to the add-on are refused, never adopted or deleted.
+// All objects belong to the add-on, so the garbage collector removes them with it, even if the hub's controller does not run. The hub
+// removes them when the cluster is denied or deleted. After a switch to another driver it waits until the agent has withdrawn its
+// condition. Tokens of a deleted ServiceAccount stop working within seconds. The hub refuses objects that do not belong to the add-on, and
+// never adopts or deletes them.
 //
 // # Rights
 //
-// RBAC lets the hub hand out only rights that it holds itself, so [registration.TokenManifest] gives it create on
-// serviceaccounts/token for all ServiceAccounts. The names of ServiceAccounts are not known in advance, and the verb escalate would give more. An admission
-// policy in the same manifest takes back what it does not need: the controller requests no token, it writes ServiceAccounts and Roles in
-// namespaces of clusters only, and it passes on the right to tokens nowhere else.
+// RBAC lets the hub grant only rights that it holds. [registration.TokenManifest] therefore gives it create on serviceaccounts/token of all
+// ServiceAccounts: their names are unknown in advance, and the verb escalate would give more.
 //
-// RBAC does not limit lifetimes either. Another policy caps the tokens of add-ons at one year, which its ConfigMap changes.
+// An admission policy in the same manifest removes the excess. The controller cannot request a token. It writes ServiceAccounts and Roles
+// only in namespaces of clusters, and grants the right to tokens only there.
+//
+// RBAC does not limit lifetimes. Another policy caps the tokens of add-ons at one year, and its ConfigMap changes the cap.
 package token

@@ -35,8 +35,8 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// Reasons of the condition of an add-on's token. A refused request has ReasonRequestFailed, or the API server's own reason after
-// "TokenRequest", such as TokenRequestForbidden.
+// Reasons of the condition of an add-on's token. The reason of a refused request is "TokenRequest" with the API server's own reason,
+// such as TokenRequestForbidden, or else ReasonRequestFailed.
 const (
 	ReasonRefreshed              = "AddonTokenRefreshed"
 	ReasonNotDeclared            = "TokenDriverNotDeclared"
@@ -50,12 +50,12 @@ const (
 
 // Options configures a Driver.
 type Options struct {
-	// ExpirationSeconds is the lifetime that is asked for, at least 600. The hub may grant less, or refuse more than its cap. Less than
-	// 3600 is meant for tests, and the condition says so. 0 means DefaultExpirationSeconds.
+	// ExpirationSeconds is the requested lifetime, at least 600. The hub may grant less, and refuses more than its cap. Use less
+	// than 3600 only in tests; the condition warns about it. 0 means DefaultExpirationSeconds.
 	ExpirationSeconds int64
-	// Names picks the names of the ServiceAccount and of the condition.
+	// Names selects the names of the ServiceAccount and of the condition.
 	Names registration.Names
-	// Registerer takes the metrics. Nil: none.
+	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 }
 
@@ -85,8 +85,8 @@ func New(options Options) (*Driver, error) {
 // Name returns "token".
 func (d *Driver) Name() string { return registration.AuthTypeToken }
 
-// Next implements registration.Driver. It needs to create serviceaccounts/token of the add-on's ServiceAccount, which the hub's half
-// allows the cluster.
+// Next implements registration.Driver. It needs the verb create on serviceaccounts/token of the add-on's ServiceAccount, which the
+// hub's half grants.
 func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.Step, error) {
 	if in.Addon == "" || in.Item.Type != ocm.KubeClient {
 		return registration.Step{}, fmt.Errorf("the driver %q registers kubeClient items of add-ons only, not the item %.100q of add-on %.100q: use csr",
@@ -115,7 +115,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	return p.step, nil
 }
 
-// Forget drops the metrics of an add-on that is gone.
+// Forget drops the metrics of a deleted add-on.
 func (d *Driver) Forget(addOn string) { d.metrics.forget(addOn) }
 
 // pass is one call of Next.

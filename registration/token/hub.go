@@ -46,19 +46,20 @@ const refusedRetry = 10 * time.Second
 
 // HubOptions configures a Hub.
 type HubOptions struct {
-	// Client reads and writes the hub. Its reads may come from a cache. Its scheme needs ocm.AddToScheme and addon.AddAllToScheme. Required.
+	// Client reads and writes the hub. Its reads may come from a cache, and its scheme needs ocm.AddToScheme and
+	// addon.AddAllToScheme. Required.
 	Client client.Client
-	// Reader reads past the cache of Client. Nil: Client.
+	// Reader reads past the cache of Client. Default: Client.
 	Reader client.Reader
-	// Events records refusals and changes. Nil: nothing is recorded.
+	// Events records refusals and changes. Nil records nothing.
 	Events events.EventRecorder
-	// RemoveOnly creates and repairs nothing. The hub still revokes the tokens of denied clusters, and of add-ons that left the driver. Set it
-	// on a hub that no longer offers the driver.
+	// RemoveOnly makes the hub create and repair nothing. It still revokes the tokens of denied clusters, and of add-ons that left
+	// the driver. Set it on a hub that no longer offers the driver.
 	RemoveOnly bool
 }
 
-// Hub is the hub's half: it gives each add-on that declares the driver token a ServiceAccount, and lets the cluster request its tokens. It is
-// a reconcile.Reconciler of ManagedClusterAddOns, and takes the place of Open Cluster Management's own controller for add-on tokens:
+// Hub is the hub's half. It creates a ServiceAccount for each add-on that declares the driver token, and lets the cluster request its
+// tokens. It is a reconcile.Reconciler of ManagedClusterAddOns. It replaces Open Cluster Management's controller for add-on tokens:
 // do not run both on one hub. It is safe for concurrent use.
 type Hub struct {
 	options HubOptions
@@ -77,7 +78,7 @@ func NewHub(options HubOptions) (*Hub, error) {
 	return &Hub{options, api}, err
 }
 
-// SetupWithManager adds the hub's half to a manager. As many add-ons are reconciled at a time as there are workers.
+// SetupWithManager adds the hub's half to a manager. It reconciles up to workers add-ons at a time.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: a hub needs at least one", workers)

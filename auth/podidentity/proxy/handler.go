@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Path is the path of the credentials, on the server and on the proxy. The proxy also serves it with the secret as one more
-// element, for SDKs that send no Authorization.
+// Path is the path of the credentials, on the server and on the proxy. For SDKs that send no Authorization, the proxy also serves the
+// path with the secret as its last element.
 const Path = "/v1/credentials"
 
 // ServeHTTP answers from memory. The body of a 200 has AccessKeyId, SecretAccessKey, Token and Expiration.
@@ -51,8 +51,8 @@ func (p *Proxy) isSecret(value string) bool {
 	return subtle.ConstantTimeCompare([]byte(value), p.secret) == 1
 }
 
-// fromOwnPod compares addresses of the connection, because 169.254.170.2 on the loopback interface also answers packets that
-// a neighbour sends to the pod's network interface. A Host other than the address is that of a web page (DNS rebinding).
+// fromOwnPod compares addresses of the connection, because 169.254.170.2 on the loopback interface also answers packets that a
+// neighbour sends to the pod's network interface. A Host other than the address belongs to a web page (DNS rebinding).
 func fromOwnPod(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)

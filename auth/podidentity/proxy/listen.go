@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// LinkLocal is the address to which SDKs resolve AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, on port 80.
+// LinkLocal is the address that SDKs use for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, on port 80.
 const LinkLocal = "169.254.170.2"
 
-// Listen listens on a loopback address or on LinkLocal, and on nothing that another pod can reach. For 127.0.0.1 it listens on
-// the same port of [::1] too, where the pod has IPv6.
+// Listen listens on a loopback address or on LinkLocal, and refuses addresses that other pods can reach. For 127.0.0.1 it also
+// listens on the same port of [::1], if the pod has IPv6.
 func Listen(ctx context.Context, address string) ([]net.Listener, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() && at.Addr().String() != LinkLocal {

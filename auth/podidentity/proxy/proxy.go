@@ -28,13 +28,13 @@ const (
 	unchangedDelay = time.Minute
 )
 
-// Options configure a Proxy. Server, TokenFile, Secret and one of CA and Client are required.
+// Options configures a Proxy. Server, TokenFile, Secret and either CA or Client are required.
 type Options struct {
 	// Server is the server's address: https, host and port.
 	Server string
-	// CA holds the PEM certificates that the server's certificate has to chain to. No other CA is trusted.
+	// CA holds the PEM certificates that verify the server's certificate. The proxy trusts no other CA.
 	CA []byte
-	// TokenFile is the projected token with the server's audience. Every call to the server reads the file again.
+	// TokenFile holds the projected token with the server's audience. Every call to the server reads it again.
 	TokenFile string
 	// Secret proves that a request comes from an application of this pod. Applications send it verbatim as Authorization.
 	Secret string
@@ -60,7 +60,7 @@ type state struct {
 	failure     *failure
 }
 
-// New returns a Proxy without credentials. It reports every option that cannot work, and calls no server.
+// New returns a Proxy without credentials. It checks the options and makes no request.
 func New(o Options) (*Proxy, error) {
 	server, err := endpoint(o.Server)
 	if err != nil {

@@ -29,26 +29,27 @@ const requestTimeout = 15 * time.Second
 
 // Options configures a Server.
 type Options struct {
-	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews, and writes the status of bindings. Use a manager's client,
-	// so that it reads from informers, with v1alpha1.AddToScheme in its scheme and no rate limit of its own (rest.Config.QPS -1). Let the
-	// manager's cache strip labels, annotations and managed fields of IAMBindings: tenants write them, and the server reads none. Required.
+	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews, and writes the status of bindings. Use a manager's
+	// client, which reads from informers. It needs v1alpha1.AddToScheme in its scheme and no rate limit (rest.Config.QPS -1). Let
+	// the manager's cache strip labels, annotations and managed fields of IAMBindings: tenants write them, and the server reads
+	// none. Required.
 	Client client.Client
-	// Audience is the audience of the pods' tokens. Nothing else may accept it. Required.
+	// Audience is the audience of the pods' tokens. No other service may accept it. Required.
 	Audience string
-	// Cluster is a DNS label that tells this cluster from others whose servers may assume the same roles. It begins the names of sessions.
-	// Either all clusters of an AWS organization have one, or there is one cluster and it has none.
+	// Cluster is a DNS label that starts the session names. It distinguishes clusters whose servers may assume the same roles. Leave
+	// it empty only if one cluster alone uses these roles.
 	Cluster string
-	// Cache keeps the credentials. It should hold one entry for each pod, one for each binding, and the server's own. Required.
+	// Cache holds the credentials. Size it for one entry per pod, one per binding, and the server's own. Required.
 	Cache *cache.TokenCache
 	// Provider talks to AWS. Nil means the zero value.
 	Provider *aws.Provider
-	// AuthOptions apply to all credentials: auth.WithSTSRegion, say.
+	// AuthOptions apply to all credentials, for example auth.WithSTSRegion.
 	AuthOptions []auth.Option
-	// Recorder gets Events for pods and bindings. Nil records nothing.
+	// Recorder records Events of pods and bindings. Nil records nothing.
 	Recorder events.EventRecorder
-	// Log gets one line for each answer with credentials. The zero value discards it.
+	// Log receives one line for each answer with credentials. The zero value drops it.
 	Log logr.Logger
-	// Registerer gets the metrics. Nil means none.
+	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 }
 
@@ -126,7 +127,7 @@ func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error)
 // probeToken is no token, so that a TokenReview of it is answered and grants nothing.
 const probeToken = "readiness"
 
-// Ready is a healthz.Checker: the informers have synced, and the API server reviews tokens.
+// Ready is a healthz.Checker. It succeeds once the informers have synced and the API server reviews tokens.
 func (s *Server) Ready(r *http.Request) error {
 	const patience = 5 * time.Second
 	ctx, cancel := context.WithTimeout(r.Context(), patience)

@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 )
 
-// SetupWithManager adds the index that the handler looks bindings up by, and the controller that writes their status on the leader.
+// SetupWithManager adds the handler's index of bindings, and the controller that writes their status on the leader.
 func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.IAMBinding{}, serviceAccountIndex, indexServiceAccount); err != nil {
 		return fmt.Errorf("index IAMBindings: %w", err)
@@ -32,8 +32,8 @@ const (
 	shutdownTimeout = requestTimeout
 )
 
-// Listen serves HTTPS on a listener while the manager runs, on every replica. A certificate and key that change on disk are used from
-// the next connection on; a pair that cannot be loaded is logged, and the one before stays. The manager closes the listener.
+// Listen serves HTTPS on a listener while the manager runs, on every replica. New connections use the current certificate and key on
+// disk. If these cannot be loaded, Listen logs the error and keeps the previous pair. The manager closes the listener.
 func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFile string) error {
 	watcher, err := certwatcher.New(certFile, keyFile)
 	if err != nil {

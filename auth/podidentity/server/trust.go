@@ -17,9 +17,9 @@ const (
 	sessionHash    = 32
 )
 
-// SessionName returns the name of the sessions of a ServiceAccount, "<cluster>.<namespace>.<service account>", or
-// "<namespace>.<service account>" without a cluster. No two ServiceAccounts share one: clusters and namespaces have no dot, so the name
-// can be taken apart. A name that is too long for AWS ends in "@" and a hash of the whole, and no other name has an "@".
+// SessionName returns the session name of a ServiceAccount, "<cluster>.<namespace>.<service account>", or "<namespace>.<service
+// account>" without a cluster. No two ServiceAccounts share a name, because clusters and namespaces contain no dot. A name that is
+// too long for AWS ends in "@" and a hash of the whole name. No other name contains an "@".
 func SessionName(cluster, namespace, serviceAccount string) string {
 	whole := namespace + "." + serviceAccount
 	if cluster != "" {
@@ -44,10 +44,10 @@ type policyStatement struct {
 	Condition map[string]map[string]string
 }
 
-// TrustPolicy returns the trust policy, in JSON, of the role of a binding: serverRole, the ARN of the server's own role, may assume it for
-// the pods of this ServiceAccount. cluster is that of Options.
+// TrustPolicy returns the trust policy of a binding's role, in JSON. It lets serverRole, the ARN of the server's own role, assume the
+// role for the pods of this ServiceAccount. cluster is Options.Cluster.
 //
-// KEP-14 compares aws:userid, which belongs to the requester. The policy compares sts:RoleSessionName instead.
+// KEP-14 compares aws:userid, but that identifies the requester. The policy compares sts:RoleSessionName instead.
 func TrustPolicy(cluster, serverRole string, b *v1alpha1.IAMBinding) ([]byte, error) {
 	for _, arn := range []string{serverRole, b.Spec.AWS.RoleARN} {
 		if _, err := aws.ParseRoleARN(arn); err != nil {

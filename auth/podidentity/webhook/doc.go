@@ -1,10 +1,14 @@
 // Package webhook injects the proxy of package proxy into pods whose ServiceAccount has an IAMBinding.
 //
-// New returns an http.Handler for a MutatingWebhookConfiguration on the creation of pods, with failurePolicy Fail,
-// reinvocationPolicy IfNeeded, sideEffects None, and a namespaceSelector: only namespaces that opt in ask the webhook.
+// New returns an http.Handler for a MutatingWebhookConfiguration on the creation of pods. The configuration needs failurePolicy Fail,
+// reinvocationPolicy IfNeeded, sideEffects None, and a namespaceSelector for the namespaces that opt in.
 //
-// A pod gets a native sidecar, first among its init containers, a projected ServiceAccount token with the server's audience, and the
-// variables by which AWS SDKs find the sidecar. The sidecar's startup probe succeeds when it has credentials, so the other
-// containers start after that. The handler changes nothing else, and nothing if it is called again. Everything that it adds passes
-// the Pod Security level restricted, except in the mode that AnnotationRedirect asks for.
+// The handler adds three things to a pod:
+//
+//   - a native sidecar, first among the init containers; its startup probe succeeds once it has credentials
+//   - a projected ServiceAccount token with the server's audience
+//   - the variables by which AWS SDKs find the sidecar
+//
+// The other containers start after the sidecar. A second call changes nothing. The additions pass the Pod Security level restricted, unless
+// the pod has AnnotationRedirect.
 package webhook

@@ -24,10 +24,10 @@ import (
 
 // Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
 type Options struct {
-	// Bindings lists the IAMBindings of a namespace, from a cache. Their metadata may have 1.5 MB each, of which only name, namespace and
-	// deletionTimestamp count here: strip the rest with the cache's DefaultTransform.
+	// Bindings lists the IAMBindings of a namespace from a cache. The webhook uses only name, namespace and deletionTimestamp of
+	// their metadata. Strip the rest with the cache's DefaultTransform, because it may take 1.5 MB each.
 	Bindings client.Reader
-	// Live lists them from the API server, in pages, if the cache has none for a pod: the binding may have been created just before.
+	// Live lists them from the API server, in pages, if the cache has none for a pod. The binding may be newer than the cache.
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is examples/iam-credentials-provider/pod.
 	Image string
@@ -35,16 +35,16 @@ type Options struct {
 	Command string
 	// Server is the server's address, https://host:port.
 	Server string
-	// CA returns the PEM certificates that the server's certificate chains to. A pod keeps them for its lifetime, so during the
-	// rotation of a CA it returns the old one and the new one.
+	// CA returns the PEM certificates that verify the server's certificate. A pod keeps them for its lifetime, so during a rotation
+	// CA returns the old and the new CA.
 	CA func() []byte
-	// Audience is the audience of the pods' tokens, the one that the server reviews.
+	// Audience is the audience of the pods' tokens, the same as the server's.
 	Audience string
 	// Port is the loopback port of the sidecar, 1024 or higher. Default: DefaultPort.
 	Port int
 	// Logger records denials and failures. The zero value drops them.
 	Logger logr.Logger
-	// Registerer takes the metrics. Nil: none.
+	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 }
 
@@ -55,8 +55,9 @@ const (
 	AnnotationInject = "iam.aws.k8s.io/inject"
 	// AnnotationSkipContainers lists containers, separated by commas, that get no variables.
 	AnnotationSkipContainers = "iam.aws.k8s.io/skip-containers"
-	// AnnotationRedirect asks with "true" for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and 169.254.170.2, for SDKs that know nothing else. It
-	// takes an init container with the capability NET_ADMIN, which the Pod Security levels restricted and baseline refuse.
+	// AnnotationRedirect requests AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and 169.254.170.2 if its value is "true", for SDKs that
+	// know no other variable. It adds an init container with the capability NET_ADMIN, which the Pod Security levels restricted and
+	// baseline refuse.
 	AnnotationRedirect = "iam.aws.k8s.io/redirect"
 )
 

@@ -1,5 +1,5 @@
-// Package addon has the wire types of OCM's add-on API that registration reads and writes, in v1beta1, and their
-// CustomResourceDefinition. ocm.Registration is the one form in which drivers see the items of every version.
+// Package addon holds the wire types of OCM's add-on API in v1beta1, and their CustomResourceDefinition. Drivers see the items of
+// every version as ocm.Registration.
 //
 // +kubebuilder:object:generate=true
 // +groupName=addon.open-cluster-management.io
@@ -14,9 +14,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// GroupVersion is the newer API of add-ons, the one that the shipped CustomResourceDefinition serves. Released hubs store
-// v1alpha1. Use one of the two, never both: without the hub's conversion webhook, items that were written in one version
-// read back empty in the other.
+// GroupVersion is the newer API of add-ons, which the shipped CustomResourceDefinition serves. Released hubs store v1alpha1. Use one
+// of the two, never both: without the hub's conversion webhook, items written in one version read back empty in the other.
 var GroupVersion = schema.GroupVersion{Group: "addon.open-cluster-management.io", Version: "v1beta1"}
 
 // ManagedClusterAddOn is an add-on of a managed cluster, in the cluster's namespace, in v1beta1.
@@ -38,13 +37,13 @@ type ManagedClusterAddOn struct {
 // ManagedClusterAddOnSpec is left to other controllers.
 type ManagedClusterAddOnSpec struct{}
 
-// ManagedClusterAddOnStatus is what registration reads and writes of v1beta1.
+// ManagedClusterAddOnStatus holds the fields of v1beta1 that registration uses.
 type ManagedClusterAddOnStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Namespace is where the agent stores the credentials, on the managed cluster.
+	// Namespace holds the credentials on the managed cluster.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// +optional
@@ -81,7 +80,7 @@ type KubeClientSubject struct {
 	Groups []string `json:"groups,omitempty"`
 }
 
-// CustomSignerConfig is an item for something else that takes client certificates.
+// CustomSignerConfig is an item for other servers that accept client certificates.
 type CustomSignerConfig struct {
 	// +kubebuilder:validation:MinLength=5
 	// +kubebuilder:validation:MaxLength=571
@@ -116,7 +115,7 @@ func (s *ManagedClusterAddOnStatus) Items() []ocm.Registration {
 	return items
 }
 
-// SetItems is the reverse of Items.
+// SetItems reverses Items.
 func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
 	s.Registrations = nil
 	for _, item := range items {

@@ -16,9 +16,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
-// Conditions of add-ons, and a mark on them.
+// Condition, label and annotation of add-ons.
 const (
-	// ConditionTokenInfrastructureReady says that the add-on's ServiceAccount exists, and that the cluster may request its tokens.
+	// ConditionTokenInfrastructureReady reports that the add-on's ServiceAccount exists and that the cluster may request its tokens.
 	ConditionTokenInfrastructureReady = "TokenInfrastructureReady"
 	// NameLabel is the label of objects that belong to an add-on, such as its CertificateSigningRequests.
 	NameLabel = "open-cluster-management.io/addon-name"
@@ -71,11 +71,11 @@ func (a API) NewList() client.ObjectList {
 	return &ManagedClusterAddOnList{}
 }
 
-// Status is the part of an add-on's status that registration reads and writes, whatever the version.
+// Status is the part of an add-on's status that registration uses, in any version.
 //
 // +kubebuilder:object:generate=false
 type Status struct {
-	// Namespace is where the agent stores the credentials, on the managed cluster.
+	// Namespace holds the credentials on the managed cluster.
 	Namespace  string
 	Items      []ocm.Registration
 	Conditions []metav1.Condition
@@ -109,8 +109,8 @@ func setStatus(addOn client.Object, s Status) {
 	}
 }
 
-// PatchStatus changes items and conditions of an add-on, and writes nothing if change reports that it alters nothing. The lists are
-// atomic on the wire, so it patches with a resourceVersion and tries again on conflict. Fields that this package does not know survive.
+// PatchStatus changes items and conditions of an add-on. It writes nothing if change returns false. The lists are atomic on the wire,
+// so it patches with a resourceVersion and retries on conflict. Unknown fields survive.
 func PatchStatus(ctx context.Context, c client.Client, addOn client.Object, change func(*Status) bool) error {
 	first := true
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -7,7 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AllowListName is the name of the only IAMRoleAllowList. With several, an admission policy would demand that all of them agree.
+// AllowListName is the name of the only IAMRoleAllowList. With several lists, the admission policy would require that all of them
+// agree.
 const AllowListName = "cluster"
 
 // IAMRoleAllowList lists the roles that each namespace may use. Its name is AllowListName. Only administrators of the cluster should be
@@ -24,15 +25,15 @@ type IAMRoleAllowList struct {
 	Spec IAMRoleAllowListSpec `json:"spec"`
 }
 
-// IAMRoleAllowListSpec allows what any of its rules allows.
+// IAMRoleAllowListSpec allows a role if any of its rules does.
 type IAMRoleAllowListSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	Rules []AllowRule `json:"rules"`
 }
 
-// AllowRule allows each of its namespaces each of its roles. A pattern is a whole value, or the beginning of one with a final "*".
-// No other character has a special meaning.
+// AllowRule allows each of its namespaces each of its roles. A pattern is a whole value, or a prefix and a final "*". No other
+// character has a special meaning.
 type AllowRule struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1

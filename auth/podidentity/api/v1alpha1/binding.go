@@ -11,8 +11,8 @@ import (
 // GroupVersion is the API of pod identity.
 var GroupVersion = schema.GroupVersion{Group: "iam.aws.k8s.io", Version: "v1alpha1"}
 
-// IAMBinding gives the pods of a ServiceAccount of its namespace credentials of an IAM role. Two bindings of one ServiceAccount
-// conflict, and neither gives any.
+// IAMBinding gives the pods of a ServiceAccount in its namespace credentials of an IAM role. Two bindings of one ServiceAccount
+// conflict, and neither serves.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -37,7 +37,7 @@ type IAMBindingSpec struct {
 
 	ServiceAccountRef ServiceAccountReference `json:"serviceAccountRef"`
 
-	// Containers are the containers and init containers of the pods that are pointed at the credentials. Empty means all. This prevents
+	// Containers are the containers and init containers that get the variables for the credentials. Empty means all. This prevents
 	// mistakes, not attacks: all containers of a pod share the loopback, where the proxy answers.
 	// +optional
 	// +listType=set
@@ -46,14 +46,14 @@ type IAMBindingSpec struct {
 	Containers []string `json:"containers,omitempty"`
 }
 
-// ServiceAccountReference names a ServiceAccount of the binding's namespace. It need not exist yet.
+// ServiceAccountReference names a ServiceAccount in the binding's namespace. The ServiceAccount need not exist yet.
 type ServiceAccountReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name has to be the name of a ServiceAccount: lower-case letters, digits, '-' and '.'"
 	Name string `json:"name"`
 }
 
-// AWSRole is an IAM role and the session of it that pods get.
+// AWSRole describes an IAM role and the sessions that pods get.
 type AWSRole struct {
 	// RoleARN is arn:<partition>:iam::<account>:role<path><name>. The role's trust policy has to allow sts:AssumeRole and
 	// sts:TagSession to the server's own role.
@@ -61,28 +61,29 @@ type AWSRole struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^arn:aws(-[a-z]+)*:iam::[0-9]{12}:role(/[!-.0-~]+)*/[A-Za-z0-9_+=,.@-]{1,64}$')",message="roleArn has to be arn:aws:iam::<account>:role/<name>, with a path if the role has one"
 	RoleARN string `json:"roleArn"`
 
-	// ExternalID is compared by trust policies that demand one (sts:ExternalId).
+	// ExternalID is the external ID that the role's trust policy may require (sts:ExternalId).
 	// +optional
 	// +kubebuilder:validation:MaxLength=1224
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+=,.@:/-]{2,}$')",message="externalID has to be 2 to 1224 letters, digits or _+=,.@:/-"
 	ExternalID string `json:"externalID,omitempty"`
 
-	// SessionTags are added to those that the server sets. Their keys can neither be TagCluster nor begin with "kubernetes-".
-	// AWS ignores the case of keys, in all scripts. Keys are ASCII, so that no other letter folds into one of ours.
+	// SessionTags are further session tags. Their keys can neither be TagCluster nor begin with "kubernetes-", because the server
+	// sets these. AWS ignores the case of keys in all scripts. Keys are ASCII, so that no other letter folds into such a key.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=45
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[A-Za-z0-9 _.:/=+@-]{1,128}$'))",message="a key of sessionTags has to be 1 to 128 ASCII letters, digits, blanks or _.:/=+@-"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.lowerAscii().matches('^(kubernetes-.*|cluster|aws:.*)$'))",message="a key of sessionTags cannot be cluster or begin with kubernetes- or aws:, the server sets these tags itself"
 	SessionTags map[string]TagValue `json:"sessionTags,omitempty"`
 
-	// DurationSeconds is the lifetime of the credentials. AWS limits it to an hour, since the server assumes the role with another role.
+	// DurationSeconds is the lifetime of the credentials. AWS limits it to an hour, because the server assumes the role with another
+	// role.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=2400
 	// +kubebuilder:validation:Maximum=3600
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
 
-	// SessionPolicy is a policy in JSON. The session may do what both it and the role allow.
+	// SessionPolicy is a policy in JSON. The session gets only rights that both this policy and the role allow.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^\\\\s*\\\\{(?s:.*)\\\\}\\\\s*$')",message="sessionPolicy has to be a policy in JSON, {\"Version\": ...}"

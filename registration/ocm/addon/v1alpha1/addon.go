@@ -1,5 +1,5 @@
-// Package v1alpha1 has the older wire types of OCM's add-on API, which released hubs store. Items turns the registration items into
-// the one form that drivers see. Package addon has those of v1beta1, and says why only one of the two is used at a time.
+// Package v1alpha1 holds the older wire types of OCM's add-on API, which released hubs store. Items converts the registration items
+// to the form that drivers see. Package addon holds v1beta1, and explains why a program uses only one of the two.
 //
 // +kubebuilder:object:generate=true
 package v1alpha1
@@ -28,13 +28,13 @@ type ManagedClusterAddOn struct {
 	Status ManagedClusterAddOnStatus `json:"status,omitempty"`
 }
 
-// ManagedClusterAddOnStatus is what registration reads and writes.
+// ManagedClusterAddOnStatus holds the fields that registration uses.
 type ManagedClusterAddOnStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Namespace is where the agent stores the credentials, on the managed cluster.
+	// Namespace holds the credentials on the managed cluster.
 	Namespace     string               `json:"namespace,omitempty"`
 	Registrations []RegistrationConfig `json:"registrations,omitempty"`
-	// KubeClientDriver is that of all kubeClient items, "" until the agent has declared it.
+	// KubeClientDriver is the driver of all kubeClient items, and "" until the agent has declared it.
 	KubeClientDriver string `json:"kubeClientDriver,omitempty"`
 }
 
@@ -44,7 +44,7 @@ type RegistrationConfig struct {
 	Subject    Subject `json:"subject,omitempty"`
 }
 
-// Subject is the identity that a credential says. The organization units have a singular name on the wire.
+// Subject is the identity in a credential. The name of the organization units is singular on the wire.
 type Subject struct {
 	User              string   `json:"user,omitempty"`
 	Groups            []string `json:"groups,omitempty"`
@@ -73,7 +73,7 @@ func (s *ManagedClusterAddOnStatus) Items() []ocm.Registration {
 	return items
 }
 
-// SetItems is the reverse of Items. All kubeClient items share one driver, that of the last one.
+// SetItems reverses Items. All kubeClient items share the driver of the last one.
 func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
 	s.Registrations, s.KubeClientDriver = nil, ""
 	for _, item := range items {
