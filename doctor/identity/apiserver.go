@@ -1,0 +1,164 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+// checkAPIServer asks who the caller is. If that fails, later checks ask the cluster nothing.
+func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
+	switch {
+	case e.Client == nil && e.own():
+		return doctor.Skipped("No ServiceAccount of a cluster was named.")
+	case e.Client == nil && e.InPod:
+		return doctor.Skipped("The pod has no token for the API server (automountServiceAccountToken).")
+	case e.Client == nil:
+		return doctor.Unclear(doctor.Do("Pass --kubeconfig to examine the cluster too."), noCluster)
+	}
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	review := &authenticationv1.SelfSubjectReview{}
+	err := e.Client.Create(bounded, review)
+	switch {
+	case err == nil:
+		return doctor.Passed("The API server knows you as %s.", review.Status.UserInfo.Username).Detail("groups", list(review.Status.UserInfo.Groups))
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return doctor.Passed("The API server answers, but does not say who you are.")
+	}
+	e.Client = nil
+	if apierrors.IsUnauthorized(err) {
+		return e.lockedOut()
+	}
+	return doctor.Unclear(e.howToReach(err), "The API server cannot be asked: %s.", strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
+}
+
+// lockedOut judges a 401. With a token at hand, the exchange goes without the cluster.
+func (e *examination) lockedOut() doctor.Finding {
+	remedy := doctor.Do("Log in again (aws sso login, az login, gcloud auth login).")
+	if e.InPod {
+		remedy = doctor.Do("Restart the pod; it then gets a new token for the API server.")
+	}
+	f := doctor.Failed("K10", remedy, "The API server refuses your credentials (401).")
+	f.StatusCode = 401
+	if e.token.raw != "" || e.InPod {
+		f.Result = doctor.Warn
+	}
+	return f
+}
+
+func (e *examination) howToReach(err error) doctor.Remedy {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	switch {
+	case errors.As(err, &authority):
+		return doctor.Do("Correct certificate-authority-data in the kubeconfig, or see whether a proxy answers in its place.")
+	case errors.As(err, &host):
+		return doctor.Do("Correct server or tls-server-name in the kubeconfig.")
+	}
+	return doctor.Do("Log in again, and check that this works:", "kubectl get --raw /version")
+}
+
+// caller returns the name of the API server's user, "" if it is not told.
+func (e *examination) caller(ctx context.Context) string {
+	review := &authenticationv1.SelfSubjectReview{}
+	if e.Client == nil || e.Client.Create(ctx, review) != nil {
+		return ""
+	}
+	return review.Status.UserInfo.Username
+}
+
+// grant returns the commands that grant the caller a right to one object.
+func (e *examination) grant(ctx context.Context, role, verb, resource string, object client.ObjectKey) []string {
+	namespace := shell.Word(object.Namespace, "NAMESPACE")
+	return []string{
+		fmt.Sprintf("kubectl create role %s -n %s --verb=%s --resource=%s --resource-name=%s", role, namespace, verb, resource, shell.Word(object.Name, "NAME")),
+		fmt.Sprintf("kubectl create rolebinding %s -n %s --role=%s %s", role, namespace, role, subjectFlag(e.caller(ctx))),
+	}
+}
+
+// subjectFlag names a user as kubectl create rolebinding expects it.
+func subjectFlag(user string) string {
+	if rest, ok := strings.CutPrefix(user, subjectPrefix); ok {
+		return "--serviceaccount=" + shell.Word(rest, "NAMESPACE:SERVICE_ACCOUNT")
+	}
+	return "--user=" + shell.Word(user, "USER_NAME")
+}
+
+// checkTokenRequest requests the token of the exchange.
+func (e *examination) checkTokenRequest(ctx context.Context) doctor.Finding {
+	switch sa := e.serviceAccount(); {
+	case e.token.raw != "" || e.TokenFile != "":
+		return doctor.Skipped("A token was given.")
+	case e.own():
+		return doctor.Skipped("No ServiceAccount was named.")
+	case e.usesAgent():
+		return doctor.Skipped(byAgent)
+	case e.Client == nil:
+		return doctor.Skipped(noCluster)
+	case sa.Name == "":
+		return doctor.Skipped("The ServiceAccount of the pod is unknown.")
+	default:
+		return e.requestToken(ctx, sa)
+	}
+}
+
+func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccount) doctor.Finding {
+	audiences, err := e.wantedAudiences(ctx)
+	if err != nil {
+		return doctor.Skipped("The audience that %s needs is unknown.", e.cloud.name)
+	}
+	opts := e.resolved()
+	lifetime := opts.TokenLifetime
+	if p, ok := e.Provider.(auth.TokenLifetimeProvider); ok && lifetime == 0 {
+		lifetime, _ = p.GetTokenLifetime(sa, opts) // the exchange reports a malformed one
+	}
+	if lifetime == 0 {
+		lifetime = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: lifetime, BoundObject: opts.BoundObject}
+	raw, _, err := request.Token(ctx, audiences)
+	if err != nil {
+		return e.refusedToken(ctx, err)
+	}
+	e.token = e.hold(raw)
+	key := client.ObjectKeyFromObject(sa)
+	if c := e.token.claims; c != nil && !c.IssuedAt.IsZero() && c.Expiry.Sub(c.IssuedAt) < lifetime-time.Minute {
+		return doctor.Failed("K3", doctor.Do("Raise --service-account-max-token-expiration of the API server, or request less."),
+			"The API server shortened the token's lifetime.").Compare("granted", c.Expiry.Sub(c.IssuedAt).String(), "requested", lifetime.String()).As(doctor.Warn)
+	}
+	return doctor.Passed("The API server creates tokens of %s.", key)
+}
+
+// refusedToken judges a TokenRequest that failed. A pod needs no right to it: the kubelet creates its tokens.
+func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
+	f := doctor.Refusal("The API server", err)
+	key := e.key()
+	if f.Class != "K1" && (f.Class != "" || !apierrors.IsForbidden(err)) {
+		f.Remedy = sentence(f.Remedy.Text)
+		return f
+	}
+	if user := e.caller(ctx); e.Pod.Name != "" || user == subjectPrefix+key.Namespace+":"+key.Name {
+		where := fmt.Sprintf("kubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "NAMESPACE"), shell.Word(e.Pod.Name, "POD_NAME"), e.Provider.GetName())
+		return doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Examine it in the pod:", where), "You may not create tokens of %s.", key)
+	}
+	f = doctor.Failed("K1", doctor.Do("Grant the right to the identity that creates its tokens:", e.grant(ctx, "wid-token", "create", "serviceaccounts/token", key)...),
+		"You may not create tokens of %s.", key)
+	f.StatusCode = 403
+	return f
+}

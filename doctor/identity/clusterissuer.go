@@ -1,0 +1,97 @@
+package identity
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/kubeerror"
+)
+
+// checkClusterIssuer compares the token with the cluster's own discovery document and keys.
+func (e *examination) checkClusterIssuer(ctx context.Context) doctor.Finding {
+	c, f := e.tokenClaims()
+	switch {
+	case c == nil:
+		return f
+	case e.RESTConfig == nil || e.Client == nil:
+		return doctor.Skipped(noCluster)
+	}
+	d := e.clusterDocument(ctx, "/.well-known/openid-configuration")
+	var own discovery
+	if d.err != nil || d.status != http.StatusOK || json.Unmarshal(d.body, &own) != nil || own.Issuer == "" {
+		return doctor.Unclear(doctor.Do("Bind the ClusterRole system:service-account-issuer-discovery to yourself, and check that this works:",
+			"kubectl get --raw /.well-known/openid-configuration"), "The cluster's discovery document cannot be read.")
+	}
+	if own.Issuer != c.Issuer {
+		return doctor.Failed("K8", doctor.Do(e.isMeant()+" If it is, request a new token.", contexts), "The token is of another cluster, or of an older issuer of this one.").
+			Compare("token", c.Issuer, "cluster", own.Issuer)
+	}
+	keys := e.clusterDocument(ctx, "/openid/v1/jwks")
+	if set := parseKeys(keys.body); keys.status == http.StatusOK && set != nil && len(set.Key(c.KeyID)) == 0 {
+		return doctor.Failed("K6", doctor.Do("Request a new token, or restart its pod."), "The cluster no longer has the key that signed the token.").
+			Compare("kid", c.KeyID, "expected", "one of the cluster's")
+	}
+	return doctor.Passed("The cluster issues tokens as %s.", own.Issuer)
+}
+
+func (e *examination) clusterDocument(ctx context.Context, path string) document {
+	httpClient, address, err := e.apiServer(path)
+	if err != nil {
+		return document{err: err}
+	}
+	return get(ctx, httpClient, address)
+}
+
+// checkTokenReview compares UIDs first: the API server accepts a token for some seconds after its ServiceAccount is gone.
+func (e *examination) checkTokenReview(ctx context.Context) doctor.Finding {
+	c, f := e.tokenClaims()
+	switch {
+	case c == nil:
+		return f
+	case e.Client == nil:
+		return doctor.Skipped(noCluster)
+	}
+	anew := doctor.Do("Request a new token, or restart its pod.")
+	if f, former := e.ofFormer(c); former {
+		return f
+	}
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: e.token.raw, Audiences: c.Audiences}}
+	err := e.Client.Create(bounded, review)
+	switch {
+	case apierrors.IsForbidden(err) && (e.InPod || e.Pod.Name != ""):
+		return doctor.Skipped("The pod may not have tokens reviewed, and need not.")
+	case apierrors.IsForbidden(err):
+		return doctor.Unclear(doctor.Do("Grant the right to review tokens:",
+			"kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator "+subjectFlag(e.caller(ctx))), "You may not have tokens reviewed.")
+	case err != nil:
+		return doctor.Unclear(doctor.Do("Try again."), "The token cannot be reviewed: %s.", kubeerror.Message(err, e.secrets...))
+	case review.Status.Authenticated:
+		return doctor.Passed("The cluster accepts the token.")
+	}
+	f = doctor.Failed("K6", anew, "The cluster refuses the token.").Compare("TokenReview", firstOf(review.Status.Error, "not authenticated"), "expected", "authenticated")
+	f.Causes = []string{"its pod, Secret or ServiceAccount is gone", "the cluster's issuer or its signing keys have changed"}
+	return f
+}
+
+// ofFormer compares the UIDs in the token with those of the objects that exist now.
+func (e *examination) ofFormer(c *doctor.Claims) (doctor.Finding, bool) {
+	now, kind, claimed := "", "ServiceAccount", c.UID
+	if a := e.account; a != nil && a.err == nil && e.key().Name == c.ServiceAccount && e.key().Namespace == c.Namespace {
+		now = string(a.value.UID)
+	}
+	if p := e.pod; p != nil && p.err == nil && (now == "" || now == claimed) && e.Pod.Name == c.Pod && e.Pod.Namespace == c.Namespace {
+		now, kind, claimed = string(p.value.UID), "pod", c.PodUID
+	}
+	if now == "" || claimed == "" || now == claimed {
+		return doctor.Finding{}, false
+	}
+	return doctor.Failed("K6", doctor.Do("Request a new token, or restart its pod."), "The %s was created again since the token was issued.", kind).
+		Compare("token", claimed, "cluster", now), true
+}

@@ -1,0 +1,277 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/annotation"
+	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// examination is the state of one run. Checks run one after the other and leave here what later ones need.
+type examination struct {
+	Config
+
+	cloud   cloud
+	pool    transport.Pool
+	secrets []string
+
+	token     heldToken
+	injected  map[string]string // identity and tenant of this pod's environment, as annotations
+	pod       *object[corev1.Pod]
+	account   *object[corev1.ServiceAccount]
+	documents *documents
+	public    *contact // the cloud's token service
+	gained    auth.Token
+}
+
+// object is an object of the cluster, or the error of reading it.
+type object[T any] struct {
+	value T
+	err   error
+}
+
+func newExamination(ctx context.Context, config Config) *examination {
+	config.complete()
+	e := &examination{Config: config, cloud: cloudOf(config.Provider.GetName())}
+	if config.RESTConfig != nil {
+		e.keepSecret(config.RESTConfig.BearerToken, config.RESTConfig.Password)
+	}
+	e.adoptEnvironment()
+	if e.Token != "" || e.TokenFile != "" {
+		e.token = e.readToken(ctx)
+	}
+	return e
+}
+
+func (e *examination) keepSecret(secrets ...string) {
+	for _, s := range secrets {
+		if s != "" {
+			e.secrets = append(e.secrets, s)
+		}
+	}
+}
+
+// adoptEnvironment takes over what the webhook has put into the environment of this pod.
+func (e *examination) adoptEnvironment() {
+	if !e.InPod || e.ServiceAccount.Name != "" || e.Token != "" || e.cloud.tokenFile == "" {
+		return
+	}
+	if e.TokenFile == "" {
+		e.TokenFile = e.Getenv(e.cloud.tokenFile)
+	}
+	e.injected = map[string]string{}
+	for key, name := range map[string]string{e.cloud.required: e.cloud.identity, annotation.AzureTenantID: e.cloud.tenant} {
+		if name != "" && e.Getenv(name) != "" {
+			e.injected[key] = e.Getenv(name)
+		}
+	}
+}
+
+// own reports whether the process's own identity is examined.
+func (e *examination) own() bool {
+	return e.ServiceAccount.Name == "" && e.Token == "" && e.TokenFile == "" && (e.Pod.Name == "" || e.InPod)
+}
+
+func (e *examination) subject() string {
+	c := e.token.claims
+	switch {
+	case e.ServiceAccount.Name != "":
+		return e.ServiceAccount.String()
+	case c != nil && c.ServiceAccount != "":
+		return c.Namespace + "/" + c.ServiceAccount
+	case e.Pod.Name != "":
+		return "pod " + e.Pod.String()
+	case e.Token != "" || e.TokenFile != "":
+		return "token"
+	}
+	return "own identity"
+}
+
+func (e *examination) clusterName() string {
+	switch {
+	case e.RESTConfig == nil && e.ClusterName == "":
+		return ""
+	case e.RESTConfig == nil:
+		return "cluster " + e.ClusterName
+	case e.ClusterName == "":
+		return "cluster " + e.RESTConfig.Host
+	}
+	return "cluster " + e.ClusterName + " (" + e.RESTConfig.Host + ")"
+}
+
+// isMeant asks whether the right cluster is examined.
+func (e *examination) isMeant() string {
+	if e.ClusterName == "" {
+		return "Is this the cluster that you meant?"
+	}
+	return "Is " + e.ClusterName + " the context that you meant?"
+}
+
+const contexts = "kubectl config get-contexts"
+
+// serviceAccount returns what is known of the ServiceAccount without asking the cluster again. Annotations of the caller win.
+func (e *examination) serviceAccount() *corev1.ServiceAccount {
+	sa := &corev1.ServiceAccount{}
+	if e.account != nil && e.account.err == nil {
+		sa = e.account.value.DeepCopy()
+	}
+	key := e.key()
+	sa.Namespace, sa.Name = key.Namespace, key.Name
+	if sa.Annotations == nil {
+		sa.Annotations = map[string]string{}
+	}
+	maps.Copy(sa.Annotations, e.Annotations)
+	maps.Copy(sa.Annotations, e.injected)
+	return sa
+}
+
+// key returns the name of the ServiceAccount: that of the caller, of the token, or of the pod.
+func (e *examination) key() client.ObjectKey {
+	c := e.token.claims
+	switch {
+	case e.ServiceAccount.Name != "":
+		return e.ServiceAccount
+	case c != nil && c.ServiceAccount != "":
+		return client.ObjectKey{Namespace: c.Namespace, Name: c.ServiceAccount}
+	case e.pod != nil && e.pod.err == nil:
+		return client.ObjectKey{Namespace: e.Pod.Namespace, Name: accountOf(&e.pod.value)}
+	}
+	return client.ObjectKey{}
+}
+
+func accountOf(pod *corev1.Pod) string {
+	if pod.Spec.ServiceAccountName == "" {
+		return "default"
+	}
+	return pod.Spec.ServiceAccountName
+}
+
+// readPod and readAccount ask the cluster once.
+func (e *examination) readPod(ctx context.Context) *object[corev1.Pod] {
+	if e.pod == nil && e.Client != nil && e.Pod.Name != "" {
+		e.pod = &object[corev1.Pod]{}
+		e.pod.err = e.read(ctx, "Pod", e.Pod, &e.pod.value)
+	}
+	return e.pod
+}
+
+func (e *examination) readAccount(ctx context.Context) *object[corev1.ServiceAccount] {
+	e.readPod(ctx)
+	if key := e.key(); e.account == nil && e.Client != nil && key.Name != "" {
+		account := &object[corev1.ServiceAccount]{}
+		account.err = e.read(ctx, "ServiceAccount", key, &account.value)
+		e.account = account
+	}
+	return e.account
+}
+
+const requestTimeout = 5 * time.Second
+
+func (e *examination) read(ctx context.Context, kind string, key client.ObjectKey, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion("v1")
+	u.SetKind(kind)
+	if err := e.Reader.Get(ctx, key, u); err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+}
+
+// options returns those of a call for the identity under examination.
+func (e *examination) options() []auth.Option {
+	opts := append([]auth.Option(nil), e.Options...)
+	if e.token.raw == "" {
+		return opts
+	}
+	sa := e.serviceAccount()
+	sa.UID = "" // token-review compares UIDs
+	return append(opts, auth.WithSubjectToken(auth.NewStaticTokenSource(e.token.raw), *sa))
+}
+
+// resolved returns the options for the methods of providers.
+func (e *examination) resolved() *auth.Options {
+	var o auth.Options
+	for _, opt := range e.options() {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	return &o
+}
+
+// usesAgent reports whether the pod gets its credentials from an endpoint, as with EKS Pod Identity. Its ServiceAccount then needs
+// no annotation.
+func (e *examination) usesAgent() bool {
+	if e.Provider.GetName() != "aws" {
+		return false
+	}
+	if e.InPod {
+		return e.Getenv(endpointVariable) != "" && e.Getenv(e.cloud.tokenFile) == ""
+	}
+	return e.pod != nil && e.pod.err == nil && hasVariable(&e.pod.value, endpointVariable) && !hasVariable(&e.pod.value, e.cloud.tokenFile)
+}
+
+const (
+	endpointVariable = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+	byAgent          = "EKS Pod Identity gives the pod its role, without an annotation."
+	noToken          = "There is no token to examine."
+	noCluster        = "There is no access to the cluster."
+)
+
+// tokenClaims returns the claims of the token, or the finding of a check that has none.
+func (e *examination) tokenClaims() (*doctor.Claims, doctor.Finding) {
+	if e.token.claims == nil {
+		return nil, doctor.Skipped(noToken)
+	}
+	return &e.token.claims.Claims, doctor.Finding{}
+}
+
+// annotating returns the command that annotates the ServiceAccount.
+func (e *examination) annotating(assignment string) string {
+	return fmt.Sprintf("kubectl annotate sa -n %s %s --overwrite %s", e.namespaceWord(), e.nameWord(), assignment)
+}
+
+func (e *examination) namespaceWord() string { return shell.Word(e.key().Namespace, "NAMESPACE") }
+func (e *examination) nameWord() string      { return shell.Word(e.key().Name, "SERVICE_ACCOUNT") }
+
+// sentence makes a class's remedy a sentence for people. A command stays alone.
+func sentence(text string) doctor.Remedy {
+	program, _, _ := strings.Cut(text, " ")
+	switch program {
+	case "":
+		return doctor.Remedy{}
+	case "kubectl", "aws", "az", "gcloud", "eksctl":
+		return doctor.Do("Run:", text)
+	}
+	return doctor.Do(strings.ToUpper(text[:1]) + text[1:] + ".")
+}
+
+// client returns the HTTP client of the calls to the provider.
+func (e *examination) client() (*http.Client, error) {
+	opts := e.resolved()
+	return e.pool.For(opts.HTTPClient, opts.ProxyURL)
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}

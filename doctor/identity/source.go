@@ -1,0 +1,100 @@
+package identity
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+
+	"github.com/workloadid/workloadid/doctor"
+)
+
+// checkSource judges the environment of a pod's process. For controllers the ServiceAccount alone counts.
+func (e *examination) checkSource(ctx context.Context) doctor.Finding {
+	if !e.InPod {
+		if e.own() {
+			return doctor.Passed("The process's own identity is examined, as the SDK finds it.")
+		}
+		return doctor.Passed("The ServiceAccount alone counts; the environment is ignored.")
+	}
+	for _, name := range e.cloud.hiding {
+		if e.Getenv(name) != "" {
+			return hides(e.cloud.unset, name, "the environment")
+		}
+	}
+	if f, missing := e.notInjected(); missing {
+		return f
+	}
+	if path := e.Getenv(googleFile); e.Provider.GetName() == "gcp" && path != "" {
+		return judgeGoogleFile(ctx, path)
+	}
+	if session := e.Getenv(sessionVariable); e.Provider.GetName() == "aws" && session != "" && !isSessionName(session) {
+		return badSession(session, "the environment")
+	}
+	for _, name := range profiles() {
+		if e.Provider.GetName() == "aws" && e.Getenv(name) != "" {
+			return doctor.Failed(e.cloud.unset, doctor.Do("Remove "+name+" from the pod's template, unless its profile uses the token file."),
+				"%s makes some SDKs use another identity.", name).As(doctor.Warn)
+		}
+	}
+	return doctor.Passed("Nothing in the environment hides the identity of the ServiceAccount.")
+}
+
+func profiles() []string { return []string{"AWS_PROFILE", "AWS_DEFAULT_PROFILE"} }
+
+func hides(class, variable, where string) doctor.Finding {
+	return doctor.Failed(class, doctor.Do("Remove "+variable+" from the pod's template."),
+		"%s in %s hides the identity of the ServiceAccount.", variable, where)
+}
+
+// notInjected judges what the webhook should have put into the environment.
+func (e *examination) notInjected() (doctor.Finding, bool) {
+	if e.cloud.tokenFile == "" || e.ServiceAccount.Name != "" || e.usesAgent() {
+		return doctor.Finding{}, false
+	}
+	for _, name := range []string{e.cloud.tokenFile, e.cloud.identity} {
+		if e.Getenv(name) != "" || name == e.cloud.tokenFile && e.TokenFile != "" {
+			continue
+		}
+		remedy := "Annotate the ServiceAccount with " + e.cloud.required + " and restart the pod."
+		if e.cloud.label != "" {
+			remedy = "Annotate the ServiceAccount with " + e.cloud.required + ", label the pod's template " + e.cloud.label + `: "true", and restart the pod.`
+		}
+		return doctor.Failed(e.cloud.unset, doctor.Do(remedy), "%s is not set: the webhook has not changed this pod.", name), true
+	}
+	return doctor.Finding{}, false
+}
+
+// sessionVariable names the session. Without it SDKs choose a name.
+const sessionVariable = "AWS_ROLE_SESSION_NAME"
+
+// isSessionName is the rule of AssumeRoleWithWebIdentity for RoleSessionName.
+func isSessionName(s string) bool { return regexp.MustCompile(`^[\w+=,.@-]{2,64}$`).MatchString(s) }
+
+func badSession(got, where string) doctor.Finding {
+	return doctor.Failed("A10", doctor.Do("Remove "+sessionVariable+" from the pod's template, or shorten it."),
+		"%s in %s is not a session name that AWS accepts.", sessionVariable, where).
+		Compare("value", got, "expected", "2 to 64 letters, digits and _+=,.@-")
+}
+
+// googleFile is the variable that Google's SDKs read first.
+const googleFile = "GOOGLE_APPLICATION_CREDENTIALS"
+
+// judgeGoogleFile distinguishes a file that describes the use of the pod's token from one with credentials of its own.
+func judgeGoogleFile(ctx context.Context, path string) doctor.Finding {
+	remedy := doctor.Do("Remove " + googleFile + " from the pod's template, or let it name a file of type external_account.")
+	content, err := readFile(ctx, path)
+	var file struct {
+		Type string `json:"type"`
+	}
+	if err != nil || json.Unmarshal([]byte(content), &file) != nil {
+		return doctor.Failed("G15", remedy, "The file in %s cannot be read, and Google's SDKs use nothing else.", googleFile)
+	}
+	switch file.Type {
+	case "external_account":
+		return doctor.Passed("The file in %s describes how the pod's token is used.", googleFile)
+	case "service_account", "authorized_user":
+		return doctor.Failed("G15", remedy, "The file in %s hides the identity of the ServiceAccount.", googleFile).
+			Compare("type", file.Type, "expected", "external_account")
+	}
+	return doctor.Unclear(remedy, "The file in %s has the unknown type %.100q.", googleFile, file.Type)
+}
