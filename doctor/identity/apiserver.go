@@ -147,10 +147,9 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 
 // refusedToken judges a TokenRequest that failed. A pod needs no right to it: the kubelet creates its tokens.
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
-	f := doctor.Refusal("The API server", err)
+	f := e.refusal("The API server", err)
 	key := e.key()
 	if f.Class != "K1" && (f.Class != "" || !apierrors.IsForbidden(err)) {
-		f.Remedy = sentence(f.Remedy.Text)
 		return f
 	}
 	if user := e.caller(ctx); e.Pod.Name != "" || user == subjectPrefix+key.Namespace+":"+key.Name {

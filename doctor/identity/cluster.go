@@ -29,8 +29,11 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 	opts := append(e.options(), auth.WithClusterResource(e.Cluster), auth.WithClusterAddress(e.ClusterAddress), auth.WithCAData(e.ClusterCA))
 	access, err := auth.GetRESTConfig(ctx, e.Provider, opts...)
 	if err != nil {
-		f := doctor.Refusal("The cluster's API", err)
-		f.Class, f.Remedy = firstOf(f.Class, e.cloud.cluster), sentence(e.filled(f.Remedy.Text))
+		f := e.refusal("The cluster's API", err)
+		if f.Class == "" && f.Result == doctor.Fail {
+			class, _ := doctor.ClassByID(e.cloud.cluster)
+			f.Class, f.Remedy = class.ID, sentence(firstOf(class.Remedy, "correct the name of the cluster"))
+		}
 		return f
 	}
 	e.keepSecret(access.BearerToken())

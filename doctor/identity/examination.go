@@ -195,10 +195,13 @@ func (e *examination) read(ctx context.Context, kind string, key client.ObjectKe
 // options returns those of a call for the identity under examination.
 func (e *examination) options() []auth.Option {
 	opts := append([]auth.Option(nil), e.Options...)
-	if e.token.raw == "" {
-		return opts
-	}
 	sa := e.serviceAccount()
+	switch {
+	case e.token.raw == "" && sa.Name == "":
+		return opts
+	case e.token.raw == "":
+		return append(opts, auth.WithServiceAccount(client.ObjectKeyFromObject(sa), e.Client))
+	}
 	sa.UID = "" // token-review compares UIDs
 	return append(opts, auth.WithSubjectToken(auth.NewStaticTokenSource(e.token.raw), *sa))
 }
@@ -258,7 +261,24 @@ func sentence(text string) doctor.Remedy {
 	case "kubectl", "aws", "az", "gcloud", "eksctl":
 		return doctor.Do("Run:", text)
 	}
-	return doctor.Do(strings.ToUpper(text[:1]) + text[1:] + ".")
+	return doctor.Do(capital(text) + ".")
+}
+
+func capital(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// refusal is doctor.Refusal with sentences for people.
+func (e *examination) refusal(service string, err error) doctor.Finding {
+	f := doctor.Refusal(service, err)
+	f.Message = strings.TrimSuffix(capital(f.Message), ".") + "."
+	if f.Result == doctor.Fail {
+		f.Remedy = sentence(e.filled(f.Remedy.Text))
+	}
+	return f
 }
 
 // client returns the HTTP client of the calls to the provider.

@@ -46,7 +46,7 @@ func (e *examination) checkExchange(ctx context.Context) doctor.Finding {
 	}
 	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
 	if err != nil {
-		return e.correctFirst(doctor.Refusal(e.tokenService(), err))
+		return e.correctFirst(e.refusal(e.tokenService(), err))
 	}
 	e.gained = token
 	end := e.Now().Add(token.GetDuration())
@@ -87,7 +87,7 @@ func (e *examination) correctFirst(f doctor.Finding) doctor.Finding {
 	if f.Result != doctor.Fail {
 		return f
 	}
-	change := e.filled(f.Remedy.Text)
+	change := firstOf(append(f.Remedy.Commands, f.Remedy.Text)...)
 	identity := doctor.Do("If the identity is wrong:", e.annotating(firstOf(e.cloud.required, annotation.GCPWorkloadIdentityProvider)+"="+firstOf(e.cloud.example, "VALUE")))
 	switch f.Class {
 	case "A2", "A7", "Z2", "G4", "G5", "G6":
@@ -99,8 +99,6 @@ func (e *examination) correctFirst(f doctor.Finding) doctor.Finding {
 			OrTrust("If "+e.key().Namespace+" is meant to have it", change)
 	case "A4", "Z3", "G3":
 		f.Remedy = doctor.Do("If the audience was chosen, remove it from annotation and options.").OrTrust("If "+e.cloud.name+" is meant to accept it", change)
-	default:
-		f.Remedy = sentence(change)
 	}
 	return f
 }
@@ -126,7 +124,7 @@ func (e *examination) checkIdentity(ctx context.Context) doctor.Finding {
 	who, err := e.identify(ctx)
 	switch {
 	case err != nil:
-		return doctor.Refusal(e.cloud.service, err).As(doctor.Unknown)
+		return e.refusal(e.cloud.service, err).As(doctor.Unknown)
 	case who == "":
 		return doctor.Skipped("The credential does not name its identity.")
 	}

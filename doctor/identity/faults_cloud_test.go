@@ -22,7 +22,7 @@ func awsFaults() []fault {
 		{"audience misspelt in the annotation", "aws", func(w *world) {
 			w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co"
 			w.allowAudience()
-		}, "audience", "A4", "nearly sts.amazonaws.com"},
+		}, "audience", "A4", "misspelt"},
 
 		{"the same, seen by the exchange alone", "aws", func(w *world) {
 			w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{all}})
@@ -46,15 +46,15 @@ func awsFaults() []fault {
 		{"region not activated", "aws", sts(403, "RegionDisabledException", "STS is not activated in this region for account:123456789012. Your account administrator can activate STS in this region using the IAM Console."), "exchange", "A12", "region"},
 		{"issuer says no", "aws", sts(403, "IDPRejectedClaim", ""), "exchange", "A13", "issuer"},
 		{"region missing", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithSTSRegion("")) }, "identifiers", "A12", "region"},
-		{"ARN of an OIDC provider", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::"+account+":oidc-provider/issuer.example"), "identifiers", "A10", "OIDC provider"},
-		{"ARN of a session", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:sts::"+account+":assumed-role/tenant-a/x"), "identifiers", "A10", "session"},
-		{"placeholder for the account", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::${ACCOUNT}:role/tenant-a"), "identifiers", "A10", "12 digits"},
-		{"annotation misspelt", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", roleARN), "identifiers", "A14", "looks like"},
-		{"annotation missing", "aws", annotate(aws.RoleARNAnnotation, ""), "identifiers", "A14", "missing"},
+		{"ARN of an OIDC provider", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::"+account+":oidc-provider/issuer.example"), "service-account", "A10", "OIDC provider"},
+		{"ARN of a session", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:sts::"+account+":assumed-role/tenant-a/x"), "service-account", "A10", "session"},
+		{"placeholder for the account", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::${ACCOUNT}:role/tenant-a"), "service-account", "A10", "12 digits"},
+		{"annotation misspelt", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", roleARN), "service-account", "A14", "misspelt"},
+		{"annotation missing", "aws", annotate(aws.RoleARNAnnotation, ""), "service-account", "A14", "lacks the annotation"},
 		{"annotation is a label", "aws", func(w *world) {
 			annotate(aws.RoleARNAnnotation, "")(w)
 			w.account.Labels = map[string]string{aws.RoleARNAnnotation: "x"}
-		}, "identifiers", "A14", "label"},
+		}, "service-account", "A14", "misspelt"},
 
 		{"login to ECR denied", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
@@ -63,17 +63,17 @@ func awsFaults() []fault {
 		{"pull from ECR denied", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
 			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"User is not authorized to perform: ecr:BatchGetImage"}]}`))
-		}, "registry", "A16", "pulling is denied"},
+		}, "registry", "A16", "denies the pull"},
 		{"password of ECR expired", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
 			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Your authorization token has expired. Reauthenticate and try again."}]}`))
-		}, "registry", "A17", "expired"},
+		}, "registry", "A17", "denies the pull"},
 		{"look-alike of ECR", "aws", func(w *world) { w.config.Repository = ecrHost + ".evil.example/app" }, "identifiers", "A16", ""},
 		{"no such cluster", "aws", func(w *world) { w.config.Cluster = clusterARN }, "cluster", "A18", "not found"},
 		{"cluster may not be described", "aws", func(w *world) {
 			w.eks(http.StatusCreated)
 			w.cloud.AWS().Deny(roleARN, "eks:DescribeCluster")
-		}, "cluster", "A18", "eks:DescribeCluster"},
+		}, "cluster", "A18", "may not be described"},
 		{"malformed cluster ARN", "aws", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "A18", ""},
 		{"EKS does not know the role", "aws", func(w *world) { w.eks(http.StatusUnauthorized) }, "cluster", "A19", "401"},
 	}
@@ -115,11 +115,11 @@ func azureFaults() []fault {
 			w.config.Options = append(w.config.Options, auth.WithScopes("https://example.azurecr.io/.default"))
 		}, "exchange", "Z13", "resource"},
 		{"role of the application missing", "azure", entra(400, "invalid_grant", "AADSTS501051: Application 'x'(y) is not assigned to a role for the application 'z'."), "exchange", "Z14", "role"},
-		{"resource ID for client ID", "azure", annotate(azure.ClientIDAnnotation, "/subscriptions/x/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/app"), "identifiers", "Z7", "not a GUID"},
-		{"variable not replaced", "azure", annotate(azure.TenantIDAnnotation, "${TENANT}"), "identifiers", "Z9", "neither a GUID"},
-		{"annotation misspelt", "azure", annotate(azure.ClientIDAnnotation, "", "azure.workload.identity/client_id", azureClient), "identifiers", "Z16", "looks like"},
-		{"annotation missing", "azure", annotate(azure.ClientIDAnnotation, ""), "identifiers", "Z16", "missing"},
-		{"tenant missing", "azure", annotate(azure.TenantIDAnnotation, ""), "identifiers", "Z16", "missing"},
+		{"resource ID for client ID", "azure", annotate(azure.ClientIDAnnotation, "/subscriptions/x/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/app"), "service-account", "Z7", "not a GUID"},
+		{"variable not replaced", "azure", annotate(azure.TenantIDAnnotation, "${TENANT}"), "service-account", "Z9", "neither a GUID"},
+		{"annotation misspelt", "azure", annotate(azure.ClientIDAnnotation, "", "azure.workload.identity/client_id", azureClient), "service-account", "Z16", "misspelt"},
+		{"annotation missing", "azure", annotate(azure.ClientIDAnnotation, ""), "service-account", "Z16", "lacks the annotation"},
+		{"tenant missing", "azure", annotate(azure.TenantIDAnnotation, ""), "service-account", "Z16", "lacks the annotation"},
 		{"AcrPull missing", "azure", acr(), "registry", "Z17", ""},
 		{"registry of another tenant", "azure", func(w *world) {
 			w.cloud.Azure().AddTenant("login.microsoftonline.com", "99999999-86f1-41af-91ab-2d7cd011db47")
@@ -170,16 +170,16 @@ func gcpFaults() []fault {
 		{"API disabled", "gcp", answer("iamcredentials", "", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 8667575547 before or it is disabled."), "exchange", "G11", "disabled"},
 		{"service account missing", "gcp", func(w *world) { w.cloud.GCP().RemoveServiceAccount(gcpEmail) }, "exchange", "G12", "does not exist"},
 		{"lifetime", "gcp", answer("iamcredentials", "", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour."), "exchange", "G13", "lifetime"},
-		{"project's ID", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"), "identifiers", "G1", "number"},
-		{"a pool instead of a provider", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/123456789012/locations/global/workloadIdentityPools/clusters"), "identifiers", "G2", "names a pool"},
-		{"the pool of GKE", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "my-project.svc.id.goog"), "identifiers", "G2", "GKE"},
-		{"a member instead of an e-mail address", "gcp", annotate(gcp.ServiceAccountAnnotation, "serviceAccount:"+gcpEmail), "identifiers", "G12", "e-mail"},
-		{"annotation misspelt", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "", "gcp.auth.fluxcd.io/workload-identity-providers", poolProvider), "identifiers", "G15", "looks like"},
-		{"e-mail annotation misspelt", "gcp", annotate(gcp.ServiceAccountAnnotation, "", "iam.gke.io/gcp-serviceaccount", gcpEmail), "service-account", "G15", "looks like"},
+		{"project's ID", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"), "service-account", "G2", "number"},
+		{"a pool instead of a provider", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/123456789012/locations/global/workloadIdentityPools/clusters"), "service-account", "G2", "names a pool"},
+		{"the pool of GKE", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "my-project.svc.id.goog"), "service-account", "G2", "GKE"},
+		{"a member instead of an e-mail address", "gcp", annotate(gcp.ServiceAccountAnnotation, "serviceAccount:"+gcpEmail), "service-account", "G12", "e-mail"},
+		{"annotation misspelt", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "", "gcp.auth.fluxcd.io/workload-identity-providers", poolProvider), "service-account", "G15", "misspelt"},
+		{"e-mail annotation misspelt", "gcp", annotate(gcp.ServiceAccountAnnotation, "", "iam.gke.io/gcp-serviceaccount", gcpEmail), "service-account", "G15", "misspelt"},
 		{"no reader of the repository", "gcp", func(w *world) {
 			w.cloud.GCP().SetRepository(garHost + "/my-project/repo")
 			w.config.Repository = garHost + "/my-project/repo/app"
-		}, "registry", "G17", "denied"},
+		}, "registry", "G17", "denies"},
 		{"cluster may not be described", "gcp", func(w *world) { w.config.Cluster = cluster }, "cluster", "G18", ""},
 		{"GKE does not accept the token", "gcp", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "", "401"},
 		{"malformed cluster name", "gcp", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "G18", fmt.Sprintf("%q", "prod")},

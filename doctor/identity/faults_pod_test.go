@@ -100,8 +100,8 @@ func podFaults() []fault {
 		{"a bad name of the session", "aws", withPod(env("AWS_ROLE_SESSION_NAME", "a/b")), "pod", "A10", "AWS_ROLE_SESSION_NAME"},
 		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "A14", "skip-containers"},
 		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "G15", "hides"},
-		{"an audience of Azure in the annotation", "aws", annotate(aws.AudienceAnnotation, azure.DefaultAudience), "identifiers", "A4", "is the audience of Azure"},
-		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "identifiers", "A14", "annotated for Azure"},
+		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "audience", "A4", "is the audience of Azure"},
+		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "service-account", "A14", "annotated for Azure"},
 		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "A14", "hides"},
 		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "Z16", "hides"},
 		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "A14", "is not set"},
@@ -111,7 +111,7 @@ func podFaults() []fault {
 		{"sidecar answers nonsense", "aws", helper(http.StatusOK, "application/json", "{}"), "helpers", "A14", "lacks"},
 		{"sidecar with a time zone", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2030-01-01T00:00:00+01:00"}`), "helpers", "A14", "UTC"},
 		{"sidecar with old credentials", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2020-01-01T00:00:00Z"}`), "helpers", "A14", "expired"},
-		{"an endpoint that SDKs refuse", "aws", func(w *world) { w.config.Helper = "http://192.0.2.2/credentials" }, "helpers", "A14", "SDKs ask no endpoint over http"},
+		{"an endpoint that SDKs refuse", "aws", func(w *world) { w.config.Helper = "http://192.0.2.2/credentials" }, "helpers", "A14", "SDKs refuse an endpoint over http"},
 		{"a line break in the endpoint's token", "aws", func(w *world) {
 			helper(http.StatusOK, "application/json", "{}")(w)
 			w.config.HelperTokenFile = filepath.Join(w.dir, "authorization")

@@ -61,7 +61,7 @@ func (f *fault) diagnosed(t *testing.T) {
 	report := w.run()
 	first := report.Worst()
 	if first == nil || first.Check != f.check || first.Class != f.class || !strings.Contains(first.Message, f.says) {
-		t.Fatalf("want %s %s %q:\n%s", f.check, f.class, f.says, report.Text(doctor.TextOptions{Verbose: true}))
+		t.Fatalf("want %s %s %q:\n%s", f.check, f.class, f.says, report)
 	}
 	// A shortened token works, and so does one beside a clock that is off.
 	want := doctor.Fail

@@ -26,7 +26,7 @@ func claims(change func(c map[string]any)) func(w *world) {
 
 func tokenFaults() (all []fault) {
 	add := func(list []fault) { all = append(all, list...) }
-	add(each("another audience", "audience", "A4", "Z3", "G3", "for somebody else", claims(func(c map[string]any) { c["aud"] = []string{"sts.amazon.com"} })))
+	add(each("another audience", "audience", "A4", "Z3", "G3", "another receiver", claims(func(c map[string]any) { c["aud"] = []string{"sts.amazon.com"} })))
 	add(each("the API server's audience", "audience", "A4", "Z3", "G3", "is for the API server", claims(func(c map[string]any) { c["aud"] = []string{"https://kubernetes.default.svc"} })))
 	add(each("another subject", "claims", "A1", "Z4", "G10", "another ServiceAccount", claims(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-a:other" })))
 	add(each("case of the subject", "claims", "A1", "Z5", "G10", "upper and lower case", claims(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-a:App" })))
@@ -45,7 +45,7 @@ func tokenFaults() (all []fault) {
 		delete(c, "aud")
 		delete(c, "exp")
 	})))
-	add(each("no kid", "token-format", "A3", "Z11", "G5", "no kid", func(w *world) {
+	add(each("no kid", "token-format", "A3", "Z11", "G5", "names no key", func(w *world) {
 		token, err := w.issuer.SignWithHeader(w.issuer.Claims(w.account, []string{w.audience()}, time.Hour), map[string]any{"alg": "RS256"})
 		if err != nil {
 			w.t.Fatal(err)
@@ -64,10 +64,10 @@ func tokenFaults() (all []fault) {
 	add(each("empty token file", "token-format", "A6", "A6", "A6", "is empty", func(w *world) { w.write("") }))
 	add(each("missing token file", "token-format", "A14", "Z16", "G15", "does not exist", func(w *world) { w.config.TokenFile = w.dir + "/missing" }))
 	add(each("clock skew", "time", "K11", "K11", "K11", "behind", func(w *world) {
-		w.cloud.SetClock(func() time.Time { return time.Now().Add(10 * time.Minute) })
+		w.config.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) }
 	}))
 	add(each("clock skew the other way", "time", "K11", "K11", "K11", "ahead", func(w *world) {
-		w.cloud.SetClock(func() time.Time { return time.Now().Add(-10 * time.Minute) })
+		w.config.Now = func() time.Time { return time.Now().Add(10 * time.Minute) }
 	}))
 	return all
 }
@@ -126,9 +126,9 @@ func forAWSAndGCP(name, check, aws, gcp, says string, spoil func(w *world)) []fa
 
 func issuerFaults() (all []fault) {
 	add := func(list []fault) { all = append(all, list...) }
-	add(forAWSAndGCP("private issuer, 403", "discovery", "K7", "K7", "403 for anonymous", serve(http.StatusForbidden, anonymous403)))
-	add(forAWSAndGCP("private issuer, 401", "discovery", "K7", "K7", "401 for anonymous", serve(http.StatusUnauthorized, anonymous401)))
-	add(forAWSAndGCP("private bucket", "discovery", "A3", "G5", "403 for anonymous", serve(http.StatusForbidden, "<Error><Code>AccessDenied</Code></Error>")))
+	add(forAWSAndGCP("private issuer, 403", "discovery", "K7", "K7", "403 to anonymous", serve(http.StatusForbidden, anonymous403)))
+	add(forAWSAndGCP("private issuer, 401", "discovery", "K7", "K7", "401 to anonymous", serve(http.StatusUnauthorized, anonymous401)))
+	add(forAWSAndGCP("private bucket", "discovery", "A3", "G5", "403 to anonymous", serve(http.StatusForbidden, "<Error><Code>AccessDenied</Code></Error>")))
 	add(forAWSAndGCP("documents missing", "discovery", "A3", "G5", "404", serve(http.StatusNotFound, "")))
 	add(forAWSAndGCP("issuer is a web page", "discovery", "A3", "G5", "not a discovery document", serve(http.StatusOK, "<html></html>")))
 	add(forAWSAndGCP("unreachable issuer", "discovery", "A3", "G5", "cannot be reached", func(w *world) {
@@ -140,7 +140,7 @@ func issuerFaults() (all []fault) {
 	add(forAWSAndGCP("another issuer in the document", "discovery", "K8", "K8", "only by the /", document(func(d map[string]any) { d["issuer"] = "https://issuer.example/" })))
 	add(forAWSAndGCP("list missing in the document", "discovery", "A3", "G5", "subject_types_supported", document(func(d map[string]any) { delete(d, "subject_types_supported") })))
 	add(forAWSAndGCP("keys over plain HTTP", "discovery", "A3", "G5", "jwks_uri", document(func(d map[string]any) { d["jwks_uri"] = "http://issuer.example/openid/v1/jwks" })))
-	add(each("stale key", "keys", "A3", "Z11", "G5", "rotated", func(w *world) {
+	add(each("stale key", "keys", "A3", "Z11", "G5", "as after a rotation", func(w *world) {
 		issuer := w.own()
 		token := w.sign(nil)
 		if err := issuer.Rotate(false); err != nil {
@@ -148,7 +148,7 @@ func issuerFaults() (all []fault) {
 		}
 		w.write(token)
 	}))
-	add(each("same kid, other key", "keys", "A8", "Z11", "G6", "the key is another one", func(w *world) {
+	add(each("same kid, other key", "keys", "A8", "Z11", "G6", "did not sign the token", func(w *world) {
 		other, err := authtest.NewIssuer(authtest.IssuerConfig{})
 		if err != nil {
 			w.t.Fatal(err)
@@ -165,7 +165,7 @@ func issuerFaults() (all []fault) {
 	add(each("issuer without TLS", "issuer", "K8", "K8", "K8", "https://", claims(func(c map[string]any) { c["iss"] = "http://issuer.example" })))
 	add(each("issuer with a query", "issuer", "K8", "K8", "K8", "query", claims(func(c map[string]any) { c["iss"] = "https://issuer.example?x=y" })))
 	add(each("trailing slash", "issuer", "A2", "Z2", "G4", "only by the /", func(w *world) { w.config.Issuer = w.issuer.URL() + "/" }))
-	add(each("cluster rebuilt", "issuer", "A2", "Z2", "G4", "hosts differ", func(w *world) { w.config.Issuer = "https://old.example" }))
+	add(each("cluster rebuilt", "issuer", "A2", "Z2", "G4", "is not the one that", func(w *world) { w.config.Issuer = "https://old.example" }))
 	return all
 }
 
@@ -177,10 +177,10 @@ func (broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, err
 // kubernetesFaults do not depend on the cloud, so AWS and the generic provider stand for all.
 func kubernetesFaults() []fault {
 	return []fault{
-		{"RBAC lacks serviceaccounts/token", "aws", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
-		{"RBAC lacks serviceaccounts/token", "azure", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
-		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
-		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "RBAC lacks"},
+		{"RBAC lacks serviceaccounts/token", "aws", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "azure", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.MayNot = []string{"serviceaccounts/token"} }, "token-request", "K1", "may not create tokens"},
 		{"the node may not use the audience", "aws", func(w *world) {
 			w.own().Refuse(func(corev1.ServiceAccount, authtest.TokenRequestInfo) error { return errNodeAudience })
 		}, "token-request", "K4", "audience"},
@@ -201,13 +201,13 @@ func kubernetesFaults() []fault {
 		}, "cluster-issuer", "K8", "another cluster"},
 		{"pod of the token is gone", "aws", func(w *world) {
 			w.user.ReviewError = "[invalid bearer token, service account token has been invalidated]"
-		}, "token-review", "K6", "pod, Secret or node is gone"},
+		}, "token-review", "K6", "refuses the token"},
 		{"ServiceAccount of the token is gone", "generic", func(w *world) {
 			w.user.ReviewError = "service account tenant-a/app has been deleted"
-		}, "token-review", "K6", "deleted"},
-		{"issuer that no authenticator knows", "generic", func(w *world) { w.user.ReviewError = "invalid bearer token" }, "token-review", "K6", "no authenticator"},
+		}, "token-review", "K6", "refuses the token"},
+		{"issuer that no authenticator knows", "generic", func(w *world) { w.user.ReviewError = "invalid bearer token" }, "token-review", "K6", "refuses the token"},
 		{"the other cluster does not trust the issuer", "generic", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "K6", "401"},
-		{"another audience", "generic", claims(func(c map[string]any) { c["aud"] = []string{"other"} }), "audience", "K5", "for somebody else"},
+		{"another audience", "generic", claims(func(c map[string]any) { c["aud"] = []string{"other"} }), "audience", "K5", "another receiver"},
 		{"expired", "generic", claims(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), "time", "K6", "has expired"},
 		{"stale key", "generic", func(w *world) {
 			issuer := w.own()
@@ -216,6 +216,6 @@ func kubernetesFaults() []fault {
 				w.t.Fatal(err)
 			}
 			w.write(token)
-		}, "cluster-issuer", "K6", "does not know the key"},
+		}, "cluster-issuer", "K6", "no longer has the key"},
 	}
 }

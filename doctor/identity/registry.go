@@ -30,9 +30,7 @@ func (e *examination) checkRegistry(ctx context.Context) doctor.Finding {
 	}
 	credentials, err := auth.GetArtifactRegistryCredentials(ctx, e.Provider, e.Repository, e.options()...)
 	if err != nil {
-		f := doctor.Refusal("The registry", err)
-		f.Remedy = sentence(e.filled(f.Remedy.Text))
-		return f
+		return e.refusal("The registry", err)
 	}
 	login, _ := credentials.Authorization() // never fails
 	e.keepSecret(login.Password)
@@ -42,7 +40,7 @@ func (e *examination) checkRegistry(ctx context.Context) doctor.Finding {
 	}
 	httpClient, err := e.pool.For(given, opts.ProxyURL)
 	if err != nil {
-		return doctor.Refusal("The registry", err)
+		return e.refusal("The registry", err)
 	}
 	return e.judgeRegistry(listTags(ctx, httpClient, repository, credentials))
 }

@@ -119,14 +119,16 @@ func (e *examination) judgeAnnotations(ctx context.Context, sa *corev1.ServiceAc
 func (e *examination) judgeIdentityError(sa *corev1.ServiceAccount, err error) doctor.Finding {
 	var known *auth.Error
 	key := e.missingKey(sa)
-	if key == "" || errors.As(err, &known) && known.Cause != auth.CauseIdentityMissing && known.Cause != auth.CauseMetadataServer {
-		f := doctor.Refusal("the metadata server of the node", err)
-		if known != nil {
-			f.Message = known.Message + "."
+	if errors.As(err, &known) && known.Cause != auth.CauseIdentityMissing && (key == "" || known.Cause != auth.CauseMetadataServer) {
+		f := malformedName("", err)
+		if f.Class = firstOf(f.Class, e.cloud.unset); known.Cause == auth.CauseIdentityMalformed || known.Cause == auth.CauseTargetMalformed {
+			key = e.malformedKey(known.Cause)
+			f.Remedy = doctor.Do("Correct it:", e.annotating(key+"="+e.valueOf(key)))
 		}
-		f.Class, f.Causes, f.Remedy = firstOf(f.Class, e.cloud.unset), nil, sentence(f.Remedy.Text)
-		f.Result = doctor.Fail
 		return f
+	}
+	if key == "" {
+		return e.refusal("The metadata server", err)
 	}
 	f := doctor.Failed(e.cloud.unset, doctor.Do("Annotate it:", e.annotating(key+"="+e.valueOf(key))),
 		"ServiceAccount %s lacks the annotation %s.", e.key(), key)
@@ -152,14 +154,22 @@ func (e *examination) missingKey(sa *corev1.ServiceAccount) string {
 	return ""
 }
 
-func (e *examination) valueOf(key string) string {
-	switch key {
-	case e.cloud.required:
-		return e.cloud.example
-	case annotation.AzureTenantID:
-		return "TENANT_ID"
+// malformedKey returns the annotation that the provider calls malformed.
+func (e *examination) malformedKey(cause auth.Cause) string {
+	switch {
+	case e.Provider.GetName() == "gcp" && cause == auth.CauseIdentityMalformed:
+		return annotation.GCPServiceAccount
+	case e.Provider.GetName() == "gcp":
+		return annotation.GCPWorkloadIdentityProvider
+	case cause == auth.CauseTargetMalformed:
+		return annotation.AzureTenantID
 	}
-	return "projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"
+	return e.cloud.required
+}
+
+func (e *examination) valueOf(key string) string {
+	return firstOf(map[string]string{annotation.AzureTenantID: "TENANT_ID", annotation.GCPServiceAccount: "NAME@PROJECT_ID.iam.gserviceaccount.com",
+		annotation.GCPWorkloadIdentityProvider: "projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"}[key], e.cloud.example)
 }
 
 // judgeInjected compares the environment of this pod with the annotations in the cluster.
@@ -201,11 +211,9 @@ func (e *examination) checkIdentifiers(context.Context) doctor.Finding {
 
 // malformedName keeps the message of the provider, which names the value.
 func malformedName(class string, err error) doctor.Finding {
-	f := doctor.Failed(class, doctor.Remedy{}, "%v.", err)
 	var known *auth.Error
-	if errors.As(err, &known) {
-		f.Message, f.Class = known.Message+".", firstOf(class, doctor.ClassOf(err).ID)
-		f.Remedy = sentence(known.Remedy)
+	if !errors.As(err, &known) {
+		return doctor.Failed(class, doctor.Remedy{}, "%v.", err)
 	}
-	return f
+	return doctor.Failed(firstOf(class, doctor.ClassOf(err).ID), sentence(known.Remedy), "%s.", capital(known.Message))
 }
