@@ -57,7 +57,7 @@ func (e *examination) wantedAudiences(ctx context.Context) ([]string, error) {
 func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
 	key := e.cloud.audienceKey
 	got, annotated := e.serviceAccount().Annotations[key]
-	where, remedy := "The annotation "+key, doctor.Do("Remove the annotation. The default is "+e.defaultAudience()+":", e.annotating(key+"-"))
+	where, remedy := "The audience in the annotation "+key, doctor.Do("Remove the annotation. The default is "+e.defaultAudience()+":", e.annotating(key+"-"))
 	if requested := e.resolved().Audiences; len(requested) == 1 {
 		got, annotated, where, remedy = requested[0], true, "The requested audience", doctor.Do("Correct the audience in the options, or leave it out.")
 	}
@@ -69,9 +69,9 @@ func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
 	case got == "" || strings.ContainsFunc(got, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
 		why = "is empty or holds blanks"
 	case other != "":
-		why = "is the audience of " + other
+		why = "is that of " + other
 	case isAPIServer(got):
-		why = "is the audience of the API server"
+		why = "is that of the API server"
 	case near != "":
 		why = "is misspelt"
 	default:

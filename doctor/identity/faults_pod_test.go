@@ -100,7 +100,7 @@ func podFaults() []fault {
 		{"a bad name of the session", "aws", withPod(env("AWS_ROLE_SESSION_NAME", "a/b")), "pod", "A10", "AWS_ROLE_SESSION_NAME"},
 		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "A14", "skip-containers"},
 		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "G15", "hides"},
-		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "audience", "A4", "is the audience of Azure"},
+		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "audience", "A4", "is that of Azure"},
 		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "service-account", "A14", "annotated for Azure"},
 		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "A14", "hides"},
 		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "Z16", "hides"},

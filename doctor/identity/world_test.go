@@ -63,6 +63,7 @@ type world struct {
 	// managed are fields of the ServiceAccount that the client in memory drops.
 	managed []metav1.ManagedFieldsEntry
 	dir     string
+	hangs   string // a host that gives no answer, see inMemory
 }
 
 func newCloud(t *testing.T) *authtest.Cloud {
