@@ -2,8 +2,6 @@ package identity
 
 import (
 	"context"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,10 +27,8 @@ func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
 	case e.Client == nil:
 		return doctor.Unclear(doctor.Do("Pass --kubeconfig to examine the cluster too."), noCluster)
 	}
-	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	review := &authenticationv1.SelfSubjectReview{}
-	err := e.Client.Create(bounded, review)
+	err := e.Client.Create(ctx, review)
 	switch {
 	case err == nil:
 		return doctor.Passed("The API server knows you as %s.", review.Status.UserInfo.Username).Detail("groups", list(review.Status.UserInfo.Groups))
@@ -40,36 +36,15 @@ func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
 		return doctor.Passed("The API server answers, but does not say who you are.")
 	}
 	e.Client = nil
-	if apierrors.IsUnauthorized(err) {
-		return e.lockedOut()
+	if !apierrors.IsUnauthorized(err) {
+		return doctor.Unclear(doctor.Do("Check kubeconfig and login. This has to work:", "kubectl get --raw /version"),
+			"The API server cannot be asked: %s.", strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 	}
-	return doctor.Unclear(e.howToReach(err), "The API server cannot be asked: %s.", strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
-}
-
-// lockedOut judges a 401. With a token at hand, the exchange goes without the cluster.
-func (e *examination) lockedOut() doctor.Finding {
-	remedy := doctor.Do("Log in again (aws sso login, az login, gcloud auth login).")
-	if e.InPod {
-		remedy = doctor.Do("Restart the pod; it then gets a new token for the API server.")
-	}
-	f := doctor.Failed("K10", remedy, "The API server refuses your credentials (401).")
-	f.StatusCode = 401
+	f := doctor.Failed("K10", doctor.Do("Log in again (aws sso login, az login, gcloud auth login). In a pod, restart it."), "The API server refuses your credentials (401).")
 	if e.token.raw != "" || e.InPod {
-		f.Result = doctor.Warn
+		f.Result = doctor.Warn // the exchange goes without the cluster
 	}
 	return f
-}
-
-func (e *examination) howToReach(err error) doctor.Remedy {
-	var authority x509.UnknownAuthorityError
-	var host x509.HostnameError
-	switch {
-	case errors.As(err, &authority):
-		return doctor.Do("Correct certificate-authority-data in the kubeconfig, or see whether a proxy answers in its place.")
-	case errors.As(err, &host):
-		return doctor.Do("Correct server or tls-server-name in the kubeconfig.")
-	}
-	return doctor.Do("Log in again, and check that this works:", "kubectl get --raw /version")
 }
 
 // caller returns the name of the API server's user, "" if it is not told.
@@ -129,8 +104,6 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	if lifetime == 0 {
 		lifetime = time.Hour
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: lifetime, BoundObject: opts.BoundObject}
 	raw, _, err := request.Token(ctx, audiences)
 	if err != nil {

@@ -21,6 +21,8 @@ type cloud struct {
 	example string
 	// label must be "true" on pods. skipKey is the annotation of pods that excludes containers.
 	label, skipKey string
+	// labelling adds the label to a sentence.
+	labelling string
 	// tokenFile, identity and tenant are the variables that the webhook sets.
 	tokenFile, identity, tenant string
 	// hiding are variables that make SDKs use another identity.
@@ -29,8 +31,8 @@ type cloud struct {
 	readsIssuer bool
 
 	// Classes of mistakes.
-	noKey, noAudience, old, wrongAudience, wrongSubject, wrongCase, wrongIssuer string
-	private, unpublished, badSignature, unset, registry, cluster                string
+	noAudience, old, wrongAudience, wrongSubject, wrongCase, wrongIssuer string
+	private, unpublished, badSignature, unset, registry, cluster         string
 }
 
 const malformed = "A6" // a token that is none, at any cloud
@@ -43,24 +45,24 @@ func cloudOf(provider string) cloud {
 			required:    annotation.AWSRoleARN, audienceKey: annotation.AWSAudience, example: "arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME",
 			skipKey: "eks.amazonaws.com/skip-containers", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
 			hiding: []string{"AWS_ACCESS_KEY_ID"}, readsIssuer: true,
-			noKey: "A3", noAudience: "A5", old: "A9", wrongAudience: "A4", wrongSubject: "A1", wrongCase: "A1", wrongIssuer: "A2",
+			noAudience: "A5", old: "A9", wrongAudience: "A4", wrongSubject: "A1", wrongCase: "A1", wrongIssuer: "A2",
 			private: "A3", unpublished: "A3", badSignature: "A8", unset: "A14", registry: "A16", cluster: "A18"}
 	case "azure":
 		return cloud{name: "Azure", service: "Microsoft Entra ID",
 			audiences:   []string{"api://AzureADTokenExchange", "api://AzureADTokenExchangeUSGov", "api://AzureADTokenExchangeChina"},
 			annotations: []string{annotation.AzureClientID, annotation.AzureTenantID, annotation.AzureTokenExpiration},
-			required:    annotation.AzureClientID, example: "CLIENT_ID", label: "azure.workload.identity/use", skipKey: "azure.workload.identity/skip-containers",
+			required:    annotation.AzureClientID, example: "CLIENT_ID", label: "azure.workload.identity/use", labelling: `, label the pod's template azure.workload.identity/use: "true"`, skipKey: "azure.workload.identity/skip-containers",
 			tokenFile: "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
 			hiding: []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"}, readsIssuer: true,
-			noKey: "Z11", noAudience: "Z3", old: "Z10", wrongAudience: "Z3", wrongSubject: "Z4", wrongCase: "Z5", wrongIssuer: "Z2",
+			noAudience: "Z3", old: "Z10", wrongAudience: "Z3", wrongSubject: "Z4", wrongCase: "Z5", wrongIssuer: "Z2",
 			private: "Z12", unpublished: "Z11", badSignature: "Z11", unset: "Z16", registry: "Z17", cluster: "Z18"}
 	case "gcp":
 		return cloud{name: "Google Cloud", service: "Google STS", audiences: []string{"//iam.googleapis.com/PROVIDER"},
 			annotations: []string{annotation.GCPServiceAccount, annotation.GCPWorkloadIdentityProvider}, readsIssuer: true,
-			noKey: "G5", noAudience: "G3", old: "G7", wrongAudience: "G3", wrongSubject: "G10", wrongCase: "G10", wrongIssuer: "G4",
+			noAudience: "G3", old: "G7", wrongAudience: "G3", wrongSubject: "G10", wrongCase: "G10", wrongIssuer: "G4",
 			private: "G5", unpublished: "G5", badSignature: "G6", unset: "G15", registry: "G17", cluster: "G18"}
 	}
-	return cloud{name: provider, service: provider, noKey: "K6", noAudience: "K5", old: "K6", wrongAudience: "K5", wrongSubject: "K6", wrongCase: "K6",
+	return cloud{name: provider, service: provider, noAudience: "K5", old: "K6", wrongAudience: "K5", wrongSubject: "K6", wrongCase: "K6",
 		wrongIssuer: "K8", private: "K7", unpublished: "K6", badSignature: "K6", unset: "K5"}
 }
 
@@ -69,17 +71,16 @@ type miss struct{ wrote, meant, key, value string }
 
 // nearMiss finds one. Its wrote is empty if there is none.
 func (c *cloud) nearMiss(annotations, labels map[string]string) miss {
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		for _, want := range c.annotations {
-			if !slices.Contains(c.annotations, key) && alike(key, want) && annotations[want] == "" {
-				return miss{key, want, want, annotations[key]}
-			}
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		for _, want := range c.annotations {
-			if alike(key, want) && annotations[want] == "" {
-				return miss{key + " (a label)", want + " (an annotation)", want, labels[key]}
+	for i, written := range []map[string]string{annotations, labels} {
+		for _, key := range slices.Sorted(maps.Keys(written)) {
+			at := slices.IndexFunc(c.annotations, func(want string) bool {
+				return (i == 1 || !slices.Contains(c.annotations, key)) && annotations[want] == "" && alike(key, want)
+			})
+			switch {
+			case at >= 0 && i == 0:
+				return miss{key, c.annotations[at], c.annotations[at], written[key]}
+			case at >= 0:
+				return miss{key + " (a label)", c.annotations[at] + " (an annotation)", c.annotations[at], written[key]}
 			}
 		}
 	}

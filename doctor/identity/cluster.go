@@ -98,8 +98,6 @@ func (e *examination) post(ctx context.Context, access *auth.RESTConfig, path st
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(access.Host(), "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, err

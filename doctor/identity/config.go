@@ -17,17 +17,15 @@ import (
 type Config struct {
 	// Provider issues the credentials. Required.
 	Provider auth.Provider
-	// Options are those of the calls that fail: region, scopes, HTTP client and so on. They hold neither the ServiceAccount nor its
-	// token.
+	// Options are those of the calls that fail, without the ServiceAccount and its token.
 	Options []auth.Option
 
-	// ServiceAccount is the identity to act as. Without one and without a token it is that of the Pod. Without a Pod, the process's
-	// own identity is examined.
+	// ServiceAccount is the identity to act as. Empty means that of the token, of the Pod, or else the process's own.
 	ServiceAccount client.ObjectKey
 	// Annotations are those of the ServiceAccount, for callers without a Client.
 	Annotations map[string]string
-	// Client is that of the ServiceAccount's cluster. Rights that it lacks make checks Unknown. Objects are read as unstructured
-	// ones, for which a manager's client starts no watch.
+	// Client is that of the ServiceAccount's cluster. Objects are read as unstructured ones, for which a manager's client starts no
+	// watch.
 	Client client.Client
 	// Reader reads in place of Client, such as Manager.GetAPIReader(). Nil means Client.
 	Reader client.Reader
@@ -51,7 +49,7 @@ type Config struct {
 
 	// Issuer is the issuer that the cloud trusts, if the caller knows it.
 	Issuer string
-	// IssuerClient reads the issuer's documents. It has no credentials. Nil means a client with the proxies of the environment.
+	// IssuerClient reads the issuer's documents, without credentials. Nil means a client of its own.
 	IssuerClient *http.Client
 	// JWKS are the keys that were uploaded to the cloud, which then never asks the issuer.
 	JWKS []byte
@@ -64,11 +62,9 @@ type Config struct {
 	Repository string
 	// RegistryClient asks the registry. Nil means that of the Options.
 	RegistryClient *http.Client
-	// Cluster is the full name of a cluster in the provider's API, ClusterAddress its address and ClusterCA its CA in PEM; see
-	// auth.GetRESTConfig.
+	// Cluster, ClusterAddress and ClusterCA (in PEM) name a cluster to reach, as for auth.GetRESTConfig.
 	Cluster, ClusterAddress, ClusterCA string
-	// Helper is the address of an endpoint that serves credentials inside the pod (AWS_CONTAINER_CREDENTIALS_FULL_URI),
-	// HelperTokenFile the file with its authorization token.
+	// Helper is an address like AWS_CONTAINER_CREDENTIALS_FULL_URI, HelperTokenFile the file with its authorization token.
 	Helper, HelperTokenFile string
 
 	// ShowPolicy keeps the commands that make a cloud trust more.

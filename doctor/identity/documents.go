@@ -7,10 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/netip"
 	"net/url"
 	"strings"
 
@@ -25,7 +22,6 @@ type document struct {
 	status       int
 	body         []byte
 	certificates []*x509.Certificate
-	inside       bool // it came from an address of the own network
 	err          error
 }
 
@@ -58,32 +54,30 @@ func (e *examination) issuerDocuments(ctx context.Context) *documents {
 	}
 	d.discovery = get(ctx, httpClient, d.discovery.address)
 	if d.discovery.err == nil && json.Unmarshal(d.discovery.body, &d.parsed) == nil && !refusesKeys(d.parsed.JWKSURI, issuer) {
-		d.keys = e.readKeys(ctx, httpClient, d)
+		d.keys = e.readKeys(ctx, httpClient, d.parsed.JWKSURI)
 	}
 	return d
 }
 
-// readKeys follows an address that the issuer chooses. It leads into the own network only if the issuer lies there itself.
-func (e *examination) readKeys(ctx context.Context, httpClient *http.Client, d *documents) document {
-	address := d.parsed.JWKSURI
-	if e.IssuerClient != nil || d.discovery.inside && sameHost(address, e.token.claims.Issuer) {
-		return get(ctx, httpClient, address)
+// readKeys follows an address that the issuer chooses. It leads into the own network only if the issuer's own name does.
+func (e *examination) readKeys(ctx context.Context, httpClient *http.Client, address string) document {
+	if e.IssuerClient == nil && !isPrivate(address) {
+		httpClient = transport.Outside(httpClient, address)
+		defer httpClient.CloseIdleConnections()
 	}
-	outside := transport.Outside(httpClient, address)
-	defer outside.CloseIdleConnections()
-	return get(ctx, outside, address)
+	return get(ctx, httpClient, address)
+}
+
+func isPrivate(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && transport.LeadsInside(u.Hostname())
 }
 
 // refusesKeys reports whether no cloud would read the keys there.
 func refusesKeys(address, issuer string) bool {
 	u, err := url.Parse(address)
-	return err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || transport.LeadsInside(u.Hostname()) && !sameHost(address, issuer)
-}
-
-func sameHost(a, b string) bool {
-	ua, errA := url.Parse(a)
-	ub, errB := url.Parse(b)
-	return errA == nil && errB == nil && strings.EqualFold(ua.Host, ub.Host)
+	own, parsing := url.Parse(issuer)
+	return err != nil || parsing != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || isPrivate(address) && !strings.EqualFold(u.Host, own.Host)
 }
 
 func parseKeys(content []byte) *jose.JSONWebKeySet {
@@ -97,15 +91,6 @@ func parseKeys(content []byte) *jose.JSONWebKeySet {
 // get reads a document with a client that follows no redirect and bounds answers.
 func get(ctx context.Context, httpClient *http.Client, address string) (d document) {
 	d.address = address
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	inside := make(chan bool, 1)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		select {
-		case inside <- isInside(c.Conn):
-		default:
-		}
-	}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		d.err = err
@@ -120,21 +105,12 @@ func get(ctx context.Context, httpClient *http.Client, address string) (d docume
 		return d
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
-	select {
-	case d.inside = <-inside:
-	default:
-	}
 	d.status = resp.StatusCode
 	if resp.TLS != nil {
 		d.certificates = resp.TLS.PeerCertificates
 	}
 	d.body, d.err = io.ReadAll(io.LimitReader(resp.Body, transport.MaxBody))
 	return d
-}
-
-func isInside(c net.Conn) bool {
-	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	return err == nil && transport.AddressInside(at.Addr())
 }
 
 // untrusted returns the error of a certificate that this machine does not trust, nil for all others.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,11 +57,7 @@ func newExamination(ctx context.Context, config Config) *examination {
 }
 
 func (e *examination) keepSecret(secrets ...string) {
-	for _, s := range secrets {
-		if s != "" {
-			e.secrets = append(e.secrets, s)
-		}
-	}
+	e.secrets = append(e.secrets, slices.DeleteFunc(secrets, func(s string) bool { return s == "" })...)
 }
 
 // adoptEnvironment takes over what the webhook has put into the environment of this pod.
@@ -102,10 +98,8 @@ func (e *examination) subject() string {
 
 func (e *examination) clusterName() string {
 	switch {
-	case e.RESTConfig == nil && e.ClusterName == "":
-		return ""
 	case e.RESTConfig == nil:
-		return "cluster " + e.ClusterName
+		return ""
 	case e.ClusterName == "":
 		return "cluster " + e.RESTConfig.Host
 	}
@@ -178,11 +172,7 @@ func (e *examination) readAccount(ctx context.Context) *object[corev1.ServiceAcc
 	return e.account
 }
 
-const requestTimeout = 5 * time.Second
-
 func (e *examination) read(ctx context.Context, kind string, key client.ObjectKey, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("v1")
 	u.SetKind(kind)
@@ -241,7 +231,7 @@ func (e *examination) tokenClaims() (*doctor.Claims, doctor.Finding) {
 	if e.token.claims == nil {
 		return nil, doctor.Skipped(noToken)
 	}
-	return &e.token.claims.Claims, doctor.Finding{}
+	return e.token.claims, doctor.Finding{}
 }
 
 // annotating returns the command that annotates the ServiceAccount.

@@ -55,18 +55,10 @@ func (e *examination) checkExchange(ctx context.Context) doctor.Finding {
 
 // tokenService names the token service with its host.
 func (e *examination) tokenService() string {
-	p, ok := e.Provider.(interface {
-		TokenServiceURL(opts *auth.Options) (string, error)
-	})
-	if !ok {
-		return e.cloud.service
+	if u, err := url.Parse(e.tokenServiceURL()); err == nil && u.Host != "" {
+		return e.cloud.service + " (" + u.Host + ")"
 	}
-	address, err := p.TokenServiceURL(e.resolved())
-	u, parsing := url.Parse(address)
-	if err != nil || parsing != nil || u.Host == "" {
-		return e.cloud.service
-	}
-	return e.cloud.service + " (" + u.Host + ")"
+	return e.cloud.service
 }
 
 // shortIdentity leaves the prefix of an ARN out, so that a healthy report fits on three lines.
@@ -142,8 +134,6 @@ func (e *examination) checkIdentity(ctx context.Context) doctor.Finding {
 
 func (e *examination) identify(ctx context.Context) (string, error) {
 	if e.Identify != nil {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
 		return e.Identify(ctx, e.gained)
 	}
 	switch t := e.gained.(type) {

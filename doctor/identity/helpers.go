@@ -26,8 +26,6 @@ func (e *examination) checkHelpers(ctx context.Context) doctor.Finding {
 	if address == "" {
 		return doctor.Skipped("No credentials endpoint was named.")
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil || !mayServe(req.URL) {
 		return doctor.Failed("A14", doctor.Do("Use https, or the address of the agent or of a sidecar."),
@@ -40,7 +38,6 @@ func (e *examination) checkHelpers(ctx context.Context) doctor.Finding {
 	if err != nil {
 		return doctor.Unclear(doctor.Remedy{}, "The endpoint cannot be asked.")
 	}
-	asked := e.Now()
 	resp, err := httpClient.Do(req)
 	if err != nil {
 		return doctor.Failed("A14", e.sidecarLog(), "The credentials endpoint cannot be reached: %s.", strings.TrimRight(transport.Message(err, e.secrets...), "."))
@@ -50,7 +47,7 @@ func (e *examination) checkHelpers(ctx context.Context) doctor.Finding {
 	if err != nil {
 		return doctor.Unclear(doctor.Do("Try again."), "The endpoint's answer breaks off.")
 	}
-	return e.judgeHelper(resp, body, e.Now().Sub(asked))
+	return e.judgeHelper(resp, body)
 }
 
 // authorize adds the authorization token of the endpoint.
@@ -70,7 +67,7 @@ func (e *examination) authorize(ctx context.Context, req *http.Request, file str
 	return doctor.Finding{}, false
 }
 
-func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Duration) doctor.Finding {
+func (e *examination) judgeHelper(resp *http.Response, body []byte) doctor.Finding {
 	if resp.StatusCode != http.StatusOK {
 		f := doctor.Failed("A14", e.sidecarLog(), "The credentials endpoint answers %d.", resp.StatusCode)
 		f.StatusCode = resp.StatusCode
@@ -95,8 +92,6 @@ func (e *examination) judgeHelper(resp *http.Response, body []byte, took time.Du
 		return doctor.Failed("A14", wrong, "The endpoint's Expiration is not a time in UTC.").Compare("Expiration", answer.Expiration, "expected", "2006-01-02T15:04:05Z")
 	case !end.After(e.Now()):
 		return doctor.Failed("A14", doctor.Do("Restart the sidecar."), "The endpoint's credentials have expired.").Compare("Expiration", stamp(end), "now", stamp(e.Now()))
-	case took > time.Second:
-		return doctor.Failed("A14", doctor.Do("Find out what slows the endpoint: SDKs wait for a second."), "The credentials endpoint took %s.", took.Round(time.Millisecond)).As(doctor.Warn)
 	}
 	return doctor.Passed("The credentials endpoint answers; its credentials expire at %s.", stamp(end))
 }

@@ -66,8 +66,6 @@ func (e *examination) notFound(ctx context.Context) doctor.Finding {
 
 // sameName returns up to three namespaces with a ServiceAccount of that name.
 func (e *examination) sameName(ctx context.Context) (namespaces []string) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	found := &unstructured.UnstructuredList{}
 	found.SetAPIVersion("v1")
 	found.SetKind("ServiceAccountList")
@@ -100,15 +98,10 @@ func (e *examination) judgeAnnotations(ctx context.Context, sa *corev1.ServiceAc
 	opts := e.resolved()
 	identity, err := e.Provider.GetIdentity(sa, opts)
 	if err == nil && len(opts.Audiences) == 0 {
-		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		_, err = e.Provider.GetAudiences(bounded, sa, opts)
+		_, err = e.Provider.GetAudiences(ctx, sa, opts)
 	}
 	if err != nil {
 		return e.judgeIdentityError(sa, err)
-	}
-	if f, older := e.judgeInjected(); older {
-		return f
 	}
 	if identity == "" {
 		return doctor.Passed("ServiceAccount %s needs no identity in an annotation.", e.key())
@@ -170,20 +163,6 @@ func (e *examination) malformedKey(cause auth.Cause) string {
 func (e *examination) valueOf(key string) string {
 	return firstOf(map[string]string{annotation.AzureTenantID: "TENANT_ID", annotation.GCPServiceAccount: "NAME@PROJECT_ID.iam.gserviceaccount.com",
 		annotation.GCPWorkloadIdentityProvider: "projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"}[key], e.cloud.example)
-}
-
-// judgeInjected compares the environment of this pod with the annotations in the cluster.
-func (e *examination) judgeInjected() (doctor.Finding, bool) {
-	if e.account == nil || e.account.err != nil {
-		return doctor.Finding{}, false
-	}
-	for key, got := range e.injected {
-		if want := e.account.value.Annotations[key]; want != "" && !strings.EqualFold(want, got) {
-			return doctor.Failed(e.cloud.unset, doctor.Do("Restart the pod. If that changes nothing, remove the variable from its template."),
-				"The pod's environment differs from the annotation %s.", key).Compare("pod", got, "annotation", want).As(doctor.Warn), true
-		}
-	}
-	return doctor.Finding{}, false
 }
 
 // checkIdentifiers judges what names neither the ServiceAccount nor its token.

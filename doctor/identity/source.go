@@ -30,16 +30,8 @@ func (e *examination) checkSource(ctx context.Context) doctor.Finding {
 	if session := e.Getenv(sessionVariable); e.Provider.GetName() == "aws" && session != "" && !isSessionName(session) {
 		return badSession(session, "the environment")
 	}
-	for _, name := range profiles() {
-		if e.Provider.GetName() == "aws" && e.Getenv(name) != "" {
-			return doctor.Failed(e.cloud.unset, doctor.Do("Remove "+name+" from the pod's template, unless its profile uses the token file."),
-				"%s makes some SDKs use another identity.", name).As(doctor.Warn)
-		}
-	}
 	return doctor.Passed("Nothing in the environment hides the identity of the ServiceAccount.")
 }
-
-func profiles() []string { return []string{"AWS_PROFILE", "AWS_DEFAULT_PROFILE"} }
 
 func hides(class, variable, where string) doctor.Finding {
 	return doctor.Failed(class, doctor.Do("Remove "+variable+" from the pod's template."),
@@ -55,11 +47,8 @@ func (e *examination) notInjected() (doctor.Finding, bool) {
 		if e.Getenv(name) != "" || name == e.cloud.tokenFile && e.TokenFile != "" {
 			continue
 		}
-		remedy := "Annotate the ServiceAccount with " + e.cloud.required + " and restart the pod."
-		if e.cloud.label != "" {
-			remedy = "Annotate the ServiceAccount with " + e.cloud.required + ", label the pod's template " + e.cloud.label + `: "true", and restart the pod.`
-		}
-		return doctor.Failed(e.cloud.unset, doctor.Do(remedy), "%s is not set: the webhook has not changed this pod.", name), true
+		return doctor.Failed(e.cloud.unset, doctor.Do("Annotate the ServiceAccount with "+e.cloud.required+e.cloud.labelling+" and restart the pod."),
+			"%s is not set: the webhook has not changed this pod.", name), true
 	}
 	return doctor.Finding{}, false
 }

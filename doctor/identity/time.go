@@ -112,14 +112,9 @@ func (e *examination) reachCloud(ctx context.Context) *contact {
 		return e.public
 	}
 	c := contact{err: errors.New("the provider names no token service")}
-	httpClient, err := e.client()
-	if err != nil {
-		c.err = err
-	} else if p, ok := e.Provider.(interface {
-		TokenServiceURL(opts *auth.Options) (string, error)
-	}); ok {
-		var address string
-		if address, c.err = p.TokenServiceURL(e.resolved()); c.err == nil {
+	if address := e.tokenServiceURL(); address != "" {
+		var httpClient *http.Client
+		if httpClient, c.err = e.client(); c.err == nil {
 			c = e.reach(ctx, httpClient, address)
 		}
 	}
@@ -127,9 +122,19 @@ func (e *examination) reachCloud(ctx context.Context) *contact {
 	return e.public
 }
 
+// tokenServiceURL returns the address of the exchange, "" if the provider does not tell it.
+func (e *examination) tokenServiceURL() string {
+	p, ok := e.Provider.(interface {
+		TokenServiceURL(opts *auth.Options) (string, error)
+	})
+	if !ok {
+		return ""
+	}
+	address, _ := p.TokenServiceURL(e.resolved()) // identifiers reports a missing region
+	return address
+}
+
 func (e *examination) reach(ctx context.Context, httpClient *http.Client, address string) contact {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return contact{err: err}
