@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,11 +13,7 @@ import (
 )
 
 // checkAudience judges what the user wrote before what the token has, because the token follows the annotation.
-func (e *examination) checkAudience(ctx context.Context) doctor.Finding {
-	c, f := e.tokenClaims()
-	if c == nil {
-		return f
-	}
+func (e *examination) checkAudience(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	if f, wrong := e.judgeRequestedAudience(); wrong {
 		return f
 	}
@@ -24,6 +21,7 @@ func (e *examination) checkAudience(ctx context.Context) doctor.Finding {
 	if err != nil {
 		return doctor.Skipped("The audience that %s needs is unknown.", e.cloud.name)
 	}
+	f := doctor.Passed("The token's audience is that of %s.", e.cloud.name).Detail("aud", list(c.Audiences))
 	missing := slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audiences, a) })
 	remedy := doctor.Do("Request the token with the right audience:",
 		fmt.Sprintf("kubectl create token -n %s %s --audience %s", e.namespaceWord(), e.nameWord(), e.audienceWord()))
@@ -38,7 +36,7 @@ func (e *examination) checkAudience(ctx context.Context) doctor.Finding {
 	case len(c.Audiences) > len(want):
 		f = doctor.Failed("K5", remedy, "The token has further audiences, so it is not sent out.").As(doctor.Warn)
 	default:
-		return doctor.Passed("The token's audience is that of %s.", e.cloud.name).Detail("aud", list(c.Audiences))
+		return f
 	}
 	return f.Compare("token", list(c.Audiences), "expected", list(want))
 }
@@ -76,7 +74,7 @@ func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
 		return doctor.Finding{}, false
 	}
 	return doctor.Failed(e.cloud.wrongAudience, remedy, "%s %s.", where, why).
-		Compare("audience", fmt.Sprintf("%.100q", got), "expected", fmt.Sprintf("%q", firstOf(near, e.defaultAudience()))), true
+		Compare("audience", fmt.Sprintf("%.100q", got), "expected", fmt.Sprintf("%q", cmp.Or(near, e.defaultAudience()))), true
 }
 
 func (e *examination) defaultAudience() string {

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -20,19 +21,13 @@ import (
 
 // checkCluster asks the named cluster who the credential belongs to.
 func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
-	switch {
-	case e.Cluster == "" && e.ClusterAddress == "":
-		return doctor.Skipped("No cluster was named.")
-	case e.gained == nil:
-		return doctor.Skipped("There is no credential.")
-	}
 	opts := append(e.options(), auth.WithClusterResource(e.Cluster), auth.WithClusterAddress(e.ClusterAddress), auth.WithCAData(e.ClusterCA))
 	access, err := auth.GetRESTConfig(ctx, e.Provider, opts...)
 	if err != nil {
 		f := e.refusal("The cluster's API", err)
 		if f.Class == "" && f.Result == doctor.Fail {
 			class, _ := doctor.ClassByID(e.cloud.cluster)
-			f.Class, f.Remedy = class.ID, sentence(firstOf(class.Remedy, "correct the name of the cluster"))
+			f.Class, f.Remedy = class.ID, sentence(cmp.Or(class.Remedy, "correct the name of the cluster"))
 		}
 		return f
 	}
@@ -45,8 +40,6 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Check address and CA of the cluster."), "The cluster cannot be reached: %s.", strings.TrimRight(transport.Message(err, e.secrets...), "."))
 	case status == http.StatusUnauthorized:
 		return e.unknownToCluster()
-	case status == http.StatusForbidden:
-		return doctor.Failed("", doctor.Do("Bind the ClusterRole system:basic-user to system:authenticated."), "The cluster accepts the credential, but does not say whose it is.").As(doctor.Warn)
 	case status != http.StatusCreated && status != http.StatusOK:
 		return doctor.Unclear(doctor.Do("Try again."), "The cluster answers %d.", status)
 	case user == "" || redact.Clean(user, e.secrets...) != user: // no user, or what it was sent

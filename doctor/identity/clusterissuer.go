@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -13,12 +14,8 @@ import (
 )
 
 // checkClusterIssuer compares the token with the cluster's own discovery document and keys.
-func (e *examination) checkClusterIssuer(ctx context.Context) doctor.Finding {
-	c, f := e.tokenClaims()
-	switch {
-	case c == nil:
-		return f
-	case e.RESTConfig == nil || e.Client == nil:
+func (e *examination) checkClusterIssuer(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	if e.RESTConfig == nil || e.Client == nil {
 		return doctor.Skipped(noCluster)
 	}
 	d := e.clusterDocument(ctx, "/.well-known/openid-configuration")
@@ -47,12 +44,8 @@ func (e *examination) clusterDocument(ctx context.Context, path string) document
 	return get(ctx, httpClient, address)
 }
 
-func (e *examination) checkTokenReview(ctx context.Context) doctor.Finding {
-	c, f := e.tokenClaims()
-	switch {
-	case c == nil:
-		return f
-	case e.Client == nil:
+func (e *examination) checkTokenReview(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	if e.Client == nil {
 		return doctor.Skipped(noCluster)
 	}
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: e.token.raw, Audiences: c.Audiences}}
@@ -68,7 +61,7 @@ func (e *examination) checkTokenReview(ctx context.Context) doctor.Finding {
 	case review.Status.Authenticated:
 		return doctor.Passed("The cluster accepts the token.")
 	}
-	f = doctor.Failed("K6", doctor.Do("Request a new token, or restart its pod."), "The cluster refuses the token.").Compare("TokenReview", firstOf(review.Status.Error, "not authenticated"), "expected", "authenticated")
+	f := doctor.Failed("K6", doctor.Do("Request a new token, or restart its pod."), "The cluster refuses the token.").Compare("TokenReview", cmp.Or(review.Status.Error, "not authenticated"), "expected", "authenticated")
 	f.Causes = []string{"its pod, Secret or ServiceAccount is gone", "the cluster's issuer or its signing keys have changed"}
 	return f
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -222,16 +223,40 @@ func (e *examination) usesAgent() bool {
 const (
 	endpointVariable = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 	byAgent          = "EKS Pod Identity gives the pod its role, without an annotation."
-	noToken          = "There is no token to examine."
 	noCluster        = "There is no access to the cluster."
 )
 
-// tokenClaims returns the claims of the token, or the finding of a check that has none.
-func (e *examination) tokenClaims() (*doctor.Claims, doctor.Finding) {
-	if e.token.claims == nil {
-		return nil, doctor.Skipped(noToken)
+// onToken skips a check without a token.
+func (e *examination) onToken(check func(ctx context.Context, c *doctor.Claims) doctor.Finding) func(context.Context) doctor.Finding {
+	return func(ctx context.Context) doctor.Finding {
+		if e.token.claims == nil {
+			return doctor.Skipped("There is no token to examine.")
+		}
+		return check(ctx, e.token.claims)
 	}
-	return e.token.claims, doctor.Finding{}
+}
+
+// onDocuments skips a check of the issuer's documents that no cloud reads.
+func (e *examination) onDocuments(check func(ctx context.Context, c *doctor.Claims) doctor.Finding) func(context.Context) doctor.Finding {
+	return e.onToken(func(ctx context.Context, c *doctor.Claims) doctor.Finding {
+		if !e.cloud.readsIssuer || len(e.JWKS) > 0 {
+			return doctor.Skipped("No cloud reads the issuer's documents.")
+		}
+		return check(ctx, c)
+	})
+}
+
+// onCredential skips a check without a credential, or without a name to try it on.
+func (e *examination) onCredential(check func(ctx context.Context) doctor.Finding, names ...string) func(context.Context) doctor.Finding {
+	return func(ctx context.Context) doctor.Finding {
+		switch {
+		case len(names) > 0 && cmp.Or(names...) == "":
+			return doctor.Skipped("None was named.")
+		case e.gained == nil:
+			return doctor.Skipped("There is no credential.")
+		}
+		return check(ctx)
+	}
 }
 
 // annotating returns the command that annotates the ServiceAccount.
@@ -271,17 +296,8 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 	return f
 }
 
-// client returns the HTTP client of the calls to the provider.
-func (e *examination) client() (*http.Client, error) {
+// client returns the given client, or else that of the calls to the provider.
+func (e *examination) client(given *http.Client) (*http.Client, error) {
 	opts := e.resolved()
-	return e.pool.For(opts.HTTPClient, opts.ProxyURL)
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
+	return e.pool.For(cmp.Or(given, opts.HTTPClient), opts.ProxyURL)
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"strings"
@@ -11,22 +12,19 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-func (e *examination) checkAnchor(ctx context.Context) doctor.Finding {
-	return e.judgeTrust(ctx, doctor.Trust.Anchor)
+func (e *examination) checkAnchor(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	return e.judgeTrust(ctx, c, doctor.Trust.Anchor)
 }
-func (e *examination) checkRule(ctx context.Context) doctor.Finding {
-	return e.judgeTrust(ctx, doctor.Trust.Rule)
+func (e *examination) checkRule(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	return e.judgeTrust(ctx, c, doctor.Trust.Rule)
 }
 
-func (e *examination) judgeTrust(ctx context.Context, judge func(doctor.Trust, context.Context, doctor.TrustQuery) doctor.Finding) doctor.Finding {
-	c, f := e.tokenClaims()
+func (e *examination) judgeTrust(ctx context.Context, c *doctor.Claims, judge func(doctor.Trust, context.Context, doctor.TrustQuery) doctor.Finding) doctor.Finding {
 	switch {
 	case !e.cloud.readsIssuer:
 		return doctor.Skipped("No cloud is involved.")
 	case e.Trust == nil:
 		return doctor.Skipped("%s trust not checked; use --trust-live.", e.cloud.name)
-	case c == nil:
-		return f
 	}
 	sa := e.serviceAccount()
 	identity, err := e.Provider.GetIdentity(sa, e.resolved())
@@ -42,7 +40,7 @@ func (e *examination) checkExchange(ctx context.Context) doctor.Finding {
 	case !e.own() && e.usesAgent():
 		return doctor.Skipped("The agent of the node makes the exchange; run wid doctor in the pod.")
 	case !e.own() && e.token.claims == nil:
-		return doctor.Skipped(noToken)
+		return doctor.Skipped("There is no token.")
 	}
 	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
 	if err != nil {
@@ -70,7 +68,7 @@ func (e *examination) shortIdentity() string {
 	if c := e.token.claims; (err != nil || identity == "") && c != nil {
 		return c.Subject
 	}
-	return firstOf(identity, "the process's own identity")
+	return cmp.Or(identity, "the process's own identity")
 }
 
 // correctFirst makes of a class's remedy the alternative if it changes what the cloud trusts. The correction of what the user wrote
@@ -79,8 +77,8 @@ func (e *examination) correctFirst(f doctor.Finding) doctor.Finding {
 	if f.Result != doctor.Fail {
 		return f
 	}
-	change := firstOf(append(f.Remedy.Commands, f.Remedy.Text)...)
-	identity := doctor.Do("If the identity is wrong:", e.annotating(firstOf(e.cloud.required, annotation.GCPWorkloadIdentityProvider)+"="+firstOf(e.cloud.example, "VALUE")))
+	change := cmp.Or(append(f.Remedy.Commands, f.Remedy.Text)...)
+	identity := doctor.Do("If the identity is wrong:", e.annotating(cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)+"="+cmp.Or(e.cloud.example, "VALUE")))
 	switch f.Class {
 	case "A2", "A7", "Z2", "G4", "G5", "G6":
 		f.Remedy = doctor.Do(e.isMeant(), contexts).OrTrust("If "+e.cloud.name+" is meant to trust it", change)
@@ -108,58 +106,25 @@ func (e *examination) filled(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// checkIdentity compares the identity of the credential with the one that was requested.
+// checkIdentity asks the service, or the credential itself, for its identity.
 func (e *examination) checkIdentity(ctx context.Context) doctor.Finding {
-	if e.gained == nil {
-		return doctor.Skipped("There is no credential.")
+	who, err := "", error(nil)
+	switch t := e.gained.(type) {
+	case interface{ AssumedRoleARN() string }:
+		who = t.AssumedRoleARN()
+	case interface{ Reveal() string }:
+		if c, err := parseClaims(t.Reveal()); err == nil {
+			who = c.Subject
+		}
 	}
-	who, err := e.identify(ctx)
+	if e.Identify != nil {
+		who, err = e.Identify(ctx, e.gained)
+	}
 	switch {
 	case err != nil:
 		return e.refusal(e.cloud.service, err).As(doctor.Unknown)
 	case who == "":
 		return doctor.Skipped("The credential does not name its identity.")
 	}
-	key := e.cloud.required
-	if e.Provider.GetName() == "gcp" {
-		key = annotation.GCPServiceAccount
-	}
-	want := e.serviceAccount().Annotations[key]
-	if e.own() || want == "" || sameIdentity(who, want) {
-		return doctor.Passed("The credential is that of %s.", who)
-	}
-	return doctor.Failed(e.cloud.unset, doctor.Do("Remove other credentials from the environment, and restart the pod."), "The credential is that of another identity.").
-		Compare("credential", who, "expected", want)
-}
-
-func (e *examination) identify(ctx context.Context) (string, error) {
-	if e.Identify != nil {
-		return e.Identify(ctx, e.gained)
-	}
-	switch t := e.gained.(type) {
-	case interface{ AssumedRoleARN() string }:
-		return t.AssumedRoleARN(), nil
-	case interface{ Reveal() string }:
-		if c, err := parseClaims(t.Reveal()); err == nil {
-			return c.Subject, nil
-		}
-	}
-	return "", nil
-}
-
-// sameIdentity compares names. The session of a role has account and name of the role.
-func sameIdentity(got, want string) bool {
-	if strings.EqualFold(got, want) {
-		return true
-	}
-	account := func(arn string) (string, string) {
-		parts := strings.SplitN(arn, ":", 6)
-		if len(parts) < 6 {
-			return "", ""
-		}
-		return parts[4], parts[5]
-	}
-	wantAccount, role := account(want)
-	gotAccount, session := account(got)
-	return role != "" && wantAccount == gotAccount && strings.HasPrefix(session, "assumed-role/"+role[strings.LastIndexByte(role, '/')+1:]+"/")
+	return doctor.Passed("The credential is that of %s.", who)
 }

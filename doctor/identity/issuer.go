@@ -19,11 +19,7 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-func (e *examination) checkIssuer(context.Context) doctor.Finding {
-	c, f := e.tokenClaims()
-	if c == nil {
-		return f
-	}
+func (e *examination) checkIssuer(_ context.Context, c *doctor.Claims) doctor.Finding {
 	if e.Issuer != "" && e.Issuer != c.Issuer {
 		return doctor.Failed(e.cloud.wrongIssuer, doctor.Do(e.isMeant()+" If it is, correct --issuer and the issuer in "+e.cloud.name+"."),
 			"The token's issuer is not the one that %s trusts%s.", e.cloud.name, difference(c.Issuer, e.Issuer)).Compare("token", c.Issuer, "trusted", e.Issuer)
@@ -59,34 +55,17 @@ func difference(a, b string) string {
 	return ""
 }
 
-// issuerIsRead returns the finding of a check where no cloud reads the issuer's documents.
-func (e *examination) issuerIsRead() (doctor.Finding, bool) {
-	c, f := e.tokenClaims()
-	switch {
-	case c == nil:
-		return f, false
-	case !e.cloud.readsIssuer:
-		return doctor.Skipped("No cloud reads the issuer's documents for this provider."), false
-	case len(e.JWKS) > 0:
-		return doctor.Skipped("The keys were uploaded; the cloud does not ask the issuer."), false
-	}
-	return doctor.Finding{}, true
-}
-
 const (
 	printDiscovery = "kubectl get --raw /.well-known/openid-configuration"
 	printKeys      = "kubectl get --raw /openid/v1/jwks"
 )
 
-func (e *examination) checkDiscovery(ctx context.Context) doctor.Finding {
-	if f, ok := e.issuerIsRead(); !ok {
-		return f
-	}
+func (e *examination) checkDiscovery(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	docs := e.issuerDocuments(ctx)
 	if f, bad := e.unreadableDocument(ctx, &docs.discovery, printDiscovery); bad {
 		return f
 	}
-	d, iss := docs.parsed, e.token.claims.Issuer
+	d, iss := docs.parsed, c.Issuer
 	publish := doctor.Do("Publish what this prints:", printDiscovery)
 	if d.Issuer == "" && d.JWKSURI == "" {
 		return doctor.Failed(e.cloud.private, publish, "This is not a discovery document: %s", docs.discovery.address)
@@ -161,16 +140,12 @@ func (e *examination) unreachable(ctx context.Context, d *document) doctor.Findi
 	return f
 }
 
-func (e *examination) checkKeys(ctx context.Context) doctor.Finding {
-	c, none := e.tokenClaims()
-	if c == nil {
-		return none
-	}
+func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	if len(e.JWKS) > 0 {
 		return e.judgeKeys(ctx, c, parseKeys(e.JWKS), "uploaded")
 	}
-	if f, ok := e.issuerIsRead(); !ok {
-		return f
+	if !e.cloud.readsIssuer {
+		return doctor.Skipped("No cloud reads the issuer's documents.")
 	}
 	docs := e.issuerDocuments(ctx)
 	if docs.keys.address == "" {
@@ -211,10 +186,7 @@ func (e *examination) judgeKeys(ctx context.Context, c *doctor.Claims, set *jose
 }
 
 // checkTLS judges the certificate as this machine sees it.
-func (e *examination) checkTLS(ctx context.Context) doctor.Finding {
-	if f, ok := e.issuerIsRead(); !ok {
-		return f
-	}
+func (e *examination) checkTLS(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	d := &e.issuerDocuments(ctx).discovery
 	if len(d.certificates) == 0 {
 		return doctor.Skipped("The issuer showed no certificate.")

@@ -1,9 +1,9 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -186,44 +186,30 @@ func (e *examination) judgeContainer(ctx context.Context, pod *corev1.Pod, c *co
 				"Container %q uses another %s than the annotation names.", c.Name, v.what).Compare("pod", got.value, "annotation", v.want)
 		}
 	}
-	return e.judgeMount(ctx, pod, c)
+	return e.judgeVolumes(ctx, pod, c)
 }
 
-// judgeMount finds the projected token behind the token file.
-func (e *examination) judgeMount(ctx context.Context, pod *corev1.Pod, c *corev1.Container) doctor.Finding {
-	file := path.Clean(variableOf(c, e.cloud.tokenFile).value)
-	mount := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-		return file == path.Clean(m.MountPath) || strings.HasPrefix(file, strings.TrimSuffix(path.Clean(m.MountPath), "/")+"/")
-	})
-	if mount < 0 {
-		return doctor.Failed(e.cloud.unset, doctor.Do("Restart the pod. If that changes nothing, mount a projected token there:", restartOf(pod)),
-			"Container %q has no volume where its token file is.", c.Name).Detail(e.cloud.tokenFile, file)
-	}
-	source := projected(pod, &c.VolumeMounts[mount], file)
-	if source == nil {
-		return doctor.Unclear(doctor.Do("Run wid doctor in the pod."), "The volume of the token file in container %q is not a projected token.", c.Name)
-	}
+// judgeVolumes finds a mounted token for this cloud.
+func (e *examination) judgeVolumes(ctx context.Context, pod *corev1.Pod, c *corev1.Container) doctor.Finding {
 	want, err := e.wantedAudiences(ctx)
-	if err == nil && !slices.Contains(want, source.Audience) {
-		return doctor.Failed(e.cloud.wrongAudience, doctor.Do("Set audience of serviceAccountToken in the volume of the pod's template."),
-			"The token in container %q has another audience than %s needs.", c.Name, e.cloud.name).
-			Compare("volume", firstOf(source.Audience, "none: that of the API server"), "expected", list(want))
+	if err != nil {
+		return doctor.Skipped("The audience that %s needs is unknown.", e.cloud.name)
 	}
-	return doctor.Passed("Pod %s has the identity in container %q.", e.Pod, c.Name)
-}
-
-func projected(pod *corev1.Pod, mount *corev1.VolumeMount, file string) *corev1.ServiceAccountTokenProjection {
+	var got []string
 	for _, v := range pod.Spec.Volumes {
-		if v.Name != mount.Name || v.Projected == nil {
+		if v.Projected == nil || !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
 			continue
 		}
-		for i := range v.Projected.Sources {
-			if t := v.Projected.Sources[i].ServiceAccountToken; t != nil && (mount.SubPath != "" || path.Join(mount.MountPath, t.Path) == file) {
-				return t
+		for _, source := range v.Projected.Sources {
+			if t := source.ServiceAccountToken; t != nil && slices.Contains(want, t.Audience) {
+				return doctor.Passed("Pod %s has the identity in container %q.", e.Pod, c.Name)
+			} else if t != nil {
+				got = append(got, cmp.Or(t.Audience, "that of the API server"))
 			}
 		}
 	}
-	return nil
+	return doctor.Failed(e.cloud.wrongAudience, doctor.Do("Set audience of serviceAccountToken in a projected volume of the pod's template."),
+		"The token in container %q has another audience than %s needs.", c.Name, e.cloud.name).Compare("pod", list(got), "expected", list(want))
 }
 
 // variable is one of a container's environment. Its value is empty if the specification does not show it.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,27 +19,17 @@ import (
 
 // checkRegistry pulls the list of tags, which takes the rights of a pull.
 func (e *examination) checkRegistry(ctx context.Context) doctor.Finding {
-	switch {
-	case e.Repository == "":
-		return doctor.Skipped("No registry was named.")
-	case e.gained == nil:
-		return doctor.Skipped("There is no credential.")
-	}
-	repository, err := name.NewRepository(e.Repository)
-	if err != nil {
-		return doctor.Unclear(doctor.Do("Name a repository: HOST/NAME"), "%.100q is not a repository.", e.Repository)
-	}
 	credentials, err := auth.GetArtifactRegistryCredentials(ctx, e.Provider, e.Repository, e.options()...)
 	if err != nil {
 		return e.refusal("The registry", err)
 	}
+	repository, err := name.NewRepository(e.Repository)
+	if err != nil {
+		return doctor.Passed("The registry gave a password. Name a repository to see whether it can be pulled.")
+	}
 	login, _ := credentials.Authorization() // never fails
 	e.keepSecret(login.Password)
-	opts, given := e.resolved(), e.RegistryClient
-	if given == nil {
-		given = opts.HTTPClient
-	}
-	httpClient, err := e.pool.For(given, opts.ProxyURL)
+	httpClient, err := e.client(e.RegistryClient)
 	if err != nil {
 		return e.refusal("The registry", err)
 	}
@@ -90,10 +81,8 @@ func (e *examination) judgeRegistry(err error) doctor.Finding {
 	switch {
 	case err == nil:
 		return doctor.Passed("The registry accepts the credentials, and %s can be pulled.", e.Repository)
-	case errors.Is(err, errLedAway):
-		return doctor.Unclear(doctor.Do("Check what answers in the registry's place, such as a proxy."), "The registry leads to another host.")
 	case !errors.As(err, &refused): // the text of other errors may hold whole answers
-		return doctor.Unclear(doctor.Do("Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine."), "The registry gives no usable answer.")
+		return doctor.Unclear(doctor.Do("Check HTTPS_PROXY, and what answers in the registry's place."), "The registry gives no usable answer.")
 	}
 	status, body := refused.StatusCode, ""
 	for _, d := range refused.Errors {
@@ -110,7 +99,7 @@ func (e *examination) judgeRegistry(err error) doctor.Finding {
 		class = "A17"
 	}
 	known, _ := doctor.ClassByID(class)
-	f := doctor.Failed(class, sentence(e.filled(known.Remedy)), "The registry gave a password, but denies the pull.").Detail("answer", firstOf(body, http.StatusText(status)))
+	f := doctor.Failed(class, sentence(e.filled(known.Remedy)), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
 	f.Causes, f.StatusCode = known.Causes, status
 	return f
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (e *examination) unseen() doctor.Finding {
 	if _, err := e.Provider.GetIdentity(e.serviceAccount(), e.resolved()); err == nil && e.cloud.required == "" && e.Provider.GetName() != "gcp" {
 		return doctor.Passed("No annotation is needed.")
 	}
-	key := firstOf(e.cloud.required, annotation.GCPWorkloadIdentityProvider)
+	key := cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)
 	return doctor.Failed(e.cloud.unset, doctor.Do("Pass --kubeconfig, or the annotations: --annotation "+key+"=VALUE"),
 		"The annotations of the ServiceAccount are unknown.").As(doctor.Unknown)
 }
@@ -114,7 +115,7 @@ func (e *examination) judgeIdentityError(sa *corev1.ServiceAccount, err error) d
 	key := e.missingKey(sa)
 	if errors.As(err, &known) && known.Cause != auth.CauseIdentityMissing && (key == "" || known.Cause != auth.CauseMetadataServer) {
 		f := malformedName("", err)
-		if f.Class = firstOf(f.Class, e.cloud.unset); known.Cause == auth.CauseIdentityMalformed || known.Cause == auth.CauseTargetMalformed {
+		if f.Class = cmp.Or(f.Class, e.cloud.unset); known.Cause == auth.CauseIdentityMalformed || known.Cause == auth.CauseTargetMalformed {
 			key = e.malformedKey(known.Cause)
 			f.Remedy = doctor.Do("Correct it:", e.annotating(key+"="+e.valueOf(key)))
 		}
@@ -161,7 +162,7 @@ func (e *examination) malformedKey(cause auth.Cause) string {
 }
 
 func (e *examination) valueOf(key string) string {
-	return firstOf(map[string]string{annotation.AzureTenantID: "TENANT_ID", annotation.GCPServiceAccount: "NAME@PROJECT_ID.iam.gserviceaccount.com",
+	return cmp.Or(map[string]string{annotation.AzureTenantID: "TENANT_ID", annotation.GCPServiceAccount: "NAME@PROJECT_ID.iam.gserviceaccount.com",
 		annotation.GCPWorkloadIdentityProvider: "projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"}[key], e.cloud.example)
 }
 
@@ -194,5 +195,5 @@ func malformedName(class string, err error) doctor.Finding {
 	if !errors.As(err, &known) {
 		return doctor.Failed(class, doctor.Remedy{}, "%v.", err)
 	}
-	return doctor.Failed(firstOf(class, doctor.ClassOf(err).ID), sentence(known.Remedy), "%s.", capital(known.Message))
+	return doctor.Failed(cmp.Or(class, doctor.ClassOf(err).ID), sentence(known.Remedy), "%s.", capital(known.Message))
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"regexp"
@@ -70,20 +71,13 @@ const googleFile = "GOOGLE_APPLICATION_CREDENTIALS"
 
 // judgeGoogleFile distinguishes a file that describes the use of the pod's token from one with credentials of its own.
 func judgeGoogleFile(ctx context.Context, path string) doctor.Finding {
-	remedy := doctor.Do("Remove " + googleFile + " from the pod's template, or let it name a file of type external_account.")
 	content, err := readFile(ctx, path)
 	var file struct {
 		Type string `json:"type"`
 	}
-	if err != nil || json.Unmarshal([]byte(content), &file) != nil {
-		return doctor.Failed("G15", remedy, "The file in %s cannot be read, and Google's SDKs use nothing else.", googleFile)
-	}
-	switch file.Type {
-	case "external_account":
+	if err == nil && json.Unmarshal([]byte(content), &file) == nil && file.Type == "external_account" {
 		return doctor.Passed("The file in %s describes how the pod's token is used.", googleFile)
-	case "service_account", "authorized_user":
-		return doctor.Failed("G15", remedy, "The file in %s hides the identity of the ServiceAccount.", googleFile).
-			Compare("type", file.Type, "expected", "external_account")
 	}
-	return doctor.Unclear(remedy, "The file in %s has the unknown type %.100q.", googleFile, file.Type)
+	return doctor.Failed("G15", doctor.Do("Remove "+googleFile+" from the pod's template, or let it name a file of type external_account."),
+		"The file in %s hides the identity of the ServiceAccount.", googleFile).Compare("type", cmp.Or(file.Type, "unknown"), "expected", "external_account")
 }

@@ -20,11 +20,7 @@ import (
 const tolerance = 5 * time.Minute
 
 // checkTime judges by the clock of the API server or of the cloud, if one of them tells the time.
-func (e *examination) checkTime(ctx context.Context) doctor.Finding {
-	c, f := e.tokenClaims()
-	if c == nil {
-		return f
-	}
+func (e *examination) checkTime(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	now := e.Now()
 	who, clock := e.askTime(ctx)
 	if ahead := -clock.ahead; clock.known && ahead.Abs() > tolerance {
@@ -44,7 +40,7 @@ func (e *examination) checkTime(ctx context.Context) doctor.Finding {
 	case c.NotBefore.After(now.Add(tolerance)):
 		return doctor.Failed("K11", clocks, "The token is not valid yet.").Compare("nbf", stamp(c.NotBefore), "now", stamp(now))
 	}
-	f = doctor.Passed("The token is valid until %s.", stamp(c.Expiry))
+	f := doctor.Passed("The token is valid until %s.", stamp(c.Expiry))
 	if !clock.known {
 		f.Message += " The clock was not compared with another one."
 	}
@@ -114,7 +110,7 @@ func (e *examination) reachCloud(ctx context.Context) *contact {
 	c := contact{err: errors.New("the provider names no token service")}
 	if address := e.tokenServiceURL(); address != "" {
 		var httpClient *http.Client
-		if httpClient, c.err = e.client(); c.err == nil {
+		if httpClient, c.err = e.client(nil); c.err == nil {
 			c = e.reach(ctx, httpClient, address)
 		}
 	}

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -102,7 +103,7 @@ func (e *examination) checkTokenFormat(context.Context) doctor.Finding {
 	case e.token.err != nil:
 		return doctor.Failed(malformed, e.freshToken(), "The token is not that of a ServiceAccount: %v.", e.token.err)
 	case c == nil:
-		return doctor.Skipped(noToken)
+		return doctor.Skipped("There is no token to examine.")
 	case c.KeyID == "":
 		return doctor.Failed(e.cloud.unpublished, e.freshToken(), "The token's header names no key (kid).")
 	case c.Algorithm == "none" || strings.HasPrefix(c.Algorithm, "HS") || c.Algorithm == "":
@@ -150,11 +151,7 @@ func lastError(err error) error {
 	return err
 }
 
-func (e *examination) checkClaims(context.Context) doctor.Finding {
-	c, f := e.tokenClaims()
-	if c == nil {
-		return f
-	}
+func (e *examination) checkClaims(_ context.Context, c *doctor.Claims) doctor.Finding {
 	want := c.Subject
 	if e.ServiceAccount.Name != "" {
 		want = subjectPrefix + e.ServiceAccount.Namespace + ":" + e.ServiceAccount.Name
@@ -176,6 +173,6 @@ func (e *examination) checkClaims(context.Context) doctor.Finding {
 	return doctor.Passed("The token is of %s.", c.Subject).Detail("iss", c.Issuer).Detail("aud", list(c.Audiences)).Detail("exp", stamp(c.Expiry))
 }
 
-func list(values []string) string { return firstOf(strings.Join(values, ", "), "none") }
+func list(values []string) string { return cmp.Or(strings.Join(values, ", "), "none") }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
