@@ -25,29 +25,22 @@ func (e *examination) checkServiceAccount(ctx context.Context) doctor.Finding {
 	switch {
 	case e.own() || e.key().Name == "" && e.token.claims == nil:
 		return doctor.Skipped("No ServiceAccount was named.")
-	case account == nil:
-		if e.Annotations == nil && e.injected == nil {
-			return e.unseen()
-		}
-	case apierrors.IsNotFound(account.err):
+	case account != nil && apierrors.IsNotFound(account.err):
 		return e.notFound(ctx)
-	case account.err != nil && e.Annotations == nil && e.injected == nil:
+	case account != nil && account.err != nil && e.annotationsUnknown():
 		return e.unreadable(ctx, account.err)
-	}
-	if e.usesAgent() {
+	case e.annotationsUnknown():
+		return doctor.Unclear(doctor.Do("Pass --kubeconfig, or the annotation: --annotation "+e.missingKey(e.serviceAccount())+"=VALUE"),
+			"The annotations of the ServiceAccount are unknown.")
+	case e.usesAgent():
 		return doctor.Passed(byAgent)
 	}
 	return e.judgeAnnotations(ctx, e.serviceAccount())
 }
 
-// unseen judges a token without a cluster and without annotations. A provider may need none.
-func (e *examination) unseen() doctor.Finding {
-	if _, err := e.Provider.GetIdentity(e.serviceAccount(), e.resolved()); err == nil && e.cloud.required == "" && e.Provider.GetName() != "gcp" {
-		return doctor.Passed("No annotation is needed.")
-	}
-	key := cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)
-	return doctor.Failed(e.cloud.unset, doctor.Do("Pass --kubeconfig, or the annotations: --annotation "+key+"=VALUE"),
-		"The annotations of the ServiceAccount are unknown.").As(doctor.Unknown)
+// annotationsUnknown reports that the identity was not read, so nothing can be exchanged.
+func (e *examination) annotationsUnknown() bool {
+	return e.Annotations == nil && e.injected == nil && len(e.cloud.annotations) > 0 && (e.account == nil || e.account.err != nil)
 }
 
 // notFound also names the namespace where a ServiceAccount of that name exists.
