@@ -98,13 +98,14 @@ func (e *examination) subject() string {
 }
 
 func (e *examination) clusterName() string {
-	switch {
-	case e.RESTConfig == nil:
+	if e.RESTConfig == nil {
 		return ""
-	case e.ClusterName == "":
-		return "cluster " + e.RESTConfig.Host
 	}
-	return "cluster " + e.ClusterName + " (" + e.RESTConfig.Host + ")"
+	host := strings.TrimSuffix(e.RESTConfig.Host, "/")
+	if e.ClusterName == "" {
+		return "cluster " + host
+	}
+	return "cluster " + e.ClusterName + " (" + host + ")"
 }
 
 // isMeant asks whether the right cluster is examined.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,9 +31,9 @@ func onCluster(t *testing.T, cluster *kubetest.Cluster, access *rest.Config, key
 		Options: []auth.Option{auth.WithAudiences("vault"), auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})}}
 }
 
-func realAccount(t *testing.T, cluster *kubetest.Cluster) client.ObjectKey {
+func realAccount(t *testing.T, cluster *kubetest.Cluster, name string) client.ObjectKey {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(t), Name: "app-" + strings.ToLower(t.Name())}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(t), Name: name}}
 	if err := cluster.Client().Create(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +42,7 @@ func realAccount(t *testing.T, cluster *kubetest.Cluster) client.ObjectKey {
 
 func TestHealthyOnARealCluster(t *testing.T) {
 	cluster := kubetest.Start(t)
-	report := identity.Run(t.Context(), onCluster(t, cluster, cluster.Config(), realAccount(t, cluster)))
+	report := identity.Run(t.Context(), onCluster(t, cluster, cluster.Config(), realAccount(t, cluster, "app")))
 	readable(t, report)
 	if report.ExitCode() != doctor.ExitPass || report.Of("token-review").Result != doctor.Pass || report.Of("cluster-issuer").Result != doctor.Pass {
 		t.Errorf("got %s", report.Text(doctor.TextOptions{Verbose: true}))
@@ -52,7 +51,7 @@ func TestHealthyOnARealCluster(t *testing.T) {
 
 func TestMissingNamespaceOnARealCluster(t *testing.T) {
 	cluster := kubetest.Start(t)
-	key := realAccount(t, cluster)
+	key := realAccount(t, cluster, "only-one")
 	report := identity.Run(t.Context(), onCluster(t, cluster, cluster.Config(), client.ObjectKey{Namespace: "missing", Name: key.Name}))
 	readable(t, report)
 	want := "Namespace missing does not exist. A ServiceAccount " + key.Name + " exists in " + key.Namespace + "."
@@ -64,7 +63,7 @@ func TestMissingNamespaceOnARealCluster(t *testing.T) {
 // The commands of the report, run by an administrator, are enough.
 func TestGrantedRightOnARealCluster(t *testing.T) {
 	cluster := kubetest.Start(t)
-	key := realAccount(t, cluster)
+	key := realAccount(t, cluster, "app")
 	user := cluster.User(t, "engineer of "+key.Namespace, key.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}})
 	config := onCluster(t, cluster, user, key)
 	report := identity.Run(t.Context(), config)

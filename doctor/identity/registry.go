@@ -36,10 +36,10 @@ func (e *examination) checkRegistry(ctx context.Context) doctor.Finding {
 	return e.judgeRegistry(listTags(ctx, httpClient, repository, credentials))
 }
 
-// listTags returns a *transport.Error for an answer other than 200.
+// listTags returns a *transport.Error for an answer other than 200. The provider has compared the registry's host, which is trusted to
+// name the address that gets its password.
 func listTags(ctx context.Context, httpClient *http.Client, repository name.Repository, credentials *auth.ArtifactRegistryCredentials) error {
-	way := registryWay{httpClient.Transport, repository.RegistryStr()}
-	rt, err := transport.NewWithContext(ctx, repository.Registry, credentials, way, []string{repository.Scope(transport.PullScope)})
+	rt, err := transport.NewWithContext(ctx, repository.Registry, credentials, httpClient.Transport, []string{repository.Scope(transport.PullScope)})
 	if err != nil {
 		return err
 	}
@@ -54,26 +54,6 @@ func listTags(ctx context.Context, httpClient *http.Client, repository name.Repo
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
 	return transport.CheckError(resp, http.StatusOK)
-}
-
-// registryWay sends requests to the registry alone, over TLS. A registry names the host that gets its password, and the clouds'
-// registries name themselves.
-type registryWay struct {
-	next http.RoundTripper
-	host string
-}
-
-var errLedAway = errors.New("the registry leads to another host, which does not get its password")
-
-func (w registryWay) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme != "https" || !strings.EqualFold(r.URL.Host, w.host) {
-		return nil, errLedAway
-	}
-	resp, err := w.next.RoundTrip(r)
-	if err == nil {
-		resp.Header.Del("Location") // a client follows nothing then
-	}
-	return resp, err
 }
 
 func (e *examination) judgeRegistry(err error) doctor.Finding {
