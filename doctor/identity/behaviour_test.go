@@ -55,6 +55,11 @@ func TestFindings(t *testing.T) {
 		{"no cluster and no token", "aws", func(w *world) { w.withoutCluster = true }, "api-server", doctor.Unknown, "no access", 3},
 		{"a proxy's text in an answer of STS", "aws", answer("sts", "AssumeRoleWithWebIdentity", 503, "", ""), "exchange", doctor.Unknown, "fails", 3},
 		{"a check that is not wanted", "aws", func(w *world) { w.config.Skip = []string{"keys"} }, "keys", doctor.Skip, "not wanted", 0},
+		{"issuer that redirects", "aws", func(w *world) {
+			w.serve = http.RedirectHandler("https://elsewhere.example", http.StatusFound)
+			w.config.Skip = []string{"exchange"}
+		}, "discovery", doctor.Fail, "cannot be read", 1},
+		{"hostile value in a remedy", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", "x;touch y"), "service-account", doctor.Fail, "misspelt", 1},
 		{"uploaded keys", "gcp", func(w *world) { w.config.JWKS = w.jwks() }, "keys", doctor.Pass, "uploaded", 0},
 		{"uploaded keys of another cluster", "gcp", func(w *world) { w.config.JWKS = []byte(`{"keys":[]}`) }, "keys", doctor.Warn, "lack the one", 3},
 	} {
@@ -64,6 +69,9 @@ func TestFindings(t *testing.T) {
 			tt.setUp(w)
 			report := w.run()
 			readable(t, report)
+			if strings.Contains(report.String(), "=x;touch") {
+				t.Errorf("a value is not quoted:\n%s", report)
+			}
 			if f := report.Of(tt.check); f.Result != tt.result || !strings.Contains(f.Message, tt.says) || report.ExitCode() != tt.exit {
 				t.Errorf("%s %q, exit code %d:\n%s", f.Result, f.Message, report.ExitCode(), report.Text(doctor.TextOptions{Verbose: true}))
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -51,12 +52,13 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 // unknownToCluster explains a 401, which has no reason in it.
 func (e *examination) unknownToCluster() doctor.Finding {
 	id := map[string]string{"aws": "A19", "generic": "K6"}[e.Provider.GetName()]
+	cluster, role := e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:], e.serviceAccount().Annotations[e.cloud.required]
 	class, _ := doctor.ClassByID(id)
 	remedy := doctor.Do("Configure the cluster to accept tokens of " + e.cloud.name + ".")
 	switch id {
 	case "A19":
 		remedy = doctor.Do("If another cluster is meant, correct its name.").OrTrust("If the role is meant to have access",
-			strings.NewReplacer("CLUSTER_NAME", e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:], "ROLE_ARN", e.serviceAccount().Annotations[e.cloud.required]).Replace(class.Remedy))
+			strings.NewReplacer("CLUSTER_NAME", shell.Word(cluster, "CLUSTER_NAME"), "ROLE_ARN", shell.Word(role, "ROLE_ARN")).Replace(class.Remedy))
 	case "K6":
 		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token (AuthenticationConfiguration).")
 	}

@@ -131,7 +131,7 @@ func issuerFaults() (all []fault) {
 	add(forAWSAndGCP("private bucket", "discovery", "A3", "G5", "403 to anonymous", serve(http.StatusForbidden, "<Error><Code>AccessDenied</Code></Error>")))
 	add(forAWSAndGCP("documents missing", "discovery", "A3", "G5", "404", serve(http.StatusNotFound, "")))
 	add(forAWSAndGCP("issuer is a web page", "discovery", "A3", "G5", "not a discovery document", serve(http.StatusOK, "<html></html>")))
-	add(forAWSAndGCP("unreachable issuer", "discovery", "A3", "G5", "cannot be reached", func(w *world) {
+	add(forAWSAndGCP("unreachable issuer", "discovery", "A3", "G5", "cannot be read", func(w *world) {
 		client := &http.Client{Transport: broken{}}
 		w.config.IssuerClient = client
 		w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)

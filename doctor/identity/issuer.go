@@ -74,10 +74,10 @@ func (e *examination) checkDiscovery(ctx context.Context, c *doctor.Claims) doct
 		return doctor.Failed("K8", doctor.Do("Set --service-account-issuer and the published document to the same text."),
 			"The discovery document names another issuer than the token%s.", difference(d.Issuer, iss)).Compare("document", d.Issuer, "token", iss)
 	}
-	for name, values := range map[string][]string{"response_types_supported": d.ResponseTypes, "subject_types_supported": d.SubjectTypes,
-		"id_token_signing_alg_values_supported": d.Algorithms} {
+	names := []string{"response_types_supported", "subject_types_supported", "id_token_signing_alg_values_supported"}
+	for i, values := range [][]string{d.ResponseTypes, d.SubjectTypes, d.Algorithms} {
 		if len(values) == 0 {
-			return doctor.Failed(e.cloud.private, publish, "The discovery document lacks the list %s.", name)
+			return doctor.Failed(e.cloud.private, publish, "The discovery document lacks the list %s.", names[i])
 		}
 	}
 	if refusesKeys(d.JWKSURI, iss) {
@@ -135,7 +135,7 @@ func (e *examination) unreachable(ctx context.Context, d *document) doctor.Findi
 		f.Remedy = doctor.Do("Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.")
 	default:
 		return doctor.Failed(e.cloud.private, doctor.Do("Make the issuer public, or publish its documents elsewhere."),
-			"The issuer cannot be reached: %s", d.address).Detail("error", transport.Message(d.err))
+			"The issuer cannot be read: %s", d.address).Detail("error", transport.Message(d.err))
 	}
 	return f
 }
