@@ -58,7 +58,6 @@ func approximate(d time.Duration) string {
 
 // expired distinguishes a program that holds an old copy from a token that is never renewed.
 func (e *examination) expired(ctx context.Context, c *doctor.Claims, now time.Time) doctor.Finding {
-	remedy := doctor.Do("Request a fresh token, and read the token file before each use.")
 	if e.Token != "" && e.TokenFile != "" {
 		content, err := readFile(ctx, e.TokenFile)
 		if other, parsing := parseClaims(strings.TrimSpace(content)); err == nil && parsing == nil && other.Expiry.After(now) {
@@ -66,7 +65,7 @@ func (e *examination) expired(ctx context.Context, c *doctor.Claims, now time.Ti
 				"The token has expired, but its file was renewed: the program holds an old copy.").Compare("exp", stamp(c.Expiry), "now", stamp(now))
 		}
 	}
-	return doctor.Failed(e.cloud.old, remedy, "The token has expired.").Compare("exp", stamp(c.Expiry), "now", stamp(now))
+	return doctor.Failed(e.cloud.old, doctor.Do("Request a fresh token, and read the token file before each use."), "The token has expired.").Compare("exp", stamp(c.Expiry), "now", stamp(now))
 }
 
 // contact is the result of a request that needs no credentials.
