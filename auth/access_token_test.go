@@ -117,6 +117,24 @@ func TestDefaultServiceAccounts(t *testing.T) {
 	}
 }
 
+func TestMissingDefaultServiceAccountIsNamedAsTheControllersDefault(t *testing.T) {
+	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "access",
+		DefaultKubeConfigServiceAccount: "kubeconfig", DefaultDecryptionServiceAccount: "decryption"})
+	for usage, want := range map[auth.Usage][]string{
+		auth.UsageAccess:     {"tenant-a/access", "the controller's default ServiceAccount for access tokens", "correct Settings.DefaultServiceAccount"},
+		auth.UsageKubeConfig: {"tenant-a/kubeconfig", "the controller's default ServiceAccount for remote clusters", "correct Settings.DefaultKubeConfigServiceAccount"},
+		auth.UsageDecryption: {"tenant-a/decryption", "the controller's default ServiceAccount for decryption", "correct Settings.DefaultDecryptionServiceAccount"},
+	} {
+		_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithClient(newCluster()), auth.WithUsage(usage), auth.WithOwner(object("tenant-a")))
+		testworld.CheckError(t, err, auth.ErrMisconfigured, want...)
+	}
+	_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithOwner(object("tenant-a")),
+		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "access"}, newCluster()))
+	if err == nil || strings.Contains(err.Error(), "default") {
+		t.Errorf("a ServiceAccount that the object names: %v", err)
+	}
+}
+
 // A token that is not what was asked for never leaves.
 func TestSubjectTokenIsCheckedBeforeItIsSent(t *testing.T) {
 	set := func(claim string, value any) func(map[string]any) {

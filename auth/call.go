@@ -15,7 +15,34 @@ import (
 
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 )
+
+const opAccessToken = "get access token"
+
+// GetAccessToken returns a credential for the provider's services: for the ServiceAccount that the options name, or
+// for the controller's own identity if they name none. The type of the Token is the provider's.
+//
+//  1. The options are resolved and checked before any network call.
+//  2. Without a ServiceAccount, the credential is the controller's own.
+//  3. The ServiceAccount is read, also if the credential is cached. Deleting, re-creating or re-annotating it takes effect as soon
+//     as the client reads the change: at once with a direct client, after the informer with a manager's client.
+//  4. Audiences and identity come from the provider and the annotations, and the Policy judges them.
+//  5. The cache is asked, with a key of everything that shapes the credential.
+//  6. Otherwise a token of the ServiceAccount is requested, checked, and exchanged at the provider. The result is cached.
+//
+// Without a cache every call makes an exchange. With one, simultaneous calls share an exchange. A call that gives up
+// because its context ends fails none of the others.
+//
+// Errors hold an *Error; its Reason says what to do next. GetAccessToken is safe for concurrent use.
+func GetAccessToken(ctx context.Context, provider Provider, opts ...Option) (token Token, err error) {
+	c := beginCall(provider, opAccessToken, opts)
+	defer c.end(&token, &err)
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return c.accessToken(ctx)
+}
 
 // call is one call of a Get function.
 type call struct {
@@ -30,21 +57,20 @@ type request struct {
 	provider  Provider
 	opts      Options
 
-	// The rest of this block is for credentials that are derived from access tokens.
-	kind  derivedKind
-	input string     // what ParseArtifactRepository or ParseGitRepository returned, or ClusterAccess.CacheKey
-	lists [][]Option // for the access tokens, one list each
-	// source is the config that the credential is for. It keeps the credential if there is no cache.
-	source *clusterSource
+	// The rest of this block serves credentials that are derived from access tokens.
+	derivation derivation
+	input      string         // from ParseArtifactRepository or ParseGitRepository, or ClusterAccess.CacheKey
+	lists      [][]Option     // one list for each access token
+	source     *clusterSource // keeps the credential if there is no cache
 
-	// named reports whether there is a ServiceAccount; the fields below it are for one only.
+	// named reports whether there is a ServiceAccount; the fields below it are empty otherwise.
 	named     bool
 	account   corev1.ServiceAccount
 	identity  string
 	audiences []string
 	lifetime  time.Duration
 
-	// fresh is for access tokens that another credential is made of.
+	// fresh marks a call for an access token that another credential is made of.
 	fresh bool
 }
 
@@ -56,10 +82,21 @@ func (r *request) serviceAccount() *corev1.ServiceAccount {
 	return &r.account
 }
 
+// subject names the ServiceAccount. It is empty for the controller's own identity.
+func (r *request) subject() client.ObjectKey {
+	switch {
+	case r.opts.ServiceAccount != nil:
+		return *r.opts.ServiceAccount
+	case r.opts.SubjectServiceAccount != nil:
+		return client.ObjectKeyFromObject(r.opts.SubjectServiceAccount)
+	}
+	return client.ObjectKey{}
+}
+
 // scratch recycles calls, so that a hit allocates nothing. It holds no state: end clears each call.
 var scratch = sync.Pool{New: func() any { return &call{key: KeyBuilder{buf: make([]byte, 0, 1024)}} }}
 
-// maxScratch is what a call may keep for the next one, in bytes: a tenant's huge annotation is not to stay around.
+// maxScratch is the largest buffer that a call keeps for the next one, in bytes: a tenant's huge annotation is not to stay around.
 const maxScratch = 8 << 10
 
 func beginCall(provider Provider, operation string, opts []Option) *call {
@@ -68,15 +105,51 @@ func beginCall(provider Provider, operation string, opts []Option) *call {
 		c = &call{}
 	}
 	c.operation, c.provider = operation, provider
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&c.opts)
-		}
-	}
+	c.opts.apply(opts)
 	return c
 }
 
-// prepare resolves what the call is about. Only its last part, reading the ServiceAccount, may use the network.
+// end completes the error and gives the call back. It turns a panic in code that a tenant's annotations reach into an error. The
+// panic's value may hold anything, so the error names only its type.
+func (c *call) end(token *Token, err *error) {
+	if p := recover(); p != nil {
+		*err = cache.NewPanicError(p)
+	}
+	if *err != nil {
+		*token, *err = nil, c.describeAtLast(*err)
+	}
+	buf := c.key.buf[:0]
+	*c = call{} // in place: a literal with a field would be built elsewhere and copied
+	if cap(buf) <= maxScratch {
+		c.key.buf = buf
+		scratch.Put(c)
+	}
+}
+
+// describeAtLast also survives a provider's error whose methods panic, such as a nil pointer.
+func (c *call) describeAtLast(err error) (described error) {
+	defer func() {
+		if p := recover(); p != nil {
+			described = c.describe(cache.NewPanicError(p))
+		}
+	}()
+	return c.describe(err)
+}
+
+func (r *request) describe(err error) error {
+	return describe(err, r.providerName(), r.operation, r.subject())
+}
+
+// providerName is empty if the provider is nil, also as a nil pointer.
+func (r *request) providerName() (name string) {
+	defer func() { _ = recover() }()
+	if r.provider != nil {
+		name = r.provider.GetName()
+	}
+	return name
+}
+
+// prepare resolves the call. Only its last part, reading the ServiceAccount, may use the network.
 func (c *call) prepare(ctx context.Context) error {
 	if c.provider == nil {
 		return misconfigured("pass a provider, or pick one from a ProviderSet", "the provider is nil")
@@ -87,10 +160,8 @@ func (c *call) prepare(ctx context.Context) error {
 	if err := c.prepareDerived(); err != nil {
 		return err
 	}
-	if v, ok := c.provider.(OptionsValidator); ok {
-		if err := v.ValidateOptions(&c.opts); err != nil {
-			return err
-		}
+	if err := c.validateOptions(); err != nil {
+		return err
 	}
 	if err := c.checkOwner(); err != nil {
 		return err
@@ -104,13 +175,17 @@ func (c *call) prepare(ctx context.Context) error {
 	return c.authorize(ctx)
 }
 
+func (c *call) validateOptions() error {
+	if v, ok := c.provider.(OptionsValidator); ok {
+		return v.ValidateOptions(&c.opts)
+	}
+	return nil
+}
+
 // checkOwner skips callers that hold a token of the ServiceAccount themselves and act for no object.
 func (c *call) checkOwner() error {
 	owner := c.opts.owner()
-	switch {
-	case c.opts.ServiceAccount != nil:
-		return c.opts.Policy.checkNamespace(owner, *c.opts.ServiceAccount)
-	case c.opts.SubjectServiceAccount != nil && *owner != (cache.InvolvedObject{}):
+	if c.opts.ServiceAccount != nil || c.opts.SubjectServiceAccount != nil && *owner != (cache.InvolvedObject{}) {
 		return c.opts.Policy.checkNamespace(owner, c.subject())
 	}
 	return nil
@@ -126,18 +201,18 @@ func (c *call) loadServiceAccount(ctx context.Context) error {
 	}
 	sa := &c.account
 	if err := readServiceAccount(ctx, c.opts.Client, *c.opts.ServiceAccount, sa); err != nil {
-		return readError(err, *c.opts.ServiceAccount)
+		return c.opts.readError(err)
 	}
 	if sa.DeletionTimestamp != nil {
 		return misconfigured("create it again, or name another one", "it is being deleted")
 	}
-	// What the provider sees is what was asked for, whatever kind of reader filled it in.
+	// The provider sees what was asked for, whatever kind of reader filled it in.
 	sa.Name, sa.Namespace = c.opts.ServiceAccount.Name, c.opts.ServiceAccount.Namespace
 	c.named = true
 	return nil
 }
 
-// readServiceAccount spares clients that have ServiceAccounts in memory the copy: nothing is written to it.
+// readServiceAccount saves the copy with clients that have ServiceAccounts in memory: nothing is written to it.
 func readServiceAccount(ctx context.Context, c client.Client, key client.ObjectKey, sa *corev1.ServiceAccount) error {
 	shared, ok := c.(interface {
 		GetShared(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error
@@ -148,17 +223,18 @@ func readServiceAccount(ctx context.Context, c client.Client, key client.ObjectK
 	return c.Get(ctx, key, sa)
 }
 
-func readError(err error, sa client.ObjectKey) error {
+func (o *Options) readError(err error) error {
 	var known *Error
 	if errors.As(err, &known) {
 		return err // the client knows better what it lacks
 	}
-	e := kubernetesError(err, "read ServiceAccount")
-	switch {
-	case apierrors.IsForbidden(err):
-		e.Remedy = fmt.Sprintf("grant the controller the verb get on serviceaccounts in namespace %q", sa.Namespace)
-	case apierrors.IsNotFound(err):
-		e.Remedy = "create it, or correct the name"
+	e := requestError(err, "read ServiceAccount", "get on serviceaccounts", o.ServiceAccount.Namespace)
+	if apierrors.IsNotFound(err) {
+		e.Cause = CauseServiceAccountNotFound
+		if d := o.defaulted; d.name != "" {
+			e.Message = fmt.Sprintf("the controller's default ServiceAccount for %s: %s", d.purpose, e.Message)
+			e.Remedy = "create it, name another one in the object, or correct Settings." + d.field
+		}
 	}
 	return e
 }
@@ -213,11 +289,8 @@ func (c *call) authorize(ctx context.Context) error {
 		Chain:          c.chain(),
 		Audiences:      c.audiences,
 	})
-	if err == nil {
-		return nil
-	}
 	var known *Error
-	if errors.As(err, &known) {
+	if err == nil || errors.As(err, &known) {
 		return err
 	}
 	return &Error{Reason: ErrDenied, Message: "the controller's policy refuses: " + redact.Text(err.Error()), Err: err}
@@ -232,7 +305,7 @@ func (c *call) accessToken(ctx context.Context) (Token, error) {
 	return c.cached(ctx, jwt)
 }
 
-// cached asks the cache with the key as it is now. What is missing is minted: the access token, or what c.kind says.
+// cached asks the cache with the key as it is now. On a miss it mints the access token, or the derived credential.
 func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	key := c.key.sum()
 	if token, ok := c.opts.Cache.Get(key, c.opts.InvolvedObject, c.opts.MinimumLifetime, c.opts.invalidBefore); ok {
@@ -252,7 +325,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		MinimumLifetime: c.opts.MinimumLifetime,
 		InvalidBefore:   c.opts.invalidBefore,
 	}
-	if c.kind != notDerived {
+	if c.derivation != nil {
 		req.Prepare, req.Mint = m.accessTokens, m.derived
 	}
 	if c.source != nil && !c.opts.Cache.Enabled() {
@@ -266,12 +339,10 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	return token, err
 }
 
-// unverifiedToken is the tenant of all tokens in hand. A forged one names any namespace, whose slots it must not take.
+// unverifiedToken is the tenant of all tokens in hand: a forged one could name any namespace and take its slots.
 const unverifiedToken = "unverified token"
 
-// tenant returns the tenant whose slots in the cache an exchange takes. The namespace of the owner, where it is known, takes
-// those with the controller's own identity, and those through an address that an object brings, which might hang. A blank
-// marks what is no namespace.
+// tenant returns the tenant whose slots in the cache an exchange takes. A blank marks what is not a namespace.
 func (c *call) tenant() string {
 	if id := c.opts.ClusterID; id != "" {
 		return id + " " + c.tenantOfCluster()
@@ -279,6 +350,8 @@ func (c *call) tenant() string {
 	return c.tenantOfCluster()
 }
 
+// tenantOfCluster prefers the owner's namespace for the controller's own identity and for an address that an object brings, which
+// might hang.
 func (c *call) tenantOfCluster() string {
 	owner, own := c.opts.owner().Namespace, !c.named
 	switch {
@@ -292,6 +365,81 @@ func (c *call) tenantOfCluster() string {
 		return "region " + c.opts.STSRegion
 	}
 	return ""
+}
+
+// minter makes the credential of one call. It may outlive the call, since exchanges are shared.
+type minter struct {
+	request
+	jwt    redact.Secret
+	tokens []Token // the access tokens that a credential is derived from
+
+	previous cache.Key // of the last of them
+}
+
+// accessToken makes a new access token. Its errors are complete, because the cache hands them to many callers.
+func (m *minter) accessToken(ctx context.Context) (Token, error) {
+	if !m.named {
+		token, err := m.provider.NewControllerToken(ctx, &m.opts)
+		return m.checked(token, err, "")
+	}
+	jwt, err := m.subjectToken(ctx)
+	if err != nil {
+		return nil, m.describe(err)
+	}
+	token, err := m.provider.NewTokenForServiceAccount(ctx, jwt, m.account.DeepCopy(), &m.opts)
+	return m.checked(token, err, jwt)
+}
+
+// subjectToken returns a token of the ServiceAccount that may be sent out.
+func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
+	if jwt = m.jwt.Reveal(); jwt == "" {
+		source := TokenRequest{Client: m.opts.Client, ServiceAccount: &m.account,
+			Lifetime: m.lifetime, BoundObject: m.opts.BoundObject}
+		if jwt, _, err = source.Token(ctx, m.audiences); err != nil {
+			return "", err
+		}
+	}
+	return jwt, checkSubjectToken(jwt, time.Now(), m.audiences, &m.account, &m.opts.Policy)
+}
+
+func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
+	switch {
+	case err != nil:
+		return nil, m.describe(m.opts.hideProxy(clean(err, jwt)))
+	case isNil(token):
+		return nil, m.describe(unavailable("", "the provider returned no token and no error"))
+	case token.GetDuration() <= 0:
+		return nil, m.describe(unavailable("check that the clocks agree", "the provider returned a token that has expired"))
+	}
+	return token, nil
+}
+
+// hideProxy replaces the description of a request that got no answer through the proxy of the call. A tenant may have chosen
+// the proxy, and would learn from the details, the failed operation among them, which hosts the controller's network has and
+// what listens there.
+func (o *Options) hideProxy(err *Error) *Error {
+	if o.ProxyURL == nil || !transport.Unanswered(err.Err) {
+		return err
+	}
+	hidden := unavailable("check the proxy's address, and that it connects to the provider's hosts",
+		"no answer through the proxy %.300q", o.ProxyURL.Host)
+	hidden.Err, hidden.exchange = err.Err, err.exchange
+	return hidden
+}
+
+// clean removes the subject token from an error's text, in case a provider or a server quoted it.
+func clean(err error, jwt string) *Error {
+	var known *Error
+	if !errors.As(err, &known) {
+		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err, exchange: true}
+	}
+	cleaned := *known
+	cleaned.exchange = true
+	cleaned.Message = redact.Line(known.Message, jwt)
+	cleaned.Remedy = redact.Line(known.Remedy, jwt)
+	cleaned.Code = redact.Text(known.Code, jwt)
+	cleaned.RequestID = redact.Text(known.RequestID, jwt)
+	return &cleaned
 }
 
 // isNil also finds a nil pointer in an interface, which providers return by mistake.

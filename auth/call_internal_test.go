@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"errors"
+	"io/fs"
 	"reflect"
 	"testing"
 )
@@ -19,5 +21,23 @@ func TestCopyOfARequestStandsOnItsOwn(t *testing.T) {
 	}
 	if _, ok := reflect.TypeFor[minter]().FieldByName("key"); ok {
 		t.Error("a minter holds the buffer of the pooled key")
+	}
+}
+
+// Root may read every file, so the test does not depend on the file system.
+func TestCauseOfAnUnreadableTokenFile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want Cause
+	}{
+		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, CauseTokenFileForbidden},
+		"missing":           {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrNotExist}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var e *Error
+			if err := (fileTokenSource{"token"}).unreadable(tc.err); !errors.As(err, &e) || e.Cause != tc.want {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

@@ -2,72 +2,75 @@ package auth
 
 import (
 	"context"
-	"fmt"
 	"slices"
 )
 
-// derivedKind is a kind of credential that is made of access tokens.
-type derivedKind int
-
-const (
-	notDerived derivedKind = iota
-	registryKind
-	clusterKind
-	gitKind
-	chainKind // an access token that is made of another one
-)
-
-// prepareDerived finds out what the credential depends on beyond the access tokens, and what these need. It uses no
-// network.
-func (c *call) prepareDerived() (err error) {
-	switch c.kind {
-	case registryKind:
-		err = c.prepareRegistry()
-	case clusterKind:
-		err = c.prepareCluster()
-	case gitKind:
-		err = c.prepareGit()
-	case notDerived, chainKind:
-		return nil
-	}
-	if err == nil && len(c.lists) == 1 {
-		// A single access token has all options of the call, which the provider validates next.
-		for _, opt := range c.lists[0] {
-			opt(&c.opts)
-		}
-		c.lists = nil
-	}
-	return err
+// derivation makes a kind of credential from access tokens. Implementations are empty structs: a call holds one without allocating.
+type derivation interface {
+	// prepare finds out, without the network, what the credential depends on, and the options of the access tokens.
+	prepare(c *call) error
+	// addKey adds to the key what the access tokens do not depend on.
+	addKey(c *call)
+	// derive makes the credential from m.tokens.
+	derive(ctx context.Context, m *minter) (Token, error)
 }
 
-// derivedCredential is GetAccessToken's last step for a credential that is made of access tokens. If it is cached, no access
-// token is needed.
-func (c *call) derivedCredential(ctx context.Context) (Token, error) {
+// getDerived is the part that the Get functions of all derived credentials share.
+func getDerived(ctx context.Context, provider Provider, operation string, d derivation, input string, source *clusterSource,
+	opts []Option) (token Token, err error) {
+	c := beginCall(provider, operation, opts)
+	defer c.end(&token, &err)
+	c.derivation, c.input, c.source = d, input, source
+	if d == (clusterDerivation{}) && c.opts.Usage == UsageAccess {
+		c.opts.Usage = UsageKubeConfig
+	}
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
+	}
 	jwt, err := c.addAccessTokenKey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.addDerivedKey()
-	return c.cached(ctx, jwt)
+	d.addKey(c)
+	return c.cached(ctx, jwt) // no access token is needed if the credential is cached
 }
 
-// addDerivedKey adds what the access tokens do not depend on. The options of lists need no place in the key: providers
-// make them of nothing but what is in it.
-func (c *call) addDerivedKey() {
-	k := &c.key
-	switch c.kind {
-	case registryKind:
-		k.buf = appendInput(k.buf, inputRegistry, c.input)
-	case gitKind:
-		k.buf = appendInput(k.buf, inputGit, c.input)
-	case clusterKind:
-		// One of the first two is there, and no access token's key has such an input.
-		b := appendInput(k.buf, inputCluster, c.opts.ClusterResource)
-		b = appendInput(b, inputClusterAddress, c.opts.ClusterAddress)
-		b = appendInput(b, inputClusterCA, c.opts.CAData)
-		k.buf = appendInput(b, inputClusterOther, c.input)
-	case notDerived, chainKind:
+// as asserts the type of a credential that the cache holds under a key that only one Get function makes.
+func as[T Token](token Token, err error) (T, error) {
+	t, ok := token.(T)
+	if err == nil && !ok {
+		err = unavailable("", "the token cache holds something else; this is a bug in auth")
 	}
+	return t, err
+}
+
+func (c *call) prepareDerived() error {
+	if c.derivation == nil {
+		return nil
+	}
+	if err := c.derivation.prepare(c); err != nil {
+		return err
+	}
+	if len(c.lists) == 1 {
+		// A single access token has all options of the call, which the provider validates next.
+		c.opts.apply(c.lists[0])
+		c.lists = nil
+	}
+	return nil
+}
+
+// dependOn records the input that a provider parsed, and applies the options of its access token.
+func (c *call) dependOn(input string, err error, options func(string, *Options) ([]Option, error)) error {
+	if err != nil {
+		return err
+	}
+	if input == "" {
+		return misconfigured("return the input from its Parse method", "the provider %q returned neither input nor error", c.provider.GetName())
+	}
+	list, err := options(input, &c.opts)
+	c.input = input
+	c.opts.apply(list) // the provider validates them next
+	return err
 }
 
 // accessTokens gets the tokens that the credential is made of, from the cache if they are there.
@@ -76,13 +79,15 @@ func (m *minter) accessTokens(ctx context.Context) error {
 	if len(lists) == 0 {
 		lists = [][]Option{nil}
 	}
-	if err := checkCAData(m.opts.CAData); m.kind == clusterKind && err != nil {
+	if err := checkCAData(m.opts.CAData); err != nil {
 		return m.describe(err)
 	}
-	m.tokens = make([]Token, 0, len(lists))
 	for _, list := range lists {
 		c := m.forAccessToken(list)
-		token, err := c.accessTokenOf(ctx)
+		if err := c.validateOptions(); err != nil {
+			return m.describe(err)
+		}
+		token, err := c.accessToken(ctx)
 		if err != nil {
 			return m.describe(err)
 		}
@@ -94,44 +99,57 @@ func (m *minter) accessTokens(ctx context.Context) error {
 // forAccessToken returns the call that gets one of the access tokens.
 func (m *minter) forAccessToken(list []Option) *call {
 	c := &call{request: m.request}
-	c.kind, c.input, c.source, c.lists, c.fresh = notDerived, "", nil, nil, true
+	c.derivation, c.input, c.source, c.lists, c.fresh = nil, "", nil, nil, true
 	c.opts.providerOptions = slices.Clone(c.opts.providerOptions)
-	for _, opt := range list {
-		opt(&c.opts)
-	}
+	c.opts.apply(list)
 	return c
-}
-
-// accessTokenOf is for options that the provider has added to: it validates them.
-func (c *call) accessTokenOf(ctx context.Context) (Token, error) {
-	if v, ok := c.provider.(OptionsValidator); ok {
-		if err := v.ValidateOptions(&c.opts); err != nil {
-			return nil, err
-		}
-	}
-	return c.accessToken(ctx)
 }
 
 // derived makes the credential. Its errors are complete, because the cache hands them to many callers.
 func (m *minter) derived(ctx context.Context) (Token, error) {
-	var token Token
-	var err error
-	switch m.kind {
-	case registryKind:
-		token, err = m.newRegistryCredentials(ctx)
-	case clusterKind:
-		token, err = m.newRESTConfig(ctx)
-	case gitKind:
-		token, err = m.newGitCredentials(ctx)
-	case chainKind:
-		token, err = m.newChainedToken(ctx)
-	case notDerived:
-		err = fmt.Errorf("there is nothing to derive; this is a bug in auth")
-	}
+	token, err := m.derivation.derive(ctx, m)
 	return m.checked(token, err, m.jwt.Reveal())
 }
 
-// incapable is the error for a provider that lacks an optional interface.
+// incapable is the error of a provider that lacks an optional interface.
 func (r *request) incapable(of string) error {
 	return misconfigured("use a provider that does", "the provider %q has no %s", r.provider.GetName(), of)
+}
+
+// chainDerivation exchanges the access token before the last one of a chain for the last one.
+type chainDerivation struct{}
+
+// chain returns the identities after the first one, for the Policy.
+func (c *call) chain() []string {
+	if p, ok := c.provider.(ChainedTokenProvider); ok {
+		return p.GetChain(&c.opts)
+	}
+	return nil
+}
+
+// prepareChain derives the access token of a chain from the token before it. It runs after a miss of the cache.
+func (c *call) prepareChain() {
+	p, ok := c.provider.(ChainedTokenProvider)
+	if !ok || c.derivation != nil {
+		return
+	}
+	if previous := p.GetAccessTokenOptionsForChain(&c.opts); previous != nil {
+		c.derivation, c.lists = chainDerivation{}, [][]Option{previous}
+	}
+}
+
+func (chainDerivation) prepare(*call) error { return nil } // prepareChain has done it
+func (chainDerivation) addKey(*call)        {}
+
+// derive also drops the previous token if the service refuses that one, since only a new one can help.
+func (chainDerivation) derive(ctx context.Context, m *minter) (Token, error) {
+	p, ok := m.provider.(ChainedTokenProvider)
+	if !ok {
+		return nil, m.incapable("chain of access tokens")
+	}
+	token, err := p.NewChainedToken(ctx, m.tokens[0], &m.opts)
+	if err != nil && p.RefusesPrevious(err) {
+		m.opts.Cache.Invalidate(m.previous)
+	}
+	return token, err
 }

@@ -24,6 +24,7 @@ type clouds struct {
 	derived  atomic.Int64
 	lists    [][]auth.Option // for clusters
 	newToken func(kind string, from []auth.Token) error
+	gitURL   *url.URL // as ParseGitRepository got it last
 }
 
 func newClouds() *clouds {
@@ -97,6 +98,7 @@ func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token, opts *aut
 }
 
 func (c *clouds) ParseGitRepository(u *url.URL, _ *auth.Options) (string, error) {
+	c.gitURL = u
 	return u.Host, below(u.Host)
 }
 
@@ -110,6 +112,24 @@ func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.T
 		return nil, err
 	}
 	return auth.NewGitBearerCredentials(made, end), nil
+}
+
+// Azure DevOps puts the organization into clone URLs as a user name.
+func TestUserNameOfAGitURLIsIgnored(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	var first *auth.GitCredentials
+	for _, text := range []string{"https://example.com/org/_git/x", "https://org@example.com/org/_git/x", "https://@example.com/org/_git/x"} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := auth.GetGitCredentials(t.Context(), provider, append(opts, auth.WithGitURL(*u))...)
+		if err != nil || provider.gitURL.User != nil || first != nil && got != first {
+			t.Errorf("%s: %v, %v, the provider saw %v", text, got, err, provider.gitURL)
+		}
+		first = got
+	}
 }
 
 // password returns what the credential is made of.
@@ -246,7 +266,7 @@ func TestDerivedRefusals(t *testing.T) {
 		"no Git URL":        {func() error { _, err := auth.GetGitCredentials(t.Context(), provider, with()...); return err }, "WithGitURL"},
 		"ssh":               {git("ssh://git@example.com/x"), `"ssh"`},
 		"http":              {git("http://example.com/x"), `"http"`},
-		"Git user":          {git("https://u:p4ssword@example.com/x"), "user name"},
+		"Git password":      {git("https://u:p4ssword@example.com/x"), "a user name and a password"},
 		"Git query":         {git("https://example.com/x?y"), "query"},
 		"Git host":          {git("https://evil.com/x"), `"evil.com"`},
 		"no cluster":        {clusterOf(), "neither"},

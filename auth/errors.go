@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cache"
@@ -199,6 +200,45 @@ func misconfigured(remedy, format string, args ...any) *Error {
 
 func denied(remedy, format string, args ...any) *Error {
 	return &Error{Reason: ErrDenied, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+func unavailable(remedy, format string, args ...any) *Error {
+	return &Error{Reason: ErrUnavailable, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// kubernetesError classifies an answer of the API server. The message names users, objects and rules, never tokens.
+func kubernetesError(err error, operation string) *Error {
+	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
+	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
+		e.StatusCode = int(status.Status().Code)
+		e.Code = string(status.Status().Reason)
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		e.Reason = ErrDenied
+	case apierrors.IsUnauthorized(err):
+		// The API server refused the client's own credential; it has not judged the ServiceAccount.
+		e.Remedy = "log in to the cluster again, or check the kubeconfig or ServiceAccount token of the Kubernetes client"
+	case apierrors.IsNotFound(err):
+		e.Reason, e.Remedy = ErrMisconfigured, "create it, or correct the name"
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		e.Reason = ErrMisconfigured
+	case apierrors.IsTooManyRequests(err):
+		e.Reason = ErrThrottled
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		e.Wait = time.Duration(seconds) * time.Second
+	}
+	return e
+}
+
+// requestError is kubernetesError for a request that needs a right, such as "get on configmaps".
+func requestError(err error, operation, right, namespace string) *Error {
+	e := kubernetesError(err, operation)
+	if apierrors.IsForbidden(err) {
+		e.Remedy = fmt.Sprintf("grant the client's user the verb %s in namespace %q", right, namespace)
+	}
+	return e
 }
 
 // describe turns any error into an *Error that names provider, ServiceAccount and operation. What the error says

@@ -1,22 +1,23 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"time"
 
 	"github.com/workloadid/workloadid/cache"
 )
 
-// KeyBuilder collects the inputs of a credential and hashes them. Each says what it is and has its length before it, so no
-// two different inputs give the same bytes. An input that is empty is left out. The zero value is ready for use; a KeyBuilder
-// is not safe for concurrent use.
+// KeyBuilder collects the inputs of a credential and hashes them. Each input carries its kind and its length, so no two
+// different inputs give the same bytes. An empty input is left out. A KeyBuilder is not safe for concurrent use.
 type KeyBuilder struct {
 	buf    []byte
 	varied bool // AddVariation was called
 	group  bool // leave variations out
 }
 
-// input says what the next bytes of a key are. One byte: of a hit of the cache, a good part is writing and hashing these.
+// input is the kind of the next bytes of a key. It takes one byte, because writing and hashing these is a good part of a hit.
 type input byte
 
 const (
@@ -58,8 +59,8 @@ func (k *KeyBuilder) AddList(name string, values []string) {
 }
 
 // AddVariation adds an input that shapes the credential, but hardly ever decides whether the exchange succeeds, such as the
-// pod that a session is for. When the exchanges of two keys fail that differ only in variations, all such keys back off together.
-// An input that a tenant can easily get wrong for one object alone is no variation.
+// pod of a session. Keys that differ only in variations back off together after failures. An input that a tenant can easily get
+// wrong for one object alone is not a variation.
 func (k *KeyBuilder) AddVariation(name string, values []string) {
 	if len(values) == 0 {
 		return
@@ -109,3 +110,94 @@ func appendLength(b []byte, n int) []byte {
 }
 
 func (k *KeyBuilder) sum() cache.Key { return sha256.Sum256(k.buf) }
+
+// addAccessTokenKey writes everything that shapes an access token into the key. A token from the caller's source is part of
+// that: its claims are not verified yet, so only callers that hold the same token may share its credential.
+func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
+	if c.opts.SubjectToken != nil {
+		if jwt, err = c.callersToken(ctx); err != nil {
+			return "", err
+		}
+	}
+	c.addInputs(&c.key, jwt)
+	return jwt, nil
+}
+
+// group names the keys whose exchanges fail together: access tokens that differ in nothing but variations
+// (KeyBuilder.AddVariation), such as the bound object. A key without variations needs no group.
+//
+// All other inputs of the key are in it, since a tenant can get each of them wrong for one object and right for another. A token
+// that the caller holds is in it too: its claims are not verified, so a forged one could hold back the ServiceAccount that it
+// names. The owner's namespace is in it, so that tenants that use the same ServiceAccount, or the controller's own identity, hold
+// back only themselves.
+//
+// Credentials that are derived from access tokens have no group: a registry that refuses says nothing of other registries.
+// If their access token fails, they back off with it.
+func (c *call) group(jwt string) cache.Key {
+	if c.derivation != nil && c.derivation != (chainDerivation{}) || !c.key.varied {
+		return cache.Key{}
+	}
+	k := KeyBuilder{group: true}
+	k.Add("owner", c.opts.owner().Namespace)
+	c.addInputs(&k, jwt)
+	return k.sum()
+}
+
+func (c *call) addInputs(k *KeyBuilder, jwt string) {
+	b := appendInput(k.buf, inputProvider, c.provider.GetName())
+	b = appendInput(b, inputClusterID, c.opts.ClusterID)
+	if sa := &c.account; c.named {
+		b = appendInput(b, inputIdentity, c.identity)
+		b = appendInput(b, inputName, sa.Name)
+		b = appendInput(b, inputNamespace, sa.Namespace)
+		b = appendInput(b, inputUID, string(sa.UID))
+		b = appendInputs(b, inputAudiences, c.audiences)
+	} else {
+		b = appendInputs(b, inputOwnAudiences, c.opts.Audiences)
+	}
+	b = appendInputs(b, inputScopes, c.opts.Scopes)
+	b = appendInput(b, inputSTSRegion, c.opts.STSRegion)
+	k.buf = appendInput(b, inputSTSEndpoint, c.opts.STSEndpoint)
+	c.addLifetimes(k)
+	if !c.named && c.opts.AllowShellOut {
+		k.Add("allowShellOut", "true")
+	}
+	if jwt != "" {
+		sum := sha256.Sum256([]byte(jwt))
+		k.Add("subjectTokenSHA256", string(sum[:]))
+	}
+	if c.opts.ProxyURL != nil {
+		k.Add("proxyURL", c.opts.ProxyURL.String())
+	}
+	if p, ok := c.provider.(CacheKeyContributor); ok {
+		p.AddToCacheKey(k, c.serviceAccount(), &c.opts)
+	}
+}
+
+func (c *call) addLifetimes(k *KeyBuilder) {
+	if c.lifetime != 0 {
+		k.Add("serviceAccountTokenLifetime", c.lifetime.String())
+	} else if c.opts.TokenLifetime != 0 {
+		k.Add("tokenLifetime", c.opts.TokenLifetime.String())
+	}
+	if b := c.opts.BoundObject; b != nil {
+		k.AddVariation("boundObject", []string{b.APIVersion, b.Kind, b.Name, string(b.UID)})
+	}
+}
+
+func (c *call) callersToken(ctx context.Context) (string, error) {
+	jwt, expiry, err := c.opts.SubjectToken.Token(ctx, c.audiences)
+	switch {
+	case err != nil:
+		return "", err
+	case jwt == "":
+		return "", misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
+	case expiry.IsZero():
+		claims, err := parseClaims(jwt)
+		if err != nil {
+			return "", err
+		}
+		expiry = claims.Expiry.Time
+	}
+	return jwt, checkExpiry(expiry, time.Now())
+}

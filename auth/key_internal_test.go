@@ -160,6 +160,7 @@ func keyCases() []keyCase {
 		{field: "InvolvedObject", opts: []Option{WithCache(nil, cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
 		{field: "Owner", opts: []Option{WithOwner(cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
 		{field: "Policy", opts: []Option{anyAudience}, same: "the policy allows or refuses, on every call"},
+		{field: "defaulted", same: "it says where ServiceAccount comes from"},
 		{field: "Settings", opts: []Option{WithSettings(&Settings{ObjectLevelWorkloadIdentity: true})}, same: "they allow, or name a ServiceAccount"},
 		{field: "MinimumLifetime", opts: []Option{WithMinimumLifetime(time.Minute)}, same: "it says when to renew a credential"},
 		{field: "Usage", opts: []Option{WithUsage(UsageDecryption)}, same: "it picks the ServiceAccount"},

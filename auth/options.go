@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -81,10 +82,19 @@ type Options struct {
 
 	providerOptions []providerOption
 	writtenAddress  string
+	defaulted       defaultAccount // if ServiceAccount comes from the Settings
 	invalidBefore   time.Time
 }
 
 type providerOption struct{ key, value any }
+
+func (o *Options) apply(opts []Option) {
+	for _, opt := range opts {
+		if opt != nil {
+			opt(o)
+		}
+	}
+}
 
 // ClusterAudience is for providers: ClusterAddress as the caller wrote it, which is what the administrators of a cluster
 // have read when they set its audiences; "" if there is none. Only that very cluster ever gets to see the token, whoever
@@ -166,9 +176,7 @@ func WithServiceAccount(serviceAccount client.ObjectKey, c client.Client) Option
 }
 
 // WithClient sets the client for the default ServiceAccount of the Settings, for calls that name none themselves.
-func WithClient(c client.Client) Option {
-	return func(o *Options) { o.Client = c }
-}
+func WithClient(c client.Client) Option { return func(o *Options) { o.Client = c } }
 
 // WithSubjectToken sets a source of tokens that speaks for serviceAccount, for callers that hold a token already and
 // have no Kubernetes client, such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the
@@ -201,9 +209,7 @@ func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
 
 // WithTokenLifetime sets the lifetime to ask of the ServiceAccount's token, at least 10 minutes. The API server may
 // grant another one.
-func WithTokenLifetime(d time.Duration) Option {
-	return func(o *Options) { o.TokenLifetime = d }
-}
+func WithTokenLifetime(d time.Duration) Option { return func(o *Options) { o.TokenLifetime = d } }
 
 // WithCache sets the cache for credentials, and the object on whose behalf they are needed: it labels the cache's
 // metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller that
@@ -223,36 +229,24 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 // Three quarters of a credential's lifetime are the most that d can ask for, so that a short-lived credential does not cause
 // an exchange for every call. Registry, Git and cluster credentials pass d on to the access tokens that they are made of. The
 // option renews earlier; it does not make the provider issue longer credentials.
-func WithMinimumLifetime(d time.Duration) Option {
-	return func(o *Options) { o.MinimumLifetime = d }
-}
+func WithMinimumLifetime(d time.Duration) Option { return func(o *Options) { o.MinimumLifetime = d } }
 
 // WithClusterID names the cluster that the ServiceAccounts are read from, with any text that no other cluster of the same cache
 // has: the UID of the namespace kube-system, say. It is part of the cache key, so that no two clusters share credentials.
-func WithClusterID(id string) Option {
-	return func(o *Options) { o.ClusterID = id }
-}
+func WithClusterID(id string) Option { return func(o *Options) { o.ClusterID = id } }
 
 // WithOwner sets the object on whose behalf the credential is needed, where it is not the involved object of
 // WithCache. The ServiceAccount has to lie in its namespace unless the Policy allows otherwise.
-func WithOwner(owner cache.InvolvedObject) Option {
-	return func(o *Options) { o.Owner = owner }
-}
+func WithOwner(owner cache.InvolvedObject) Option { return func(o *Options) { o.Owner = owner } }
 
 // WithPolicy sets what the controller allows its tenants.
-func WithPolicy(p Policy) Option {
-	return func(o *Options) { o.Policy = p }
-}
+func WithPolicy(p Policy) Option { return func(o *Options) { o.Policy = p } }
 
 // WithSettings sets the controller-wide settings. They must not change any more.
-func WithSettings(s *Settings) Option {
-	return func(o *Options) { o.Settings = s }
-}
+func WithSettings(s *Settings) Option { return func(o *Options) { o.Settings = s } }
 
 // WithUsage says what the credential is for, which picks the default ServiceAccount among those of the Settings.
-func WithUsage(u Usage) Option {
-	return func(o *Options) { o.Usage = u }
-}
+func WithUsage(u Usage) Option { return func(o *Options) { o.Usage = u } }
 
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
 // Policy.Audiences.
@@ -268,15 +262,11 @@ func WithScopes(scopes ...string) Option {
 }
 
 // WithSTSRegion sets the region of the token service, for providers that have regions.
-func WithSTSRegion(region string) Option {
-	return func(o *Options) { o.STSRegion = region }
-}
+func WithSTSRegion(region string) Option { return func(o *Options) { o.STSRegion = region } }
 
 // WithSTSEndpoint sets the address of the token service. The provider accepts only addresses that belong to its cloud
 // or that the controller has allowed.
-func WithSTSEndpoint(endpoint string) Option {
-	return func(o *Options) { o.STSEndpoint = endpoint }
-}
+func WithSTSEndpoint(endpoint string) Option { return func(o *Options) { o.STSEndpoint = endpoint } }
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
 // proxy settings apply. Only https goes through this proxy: plain http, which metadata services speak, is dialled directly.
@@ -284,33 +274,29 @@ func WithSTSEndpoint(endpoint string) Option {
 // Objects may choose the proxy as far as Policy.AllowProxy lets them. All failures to get an answer through it have the same
 // text, so that it is no way to explore the controller's network. The time that they take still differs, and errors.As reaches
 // the cause: do not show that to tenants.
-func WithProxyURL(proxy url.URL) Option {
-	return func(o *Options) { o.ProxyURL = &proxy }
-}
+func WithProxyURL(proxy url.URL) Option { return func(o *Options) { o.ProxyURL = &proxy } }
 
 // WithHTTPClient sets the client for requests to the provider, instead of the shared transports of the provider value.
 // It belongs to the controller and is not part of the cache key: do not choose it by tenant. It excludes WithProxyURL.
-func WithHTTPClient(c *http.Client) Option {
-	return func(o *Options) { o.HTTPClient = c }
-}
+func WithHTTPClient(c *http.Client) Option { return func(o *Options) { o.HTTPClient = c } }
 
 // WithCAData sets PEM certificates, at most 64 KiB, for credentials that include a certificate authority.
-func WithCAData(pem string) Option {
-	return func(o *Options) { o.CAData = pem }
-}
+func WithCAData(pem string) Option { return func(o *Options) { o.CAData = pem } }
 
 // WithClusterResource sets the full name of the cluster in the provider's API.
-func WithClusterResource(name string) Option {
-	return func(o *Options) { o.ClusterResource = name }
-}
+func WithClusterResource(name string) Option { return func(o *Options) { o.ClusterResource = name } }
 
 // WithClusterAddress sets the HTTPS address of the cluster's API server.
 func WithClusterAddress(address string) Option {
 	return func(o *Options) { o.ClusterAddress = address }
 }
 
-// WithGitURL sets the address of the Git repository that GetGitCredentials is to get credentials for.
+// WithGitURL sets the address of the Git repository for GetGitCredentials. A bare user name in it is ignored, as in the clone URLs of
+// Azure DevOps. A password is refused.
 func WithGitURL(gitURL url.URL) Option {
+	if _, password := gitURL.User.Password(); !password {
+		gitURL.User = nil
+	}
 	return func(o *Options) { o.GitURL = &gitURL }
 }
 
@@ -329,12 +315,29 @@ func WithProviderOption(key, value any) Option {
 // A credential that is younger than ten seconds is returned all the same: a service that refuses everything must not cause an
 // exchange for every request. Calls at the same time share the exchange. Calls without this option keep the old credential until
 // there is a new one. Adapters and the Keychain have a method Invalidate instead, and GetClusterConfig needs neither.
-func WithInvalidBefore(t time.Time) Option {
-	return func(o *Options) { o.invalidBefore = t }
-}
+func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidBefore = t } }
 
 // WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the
 // controller's own identity. Only for programs that a person runs.
-func WithAllowShellOut() Option {
-	return func(o *Options) { o.AllowShellOut = true }
+func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = true } }
+
+// invalidation is the time at which a service last refused a credential of one adapter. The zero value is ready for use.
+type invalidation struct{ at atomic.Pointer[time.Time] }
+
+func (i *invalidation) set(t time.Time) { i.at.Store(&t) }
+
+func (i *invalidation) time() (t time.Time) {
+	if at := i.at.Load(); at != nil {
+		t = *at
+	}
+	return t
+}
+
+// observedBy returns options that end with the time, as it is when they are resolved.
+func (i *invalidation) observedBy(opts []Option) []Option {
+	return slices.Clip(append(slices.Clone(opts), func(o *Options) {
+		if t := i.time(); !t.IsZero() {
+			o.invalidBefore = t
+		}
+	}))
 }

@@ -111,8 +111,9 @@ func (p *Policy) checkAudience(audience string) error {
 		return misconfigured("give the name of the service that accepts the token", "an audience is empty")
 	}
 	if !p.AllowAnyAudience && !slices.Contains(p.Audiences, audience) {
-		return denied("add it to Policy.Audiences in the controller if its tenants may choose it",
-			"the audience %.300q is not one of those the controller allows", audience)
+		e := denied("add it to Policy.Audiences if tenants may choose it", "the audience %.300q is not in Policy.Audiences", audience)
+		e.Cause = CauseAudienceNotAllowed
+		return e
 	}
 	return nil
 }
@@ -128,8 +129,10 @@ func (p *Policy) checkAudiences(audiences []string) error {
 			return misconfigured("give the name of the service that accepts the token", "an audience is empty")
 		}
 		if p.isAPIServerAudience(audience) {
-			return denied("use an audience of the service that receives the token",
+			e := denied("use an audience of the service that receives the token",
 				"the audience %.300q is the API server's own: its receiver could act as the ServiceAccount", audience)
+			e.Cause = CauseAPIServerAudience
+			return e
 		}
 	}
 	return nil

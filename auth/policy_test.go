@@ -93,7 +93,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"lifetime of 1 m": {with(auth.WithTokenLifetime(time.Minute)), auth.ErrMisconfigured, []string{"1m0s", "10m"}},
 		"negative life":   {with(auth.WithTokenLifetime(-time.Hour)), auth.ErrMisconfigured, []string{"-1h0m0s"}},
 		"gate is off": {with(auth.WithSettings(&auth.Settings{})), auth.ErrMisconfigured,
-			[]string{auth.FeatureObjectLevelWorkloadIdentity}},
+			[]string{"ObjectLevelWorkloadIdentity"}},
 		"token and client": {with(auth.WithSubjectToken(auth.NewStaticTokenSource("t"), subject)), auth.ErrMisconfigured,
 			[]string{"WithSubjectToken"}},
 		"no token source": {[]auth.Option{auth.WithSubjectToken(nil, subject)}, auth.ErrMisconfigured, []string{"source of subject tokens is nil"}},
@@ -103,7 +103,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"default account without a client": {[]auth.Option{owner, auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
 			auth.ErrMisconfigured, []string{"client is nil"}},
 		"default account with the gate off": {[]auth.Option{owner, auth.WithClient(offline{t: t}), auth.WithSettings(&auth.Settings{DefaultServiceAccount: "def"})},
-			auth.ErrMisconfigured, []string{auth.FeatureObjectLevelWorkloadIdentity}},
+			auth.ErrMisconfigured, []string{"ObjectLevelWorkloadIdentity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, tc.opts...)

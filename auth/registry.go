@@ -1,85 +1,155 @@
 package auth
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+)
 
 const opRegistry = "get artifact registry credentials"
 
 // GetArtifactRegistryCredentials returns credentials for the registry of an artifact repository, such as
 // "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app". The provider refuses registries that are not its own, with
-// ErrMisconfigured: nobody else gets to see the credentials. NewKeychain picks the provider by the registry.
+// ErrMisconfigured: no other registry receives the credentials. NewKeychain picks the provider by the registry.
 //
-// Policy, cache and errors are those of GetAccessToken. Credentials that are cached cost one look-up: no access token is
-// asked for. It is safe for concurrent use.
+// Policy, cache and errors are those of GetAccessToken. Cached credentials cost one lookup and need no access token. It is safe
+// for concurrent use.
 func GetArtifactRegistryCredentials(ctx context.Context, provider Provider, artifactRepository string, opts ...Option,
 ) (*ArtifactRegistryCredentials, error) {
-	token, err := getDerived(ctx, provider, opRegistry, registryKind, artifactRepository, nil, opts)
+	token, err := getDerived(ctx, provider, opRegistry, registryDerivation{}, artifactRepository, nil, opts)
 	return as[*ArtifactRegistryCredentials](token, err)
 }
 
-func (c *call) prepareRegistry() error {
+type registryDerivation struct{}
+
+func (registryDerivation) prepare(c *call) error {
 	p, ok := c.provider.(ArtifactRegistryCredentialsProvider)
 	if !ok {
 		return c.incapable("artifact registries")
 	}
 	input, err := p.ParseArtifactRepository(c.input, &c.opts)
-	if err != nil {
-		return err
-	}
-	if input == "" {
-		return misconfigured("have ParseArtifactRepository return one", "the provider knows no input for the registry")
-	}
-	c.input = input
-	list, err := p.GetAccessTokenOptionsForArtifactRepository(input, &c.opts)
-	if len(list) > 0 {
-		c.lists = [][]Option{list}
-	}
-	return err
+	return c.dependOn(input, err, p.GetAccessTokenOptionsForArtifactRepository)
 }
 
-func (m *minter) newRegistryCredentials(ctx context.Context) (Token, error) {
+func (registryDerivation) addKey(c *call) { c.key.buf = appendInput(c.key.buf, inputRegistry, c.input) }
+
+func (registryDerivation) derive(ctx context.Context, m *minter) (Token, error) {
 	p, ok := m.provider.(ArtifactRegistryCredentialsProvider)
 	if !ok {
 		return nil, m.incapable("artifact registries")
 	}
-	return tokenOrNil(p.NewArtifactRegistryCredentials(ctx, m.input, m.tokens[0], &m.opts))
+	return p.NewArtifactRegistryCredentials(ctx, m.input, m.tokens[0], &m.opts)
 }
 
-// getDerived is what the Get functions for derived credentials share.
-func getDerived(ctx context.Context, provider Provider, operation string, kind derivedKind, input string, source *clusterSource,
-	opts []Option) (token Token, err error) {
-	c := beginCall(provider, operation, opts)
-	defer c.end(&token, &err)
-	c.kind, c.input, c.source = kind, input, source
-	if kind == clusterKind && c.opts.Usage == UsageAccess {
-		c.opts.Usage = UsageKubeConfig
-	}
-	if err := c.prepare(ctx); err != nil {
+// Keychain is a keychain of go-containerregistry for the registries of its providers. It is safe for concurrent use.
+type Keychain struct {
+	providers   *ProviderSet
+	opts        []Option
+	invalidated invalidation
+}
+
+var (
+	_ authn.Keychain        = (*Keychain)(nil)
+	_ authn.ContextKeychain = (*Keychain)(nil)
+)
+
+// NewKeychain returns a keychain that gets the credentials of a registry with GetArtifactRegistryCredentials and the given
+// options, from the provider that knows the registry by its host. All other registries get anonymous access. Combine it with
+// others by authn.NewMultiKeychain.
+//
+//	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
+//	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
+func NewKeychain(providers *ProviderSet, opts ...Option) *Keychain {
+	k := &Keychain{providers: providers}
+	k.opts = k.invalidated.observedBy(opts)
+	return k
+}
+
+// Invalidate replaces the credentials of all registries, as WithInvalidBefore of this moment does. Call it when a registry has
+// refused one.
+func (k *Keychain) Invalidate() { k.invalidated.set(time.Now()) }
+
+// resolveTimeout bounds the two methods without a context.
+const resolveTimeout = time.Minute
+
+// Resolve implements authn.Keychain. It gives up after a minute.
+func (k *Keychain) Resolve(target authn.Resource) (authn.Authenticator, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	return k.ResolveContext(ctx, target)
+}
+
+// ResolveContext implements authn.ContextKeychain. If a provider's credentials cannot be obtained, it returns an error, never
+// anonymous access. The result asks the cache again at each use, so that a pull may take longer than the lifetime of a credential.
+func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (authn.Authenticator, error) {
+	o := &Options{}
+	o.apply(k.opts)
+	provider, err := k.providerOf(target.RegistryStr(), o)
+	switch {
+	case err != nil:
 		return nil, err
+	case provider == nil:
+		return authn.Anonymous, nil
 	}
-	return c.derivedCredential(ctx)
-}
-
-// as asserts the type of what the cache holds under a key that only one Get function makes.
-func as[T Token](token Token, err error) (T, error) {
-	var none T
+	a := &registryAuthenticator{provider, target.RegistryStr(), k.opts}
+	credentials, err := a.credentials(ctx)
 	if err != nil {
-		return none, err
-	}
-	t, ok := token.(T)
-	if !ok {
-		return none, &Error{Reason: ErrUnavailable, Message: "the token cache holds something else; this is a bug in auth"}
-	}
-	return t, nil
-}
-
-// tokenOrNil keeps a nil pointer from becoming a Token that is not nil.
-func tokenOrNil[T interface {
-	comparable
-	Token
-}](token T, err error) (Token, error) {
-	var none T
-	if err != nil || token == none {
 		return nil, err
 	}
-	return token, nil
+	if !o.Cache.Enabled() {
+		return credentials, nil
+	}
+	return a, nil
+}
+
+// providerOf returns the provider of a registry, nil if no provider knows it.
+func (k *Keychain) providerOf(registry string, o *Options) (Provider, error) {
+	host, err := RegistryHost(registry)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a malformed host belongs to no provider
+	}
+	for _, p := range k.providers.providers {
+		r, ok := p.(ArtifactRegistryCredentialsProvider)
+		if !ok {
+			continue
+		}
+		_, err := r.ParseArtifactRepository(registry, o)
+		if err == nil {
+			return p, nil
+		}
+		if owner, ok := p.(RegistryOwner); ok && owner.OwnsRegistry(host) {
+			return nil, describe(err, p.GetName(), opRegistry, (&request{opts: *o}).subject())
+		}
+	}
+	return nil, nil
+}
+
+// registryAuthenticator gets the credentials of one registry at each use.
+type registryAuthenticator struct {
+	provider Provider
+	registry string
+	opts     []Option
+}
+
+var _ authn.ContextAuthenticator = (*registryAuthenticator)(nil)
+
+func (a *registryAuthenticator) credentials(ctx context.Context) (*ArtifactRegistryCredentials, error) {
+	return GetArtifactRegistryCredentials(ctx, a.provider, a.registry, a.opts...)
+}
+
+// Authorization implements authn.Authenticator.
+func (a *registryAuthenticator) Authorization() (*authn.AuthConfig, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	return a.AuthorizationContext(ctx)
+}
+
+// AuthorizationContext implements authn.ContextAuthenticator.
+func (a *registryAuthenticator) AuthorizationContext(ctx context.Context) (*authn.AuthConfig, error) {
+	credentials, err := a.credentials(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return credentials.Authorization()
 }

@@ -69,8 +69,8 @@ func (o *Options) resolveServiceAccount() error {
 	case o.ServiceAccount != nil:
 		return o.checkServiceAccount()
 	}
-	name := o.Settings.defaultServiceAccount(o.Usage)
-	if name == "" {
+	o.defaulted = o.Settings.defaultServiceAccount(o.Usage)
+	if o.defaulted.name == "" {
 		if o.Policy.RequireServiceAccount {
 			return denied("name a ServiceAccount", "the controller does not lend its own identity to objects")
 		}
@@ -79,9 +79,9 @@ func (o *Options) resolveServiceAccount() error {
 	namespace := o.owner().Namespace
 	if namespace == "" {
 		return misconfigured("pass WithOwner, or WithCache with the involved object",
-			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is not known", name)
+			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is unknown", o.defaulted.name)
 	}
-	o.ServiceAccount = &client.ObjectKey{Namespace: namespace, Name: name}
+	o.ServiceAccount = &client.ObjectKey{Namespace: namespace, Name: o.defaulted.name}
 	return o.checkServiceAccount()
 }
 
@@ -113,7 +113,7 @@ func (o *Options) checkSubject() error {
 
 func (o *Options) checkNames(sa client.ObjectKey) error {
 	if o.Settings != nil && !o.Settings.ObjectLevelWorkloadIdentity {
-		return misconfigured("enable the feature gate "+FeatureObjectLevelWorkloadIdentity+" in the controller",
+		return misconfigured("enable the feature gate "+featureObjectLevelWorkloadIdentity+" in the controller",
 			"the controller does not let objects name ServiceAccounts")
 	}
 	if !validNamespace(sa.Namespace) {

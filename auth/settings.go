@@ -10,14 +10,12 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// FeatureObjectLevelWorkloadIdentity is the name of the feature gate that lets objects name a ServiceAccount.
-const FeatureObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
+const featureObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
 
-// Settings are those of a whole controller. The zero value is what a controller without flags has: objects may not name
-// ServiceAccounts, there are no defaults, nothing is cached. Pass it with WithSettings and leave it alone then.
+// Settings apply to a whole controller. With the zero value objects may not name ServiceAccounts, there are no defaults and
+// nothing is cached. Pass Settings with WithSettings and do not change them after that.
 type Settings struct {
-	// ObjectLevelWorkloadIdentity lets objects name a ServiceAccount. Where it is off and an object does, the call
-	// fails with ErrMisconfigured.
+	// ObjectLevelWorkloadIdentity lets objects name a ServiceAccount. If it is off, such a call fails with ErrMisconfigured.
 	ObjectLevelWorkloadIdentity bool
 	// DefaultServiceAccount is the name of the ServiceAccount, in the namespace of the owner, for access tokens of
 	// objects that name none. Empty: the controller's own identity.
@@ -43,7 +41,7 @@ type Settings struct {
 func (s *Settings) BindFlags(fs *pflag.FlagSet) {
 	if fs.Lookup("feature-gates") == nil {
 		fs.Var((*gateFlag)(s), "feature-gates",
-			"Comma-separated list of feature gates. Known: "+FeatureObjectLevelWorkloadIdentity+"=true|false.")
+			"Comma-separated list of feature gates. Known: "+featureObjectLevelWorkloadIdentity+"=true|false.")
 	}
 	fs.StringVar(&s.DefaultServiceAccount, "default-service-account", s.DefaultServiceAccount,
 		"ServiceAccount for objects that name none, in the namespace of the object.")
@@ -56,21 +54,15 @@ func (s *Settings) BindFlags(fs *pflag.FlagSet) {
 
 // Validate reports settings that contradict each other or can never work.
 func (s *Settings) Validate() error {
-	for flag, name := range map[string]string{
-		"default-service-account":            s.DefaultServiceAccount,
-		"default-kubeconfig-service-account": s.DefaultKubeConfigServiceAccount,
-		"default-decryption-service-account": s.DefaultDecryptionServiceAccount,
-	} {
-		if name == "" {
-			continue
-		}
-		if !s.ObjectLevelWorkloadIdentity {
-			return misconfigured("enable the feature gate "+FeatureObjectLevelWorkloadIdentity,
-				"--%s is set to %q, but ServiceAccounts of objects are switched off", flag, name)
-		}
-		if !validServiceAccountName(name) {
+	for _, usage := range []Usage{UsageAccess, UsageKubeConfig, UsageDecryption} {
+		switch d := s.defaultServiceAccount(usage); {
+		case d.name == "":
+		case !s.ObjectLevelWorkloadIdentity:
+			return misconfigured("enable the feature gate "+featureObjectLevelWorkloadIdentity,
+				"Settings.%s is set to %q, but ServiceAccounts of objects are switched off", d.field, d.name)
+		case !validServiceAccountName(d.name):
 			return misconfigured("give the name of a ServiceAccount, without a namespace",
-				"--%s is not a valid name: %q", flag, name)
+				"Settings.%s is not a valid name: %q", d.field, d.name)
 		}
 	}
 	return s.TokenCache.Validate()
@@ -88,16 +80,19 @@ const (
 	UsageDecryption
 )
 
-func (s *Settings) defaultServiceAccount(u Usage) string {
+// defaultAccount is one of the default ServiceAccounts.
+type defaultAccount struct{ name, field, purpose string }
+
+func (s *Settings) defaultServiceAccount(u Usage) defaultAccount {
 	switch {
 	case s == nil:
-		return ""
+		return defaultAccount{}
 	case u == UsageKubeConfig:
-		return s.DefaultKubeConfigServiceAccount
+		return defaultAccount{s.DefaultKubeConfigServiceAccount, "DefaultKubeConfigServiceAccount", "remote clusters"}
 	case u == UsageDecryption:
-		return s.DefaultDecryptionServiceAccount
+		return defaultAccount{s.DefaultDecryptionServiceAccount, "DefaultDecryptionServiceAccount", "decryption"}
 	}
-	return s.DefaultServiceAccount
+	return defaultAccount{s.DefaultServiceAccount, "DefaultServiceAccount", "access tokens"}
 }
 
 // gateFlag parses the usual syntax of feature gates.
@@ -106,14 +101,14 @@ type gateFlag Settings
 func (g *gateFlag) Type() string { return "mapStringBool" }
 
 func (g *gateFlag) String() string {
-	return fmt.Sprintf("%s=%t", FeatureObjectLevelWorkloadIdentity, g.ObjectLevelWorkloadIdentity)
+	return fmt.Sprintf("%s=%t", featureObjectLevelWorkloadIdentity, g.ObjectLevelWorkloadIdentity)
 }
 
 func (g *gateFlag) Set(value string) error {
 	for gate := range strings.SplitSeq(value, ",") {
 		name, state, _ := strings.Cut(strings.TrimSpace(gate), "=")
-		if name != FeatureObjectLevelWorkloadIdentity {
-			return fmt.Errorf("unknown feature gate %q, known is %s", name, FeatureObjectLevelWorkloadIdentity)
+		if name != featureObjectLevelWorkloadIdentity {
+			return fmt.Errorf("unknown feature gate %q, known is %s", name, featureObjectLevelWorkloadIdentity)
 		}
 		on, err := strconv.ParseBool(state)
 		if err != nil {

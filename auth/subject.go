@@ -2,9 +2,12 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,9 +82,13 @@ func (s fileTokenSource) Token(ctx context.Context, audiences []string) (string,
 }
 
 func (s fileTokenSource) unreadable(err error) error {
-	return &Error{Reason: ErrMisconfigured, Err: err,
-		Message: fmt.Sprintf("cannot read the token file %q: %v", s.path, err),
-		Remedy:  "mount the projected token, and set fsGroup if the file belongs to another user"}
+	e := misconfigured("mount the projected token, and set fsGroup if the file belongs to another user",
+		"cannot read the token file %q: %v", s.path, err)
+	e.Err = err
+	if errors.Is(err, fs.ErrPermission) {
+		e.Cause = CauseTokenFileForbidden
+	}
+	return e
 }
 
 // TokenRequest is the source that asks the API server for a token of a ServiceAccount. It is what WithServiceAccount
@@ -127,22 +134,21 @@ func (r TokenRequest) Token(ctx context.Context, audiences []string) (string, ti
 		return "", time.Time{}, tokenRequestError(err, subject)
 	}
 	if request.Status.Token == "" {
-		return "", time.Time{}, &Error{Operation: opCreateToken, Reason: ErrUnavailable,
-			Message: "the API server's answer holds no token"}
+		e := unavailable("", "the API server's answer holds no token")
+		e.Operation = opCreateToken
+		return "", time.Time{}, e
 	}
 	return request.Status.Token, request.Status.ExpirationTimestamp.Time, nil
 }
 
 func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
-	e := kubernetesError(err, opCreateToken)
+	e := requestError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name), sa.Namespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		// An API server that is starting refuses everyone until it has read the RBAC objects.
-		e.mayPass = true
-		e.Remedy = fmt.Sprintf("grant the controller the verb create on serviceaccounts/token, resourceNames [%q], in namespace %q",
-			sa.Name, sa.Namespace)
+		e.Cause = CauseTokenRequestForbidden
+		e.mayPass = true // an API server that is starting refuses every request until it has read the RBAC objects
 	case apierrors.IsNotFound(err):
-		e.Remedy = "create it, or correct the name"
+		e.Cause = CauseServiceAccountNotFound
 	case apierrors.IsConflict(err):
 		// It was re-created between our two requests; the next call reads the new one.
 		e.Reason = ErrUnavailable
@@ -150,26 +156,87 @@ func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
 	return e
 }
 
-// kubernetesError classifies an answer of the API server. Its message names users, objects and rules, never tokens.
-func kubernetesError(err error, operation string) *Error {
-	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
-	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
-		e.StatusCode = int(status.Status().Code)
-		e.Code = string(status.Status().Reason)
+// parseClaims reads the claims that a token makes.
+func parseClaims(token string) (*jwt.Claims, error) {
+	claims, err := jwt.Parse(token)
+	if err != nil {
+		return nil, misconfigured("use a token of the cluster's ServiceAccount token issuer",
+			"the subject token cannot be used: %v", err)
 	}
-	switch {
-	case apierrors.IsForbidden(err):
-		e.Reason = ErrDenied
-	case apierrors.IsUnauthorized(err):
-		// It is the controller's own credential that was refused; the ServiceAccount has not been judged.
-		e.Remedy = "check the controller's own kubeconfig or ServiceAccount token"
-	case apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		e.Reason = ErrMisconfigured
-	case apierrors.IsTooManyRequests(err):
-		e.Reason = ErrThrottled
+	return claims, nil
+}
+
+// checkSubjectToken makes sure that a token is what was asked for before it is sent out.
+func checkSubjectToken(token string, now time.Time, audiences []string, sa *corev1.ServiceAccount, policy *Policy) error {
+	c, err := parseClaims(token)
+	if err != nil {
+		return err
 	}
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		e.Wait = time.Duration(seconds) * time.Second
+	if err := checkSubject(c, sa); err != nil {
+		return err
 	}
+	if !sameAudiences(c.Audience, audiences) {
+		return denied("check the source of the token",
+			"the subject token has the audiences %q instead of %q", c.Audience, audiences)
+	}
+	own := policy.ownAudiences()
+	for _, a := range c.Audience {
+		if a == c.Issuer || policy.isAPIServerAudience(a) || slices.Contains(own, a) {
+			// API servers accept their issuer as audience unless told otherwise.
+			e := denied("use an audience of the service that receives the token",
+				"the subject token is good for the API server (audience %q), so it is not sent out", a)
+			e.Cause = CauseAPIServerAudience
+			return e
+		}
+	}
+	return checkExpiry(c.Expiry.Time, now)
+}
+
+func checkExpiry(expiry, now time.Time) error {
+	if expiry.After(now) {
+		return nil
+	}
+	e := unavailable("check that the clocks agree, and that the token is renewed", "the subject token has expired or has no usable expiry")
+	e.Cause = CauseTokenExpired
 	return e
+}
+
+// ownTokenFile is where the kubelet mounts a token for the API server into each pod.
+const ownTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
+
+// ownAudiences returns the audiences of the pod's own token: the API server accepts them, however it is configured. The file
+// is read for each token that is checked, which costs little beside an exchange. Outside a pod there are none.
+func (p *Policy) ownAudiences() []string {
+	content, err := os.ReadFile(firstNonEmpty(p.ownTokenFile, ownTokenFile))
+	if err != nil {
+		return nil
+	}
+	c, err := jwt.Parse(strings.TrimSpace(string(content)))
+	if err != nil {
+		return nil
+	}
+	return c.Audience
+}
+
+// checkSubject compares the token's subject with the ServiceAccount, if there is one to compare with.
+func checkSubject(c *jwt.Claims, sa *corev1.ServiceAccount) error {
+	if sa == nil {
+		return nil
+	}
+	want := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+	if c.Subject != want {
+		return denied("check the source of the token", "the subject token is for %.300q, not for %q", c.Subject, want)
+	}
+	if uid := c.Kubernetes.ServiceAccount.UID; uid != "" && sa.UID != "" && uid != string(sa.UID) {
+		return denied("request a new token: the ServiceAccount was re-created",
+			"the subject token is for UID %.100q, the ServiceAccount has %q", uid, sa.UID)
+	}
+	return nil
+}
+
+// sameAudiences compares sets.
+func sameAudiences(got, want []string) bool { return includes(got, want) && includes(want, got) }
+
+func includes(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }

@@ -83,7 +83,7 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
-	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "controller's own")
+	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
 }
 
 // A chain whose first link is missing tells that from a role that refuses the controller, with and without a cache.
@@ -102,7 +102,7 @@ func TestIsOwnIdentityError(t *testing.T) {
 	cached := append(slices.Clone(opts), auth.WithCache(testworld.Cache(t), object("tenant-a")))
 	for _, opts := range [][]auth.Option{opts, cached, cached} {
 		_, err = auth.GetAccessToken(t.Context(), provider, opts...)
-		testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "controller's own")
+		testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
 		if !provider.IsOwnIdentityError(err) {
 			t.Errorf("an error of the controller's own identity: %v", err)
 		}

@@ -154,7 +154,7 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		"https://git-codecommit.eu-central-1.amazonaws.com:8443/v1/repos/a",
 		"https://git-codecommit.eu-central-1.amazonaws.com./v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com:0443/v1/repos/a",
 		"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://evil.example/git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
-		"https://git-codecommit.eu-central-1.amazonaws.com@evil.example/v1/repos/a", "https://user@git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com@evil.example/v1/repos/a", "https://user:password@git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
 		"https://git-codecommit.cn-north-1.amazonaws.com/v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com.cn/v1/repos/a",
 		"https://git-codecommit.us-isox-east-1.amazonaws.com/v1/repos/a", "https://xgit-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
 		"http://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a", "ssh://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",

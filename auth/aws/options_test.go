@@ -201,7 +201,7 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 	_, err := w.get(t, "tenant-a", "app", aws.WithSessionDuration(2*time.Hour), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
 	_, err = auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), aws.WithSessionDuration(time.Hour))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "controller's own")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "own credentials")
 	if n := w.cloud.Calls("", ""); n != 0 {
 		t.Errorf("%d requests were made", n)
 	}

@@ -153,7 +153,7 @@ func TestDelegates(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithDelegates", gcp.ServiceAccountAnnotation)
 	clearEnvironment(t)
 	_, err = w.controller(t, gcp.WithDelegates(email("first")))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "controller's own")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "without a ServiceAccount")
 }
 
 func TestLifetime(t *testing.T) {

@@ -41,10 +41,10 @@ func (r *Reader) failed(err error) *auth.Error {
 	switch {
 	case apierrors.IsForbidden(err):
 		e.Reason = auth.ErrDenied
-		e.Remedy = "grant the controller the verbs list and watch on serviceaccounts " + r.where()
+		e.Remedy = "grant the client's user the verbs list and watch on serviceaccounts " + r.where()
 	case apierrors.IsUnauthorized(err):
 		// It is the controller's own credential that was refused; the ServiceAccount has not been judged.
-		e.Remedy = "check the controller's own kubeconfig or ServiceAccount token"
+		e.Remedy = "log in to the cluster again, or check the kubeconfig or ServiceAccount token of the Kubernetes client"
 	case apierrors.IsBadRequest(err):
 		e.Reason = auth.ErrMisconfigured
 		e.Remedy = "correct the options of the reader, with which it may list and watch serviceaccounts " + r.where()

@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"no right":              {forbidden, serviceaccounts.Options{}, auth.ErrDenied, []string{"verbs list and watch on serviceaccounts in all namespaces", "HTTP 403"}},
 		"no right in namespace": {forbidden, serviceaccounts.Options{Namespace: "tenant-a"}, auth.ErrDenied, []string{`list and watch on serviceaccounts in namespace "tenant-a"`}},
-		"login expired":         {apierrors.NewUnauthorized("Unauthorized"), serviceaccounts.Options{}, auth.ErrUnavailable, []string{"own kubeconfig", "HTTP 401"}},
+		"login expired":         {apierrors.NewUnauthorized("Unauthorized"), serviceaccounts.Options{}, auth.ErrUnavailable, []string{"check the kubeconfig", "HTTP 401"}},
 		"bad request":           {apierrors.NewBadRequest("no such field"), serviceaccounts.Options{}, auth.ErrMisconfigured, []string{"options of the reader", "list and watch", "HTTP 400"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -150,19 +150,15 @@ func TestEveryOptionOfAMessageHasAFlag(t *testing.T) {
 func TestInTermsOfFlags(t *testing.T) {
 	id := parsed(t)
 	for text, want := range map[string]string{
-		"pass WithSTSRegion, or set AWS_REGION of the controller":                   "pass --region, or set AWS_REGION",
-		`pass WithAuthorityHost("https://login.microsoftonline.us")`:                `pass --authority-host "https://login.microsoftonline.us"`,
-		"pass auth.WithClusterResource with its ARN":                                "pass --cluster with its ARN",
-		"correct WithAssumeRole":                                                    "correct --assume-role",
-		"pass WithAudiences":                                                        "pass --audience",
-		"leave exchange.WithAudience out":                                           "leave --exchange-audience out",
-		"set Provider.IssuerURL to exactly what":                                    "set --exchange-issuer to exactly what",
-		"Without a role nothing works; WithSomethingNew is not known":               "Without a role nothing works; WithSomethingNew is not known",
-		"add it to Policy.Audiences in the controller if its tenants may choose it": "pass it with --audience",
-		"check the controller's own kubeconfig or ServiceAccount token":             "log in to the cluster again, or check the kubeconfig's user",
-		"set the cluster's full name in the provider's API, or its address":         "pass --cluster with its full name in the provider's API, or --cluster-address",
-		"find the controller's own AWS credentials":                                 "find wid's own AWS credentials",
-		"grant the controller the verb get on serviceaccounts":                      "grant wid's user in the cluster the verb get on serviceaccounts",
+		"pass WithSTSRegion, or set AWS_REGION":                       "pass --region, or set AWS_REGION",
+		`pass WithAuthorityHost("https://login.microsoftonline.us")`:  `pass --authority-host "https://login.microsoftonline.us"`,
+		"pass auth.WithClusterResource with its ARN":                  "pass --cluster with its ARN",
+		"correct WithAssumeRole":                                      "correct --assume-role",
+		"pass WithAudiences":                                          "pass --audience",
+		"leave exchange.WithAudience out":                             "leave --exchange-audience out",
+		"set Provider.IssuerURL to exactly what":                      "set --exchange-issuer to exactly what",
+		"Without a role nothing works; WithSomethingNew is not known": "Without a role nothing works; WithSomethingNew is not known",
+		"pass WithClusterResource or WithClusterAddress":              "pass --cluster or --cluster-address",
 	} {
 		e := &auth.Error{Reason: auth.ErrDenied, Message: text}
 		got := id.inTermsOfFlags(e)

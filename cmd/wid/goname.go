@@ -12,25 +12,6 @@ var goName = regexp.MustCompile(`(?:\b[a-z]+\.)?\b` +
 	`(With[A-Z]\w*|TokenType[A-Z]\w*|(?:Provider|Policy|Settings)\.[A-Z]\w*)` +
 	`(?:\(("[^"]*")\))?`)
 
-// phrases are remedies that a person at the command line follows in another way.
-var phrases = strings.NewReplacer(
-	"add it to Policy.Audiences in the controller if its tenants may choose it", "pass it with --audience",
-	"AWS_REGION of the controller", "AWS_REGION",
-	"AZURE_TENANT_ID of the controller", "AZURE_TENANT_ID",
-	"check the controller's own kubeconfig or ServiceAccount token",
-	"log in to the cluster again, or check the kubeconfig's user",
-	"grant the controller the verb", "grant wid's user in the cluster the verb",
-	"the controller has no identity", "wid itself has no identity",
-	"give the controller's pod an identity", "run wid where it has an identity",
-	", or name a ServiceAccount", ", or pass --service-account",
-	"the controller's machine", "this machine",
-	"the controller's own", "wid's own",
-	" of the controller is refused", " is refused",
-	"in the environment of the controller", "in the environment",
-	"set the cluster's full name in the provider's API, or its address",
-	"pass --cluster with its full name in the provider's API, or --cluster-address",
-)
-
 // flagNames are for names that no flag of an identity has: flags of some commands, and what people at a command line do.
 var flagNames = map[string]string{
 	"WithAnnotations":            "--annotation",
@@ -54,10 +35,7 @@ func (id *identity) inTermsOfFlags(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := id.sent.clean(id.textOfFlags(err.Error()))
-	if remedy := remedyFor(err); remedy != "" {
-		text += "; " + remedy
-	}
+	text := id.sent.clean(id.textOfFlags(withRemedy(err)))
 	if text == err.Error() {
 		return err
 	}
@@ -67,7 +45,7 @@ func (id *identity) inTermsOfFlags(err error) error {
 // textOfFlags has the flags where the library names its options.
 func (id *identity) textOfFlags(text string) string {
 	names := id.flagsOfOptions()
-	return goName.ReplaceAllStringFunc(phrases.Replace(text), func(match string) string {
+	return goName.ReplaceAllStringFunc(text, func(match string) string {
 		parts := goName.FindStringSubmatch(match)
 		flag, ok := names[parts[1]]
 		switch {

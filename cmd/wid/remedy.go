@@ -13,13 +13,28 @@ type unreached struct{ error }
 
 func (e *unreached) Unwrap() error { return e.error }
 
-// remedyFor is for errors of the library that have none, because only here is known what to do.
-func remedyFor(err error) string {
+// withRemedy returns the text of an error of the library, with the remedy of a person at the command line.
+func withRemedy(err error) string {
+	text := err.Error()
 	var e *auth.Error
+	switch {
+	case !errors.As(err, &e):
+	case e.Remedy == "":
+		if remedy := remedyFor(err, e); remedy != "" {
+			text += "; " + remedy
+		}
+	case e.Cause == auth.CauseNoOwnIdentity:
+		text = strings.Replace(text, e.Remedy, e.Remedy+" with --service-account", 1)
+	case e.Cause == auth.CauseAudienceNotAllowed:
+		text = strings.Replace(text, e.Remedy, "pass it with --audience", 1)
+	}
+	return text
+}
+
+// remedyFor returns remedies that only the command knows.
+func remedyFor(err error, e *auth.Error) string {
 	var cluster *unreached
 	switch {
-	case !errors.As(err, &e), e.Remedy != "":
-		return ""
 	case errors.Is(err, context.DeadlineExceeded):
 		return "give it more time with --timeout, or look at what does not answer"
 	case errors.As(err, &cluster):

@@ -35,7 +35,7 @@ func TestRemedies(t *testing.T) {
 		"nobody answers":   {append(kubeconfig("silent", "http://"+silent.Addr().String()), "--timeout=2s"), exitUnavailable, "; give it more time with --timeout"},
 		"no plugin":        {append(kubeconfig("x", ""), "--kubeconfig="+missing), exitUnavailable, "; check the cluster's address in the kubeconfig"},
 		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), exitMisconfigured, "; correct --session-duration, or raise the role's maximum"},
-		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, exitUnavailable, "; run wid where it has an identity (IAM roles for service accounts or EKS Pod Identity), or pass --service-account"},
+		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, exitUnavailable, "; give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount with --service-account"},
 		"not an authority": {append(w.inHand(t), "--provider=azure", "--authority-host=x"), exitMisconfigured, `"x" is refused`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,5 +52,23 @@ func TestRemedies(t *testing.T) {
 	unknown.Remedy = "do this"
 	if got := parsed(t).inTermsOfFlags(unknown).Error(); !strings.HasSuffix(got, "; do this") {
 		t.Error(got)
+	}
+}
+
+func TestRemedyByCause(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cause auth.Cause
+		want  string
+	}{
+		"no identity":          {auth.CauseNoOwnIdentity, "denied: no; do this with --service-account"},
+		"audience not allowed": {auth.CauseAudienceNotAllowed, "denied: no; pass it with --audience"},
+		"another cause":        {auth.CauseTokenExpired, "denied: no; do this"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this"}
+			if got := parsed(t).inTermsOfFlags(err).Error(); got != tc.want {
+				t.Errorf("got %q", got)
+			}
+		})
 	}
 }

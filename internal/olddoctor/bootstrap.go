@@ -148,10 +148,9 @@ func (b *bootstrapping) settleSignature(r *Report) {
 func settleSecret(r *Report) {
 	secret, discovery, login := r.Of("bootstrap-token"), r.Of("bootstrap-discovery"), r.Of("bootstrap-login")
 	if secret.Result == Unknown && discovery.Result == Pass && login.Result == Pass {
-		other := strings.HasPrefix(secret.Message, otherKubeconfig)
 		secret.Result, secret.Remedy = Skip, ""
 		secret.Message = "the token signs and logs in, so its Secret need not be read"
-		if other {
+		if secret.elsewhere {
 			secret.Message += "; the kubeconfig is of another cluster, it seems"
 		}
 	}

@@ -33,13 +33,12 @@ func (b *bootstrapping) elsewhere(ctx context.Context) bool {
 	return own.Data[bootstrap.KubeConfigKey] != b.served[bootstrap.KubeConfigKey]
 }
 
-const otherKubeconfig = "the kubeconfig is of another cluster, it seems"
-
 // otherCluster is the finding then. The Secret is not in the wrong cluster; that says nothing of it.
 func (b *bootstrapping) otherCluster() Finding {
-	f := unknown(otherKubeconfig+": that has no token with this ID, but cluster-info of the server is "+
+	f := unknown("the kubeconfig is of another cluster, it seems: that has no token with this ID, but cluster-info of the server is "+
 		"signed with one",
 		"pass the kubeconfig of an administrator of the cluster at "+shown(b.url)+", or none")
+	f.elsewhere = true
 	return f.with(b.addresses()...)
 }
 

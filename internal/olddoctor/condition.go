@@ -40,7 +40,7 @@ func (r *Report) Condition(conditionType string, generation int64) metav1.Condit
 	c.Reason = reason(worst.ID, worst.Class)
 	printable := worst.printable()
 	message := printable.Message
-	if class, ok := auth.ClassByID(worst.Class); ok && worst.StatusCode != 0 {
+	if class, ok := classByID(worst.Class); ok && worst.StatusCode != 0 {
 		message = class.Service + ": " + class.Summary // some services put the time into their texts
 	}
 	remedy := withoutCommandLine(firstOf(printable.shared, printable.Remedy))
@@ -100,7 +100,7 @@ func ConditionOf(err error, conditionType string, generation int64) metav1.Condi
 	if e.Permanent() {
 		c.Status = metav1.ConditionFalse
 	}
-	c.Reason, c.Message = reason(e.Result(), e.Class().ID), bounded(oneLine(Explain(err, nil)))
+	c.Reason, c.Message = reason(e.Result(), classify(e).ID), bounded(oneLine(Explain(err, nil)))
 	return c
 }
 
@@ -112,7 +112,7 @@ func Explain(err error, claims *Claims) string {
 	if !ok {
 		return oneLine(err.Error())
 	}
-	class := e.Class()
+	class := classify(e)
 	if class.ID == "" {
 		return e.Error()
 	}

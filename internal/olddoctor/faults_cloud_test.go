@@ -236,7 +236,7 @@ func gcpFaults() []fault {
 		{"API disabled", "gcp", answer("iamcredentials", "", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 8667575547 before or it is disabled."), "exchange", "G11", "disabled"},
 		{"service account missing", "gcp", func(w *world) { w.cloud.GCP().RemoveServiceAccount(gcpEmail) }, "exchange", "G12", "does not exist"},
 		{"lifetime", "gcp", answer("iamcredentials", "", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour."), "exchange", "G13", "lifetime"},
-		{"project's ID", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"), "identifiers", "G1", "number"},
+		{"project's ID", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"), "identifiers", "G2", "number"},
 		{"a pool instead of a provider", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/123456789012/locations/global/workloadIdentityPools/clusters"), "identifiers", "G2", "names a pool"},
 		{"the pool of GKE", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "my-project.svc.id.goog"), "identifiers", "G2", "GKE"},
 		{"a member instead of an e-mail address", "gcp", annotate(gcp.ServiceAccountAnnotation, "serviceAccount:"+gcpEmail), "identifiers", "G12", "e-mail"},

@@ -97,7 +97,7 @@ func (e *examination) judgeRegistry(ctx context.Context, err error) Finding {
 	if strings.Contains(body, "authorization token has expired") {
 		id = "A17"
 	}
-	class, _ := auth.ClassByID(id)
+	class, _ := classByID(id)
 	f := fail(id, e.filled(ctx, class.Remedy), "logging in works, pulling is denied: %s", firstOf(body, http.StatusText(status)))
 	f.Causes, f.StatusCode = class.Causes, status
 	return f

@@ -65,12 +65,12 @@ func (e *examination) stranger(ctx context.Context, status int) Finding {
 	f := fail("", "have the cluster accept tokens of "+e.cloud.name, "401: the token is well formed, but the cluster does not accept it")
 	switch e.Provider.GetName() {
 	case "aws":
-		class, _ := auth.ClassByID("A19")
+		class, _ := classByID("A19")
 		f.Class, f.Causes, f.Remedy = class.ID, class.Causes, e.filled(ctx, class.Remedy)
 		f.Message = "401: the token is well formed, but the cluster does not know the role"
 		f = e.widening(f, otherCluster)
 	case "generic":
-		class, _ := auth.ClassByID("K6")
+		class, _ := classByID("K6")
 		f.Class, f.Causes = class.ID, class.Causes
 		f.Remedy = "have the cluster trust issuer and audience of the token (AuthenticationConfiguration)"
 	}
@@ -105,7 +105,7 @@ func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user 
 	if err != nil || review.Status.Allowed || !strings.Contains(review.Status.Reason, "does not have access to the resource in Azure") {
 		return ok
 	}
-	class, _ := auth.ClassByID("Z18")
+	class, _ := classByID("Z18")
 	f := fail(class.ID, e.filled(ctx, class.Remedy), "the cluster knows you as %s, but Azure RBAC denies", shown(user))
 	return f.with(Field{Name: "list namespaces", Observed: e.text(review.Status.Reason), Expected: "allowed", Differs: true})
 }

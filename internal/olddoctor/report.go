@@ -72,6 +72,8 @@ type Finding struct {
 	unasked bool
 	// tentative is a failure that need not stand in the way of the exchange, which is tried all the same.
 	tentative bool
+	// elsewhere reports that the kubeconfig is of another cluster.
+	elsewhere bool
 }
 
 // Report holds the findings of all checks in their order. It encodes as JSON.
@@ -225,9 +227,9 @@ func refusalFilled(err error, fill func(remedy string) string) Finding {
 		return f
 	}
 	f.StatusCode, f.Code, f.RequestID = e.StatusCode, e.Code, e.RequestID
-	class := e.Class()
+	class := classify(e)
 	f.Class, f.Causes, f.Remedy = class.ID, class.Causes, inCapitals(e.Remedy)
-	if known, ok := auth.ClassByID(class.ID); ok && known.Remedy != e.Remedy {
+	if known, ok := classByID(class.ID); ok && known.Remedy != e.Remedy {
 		f.Remedy = strings.TrimSpace(f.Remedy + "\n" + fill(known.Remedy)) // what is known of this case, then the command for all
 	}
 	f.Message = oneLine(e.Message)

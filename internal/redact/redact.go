@@ -79,3 +79,21 @@ func URL(address string) string {
 	}
 	return cut(address, maxURL)
 }
+
+// Summary is the text that a type shows in place of its secrets. The type embeds it and so prints nothing else.
+type Summary string
+
+// String returns the text.
+func (s Summary) String() string { return string(s) }
+
+// Format prints the text under every verb.
+func (s Summary) Format(f fmt.State, _ rune) { Print(f, string(s)) }
+
+// LogValue prints the text in slog.
+func (s Summary) LogValue() slog.Value { return slog.StringValue(string(s)) }
+
+// MarshalLog prints the text in logr.
+func (s Summary) MarshalLog() any { return string(s) }
+
+// MarshalText prints the text in JSON, YAML and the like.
+func (s Summary) MarshalText() ([]byte, error) { return []byte(s), nil }

@@ -1,23 +1,24 @@
-package auth
+package doctor
+
+import "github.com/workloadid/workloadid/auth"
 
 func gcpRules() []classRule {
 	const p, grant = "gcp", "invalid_grant"
 	return []classRule{
 		{id: "G1", provider: p, code: "invalid_target"},
-		{id: "G1", provider: p, text: "give its number"},
 		{id: "G2", provider: p, code: "invalid_request", text: "full resource name of the Identity Provider"},
-		{id: "G2", provider: p, text: `"gcp.auth.fluxcd.io/workload-identity-provider" is not`},
+		{id: "G2", provider: p, cause: auth.CauseTargetMalformed},
 		{id: "G3", provider: p, code: grant, text: "audience in ID Token"},
 		{id: "G4", provider: p, code: grant, text: "issuer in ID Token"},
 		{id: "G5", provider: p, code: grant, text: "connecting to the given credential's issuer"},
 		{id: "G6", provider: p, code: grant, text: "verify the ID Token signature"},
 		{id: "G7", provider: p, code: grant, text: "stale to sign-in"},
-		{id: "G7", provider: p, text: "subject token has expired"},
+		{id: "G7", provider: p, cause: auth.CauseTokenExpired},
 		{id: "G8", provider: p, code: "unauthorized_client"},
 		{id: "G9", provider: p, text: "mapped attribute exceeds"},
 		{id: "G11", provider: p, text: "has not been used in project"},
 		{id: "G12", provider: p, text: "Gaia id not found"},
-		{id: "G12", provider: p, text: `"iam.gke.io/gcp-service-account" is not`},
+		{id: "G12", provider: p, cause: auth.CauseIdentityMalformed},
 		{id: "G10", provider: p, status: 403, text: "iam.serviceAccounts.get"},
 		{id: "G13", provider: p, text: "lifetimes of more than 1 hour"},
 		{id: "G14", provider: p, text: "IAM returned 403"},
@@ -25,7 +26,7 @@ func gcpRules() []classRule {
 		{id: "G16", provider: p, text: "Identity Pool does not exist"},
 		{id: "G17", provider: p, text: "artifactregistry."},
 		{id: "G18", provider: p, text: "container.clusters.get"},
-		{id: "G15", provider: p, text: "metadata"},
+		{id: "G15", provider: p, cause: auth.CauseMetadataServer},
 	}
 }
 
@@ -36,7 +37,7 @@ func gcpClasses() []Class {
 			[]string{"the project's ID instead of its number", "a typo in pool or provider", "deleted (for 30 days it can be restored) or disabled", "created less than five minutes ago"},
 			"use projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER", 9},
 		{"G2", sts, "the name of the provider is malformed",
-			[]string{"the name of a pool", "a variable was not replaced", "another universe domain", "the pool of GKE"},
+			[]string{"the project's ID instead of its number", "the name of a pool", "a variable was not replaced", "another universe domain", "the pool of GKE"},
 			"use projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER", 9},
 		{"G3", sts, "the token's audience is not one that the provider allows",
 			[]string{"the token has another audience", "allowedAudiences is set, so the default one is refused"},

@@ -1,4 +1,6 @@
-package auth
+package doctor
+
+import "github.com/workloadid/workloadid/auth"
 
 func azureRules() []classRule {
 	const p = "azure"
@@ -10,12 +12,12 @@ func azureRules() []classRule {
 		{id: "Z1", provider: p, code: "AADSTS70021"},
 		{id: "Z6", provider: p, code: "AADSTS70025"},
 		{id: "Z7", provider: p, code: "AADSTS700016"},
-		{id: "Z7", provider: p, text: `"azure.workload.identity/client-id" is not a GUID`},
+		{id: "Z7", provider: p, cause: auth.CauseIdentityMalformed},
 		{id: "Z8", provider: p, code: "AADSTS90002"},
 		{id: "Z9", provider: p, code: "AADSTS900023"},
-		{id: "Z9", provider: p, text: "is neither a GUID nor a domain"},
+		{id: "Z9", provider: p, cause: auth.CauseTargetMalformed},
 		{id: "Z10", provider: p, code: "AADSTS700024"},
-		{id: "Z10", provider: p, text: "subject token has expired"},
+		{id: "Z10", provider: p, cause: auth.CauseTokenExpired},
 		{id: "Z11", provider: p, code: "AADSTS7000272"},
 		{id: "Z11", provider: p, code: "AADSTS50013"},
 		{id: "Z12", provider: p, code: "AADSTS50166"},
@@ -25,8 +27,7 @@ func azureRules() []classRule {
 		{id: "Z13", provider: p, code: "AADSTS50001"},
 		{id: "Z14", provider: p, code: "AADSTS501051"},
 		{id: "Z15", provider: p, text: "combination of issuer and subject must be unique"},
-		{id: "Z16", provider: p, text: `"azure.workload.identity/client-id" is missing`},
-		{id: "Z16", provider: p, text: `"azure.workload.identity/tenant-id" is missing`},
+		{id: "Z16", provider: p, cause: auth.CauseIdentityMissing},
 		{id: "Z16", provider: p, text: "Identity not found"},
 		{id: "Z18", provider: p, text: "does not have access to the resource in Azure"},
 		{id: "Z18", provider: p, code: "AuthorizationFailed"},

@@ -1,48 +1,50 @@
-package auth
+package doctor
 
 import (
-	"errors"
 	"slices"
 	"strings"
+
+	"github.com/workloadid/workloadid/auth"
 )
 
-// Class says which of the known failures of a service an error is. The IDs are stable: A1 to A20 are those of AWS, Z1 to
-// Z18 of Azure, G1 to G18 of Google Cloud, K1 to K11 of Kubernetes. doctor finds out which of the causes it is.
+// Class is one of the known failures of a service. The IDs are stable: A1 to A20 are failures of AWS, Z1 to Z18 of Azure, G1 to
+// G18 of Google Cloud, K1 to K11 of Kubernetes.
 type Class struct {
-	// ID is the name of the class, such as "A2". Empty if the error is none of those that are known.
+	// ID is the name of the class, such as "A2". It is empty if the error is not a known failure.
 	ID string
-	// Service is what refused, such as "AWS STS".
+	// Service is the service that refused, such as "AWS STS".
 	Service string
 	// Summary says in a few words what the refusal means.
 	Summary string
-	// Causes are the things that may be wrong, the most frequent one first.
+	// Causes are the possible mistakes, the most frequent one first.
 	Causes []string
-	// Remedy is what to do about the first of them.
+	// Remedy corrects the first of the Causes.
 	Remedy string
-	// Check is the number of the check in doctor that looks at it.
+	// Check is the number of the check that examines it.
 	Check int
 }
 
-// classRule recognizes a class. Empty fields match everything; text is a part of the message.
+// classRule recognizes a class. Empty fields match everything.
 type classRule struct {
 	id, provider string
+	cause        auth.Cause // found by this module itself
 	status       int
-	code, text   string
+	code, text   string // sent by a service; text is a part of its message
 }
 
-func (r *classRule) matches(e *Error) bool {
-	return (r.provider == "" || r.provider == e.Provider) && (r.status == 0 || r.status == e.StatusCode) &&
-		(r.code == "" || r.code == e.Code) && (r.text == "" || strings.Contains(e.Message, r.text))
+func (r *classRule) matches(e *auth.Error) bool {
+	return (r.provider == "" || r.provider == e.Provider) && (r.cause == "" || r.cause == e.Cause) &&
+		(r.status == 0 || r.status == e.StatusCode) && (r.code == "" || r.code == e.Code) &&
+		(r.text == "" || e.StatusCode != 0 && strings.Contains(e.Message, r.text))
 }
 
-// Class returns the class of the error, with what is best to do about this very error as remedy. It is found when it is
-// asked for: errors cost nothing more for having one.
-func (e *Error) Class() Class {
+// classify returns the class of the error. The error's own remedy wins.
+func classify(e *auth.Error) Class {
 	for _, rules := range [][]classRule{kubernetesRules(), awsRules(), azureRules(), gcpRules()} {
 		for i := range rules {
 			if rules[i].matches(e) {
-				c, _ := ClassByID(rules[i].id)
-				c.Remedy = firstNonEmpty(e.Remedy, c.Remedy)
+				c, _ := classByID(rules[i].id)
+				c.Remedy = firstOf(e.Remedy, c.Remedy)
 				return c
 			}
 		}
@@ -50,18 +52,17 @@ func (e *Error) Class() Class {
 	return Class{}
 }
 
-// ClassOf returns the class of an error of this module, however deep it is wrapped. The zero Class means that it is none
-// of those that are known.
+// ClassOf returns the class of an error of this module, however deep it is wrapped. The zero Class means that the error is not a
+// known failure.
 func ClassOf(err error) Class {
-	var e *Error
-	if !errors.As(err, &e) {
+	e, ok := asError(err)
+	if !ok {
 		return Class{}
 	}
-	return e.Class()
+	return classify(e)
 }
 
-// ClassByID returns a class by its name, for programs that explain what others have recorded.
-func ClassByID(id string) (Class, bool) {
+func classByID(id string) (Class, bool) {
 	for _, classes := range [][]Class{awsClasses(), azureClasses(), gcpClasses(), kubernetesClasses()} {
 		if i := slices.IndexFunc(classes, func(c Class) bool { return c.ID == id }); i >= 0 {
 			return classes[i], true
@@ -70,17 +71,16 @@ func ClassByID(id string) (Class, bool) {
 	return Class{}, false
 }
 
-// kubernetesRules are about the API server's answers. The providers' come with codes of their own.
+// kubernetesRules come first, because errors of the API server name the provider too.
 func kubernetesRules() []classRule {
 	return []classRule{
-		{id: "K4", text: "not found in pod spec volume"},
-		{id: "K1", status: 403, code: "Forbidden", text: "serviceaccounts/token"},
-		{id: "K2", status: 404, code: "NotFound", text: "serviceaccounts"},
+		{id: "K4", status: 403, text: "not found in pod spec volume"},
+		{id: "K1", cause: auth.CauseTokenRequestForbidden},
+		{id: "K2", cause: auth.CauseServiceAccountNotFound},
 		{id: "K3", status: 422, text: "expirationSeconds"},
 		{id: "K10", status: 401, code: "Unauthorized"},
-		{id: "K5", text: "is good for the API server"},
-		{id: "K5", text: "is the API server's own"},
-		{id: "K9", text: "permission denied"},
+		{id: "K5", cause: auth.CauseAPIServerAudience},
+		{id: "K9", cause: auth.CauseTokenFileForbidden},
 	}
 }
 

@@ -1,4 +1,6 @@
-package auth
+package doctor
+
+import "github.com/workloadid/workloadid/auth"
 
 func awsRules() []classRule {
 	const p, invalid = "aws", "InvalidIdentityToken"
@@ -16,16 +18,15 @@ func awsRules() []classRule {
 		{id: "A7", provider: p, code: invalid, text: "thumbprint"},
 		{id: "A8", provider: p, code: invalid},
 		{id: "A9", provider: p, code: "ExpiredTokenException"},
-		{id: "A9", provider: p, text: "subject token has expired"},
-		{id: "A10", provider: p, text: "is not the ARN of a role"},
+		{id: "A9", provider: p, cause: auth.CauseTokenExpired},
+		{id: "A10", provider: p, cause: auth.CauseIdentityMalformed},
 		{id: "A10", provider: p, code: "ValidationError", text: "roleArn"},
 		{id: "A11", provider: p, code: "ValidationError", text: "MaxSessionDuration"},
 		{id: "A12", provider: p, code: "RegionDisabledException"},
-		{id: "A12", provider: p, text: "the region of AWS STS is not known"},
-		{id: "A12", provider: p, text: "is not an AWS region"},
+		{id: "A12", provider: p, cause: auth.CauseTargetMalformed},
 		{id: "A13", provider: p, code: "IDPRejectedClaim"},
 		{id: "A13", provider: p, code: "IDPCommunicationError"},
-		{id: "A14", provider: p, text: `"eks.amazonaws.com/role-arn" is missing`},
+		{id: "A14", provider: p, cause: auth.CauseIdentityMissing},
 		{id: "A17", provider: p, text: "authorization token has expired"},
 		{id: "A20", provider: p, code: "SignatureDoesNotMatch"},
 		{id: "A20", provider: p, text: "Signature expired"},

@@ -1,0 +1,258 @@
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/workloadid/workloadid/cache"
+)
+
+const opCluster = "get access to the cluster"
+
+// GetRESTConfig returns access to a remote Kubernetes cluster: the one that WithClusterResource names in the provider's API,
+// or that is at WithClusterAddress. GetClusterConfig makes a rest.Config of client-go that renews itself.
+//
+//   - WithClusterResource alone: address and CA come from the provider's API.
+//   - With WithClusterAddress: the address has to be one of the cluster's.
+//   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
+//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by
+//     EKS, whose credential needs the name and whose API is not asked either (ClusterAccess.TakesAll).
+//   - The generic provider needs an address and takes no WithClusterResource.
+//
+// Without a ServiceAccount, Policy.AllowCluster has to allow the cluster for the owner of the call.
+//
+// The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
+// errors are those of GetAccessToken. Cached access costs one lookup. It is safe for concurrent use.
+func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RESTConfig, error) {
+	return getRESTConfig(ctx, provider, nil, opts)
+}
+
+func getRESTConfig(ctx context.Context, provider Provider, source *clusterSource, opts []Option) (*RESTConfig, error) {
+	token, err := getDerived(ctx, provider, opCluster, clusterDerivation{}, "", source, opts)
+	return as[*RESTConfig](token, err)
+}
+
+type clusterDerivation struct{}
+
+func (clusterDerivation) prepare(c *call) error {
+	p, ok := c.provider.(RESTConfigProvider)
+	if !ok {
+		return c.incapable("access to clusters")
+	}
+	o := &c.opts
+	if o.ClusterResource == "" && o.ClusterAddress == "" {
+		return misconfigured("pass WithClusterResource or WithClusterAddress", "neither the cluster nor its address is set")
+	}
+	if err := checkCAForm(o.CAData); err != nil {
+		return err
+	}
+	access, err := p.GetAccessTokenOptionsForCluster(o)
+	switch {
+	case err != nil:
+		return err
+	case len(access.AccessTokens) == 0:
+		return misconfigured("return a list for each token from GetAccessTokenOptionsForCluster", "the provider wants no access token")
+	case !access.TakesAll && o.ClusterResource != "" && o.ClusterAddress != "" && o.CAData != "":
+		return misconfigured("leave one of them out", "the cluster, its address and its CA are all set")
+	}
+	c.lists, c.input = access.AccessTokens, access.CacheKey
+	if access.OneCluster || !o.LendsOwnIdentity() {
+		return nil
+	}
+	return o.Policy.checkCluster(&ClusterRequest{Owner: *o.owner(), Resource: o.ClusterResource,
+		Address: o.ClusterAddress, CAFromObject: o.CAData != ""})
+}
+
+// addKey adds ClusterResource or ClusterAddress at least. No access token's key has such an input.
+func (clusterDerivation) addKey(c *call) {
+	b := appendInput(c.key.buf, inputCluster, c.opts.ClusterResource)
+	b = appendInput(b, inputClusterAddress, c.opts.ClusterAddress)
+	b = appendInput(b, inputClusterCA, c.opts.CAData)
+	c.key.buf = appendInput(b, inputClusterOther, c.input)
+}
+
+func (clusterDerivation) derive(ctx context.Context, m *minter) (Token, error) {
+	p, ok := m.provider.(RESTConfigProvider)
+	if !ok {
+		return nil, m.incapable("access to clusters")
+	}
+	config, err := p.NewRESTConfig(ctx, m.tokens, &m.opts)
+	if err != nil || config == nil {
+		return config, err
+	}
+	host, err := ParseClusterAddress(config.host) // a provider's API may have answered anything
+	if err != nil {
+		e := unavailable("", "the cluster's address cannot be used: %v", err)
+		e.Err = err
+		return nil, e
+	}
+	if config.BearerToken() == "" {
+		return nil, unavailable("", "the provider gave no bearer token")
+	}
+	return NewRESTConfig(host, config.BearerToken(), config.caData, config.expiresAt), nil
+}
+
+// maxCAData bounds the part of a cached credential that an object supplies, in bytes. Each edit of the object makes another one,
+// which stays for up to an hour.
+const maxCAData = 64 << 10
+
+// checkCAForm is quick, for hits of the cache.
+func checkCAForm(data string) error {
+	if len(data) > maxCAData {
+		return misconfigured("leave out what is not a CA certificate", "the CA data has %d bytes, at most %d are allowed", len(data), maxCAData)
+	}
+	if data != "" && !strings.Contains(data, "-----BEGIN ") {
+		return misconfigured("give the cluster's CA in PEM", "the CA data holds no PEM certificate")
+	}
+	return nil
+}
+
+// checkCAData accepts certificates in PEM and nothing else. It runs before an exchange only: parsing certificates costs more than
+// the rest of a hit of the cache.
+func checkCAData(data string) error {
+	if err := checkCAForm(data); err != nil || data == "" {
+		return err
+	}
+	for n, rest := 0, []byte(data); ; n++ {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		switch {
+		case block == nil && n == 0:
+			return misconfigured("give the cluster's CA in PEM", "the CA data holds no PEM certificate")
+		case block == nil:
+			return nil
+		case block.Type != "CERTIFICATE":
+			return misconfigured("leave out what is not a certificate", "the CA data holds a PEM block of type %.50q", block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return misconfigured("give the cluster's CA in PEM", "certificate %d of the CA data is malformed: %v", n+1, err)
+		}
+	}
+}
+
+// GetClusterConfig returns a rest.Config for the cluster that the options of GetRESTConfig name. Every request gets a
+// credential that is valid then, through the cache of the options, under the request's own context. The config is good for as long
+// as the cluster keeps its address. After a 401 the next request brings a new credential, at most every ten seconds. The
+// credential is only ever sent to the cluster's address.
+//
+// Options, Policy and ServiceAccount are checked for each request: deleting the ServiceAccount or a refusal of the Policy stops
+// the next one. Without a cache the config itself keeps one credential, for 80 % of its lifetime.
+//
+// The proxy and the HTTP client of the options serve the provider's API; set those for the cluster on the result. The
+// config is safe for concurrent use as rest.Configs are. Errors of requests are those of GetRESTConfig.
+func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
+	source := &clusterSource{provider: provider, turn: make(chan struct{}, 1)}
+	source.opts = source.invalidated.observedBy(opts)
+	first, err := source.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	address, err := url.Parse(first.Host())
+	if err != nil {
+		return nil, misconfigured("", "the cluster address %q is not a URL", first.Host())
+	}
+	config := &rest.Config{Host: first.Host(), TLSClientConfig: rest.TLSClientConfig{CAData: first.CAData()}}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &clusterTransport{next: next, source: source, host: address.Host}
+	})
+	return config, nil
+}
+
+// clusterTransport adds the credential to requests.
+type clusterTransport struct {
+	next   http.RoundTripper
+	source *clusterSource
+	host   string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	credential, err := t.credential(r)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // the request's error is what counts
+		}
+		return nil, err
+	}
+	obtained := time.Now()
+	clone := r.Clone(r.Context())
+	clone.Header.Set("Authorization", "Bearer "+credential.BearerToken())
+	resp, err := t.next.RoundTrip(clone)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		t.source.invalidated.set(obtained)
+	}
+	return resp, err
+}
+
+// credential refuses requests to another address, such as those after a redirect.
+func (t *clusterTransport) credential(r *http.Request) (*RESTConfig, error) {
+	if r.URL.Host != t.host || r.URL.Scheme != "https" {
+		address, err := ParseClusterAddress(r.URL.Scheme + "://" + r.URL.Host)
+		if err != nil || address != "https://"+t.host {
+			return nil, describe(denied("", "the credential is for the cluster at %q, not for %.300q", t.host, r.URL.Host),
+				t.source.provider.GetName(), opCluster, (&request{}).subject())
+		}
+	}
+	return t.source.get(r.Context())
+}
+
+// WrappedRoundTripper lets client-go find the transport underneath.
+func (t *clusterTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// clusterSource gets the credentials of one config. Without a TokenCache it also keeps the last one.
+type clusterSource struct {
+	provider    Provider
+	opts        []Option
+	invalidated invalidation
+
+	turn chan struct{} // the lock of kept; a caller stops waiting for it when its context ends
+	kept keptToken
+}
+
+// keptToken is a token until it is due for renewal.
+type keptToken struct {
+	key          cache.Key
+	token        Token
+	since, until time.Time
+	lifetime     time.Duration
+}
+
+func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
+	return getRESTConfig(ctx, s.provider, s, s.opts)
+}
+
+// getOrSet takes the place of the TokenCache in a call whose options have been checked. One caller at a time makes an exchange.
+func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request) (Token, error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-s.turn }()
+	if s.kept.serves(&req, time.Now()) {
+		return s.kept.token, nil
+	}
+	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	now, lifetime := time.Now(), token.GetDuration()
+	s.kept = keptToken{key: req.Key, token: token, since: now, until: now.Add(lifetime / 5 * 4), lifetime: lifetime}
+	return token, nil
+}
+
+// serves reports whether the token may be returned. Both clocks count: the wall clock may be set back, and the monotonic one,
+// which Round drops, stands still while a machine is suspended.
+func (k *keptToken) serves(req *cache.Request, now time.Time) bool {
+	const atLeast = 10 * time.Second // as cache.Request.InvalidBefore
+	return k.token != nil && k.key == req.Key && (k.since.After(req.InvalidBefore) || now.Sub(k.since) < atLeast) &&
+		now.Before(k.until) && now.Round(0).Before(k.until.Round(0)) &&
+		k.token.GetDuration() >= min(req.MinimumLifetime, k.lifetime/4*3)
+}

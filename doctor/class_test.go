@@ -1,0 +1,116 @@
+package doctor_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor"
+)
+
+// The texts are those of the services.
+func TestClasses(t *testing.T) {
+	seen := map[string]bool{}
+	for _, tc := range []struct {
+		id, provider string
+		status       int
+		code, text   string
+		cause        auth.Cause
+	}{
+		{"A1", "aws", 403, "AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity", ""},
+		{"A2", "aws", 400, "InvalidIdentityToken", "No OpenIDConnect provider found in your account for https://x", ""},
+		{"A3", "aws", 400, "InvalidIdentityToken", "Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements", ""},
+		{"A4", "aws", 400, "InvalidIdentityToken", "Incorrect token audience", ""},
+		{"A5", "aws", 400, "InvalidIdentityToken", "Missing a required claim: aud", ""},
+		{"A6", "aws", 400, "InvalidIdentityToken", "The ID Token provided is not a valid JWT.", ""},
+		{"A7", "aws", 400, "InvalidIdentityToken", "OpenIDConnect provider's HTTPS certificate doesn't match configured thumbprint", ""},
+		{"A8", "aws", 400, "InvalidIdentityToken", "words that nobody has seen yet", ""},
+		{"A9", "aws", 400, "ExpiredTokenException", "Token expired: current date/time 1 must be before the expiration date/time0", ""},
+		{"A10", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is not the ARN of a role: x`, auth.CauseIdentityMalformed},
+		{"A11", "aws", 400, "ValidationError", "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.", ""},
+		{"A12", "aws", 403, "RegionDisabledException", "STS is not activated in this region", ""},
+		{"A13", "aws", 400, "IDPCommunicationError", "", ""},
+		{"A14", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing`, auth.CauseIdentityMissing},
+		{"A15", "aws", 400, "AccessDeniedException", "User: x is not authorized to perform: ecr:GetAuthorizationToken on resource: *", ""},
+		{"A17", "aws", 403, "DENIED", "Your authorization token has expired. Reauthenticate and try again.", ""},
+		{"A18", "aws", 404, "ResourceNotFoundException", "No cluster found for name: x.", ""},
+		{"A20", "aws", 403, "SignatureDoesNotMatch", "The request signature we calculated does not match", ""},
+		{"A20", "aws", 403, "", "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z", ""},
+		{"Z1", "azure", 401, "AADSTS70021", "No matching federated identity record found", ""},
+		{"Z2", "azure", 401, "AADSTS700211", "", ""}, {"Z3", "azure", 401, "AADSTS700212", "", ""}, {"Z4", "azure", 401, "AADSTS700213", "", ""},
+		{"Z5", "azure", 401, "AADSTS7002138", "", ""}, {"Z6", "azure", 401, "AADSTS70025", "", ""}, {"Z7", "azure", 400, "AADSTS700016", "", ""},
+		{"Z8", "azure", 400, "AADSTS90002", "", ""}, {"Z9", "azure", 400, "AADSTS900023", "", ""}, {"Z10", "azure", 401, "AADSTS700024", "", ""},
+		{"Z11", "azure", 401, "AADSTS7000272", "", ""}, {"Z12", "azure", 400, "AADSTS90061", "", ""}, {"Z13", "azure", 400, "AADSTS500011", "", ""},
+		{"Z14", "azure", 400, "AADSTS501051", "", ""}, {"Z15", "azure", 400, "InvalidFederatedIdentityCredentialValue", "The combination of issuer and subject must be unique for the application.", ""},
+		{"Z16", "azure", 400, "invalid_request", "Identity not found", ""},
+		{"Z17", "azure", 401, "UNAUTHORIZED", "authentication required, visit https://aka.ms/acr/authorization for more information.", ""},
+		{"Z18", "azure", 403, "AuthorizationFailed", "The client 'x' does not have authorization to perform action", ""},
+		{"G1", "gcp", 400, "invalid_target", "", ""}, {"G2", "gcp", 400, "invalid_request", `Invalid value for "audience". This value should be the full resource name of the Identity Provider.`, ""},
+		{"G3", "gcp", 400, "invalid_grant", "The audience in ID Token [x] does not match the expected audience.", ""},
+		{"G4", "gcp", 400, "invalid_grant", "The issuer in ID Token https://a does not match the expected ones: https://b/", ""},
+		{"G5", "gcp", 400, "invalid_grant", "Error connecting to the given credential's issuer.", ""},
+		{"G6", "gcp", 400, "invalid_grant", "Unable to verify the ID Token signature.", ""},
+		{"G7", "gcp", 400, "invalid_grant", "ID Token issued at null is stale to sign-in.", ""},
+		{"G8", "gcp", 400, "unauthorized_client", "The given credential is rejected by the attribute condition.", ""},
+		{"G9", "gcp", 400, "invalid_request", "The size of mapped attribute exceeds the 127 bytes limit.", ""},
+		{"G10", "gcp", 403, "PERMISSION_DENIED", "Permission 'iam.serviceAccounts.getAccessToken' denied on resource (or it may not exist).", ""},
+		{"G11", "gcp", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 1 before or it is disabled.", ""},
+		{"G12", "gcp", 404, "NOT_FOUND", "Not found; Gaia id not found for email x", ""},
+		{"G13", "gcp", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour.", ""},
+		{"G14", "gcp", 403, "", "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission", ""},
+		{"G15", "gcp", 0, "", "the metadata server cannot be reached", auth.CauseMetadataServer},
+		{"G16", "gcp", 400, "INVALID_ARGUMENT", "Identity Pool does not exist (p.svc.id.goog).", ""},
+		{"G17", "gcp", 403, "DENIED", `Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "r" (or it may not exist)`, ""},
+		{"G18", "gcp", 403, "PERMISSION_DENIED", `Required "container.clusters.get" permission(s) for "c".`, ""},
+		{"K1", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, auth.CauseTokenRequestForbidden},
+		{"K2", "gcp", 404, "NotFound", `serviceaccounts "x" not found`, auth.CauseServiceAccountNotFound},
+		{"K3", "azure", 422, "Invalid", "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes", ""},
+		{"K4", "aws", 403, "Forbidden", `audience "X" not found in pod spec volume, system:node:N is not authorized`, ""},
+		{"K5", "aws", 0, "", `the subject token is good for the API server (audience "a"), so it is not sent out`, auth.CauseAPIServerAudience},
+		{"K9", "aws", 0, "", "open x: permission denied", auth.CauseTokenFileForbidden},
+		{"K10", "generic", 401, "Unauthorized", "Unauthorized", ""},
+		{"A12", "aws", 0, "", "", auth.CauseTargetMalformed}, {"Z9", "azure", 0, "", "", auth.CauseTargetMalformed},
+		{"G2", "gcp", 0, "", "", auth.CauseTargetMalformed}, {"Z7", "azure", 0, "", "", auth.CauseIdentityMalformed},
+		{"G12", "gcp", 0, "", "", auth.CauseIdentityMalformed}, {"Z16", "azure", 0, "", "", auth.CauseIdentityMissing},
+		{"A9", "aws", 0, "", "", auth.CauseTokenExpired}, {"Z10", "azure", 0, "", "", auth.CauseTokenExpired}, {"G7", "gcp", 0, "", "", auth.CauseTokenExpired},
+		{"", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing: sts:AssumeRoleWithWebIdentity`, ""}, // no service has said that
+		{"", "aws", 503, "", "it is down", ""}, {"", "aws", 400, "InvalidAction", "", ""}, {"", "gcp", 500, "INTERNAL", "Internal error encountered.", ""},
+	} {
+		e := &auth.Error{Provider: tc.provider, StatusCode: tc.status, Code: tc.code, Message: tc.text, Cause: tc.cause}
+		before := e.Error()
+		c := doctor.ClassOf(fmt.Errorf("wrapped: %w", e))
+		seen[c.ID] = true
+		if c.ID != tc.id {
+			t.Errorf("%s %d %s %q is %+v, not %s", tc.provider, tc.status, tc.code, tc.text, c, tc.id)
+		}
+		if c.ID != "" && (c.Service == "" || c.Summary == "" || len(c.Causes) == 0 || c.Remedy == "") {
+			t.Errorf("%+v", c)
+		}
+		if strings.Contains(c.Remedy, "<") {
+			t.Errorf("%s: a shell takes that for a redirection: %s", c.ID, c.Remedy)
+		}
+		if e.Error() != before {
+			t.Errorf("the text has changed: %q", e.Error())
+		}
+	}
+	// No single error of the library has one of these six: a registry, a cluster, a review or two documents show them.
+	if len(seen) != 20+18+18+11+1-6 {
+		t.Errorf("%d classes were seen", len(seen)-1)
+	}
+}
+
+// The remedy is that of the error itself, if it has one: it names the object.
+func TestClassRemedy(t *testing.T) {
+	e := &auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403, Message: "sts:AssumeRoleWithWebIdentity", Remedy: "let the role trust it"}
+	if c := doctor.ClassOf(e); c.Remedy != e.Remedy || !strings.Contains(c.Causes[0], "StringEquals") {
+		t.Errorf("%+v", c)
+	}
+	if c := doctor.ClassOf(errors.New("else")); c.ID != "" {
+		t.Errorf("%+v", c)
+	}
+	if c := doctor.ClassOf(nil); c.ID != "" {
+		t.Errorf("%+v", c)
+	}
+}
