@@ -23,10 +23,8 @@ import (
 // checkAPIServer asks who the caller is. If that fails, later checks ask the cluster nothing.
 func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
 	switch {
-	case e.Client == nil && e.own():
-		return doctor.Skipped("No ServiceAccount of a cluster was named.")
-	case e.Client == nil && e.InPod:
-		return doctor.Skipped("The pod has no token for the API server (automountServiceAccountToken).")
+	case e.Client == nil && (e.own() || e.InPod):
+		return doctor.Skipped(noCluster)
 	case e.Client == nil:
 		return doctor.Unclear(doctor.Do("Pass --kubeconfig to examine the cluster too."), noCluster)
 	}
@@ -125,7 +123,7 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
 	f := e.refusal("The API server", err)
 	key := e.key()
-	if f.Class != "K1" && (f.Class != "" || !apierrors.IsForbidden(err)) {
+	if f.Class != "K1" {
 		return f
 	}
 	if user := e.caller(ctx); e.Pod.Name != "" || user == subjectPrefix+key.Namespace+":"+key.Name {

@@ -83,12 +83,9 @@ func (e *examination) own() bool {
 }
 
 func (e *examination) subject() string {
-	c := e.token.claims
-	switch {
-	case e.ServiceAccount.Name != "":
-		return e.ServiceAccount.String()
-	case c != nil && c.ServiceAccount != "":
-		return c.Namespace + "/" + c.ServiceAccount
+	switch key := e.key(); {
+	case key.Name != "":
+		return key.String()
 	case e.Pod.Name != "":
 		return "pod " + e.Pod.String()
 	case e.Token != "" || e.TokenFile != "":
