@@ -61,6 +61,9 @@ func ClassOf(err error) Class {
 	return classify(e)
 }
 
+// ClassByID returns a class by its name, for checks that find a failure themselves.
+func ClassByID(id string) (Class, bool) { return classByID(id) }
+
 func classByID(id string) (Class, bool) {
 	for _, classes := range [][]Class{awsClasses(), azureClasses(), gcpClasses(), kubernetesClasses()} {
 		if i := slices.IndexFunc(classes, func(c Class) bool { return c.ID == id }); i >= 0 {

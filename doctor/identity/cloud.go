@@ -1,0 +1,144 @@
+package identity
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/workloadid/workloadid/internal/annotation"
+)
+
+// cloud is what the checks know of a provider: the names of its settings, and the class of each mistake.
+type cloud struct {
+	// name is that of the cloud, service that of its token service.
+	name, service string
+	// audiences are those of its tokens, one for each partition. The first is the default.
+	audiences []string
+	// annotations are its keys. required must be set; audienceKey replaces the audience.
+	annotations           []string
+	required, audienceKey string
+	// example is the value of required, to be filled in.
+	example string
+	// label must be "true" on pods. skipKey is the annotation of pods that excludes containers.
+	label, skipKey string
+	// labelling adds the label to a sentence.
+	labelling string
+	// tokenFile, identity and tenant are the variables that the webhook sets.
+	tokenFile, identity, tenant string
+	// hiding are variables that make SDKs use another identity.
+	hiding []string
+	// readsIssuer means that the cloud reads the keys from the issuer.
+	readsIssuer bool
+
+	// Classes of mistakes.
+	noAudience, old, wrongAudience, wrongSubject, wrongCase, wrongIssuer string
+	private, unpublished, badSignature, unset, registry, cluster         string
+}
+
+const malformed = "A6" // a token that is none, at any cloud
+
+func cloudOf(provider string) cloud {
+	switch provider {
+	case "aws":
+		return cloud{name: "AWS", service: "AWS STS", audiences: []string{"sts.amazonaws.com", "sts.amazonaws.com.cn"},
+			annotations: []string{annotation.AWSRoleARN, annotation.AWSAudience, annotation.AWSTokenExpiration, "eks.amazonaws.com/sts-regional-endpoints"},
+			required:    annotation.AWSRoleARN, audienceKey: annotation.AWSAudience, example: "arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME",
+			skipKey: "eks.amazonaws.com/skip-containers", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
+			hiding: []string{"AWS_ACCESS_KEY_ID"}, readsIssuer: true,
+			noAudience: "A5", old: "A9", wrongAudience: "A4", wrongSubject: "A1", wrongCase: "A1", wrongIssuer: "A2",
+			private: "A3", unpublished: "A3", badSignature: "A8", unset: "A14", registry: "A16", cluster: "A18"}
+	case "azure":
+		return cloud{name: "Azure", service: "Microsoft Entra ID",
+			audiences:   []string{"api://AzureADTokenExchange", "api://AzureADTokenExchangeUSGov", "api://AzureADTokenExchangeChina"},
+			annotations: []string{annotation.AzureClientID, annotation.AzureTenantID, annotation.AzureTokenExpiration},
+			required:    annotation.AzureClientID, example: "CLIENT_ID", label: "azure.workload.identity/use", labelling: `, label the pod's template azure.workload.identity/use: "true"`, skipKey: "azure.workload.identity/skip-containers",
+			tokenFile: "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
+			hiding: []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"}, readsIssuer: true,
+			noAudience: "Z3", old: "Z10", wrongAudience: "Z3", wrongSubject: "Z4", wrongCase: "Z5", wrongIssuer: "Z2",
+			private: "Z12", unpublished: "Z11", badSignature: "Z11", unset: "Z16", registry: "Z17", cluster: "Z18"}
+	case "gcp":
+		return cloud{name: "Google Cloud", service: "Google STS", audiences: []string{"//iam.googleapis.com/PROVIDER"},
+			annotations: []string{annotation.GCPServiceAccount, annotation.GCPWorkloadIdentityProvider}, readsIssuer: true,
+			noAudience: "G3", old: "G7", wrongAudience: "G3", wrongSubject: "G10", wrongCase: "G10", wrongIssuer: "G4",
+			private: "G5", unpublished: "G5", badSignature: "G6", unset: "G15", registry: "G17", cluster: "G18"}
+	}
+	return cloud{name: provider, service: provider, noAudience: "K5", old: "K6", wrongAudience: "K5", wrongSubject: "K6", wrongCase: "K6",
+		wrongIssuer: "K8", private: "K7", unpublished: "K6", badSignature: "K6", unset: "K5"}
+}
+
+// miss is a key that was meant to be one of ours: misspelt, or a label in place of an annotation.
+type miss struct{ wrote, meant, key, value string }
+
+// nearMiss finds one. Its wrote is empty if there is none.
+func (c *cloud) nearMiss(annotations, labels map[string]string) miss {
+	for i, written := range []map[string]string{annotations, labels} {
+		for _, key := range slices.Sorted(maps.Keys(written)) {
+			at := slices.IndexFunc(c.annotations, func(want string) bool {
+				return (i == 1 || !slices.Contains(c.annotations, key)) && annotations[want] == "" && alike(key, want)
+			})
+			switch {
+			case at >= 0 && i == 0:
+				return miss{key, c.annotations[at], c.annotations[at], written[key]}
+			case at >= 0:
+				return miss{key + " (a label)", c.annotations[at] + " (an annotation)", c.annotations[at], written[key]}
+			}
+		}
+	}
+	return miss{}
+}
+
+// alike reports whether two words differ in case, separators or up to three characters.
+func alike(a, b string) bool {
+	plain := strings.NewReplacer("-", "", "_", "", ".", "", "/", "")
+	a, b = plain.Replace(strings.ToLower(a)), plain.Replace(strings.ToLower(b))
+	const most, longest = 3, 256
+	return a == b || max(len(a), len(b)) <= longest && max(len(a), len(b))-min(len(a), len(b)) <= most && distance(a, b) <= most
+}
+
+// distance is the Levenshtein distance.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := corner
+			if a[i] != b[j] {
+				cost = min(corner, row[j], row[j+1]) + 1
+			}
+			corner, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// nearAudience returns the known audience that a misspelt one was meant to be. It is empty for a known audience, and for one that
+// resembles none.
+func (e *examination) nearAudience(audience string) string {
+	known := e.cloud.audiences
+	if provider := e.serviceAccount().Annotations[annotation.GCPWorkloadIdentityProvider]; e.Provider.GetName() == "gcp" {
+		known = []string{"//iam.googleapis.com/" + provider, "https://iam.googleapis.com/" + provider}
+	}
+	if slices.Contains(known, audience) {
+		return ""
+	}
+	if i := slices.IndexFunc(known, func(k string) bool { return alike(audience, k) }); i >= 0 {
+		return known[i]
+	}
+	return ""
+}
+
+// otherCloud names the other cloud that an audience belongs to.
+func (e *examination) otherCloud(audience string) string {
+	for _, provider := range []string{"aws", "azure", "gcp"} {
+		other := cloudOf(provider)
+		prefix, _, _ := strings.Cut(other.audiences[0], "PROVIDER")
+		if provider != e.Provider.GetName() && strings.HasPrefix(audience, prefix) {
+			return other.name
+		}
+	}
+	return ""
+}

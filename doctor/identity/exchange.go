@@ -1,0 +1,130 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/annotation"
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+func (e *examination) checkAnchor(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	return e.judgeTrust(ctx, c, doctor.Trust.Anchor)
+}
+func (e *examination) checkRule(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	return e.judgeTrust(ctx, c, doctor.Trust.Rule)
+}
+
+func (e *examination) judgeTrust(ctx context.Context, c *doctor.Claims, judge func(doctor.Trust, context.Context, doctor.TrustQuery) doctor.Finding) doctor.Finding {
+	switch {
+	case !e.cloud.readsIssuer:
+		return doctor.Skipped("No cloud is involved.")
+	case e.Trust == nil:
+		return doctor.Skipped("%s trust not checked; use --trust-live.", e.cloud.name)
+	}
+	sa := e.serviceAccount()
+	identity, err := e.Provider.GetIdentity(sa, e.resolved())
+	if err != nil {
+		return doctor.Skipped("The identity is unknown.")
+	}
+	return judge(e.Trust, ctx, doctor.TrustQuery{Claims: *c, Identity: identity, Annotations: sa.Annotations})
+}
+
+// checkExchange performs what a controller would perform, without a cache.
+func (e *examination) checkExchange(ctx context.Context) doctor.Finding {
+	switch {
+	case !e.own() && e.usesAgent():
+		return doctor.Skipped("The agent of the node makes the exchange; run wid doctor in the pod.")
+	case !e.own() && (e.token.claims == nil || e.annotationsUnknown()):
+		return doctor.Skipped("The token or the identity is unknown.")
+	}
+	token, err := auth.GetAccessToken(ctx, e.Provider, e.options()...)
+	if err != nil {
+		return e.correctFirst(e.refusal(e.tokenService(), err))
+	}
+	e.gained = token
+	end := e.Now().Add(token.GetDuration())
+	return doctor.Passed("Got credentials of %s until %s UTC.", e.shortIdentity(), end.UTC().Format("15:04")).Detail("expires", stamp(end))
+}
+
+// tokenService names the token service with its host.
+func (e *examination) tokenService() string {
+	if u, err := url.Parse(e.tokenServiceURL()); err == nil && u.Host != "" {
+		return e.cloud.service + " (" + u.Host + ")"
+	}
+	return e.cloud.service
+}
+
+// shortIdentity leaves the prefix of an ARN out, so that a healthy report fits on three lines.
+func (e *examination) shortIdentity() string {
+	identity, err := e.Provider.GetIdentity(e.serviceAccount(), e.resolved())
+	if _, role, ok := strings.Cut(identity, ":role/"); ok {
+		return "role " + role
+	}
+	if c := e.token.claims; (err != nil || identity == "") && c != nil {
+		return c.Subject
+	}
+	return cmp.Or(identity, "the process's own identity")
+}
+
+// correctFirst makes of a class's remedy the alternative if it changes what the cloud trusts. The correction of what the user wrote
+// precedes it.
+func (e *examination) correctFirst(f doctor.Finding) doctor.Finding {
+	if f.Result != doctor.Fail {
+		return f
+	}
+	change := cmp.Or(append(f.Remedy.Commands, f.Remedy.Text)...)
+	identity := doctor.Do("If the identity is wrong:", e.annotating(cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)+"="+cmp.Or(e.cloud.example, "VALUE")))
+	switch f.Class {
+	case "A2", "A7", "Z2", "G4", "G5", "G6":
+		f.Remedy = doctor.Do(e.isMeant(), contexts).OrTrust("If "+e.cloud.name+" is meant to trust it", change)
+	case "A1", "Z1", "Z4", "Z5", "Z6", "G8":
+		f.Remedy = identity.OrTrust("If "+e.key().Namespace+" is meant to have it", change)
+	case "G10", "G14":
+		f.Remedy = doctor.Do("If the service account is wrong:", e.annotating(annotation.GCPServiceAccount+"=EMAIL")).
+			OrTrust("If "+e.key().Namespace+" is meant to have it", change)
+	case "A4", "Z3", "G3":
+		f.Remedy = doctor.Do("If the audience was chosen, remove it from annotation and options.").OrTrust("If "+e.cloud.name+" is meant to accept it", change)
+	}
+	return f
+}
+
+// filled puts what is known into the placeholders of a class's remedy.
+func (e *examination) filled(text string) string {
+	var pairs []string
+	for _, p := range [][2]string{{"NAMESPACE", e.key().Namespace}, {"SERVICE_ACCOUNT", e.key().Name}, {"EMAIL", e.serviceAccount().Annotations[annotation.GCPServiceAccount]},
+		{"CLIENT_ID", e.serviceAccount().Annotations[annotation.AzureClientID]}} {
+		pairs = append(pairs, p[0], shell.Word(p[1], p[0]))
+	}
+	if c := e.token.claims; c != nil {
+		pairs = append(pairs, "--issuer ISSUER", "--issuer "+shell.Word(c.Issuer, "ISSUER"), "SUBJECT", shell.Word(c.Subject, "SUBJECT"))
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// checkIdentity asks the service, or the credential itself, for its identity.
+func (e *examination) checkIdentity(ctx context.Context) doctor.Finding {
+	who, err := "", error(nil)
+	switch t := e.gained.(type) {
+	case interface{ AssumedRoleARN() string }:
+		who = t.AssumedRoleARN()
+	case interface{ Reveal() string }:
+		if c, err := parseClaims(t.Reveal()); err == nil {
+			who = c.Subject
+		}
+	}
+	if e.Identify != nil {
+		who, err = e.Identify(ctx, e.gained)
+	}
+	switch {
+	case err != nil:
+		return e.refusal(e.cloud.service, err).As(doctor.Unknown)
+	case who == "":
+		return doctor.Skipped("The credential does not name its identity.")
+	}
+	return doctor.Passed("The credential is that of %s.", who)
+}

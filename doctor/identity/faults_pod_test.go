@@ -1,0 +1,197 @@
+package identity_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+)
+
+// withPod adds a pod as the webhook leaves it, changed.
+func withPod(change func(w *world, pod *corev1.Pod)) func(w *world) {
+	return func(w *world) {
+		env := []corev1.EnvVar{{Name: "AWS_WEB_IDENTITY_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AWS_ROLE_ARN", Value: roleARN},
+			{Name: "AZURE_FEDERATED_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AZURE_CLIENT_ID", Value: azureClient}, {Name: "AZURE_TENANT_ID", Value: azureTenant}}
+		w.pod = &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod", CreationTimestamp: metav1.Now(),
+				Labels: map[string]string{"azure.workload.identity/use": "true"}},
+			Spec: corev1.PodSpec{ServiceAccountName: "app",
+				Containers: []corev1.Container{{Name: "c", Image: "i", Env: env, VolumeMounts: []corev1.VolumeMount{{Name: "identity", MountPath: "/var/run"}}}},
+				Volumes: []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+					Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: w.audience(), Path: "token"}}}}}}}},
+		}
+		w.config.Pod = client.ObjectKeyFromObject(w.pod)
+		change(w, w.pod)
+	}
+}
+
+// inPod has the program run in the pod itself.
+func inPod(change func(w *world)) func(w *world) {
+	return func(w *world) {
+		w.config.InPod, w.config.ServiceAccount = true, client.ObjectKey{}
+		w.write(w.sign(nil))
+		w.env = map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": w.config.TokenFile, "AWS_ROLE_ARN": roleARN,
+			"AZURE_FEDERATED_TOKEN_FILE": w.config.TokenFile, "AZURE_CLIENT_ID": azureClient, "AZURE_TENANT_ID": azureTenant}
+		w.config.TokenFile = ""
+		w.withoutCluster = true
+		change(w)
+	}
+}
+
+func helper(status int, contentType, body string) func(w *world) {
+	return func(w *world) {
+		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Type", contentType)
+			rw.WriteHeader(status)
+			_, _ = rw.Write([]byte(body))
+		}))
+		w.t.Cleanup(server.Close)
+		w.config.Helper = server.URL
+	}
+}
+
+func podFaults() []fault {
+	noEnv := func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
+	return []fault{
+		{"webhook has not changed the pod", "aws", withPod(noEnv), "pod", "A14", "webhook"},
+		{"webhook has not changed the pod", "azure", withPod(noEnv), "pod", "Z16", "webhook"},
+		{"pod older than the annotation", "aws", withPod(func(w *world, pod *corev1.Pod) {
+			noEnv(w, pod)
+			pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+			at := metav1.NewTime(time.Now().Add(-time.Minute))
+			w.managed = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + aws.RoleARNAnnotation + `":{}}}}`)}}
+		}), "pod", "A14", "before the annotation"},
+		{"pod of an older annotation", "aws", withPod(func(_ *world, pod *corev1.Pod) {
+			pod.Spec.Containers[0].Env[1].Value = roleARN + "-old"
+		}), "pod", "A14", "another identity"},
+		{"pod of an older annotation", "azure", withPod(func(w *world, _ *corev1.Pod) {
+			const other = "22222222-2222-4333-8444-555555555555"
+			w.account.Annotations[azure.ClientIDAnnotation] = other
+		}), "pod", "Z16", "another identity"},
+		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "Z16", "label"},
+		{"pod of another ServiceAccount", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "A14", "another ServiceAccount"},
+		{"host network", "gcp", withPod(func(w *world, pod *corev1.Pod) {
+			issuer, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.use(issuer)
+			pod.Spec.HostNetwork = true
+		}), "pod", "G15", "network of its host"},
+		{"pod does not exist", "aws", func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "A14", "does not exist"},
+
+		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "A14", "hides"},
+		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "Z16", "hides"},
+		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "Z16", "another tenant"},
+		{"a role without a token", "aws", withPod(env("AWS_WEB_IDENTITY_TOKEN_FILE", "")), "pod", "A14", "set by hand"},
+		{"a token without a role", "aws", withPod(env("AWS_ROLE_ARN", "")), "pod", "A14", "without AWS_ROLE_ARN"},
+		{"a volume for the API server", "aws", withPod(audienceOfVolume("")), "pod", "A4", "another audience"},
+		{"a bad name of the session", "aws", withPod(env("AWS_ROLE_SESSION_NAME", "a/b")), "pod", "A10", "AWS_ROLE_SESSION_NAME"},
+		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "A14", "skip-containers"},
+		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "G15", "hides"},
+		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "audience", "A4", "is that of Azure"},
+		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "service-account", "A14", "annotated for Azure"},
+		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "A14", "hides"},
+		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "Z16", "hides"},
+		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "A14", "is not set"},
+		{"nothing injected", "azure", inPod(func(w *world) { w.env = map[string]string{} }), "source", "Z16", "is not set"},
+
+		{"sidecar fails", "aws", helper(http.StatusInternalServerError, "text/plain", "oops"), "helpers", "A14", "500"},
+		{"sidecar answers nonsense", "aws", helper(http.StatusOK, "application/json", "{}"), "helpers", "A14", "lacks"},
+		{"sidecar with a time zone", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2030-01-01T00:00:00+01:00"}`), "helpers", "A14", "UTC"},
+		{"sidecar with old credentials", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2020-01-01T00:00:00Z"}`), "helpers", "A14", "expired"},
+		{"an endpoint that SDKs refuse", "aws", func(w *world) { w.config.Helper = "http://192.0.2.2/credentials" }, "helpers", "A14", "SDKs refuse an endpoint over http"},
+		{"a line break in the endpoint's token", "aws", func(w *world) {
+			helper(http.StatusOK, "application/json", "{}")(w)
+			w.config.HelperTokenFile = filepath.Join(w.dir, "authorization")
+			if err := os.WriteFile(w.config.HelperTokenFile, []byte("token\n"), 0o600); err != nil {
+				w.t.Fatal(err)
+			}
+		}, "helpers", "A14", "newline"},
+		{"no sidecar", "aws", func(w *world) { w.config.Helper = "http://127.0.0.1:1/credentials" }, "helpers", "A14", "reached"},
+	}
+}
+
+// spec changes the pod that the webhook has left.
+type spec func(w *world, pod *corev1.Pod)
+
+// env sets a variable of the first container.
+func env(name, value string) spec {
+	return func(_ *world, pod *corev1.Pod) {
+		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: name, Value: value})
+	}
+}
+
+func setEnv(c *corev1.Container, v corev1.EnvVar) {
+	c.Env = slices.DeleteFunc(c.Env, func(own corev1.EnvVar) bool { return own.Name == v.Name })
+	if v.Value != "" || v.ValueFrom != nil {
+		c.Env = append(c.Env, v)
+	}
+}
+
+// ref sets a variable of the first container to a key of a Secret.
+func ref(name string, optional bool) spec {
+	return func(_ *world, pod *corev1.Pod) {
+		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k", Optional: &optional}}})
+	}
+}
+
+// beside adds a container, as the webhook has left it or without anything.
+func beside(name string, injected bool, more ...spec) spec {
+	return func(w *world, pod *corev1.Pod) {
+		c := corev1.Container{Name: name, Image: "i"}
+		if injected {
+			c = *pod.Spec.Containers[0].DeepCopy()
+			c.Name = name
+		}
+		pod.Spec.Containers = append([]corev1.Container{c}, pod.Spec.Containers...)
+		for _, change := range more {
+			change(w, pod)
+		}
+	}
+}
+
+func podAnnotation(key, value string) spec {
+	return func(_ *world, pod *corev1.Pod) { pod.Annotations = map[string]string{key: value} }
+}
+
+func audienceOfVolume(audience string) spec {
+	return func(_ *world, pod *corev1.Pod) {
+		pod.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Audience = audience
+	}
+}
+
+// named has the caller name the container.
+func named(container string) spec {
+	return func(w *world, _ *corev1.Pod) { w.config.Container = container }
+}
+
+func all(changes ...spec) spec {
+	return func(w *world, pod *corev1.Pod) {
+		for _, change := range changes {
+			change(w, pod)
+		}
+	}
+}
+
+// googleFile has Google's SDKs read a file.
+func googleFile(content string) func(w *world) {
+	return func(w *world) {
+		path := filepath.Join(w.dir, "credentials.json")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+		w.env["GOOGLE_APPLICATION_CREDENTIALS"] = path
+	}
+}

@@ -1,0 +1,91 @@
+package identity_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/token"
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/identity"
+	"github.com/workloadid/workloadid/internal/kubetest"
+)
+
+// onCluster examines a ServiceAccount of a real API server.
+func onCluster(t *testing.T, cluster *kubetest.Cluster, access *rest.Config, key client.ObjectKey) identity.Config {
+	t.Helper()
+	c, err := client.New(access, client.Options{Scheme: cluster.Client().Scheme(), Mapper: cluster.Client().RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity.Config{Provider: &token.Provider{}, Client: c, RESTConfig: access, ClusterName: "real", ServiceAccount: key,
+		Options: []auth.Option{auth.WithAudiences("vault"), auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})}}
+}
+
+func realAccount(t *testing.T, cluster *kubetest.Cluster, name string) client.ObjectKey {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(t), Name: name}}
+	if err := cluster.Client().Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	return client.ObjectKeyFromObject(account)
+}
+
+func TestHealthyOnARealCluster(t *testing.T) {
+	cluster := kubetest.Start(t)
+	report := identity.Run(t.Context(), onCluster(t, cluster, cluster.Config(), realAccount(t, cluster, "app")))
+	readable(t, report)
+	if report.ExitCode() != doctor.ExitPass || report.Of("token-review").Result != doctor.Pass || report.Of("cluster-issuer").Result != doctor.Pass {
+		t.Errorf("got %s", report.Text(doctor.TextOptions{Verbose: true}))
+	}
+}
+
+func TestMissingNamespaceOnARealCluster(t *testing.T) {
+	cluster := kubetest.Start(t)
+	key := realAccount(t, cluster, "only-one")
+	report := identity.Run(t.Context(), onCluster(t, cluster, cluster.Config(), client.ObjectKey{Namespace: "missing", Name: key.Name}))
+	readable(t, report)
+	want := "Namespace missing does not exist. A ServiceAccount " + key.Name + " exists in " + key.Namespace + "."
+	if f := report.Worst(); f == nil || f.Message != want || f.Class != "K2" {
+		t.Errorf("got %s", report)
+	}
+}
+
+// The commands of the report, run by an administrator, are enough.
+func TestGrantedRightOnARealCluster(t *testing.T) {
+	cluster := kubetest.Start(t)
+	key := realAccount(t, cluster, "app")
+	user := cluster.User(t, "engineer of "+key.Namespace, key.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}})
+	config := onCluster(t, cluster, user, key)
+	report := identity.Run(t.Context(), config)
+	readable(t, report)
+	f := report.Worst()
+	if f.Check != "token-request" || f.Class != "K1" || len(f.Remedy.Commands) == 0 {
+		t.Fatalf("got %s", report)
+	}
+	kubeconfig := cluster.Kubeconfig(t)
+	for _, command := range f.Remedy.Commands {
+		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", command) //nolint:gosec // the doctor's own remedy
+		kubectl.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+		if out, err := kubectl.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", command, err, out)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the API server learns of rights with a delay
+	defer cancel()
+	for report.Of("exchange").Result != doctor.Pass && ctx.Err() == nil {
+		report = identity.Run(ctx, config)
+	}
+	if report.Of("exchange").Result != doctor.Pass {
+		t.Errorf("got %s", report)
+	}
+}

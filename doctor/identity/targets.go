@@ -1,0 +1,281 @@
+package identity
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	registrytransport "github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// checkCluster asks the named cluster who the credential belongs to.
+func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
+	opts := append(e.options(), auth.WithClusterResource(e.Cluster), auth.WithClusterAddress(e.ClusterAddress), auth.WithCAData(e.ClusterCA))
+	access, err := auth.GetRESTConfig(ctx, e.Provider, opts...)
+	if err != nil {
+		f := e.refusal("The cluster's API", err)
+		if f.Class == "" && f.Result == doctor.Fail {
+			class, _ := doctor.ClassByID(e.cloud.cluster)
+			f.Class, f.Remedy = class.ID, sentence(cmp.Or(class.Remedy, "correct the name of the cluster"))
+		}
+		return f
+	}
+	e.keepSecret(access.BearerToken())
+	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}}
+	status, err := e.post(ctx, access, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+	user := review.Status.UserInfo.Username
+	switch {
+	case err != nil:
+		return doctor.Unclear(doctor.Do("Check address and CA of the cluster."), "The cluster cannot be reached: %s.", strings.TrimRight(transport.Message(err, e.secrets...), "."))
+	case status == http.StatusUnauthorized:
+		return e.unknownToCluster(ctx)
+	case status != http.StatusCreated && status != http.StatusOK:
+		return doctor.Unclear(doctor.Do("Try again."), "The cluster answers %d.", status)
+	case user == "" || redact.Clean(user, e.secrets...) != user: // no user, or what it was sent
+		return doctor.Unclear(doctor.Do("Check that the address is that of the cluster's API server."), "The answer is not that of an API server.")
+	}
+	return e.mayAct(ctx, access, user)
+}
+
+// unknownToCluster explains a 401, which has no reason in it.
+func (e *examination) unknownToCluster(ctx context.Context) doctor.Finding {
+	id := map[string]string{"aws": "A19", "generic": "K6"}[e.Provider.GetName()]
+	cluster, role := e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:], e.serviceAccount().Annotations[e.cloud.required]
+	class, _ := doctor.ClassByID(id)
+	remedy := doctor.Do("Configure the cluster to accept tokens of " + e.cloud.name + ".")
+	switch id {
+	case "A19":
+		if e.Access != nil {
+			if f := e.Access.Access(ctx, e.Cluster, role); f.Result == doctor.Fail {
+				return f
+			}
+		}
+		remedy = doctor.Do("If another cluster is meant, correct its name.").OrTrust("If the role is meant to have access",
+			strings.NewReplacer("CLUSTER_NAME", shell.Word(cluster, "CLUSTER_NAME"), "ROLE_ARN", shell.Word(role, "ROLE_ARN")).Replace(class.Remedy))
+	case "K6":
+		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token (AuthenticationConfiguration).")
+	}
+	f := doctor.Failed(id, remedy, "The cluster refuses the credential (401).")
+	f.Causes, f.StatusCode = class.Causes, http.StatusUnauthorized
+	return f
+}
+
+// mayAct distinguishes a user without a role in Azure, as AKS words it.
+func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user string) doctor.Finding {
+	ok := doctor.Passed("The cluster knows you as %s.", user)
+	if e.Provider.GetName() != "azure" {
+		return ok
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "namespaces"}}}
+	_, err := e.post(ctx, access, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+	if err != nil || review.Status.Allowed || !strings.Contains(review.Status.Reason, "does not have access to the resource in Azure") {
+		return ok
+	}
+	class, _ := doctor.ClassByID("Z18")
+	return doctor.Failed(class.ID, sentence(e.filled(class.Remedy)), "The cluster knows you as %s, but Azure RBAC denies.", user).Detail("answer", review.Status.Reason)
+}
+
+// post creates a review at the cluster and reads the answer into it.
+func (e *examination) post(ctx context.Context, access *auth.RESTConfig, path string, review any) (status int, err error) {
+	httpClient, err := e.pool.Client(e.resolved().ProxyURL, string(access.CAData()))
+	if err != nil {
+		return 0, err
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(access.Host(), "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+access.BearerToken())
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, transport.MaxBody))
+	if err != nil {
+		return 0, err
+	}
+	_ = json.Unmarshal(answer, review) // anything but a review stays empty
+	return resp.StatusCode, nil
+}
+
+// checkRegistry pulls the list of tags, which takes the rights of a pull.
+func (e *examination) checkRegistry(ctx context.Context) doctor.Finding {
+	credentials, err := auth.GetArtifactRegistryCredentials(ctx, e.Provider, e.Repository, e.options()...)
+	if err != nil {
+		return e.refusal("The registry", err)
+	}
+	repository, err := name.NewRepository(e.Repository)
+	if err != nil {
+		return doctor.Passed("The registry gave a password. Name a repository to see whether it can be pulled.")
+	}
+	login, _ := credentials.Authorization() // never fails
+	e.keepSecret(login.Password)
+	return e.judgeRegistry(listTags(ctx, e.client(e.RegistryClient), repository, credentials))
+}
+
+// listTags returns a *registrytransport.Error for an answer other than 200. The provider has compared the registry's host, which is trusted to
+// name the address that gets its password.
+func listTags(ctx context.Context, httpClient *http.Client, repository name.Repository, credentials *auth.ArtifactRegistryCredentials) error {
+	rt, err := registrytransport.NewWithContext(ctx, repository.Registry, credentials, httpClient.Transport, []string{repository.Scope(registrytransport.PullScope)})
+	if err != nil {
+		return err
+	}
+	address := fmt.Sprintf("https://%s/v2/%s/tags/list?n=1", repository.RegistryStr(), repository.RepositoryStr())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: rt, CheckRedirect: transport.NoRedirect}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
+	return registrytransport.CheckError(resp, http.StatusOK)
+}
+
+func (e *examination) judgeRegistry(err error) doctor.Finding {
+	var refused *registrytransport.Error
+	switch {
+	case err == nil:
+		return doctor.Passed("The registry accepts the credentials, and %s can be pulled.", e.Repository)
+	case !errors.As(err, &refused): // the text of other errors may hold whole answers
+		return doctor.Unclear(doctor.Do("Check HTTPS_PROXY, and what answers in the registry's place."), "The registry gives no usable answer.")
+	}
+	status, body := refused.StatusCode, ""
+	for _, d := range refused.Errors {
+		body += string(d.Code) + " " + d.Message + " "
+	}
+	body = redact.Text(body, e.secrets...)
+	class := e.cloud.registry
+	switch {
+	case status == http.StatusNotFound:
+		return doctor.Failed(class, doctor.Do("Correct the name of the repository."), "The registry accepts the credentials, but has no repository %s.", e.Repository).As(doctor.Warn)
+	case status != http.StatusUnauthorized && status != http.StatusForbidden:
+		return doctor.Unclear(doctor.Do("Try again."), "The registry answers %d.", status)
+	case strings.Contains(body, "authorization token has expired"):
+		class = "A17"
+	}
+	known, _ := doctor.ClassByID(class)
+	f := doctor.Failed(class, sentence(e.filled(known.Remedy)), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
+	f.Causes, f.StatusCode = known.Causes, status
+	return f
+}
+
+// checkHelpers asks the container-credentials endpoint of the AWS SDKs, as EKS Pod Identity and podidentity's proxy serve it.
+func (e *examination) checkHelpers(ctx context.Context) doctor.Finding {
+	address, tokenFile := e.Helper, e.HelperTokenFile
+	if address == "" && e.InPod {
+		address, tokenFile = e.Getenv(endpointVariable), e.Getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+	}
+	if address == "" {
+		return doctor.Skipped("No credentials endpoint was named.")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil || !mayServe(req.URL) {
+		return doctor.Failed("A14", doctor.Do("Use https, or the address of the agent or of a sidecar."),
+			"SDKs refuse an endpoint over http other than on this machine, ECS or EKS.").Compare(endpointVariable, address, "expected", "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]")
+	}
+	if f, wrong := e.authorize(ctx, req, tokenFile); wrong {
+		return f
+	}
+	httpClient, err := e.pool.Client(nil, "")
+	if err != nil {
+		return doctor.Unclear(doctor.Remedy{}, "The endpoint cannot be asked.")
+	}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return doctor.Failed("A14", e.sidecarLog(), "The credentials endpoint cannot be reached: %s.", strings.TrimRight(transport.Message(err, e.secrets...), "."))
+	}
+	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
+	body, err := io.ReadAll(io.LimitReader(resp.Body, transport.MaxBody))
+	if err != nil {
+		return doctor.Unclear(doctor.Do("Try again."), "The endpoint's answer breaks off.")
+	}
+	return e.judgeHelper(resp, body)
+}
+
+// authorize adds the authorization token of the endpoint.
+func (e *examination) authorize(ctx context.Context, req *http.Request, file string) (doctor.Finding, bool) {
+	if file == "" {
+		return doctor.Finding{}, false
+	}
+	token, err := readFile(ctx, file)
+	switch {
+	case err != nil:
+		return doctor.Failed("K9", doctor.Do("Mount the authorization token."), "The endpoint's authorization token cannot be read: %v.", err), true
+	case strings.ContainsAny(token, "\r\n"):
+		return doctor.Failed("A14", doctor.Do("Write the token without a newline."), "The endpoint's authorization token has a newline, so SDKs refuse it."), true
+	}
+	e.keepSecret(token)
+	req.Header.Set("Authorization", token)
+	return doctor.Finding{}, false
+}
+
+func (e *examination) judgeHelper(resp *http.Response, body []byte) doctor.Finding {
+	if resp.StatusCode != http.StatusOK {
+		f := doctor.Failed("A14", e.sidecarLog(), "The credentials endpoint answers %d.", resp.StatusCode)
+		f.StatusCode = resp.StatusCode
+		return f
+	}
+	var answer struct {
+		AccessKeyID     string `json:"AccessKeyId"`
+		SecretAccessKey string `json:"SecretAccessKey"`
+		Token           string `json:"Token"`
+		Expiration      string `json:"Expiration"`
+	}
+	wrong := doctor.Do("Use an endpoint that implements the container-credentials protocol.")
+	if json.Unmarshal(body, &answer) != nil {
+		return doctor.Failed("A14", wrong, "The endpoint's answer is not JSON.")
+	}
+	e.keepSecret(answer.SecretAccessKey, answer.Token)
+	end, err := time.Parse(time.RFC3339, answer.Expiration)
+	switch {
+	case answer.AccessKeyID == "" || answer.SecretAccessKey == "" || answer.Token == "":
+		return doctor.Failed("A14", wrong, "The endpoint's answer lacks AccessKeyId, SecretAccessKey or Token.")
+	case err != nil || !strings.HasSuffix(answer.Expiration, "Z"):
+		return doctor.Failed("A14", wrong, "The endpoint's Expiration is not a time in UTC.").Compare("Expiration", answer.Expiration, "expected", "2006-01-02T15:04:05Z")
+	case !end.After(e.Now()):
+		return doctor.Failed("A14", doctor.Do("Restart the sidecar."), "The endpoint's credentials have expired.").Compare("Expiration", stamp(end), "now", stamp(e.Now()))
+	}
+	return doctor.Passed("The credentials endpoint answers; its credentials expire at %s.", stamp(end))
+}
+
+func (e *examination) sidecarLog() doctor.Remedy {
+	return doctor.Do("Check whether the sidecar or the agent runs:",
+		fmt.Sprintf("kubectl logs -n %s %s -c SIDECAR", shell.Word(e.Pod.Namespace, "NAMESPACE"), shell.Word(e.Pod.Name, "POD_NAME")))
+}
+
+// mayServe is the rule of the AWS SDKs for AWS_CONTAINER_CREDENTIALS_FULL_URI.
+func mayServe(u *url.URL) bool {
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	return u.Scheme == "https" || host == "localhost" || ip != nil && (ip.IsLoopback() ||
+		slices.Contains([]string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23"}, ip.String()))
+}
