@@ -27,18 +27,18 @@ import (
 // write.
 const ConditionRegistrationAccepted = "RegistrationAccepted"
 
-// Reasons of ConditionRegistrationAccepted, in addition to ReasonInvalidName and ReasonUnknownDriver.
+// Reasons of ConditionRegistrationAccepted, in addition to reasonInvalidName and reasonUnknownDriver.
 const (
-	ReasonRegistrationAccepted = "RegistrationAccepted"
-	ReasonDuplicateItem        = "DuplicateItem"
-	ReasonUnknownType          = "UnknownType"
-	ReasonNoSigner             = "NoSigner"
-	// ReasonNamespaceRefused refuses a namespace that no add-on may use for its Secrets.
-	ReasonNamespaceRefused = "NamespaceRefused"
-	// ReasonNamespaceUnusable reports a namespace that does not exist on the managed cluster, or where the agent has no rights.
-	ReasonNamespaceUnusable = "NamespaceUnusable"
-	ReasonSecretTaken       = "SecretTaken"
-	ReasonTooManyItems      = "TooManyItems"
+	reasonRegistrationAccepted = "RegistrationAccepted"
+	reasonDuplicateItem        = "DuplicateItem"
+	reasonUnknownType          = "UnknownType"
+	reasonNoSigner             = "NoSigner"
+	// reasonNamespaceRefused refuses a namespace that no add-on may use for its Secrets.
+	reasonNamespaceRefused = "NamespaceRefused"
+	// reasonNamespaceUnusable reports a namespace that does not exist on the managed cluster, or where the agent has no rights.
+	reasonNamespaceUnusable = "NamespaceUnusable"
+	reasonSecretTaken       = "SecretTaken"
+	reasonTooManyItems      = "TooManyItems"
 )
 
 // maxItems is how many items of one add-on the agent registers. Each costs a worker several requests, and all other add-ons wait for it.
@@ -71,7 +71,7 @@ type addOnSecret struct {
 func (p *addOnPass) run(ctx context.Context) (due time.Time, err error) {
 	items := p.status.Items
 	if len(items) > maxItems {
-		p.refusals = append(p.refusals, &refusal{ReasonTooManyItems, fmt.Sprintf("the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems)})
+		p.refusals = append(p.refusals, &refusal{reasonTooManyItems, fmt.Sprintf("the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems)})
 		items = items[:maxItems]
 	}
 	for _, item := range items {
@@ -153,26 +153,26 @@ func (p *addOnPass) secretOf(item ocm.Registration) (*credentialSecret, error) {
 	case ocm.CustomSigner:
 		name, driver = p.addOn.GetName()+"-"+strings.ReplaceAll(item.SignerName, "/", "-")+"-client-cert", p.opts.CustomSigner
 		if item.SignerName == "" {
-			return nil, &refusal{ReasonNoSigner, "a customSigner item names no signer: set customSigner.signerName in its registration"}
+			return nil, &refusal{reasonNoSigner, "a customSigner item names no signer: set customSigner.signerName in its registration"}
 		}
 	default:
-		return nil, &refusal{ReasonUnknownType, fmt.Sprintf("the agent knows no registration of type %.100q: use %q or %q, or a newer agent", item.Type, ocm.KubeClient, ocm.CustomSigner)}
+		return nil, &refusal{reasonUnknownType, fmt.Sprintf("the agent knows no registration of type %.100q: use %q or %q, or a newer agent", item.Type, ocm.KubeClient, ocm.CustomSigner)}
 	}
 	if p.secrets[name] != nil {
-		return nil, &refusal{ReasonDuplicateItem, fmt.Sprintf("two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)}
+		return nil, &refusal{reasonDuplicateItem, fmt.Sprintf("two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)}
 	}
 	namespace := p.status.Namespace
 	setDefault(&namespace, p.opts.Namespace)
 	p.secrets[name] = &addOnSecret{namespace: namespace}
 	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until its driver has settled
 	if driver == nil {
-		return nil, &refusal{ReasonUnknownDriver, fmt.Sprintf("the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them", item.SignerName)}
+		return nil, &refusal{reasonUnknownDriver, fmt.Sprintf("the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them", item.SignerName)}
 	}
 	if err := p.agent.checkAddOnNamespace(namespace); err != nil {
-		return nil, &refusal{ReasonNamespaceRefused, err.Error()}
+		return nil, &refusal{reasonNamespaceRefused, err.Error()}
 	}
 	if CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return nil, &refusal{ReasonInvalidName, fmt.Sprintf("the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
+		return nil, &refusal{reasonInvalidName, fmt.Sprintf("the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
 			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)}
 	}
 	return &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, local: p.agent.opts.Local,
@@ -207,7 +207,7 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 	}
 	for key, value := range labels {
 		if secret.Labels[key] != value {
-			return &refusal{ReasonSecretTaken, fmt.Sprintf("the Secret %q on the managed cluster is not one of this add-on and this agent: delete it, or rename the add-on",
+			return &refusal{reasonSecretTaken, fmt.Sprintf("the Secret %q on the managed cluster is not one of this add-on and this agent: delete it, or rename the add-on",
 				client.ObjectKeyFromObject(secret.Secret))}
 		}
 	}
@@ -217,7 +217,7 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 // asUnusable refuses a namespace that is absent, or to which the agent has no right.
 func asUnusable(namespace string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return &refusal{ReasonNamespaceUnusable, fmt.Sprintf("the agent cannot keep Secrets in the namespace %q of the managed cluster: "+
+		return &refusal{reasonNamespaceUnusable, fmt.Sprintf("the agent cannot keep Secrets in the namespace %q of the managed cluster: "+
 			"create the namespace, and in it the Role and the RoleBinding of the agent", namespace)}
 	}
 	return err
@@ -325,7 +325,7 @@ func (p *addOnPass) tell(s *addon.Status) (changed bool) {
 
 // accepted returns the agent's own condition, if there is one to set.
 func (p *addOnPass) accepted(s *addon.Status) []metav1.Condition {
-	c := metav1.Condition{Type: ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: ReasonRegistrationAccepted, Message: "the agent registers all items"}
+	c := metav1.Condition{Type: ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
 	if len(p.refusals) == 0 {
 		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
 			return nil

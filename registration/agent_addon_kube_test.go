@@ -74,7 +74,7 @@ func TestAddOnsOnTwoAPIServers(t *testing.T) {
 		k.addOn("elsewhere", "elsewhere", kubeClient)
 		k.until("no condition", func() bool {
 			c := meta.FindStatusCondition(k.status("elsewhere").Conditions, registration.ConditionRegistrationAccepted)
-			return c != nil && c.Reason == registration.ReasonNamespaceUnusable
+			return c != nil && c.Reason == "NamespaceUnusable"
 		})
 	})
 	t.Run("one that hangs delays no other", func(*testing.T) {

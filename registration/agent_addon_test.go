@@ -722,7 +722,7 @@ func TestAddOnsUseTheRenewedCredential(t *testing.T) {
 func TestAddOnsRefuseANameWithADot(t *testing.T) {
 	w := newAddOnWorld(t)
 	w.register("a.b", kubeClient)
-	if got := w.condition("a.b", "RegistrationAccepted"); got.Reason != registration.ReasonInvalidName || !strings.Contains(got.Message, `"a.b"`) {
+	if got := w.condition("a.b", "RegistrationAccepted"); got.Reason != "InvalidName" || !strings.Contains(got.Message, `"a.b"`) {
 		t.Errorf("condition %+v", got)
 	}
 }

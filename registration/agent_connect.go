@@ -111,11 +111,11 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 		data = map[string][]byte{}
 	}
 	data[SecretKeyClusterName] = []byte(a.opts.Cluster)
-	if CheckAgentName(string(data[SecretKeyAgentName])) != nil {
+	if CheckAgentName(string(data[secretKeyAgentName])) != nil {
 		const length = 12
-		data[SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
+		data[secretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
 	}
-	secret.agent = string(data[SecretKeyAgentName])
+	secret.agent = string(data[secretKeyAgentName])
 	return secret.replaceData(data)
 }
 
@@ -128,7 +128,7 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 		switch {
 		case err == nil:
 			conn.own = true
-			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[SecretKeyAgentName]), made: maps.Clone(stored)})
+			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[secretKeyAgentName]), made: maps.Clone(stored)})
 			return conn, a.introduce(ctx, hub, conn)
 		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
 			return nil, a.hubError(hub, err) // the add-ons try for themselves

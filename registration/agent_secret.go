@@ -21,9 +21,9 @@ import (
 const (
 	// SecretKeyKubeconfig holds the kubeconfig. The files that it names are other keys.
 	SecretKeyKubeconfig = "kubeconfig"
-	// SecretKeyClusterName and SecretKeyAgentName hold the names in the credential.
+	// SecretKeyClusterName and secretKeyAgentName hold the names in the credential.
 	SecretKeyClusterName = "cluster-name"
-	SecretKeyAgentName   = "agent-name"
+	secretKeyAgentName   = "agent-name"
 	// SecretKeyAuthType holds the auth type of the driver that made the credential. A driver never sees another driver's credential.
 	SecretKeyAuthType = "auth-type"
 
@@ -141,7 +141,7 @@ func (s *credentialSecret) keptCredential(hub *agentHub) (map[string][]byte, err
 // setNames sets the names that a kubeconfig goes with.
 func (s *credentialSecret) setNames(data map[string][]byte) {
 	if !s.bare {
-		data[SecretKeyClusterName], data[SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
+		data[SecretKeyClusterName], data[secretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
 	}
 }
 
@@ -227,7 +227,7 @@ func (s *credentialSecret) config(ctx context.Context, hub *agentHub, stored map
 
 // onlyNames hides a credential.
 func onlyNames(stored map[string][]byte) map[string][]byte {
-	maps.DeleteFunc(stored, func(key string, _ []byte) bool { return key != SecretKeyClusterName && key != SecretKeyAgentName })
+	maps.DeleteFunc(stored, func(key string, _ []byte) bool { return key != SecretKeyClusterName && key != secretKeyAgentName })
 	return stored
 }
 

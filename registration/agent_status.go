@@ -25,7 +25,7 @@ import (
 const (
 	ReasonJoined         = "ManagedClusterJoined"
 	ReasonAvailable      = "ManagedClusterAvailable"
-	ReasonAPIUnavailable = "ManagedClusterKubeAPIServerUnavailable"
+	reasonAPIUnavailable = "ManagedClusterKubeAPIServerUnavailable"
 )
 
 // heartbeat reports that the cluster has joined and is alive, and returns when the Lease is due again. The hub may not have made the
@@ -58,7 +58,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 		bounded, cancel := context.WithTimeout(ctx, hubTimeout)
 		defer cancel()
 		if version, err = a.opts.Version(bounded); err != nil {
-			available.Status, available.Reason = metav1.ConditionFalse, ReasonAPIUnavailable
+			available.Status, available.Reason = metav1.ConditionFalse, reasonAPIUnavailable
 			available.Message = "the cluster's API server does not answer the agent: " + kubeerror.Message(err)
 		}
 	}

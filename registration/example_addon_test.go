@@ -199,13 +199,13 @@ func TestDocumentationOfAddOns(t *testing.T) {
 		}
 	}
 	for _, reason := range []string{
-		registration.ReasonRegistrationAccepted, registration.ReasonDuplicateItem, registration.ReasonUnknownType, registration.ReasonNoSigner,
-		registration.ReasonNamespaceRefused, registration.ReasonNamespaceUnusable, registration.ReasonSecretTaken, registration.ReasonInvalidName,
-		registration.ReasonUnknownDriver, registration.ReasonTooManyItems, "RegistrationFailed", "NoAddOns", "AddOnsUnreachable",
-		token.ReasonRefreshed, token.ReasonNotDeclared, token.ReasonInfrastructureNotReady, token.ReasonRequestFailed, token.ReasonUnusable,
+		"RegistrationAccepted", "DuplicateItem", "UnknownType", "NoSigner",
+		"NamespaceRefused", "NamespaceUnusable", "SecretTaken", "InvalidName",
+		"UnknownDriver", "TooManyItems", "RegistrationFailed", "NoAddOns", "AddOnsUnreachable",
+		"AddonTokenRefreshed", "TokenDriverNotDeclared", "TokenInfrastructureNotReady", "TokenRequestFailed", "TokenUnusable",
 		"TokenRequestForbidden", "TokenRequestInvalid", "TokenRequestNotFound", "TokenRequestConflict",
-		token.ReasonReady, token.ReasonInvalidName, token.ReasonSeveralItems, token.ReasonInvalidSubject, token.ReasonClusterNotAccepted,
-		token.ReasonTaken, token.ReasonForbidden, "TokenInfrastructureRemoved",
+		token.ReasonReady, "InvalidName", "SeveralKubeClientItems", "InvalidSubject", token.ReasonClusterNotAccepted,
+		"ObjectTaken", token.ReasonForbidden, "TokenInfrastructureRemoved",
 		"ClientCertificateUpdated", "ClientCertificateNotApproved", "ClientCertificateNotSigned", "ClientCertificateDenied",
 		"ClientCertificateFailed", "ClientCertificateUnusable", "NotApproved",
 	} {

@@ -106,12 +106,12 @@ var errPostponed = errors.New("postponed")
 
 // Reasons of the condition HubAcceptedManagedCluster, in addition to ocm.ReasonHubAccepted and ocm.ReasonHubDenied.
 const (
-	ReasonInvalidName        = "InvalidName"
-	ReasonInvalidClaim       = "InvalidClaim"
-	ReasonConflictingDrivers = "ConflictingDrivers"
-	ReasonUnknownDriver      = "UnknownDriver"
-	ReasonNamespaceTaken     = "NamespaceTaken"
-	ReasonRBACTaken          = "RBACTaken"
+	reasonInvalidName        = "InvalidName"
+	reasonInvalidClaim       = "InvalidClaim"
+	reasonConflictingDrivers = "ConflictingDrivers"
+	reasonUnknownDriver      = "UnknownDriver"
+	reasonNamespaceTaken     = "NamespaceTaken"
+	reasonRBACTaken          = "RBACTaken"
 	ReasonGrantFailed        = "GrantFailed"
 	// ReasonClaimChanged has the status True: the cluster keeps its grant.
 	ReasonClaimChanged = "ClaimChanged"
@@ -151,7 +151,7 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	err := CheckClusterName(cluster.Name)
 	switch {
 	case err != nil:
-		err = &refusal{ReasonInvalidName, err.Error()}
+		err = &refusal{reasonInvalidName, err.Error()}
 	case cluster.Spec.HubAcceptsClient:
 		err = h.admit(ctx, cluster)
 	default:
@@ -187,7 +187,7 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	}
 	driver, err := Pick(h.options.Drivers, granted.driver)
 	if err != nil {
-		return &refusal{ReasonUnknownDriver, fmt.Sprintf("the cluster was accepted with an auth type that this hub does not run: %v", err)}
+		return &refusal{reasonUnknownDriver, fmt.Sprintf("the cluster was accepted with an auth type that this hub does not run: %v", err)}
 	}
 	if err := h.addFinalizer(ctx, cluster); err != nil {
 		return err
@@ -365,7 +365,7 @@ func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	}
 	driver, err := Pick(h.options.Drivers, granted.driver)
 	if err != nil {
-		h.event(cluster, corev1.EventTypeWarning, ReasonUnknownDriver, err.Error())
+		h.event(cluster, corev1.EventTypeWarning, reasonUnknownDriver, err.Error())
 		return reconcile.TerminalError(fmt.Errorf("revoke cluster %q, which was accepted as %s: %w", name, granted, err))
 	}
 	err = h.call(ctx, driver, "revoke", func(ctx context.Context) error { return driver.Revoke(ctx, name, granted.claim) })
@@ -382,7 +382,7 @@ func (h *Hub) claim(cluster *ocm.ManagedCluster) (record, error) {
 	for _, d := range h.options.Drivers {
 		claim, ok, err := d.Claim(cluster.DeepCopy())
 		if err != nil {
-			return record{}, &refusal{ReasonInvalidClaim, fmt.Sprintf("auth type %q: %v", d.Name(), err)}
+			return record{}, &refusal{reasonInvalidClaim, fmt.Sprintf("auth type %q: %v", d.Name(), err)}
 		}
 		if ok {
 			claimed = append(claimed, record{d.Name(), claim})
@@ -390,11 +390,11 @@ func (h *Hub) claim(cluster *ocm.ManagedCluster) (record, error) {
 	}
 	switch {
 	case len(claimed) > 1:
-		return record{}, &refusal{ReasonConflictingDrivers, fmt.Sprintf("the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].driver, claimed[1].driver)}
+		return record{}, &refusal{reasonConflictingDrivers, fmt.Sprintf("the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].driver, claimed[1].driver)}
 	case len(claimed) == 1:
 		return claimed[0], nil
 	case h.options.Default == "":
-		return record{}, &refusal{ReasonUnknownDriver, "the cluster has the annotations of no auth type, and this hub has no default: join again with one of its auth types"}
+		return record{}, &refusal{reasonUnknownDriver, "the cluster has the annotations of no auth type, and this hub has no default: join again with one of its auth types"}
 	default:
 		return record{driver: h.options.Default}, nil
 	}

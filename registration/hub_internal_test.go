@@ -21,7 +21,7 @@ func TestClusterOf(t *testing.T) {
 		object     client.Object
 	}{
 		{"role", "cluster1", &rbacv1.ClusterRole{ObjectMeta: named("", ClusterRoleName("cluster1"))}},
-		{"shared role", "", &rbacv1.ClusterRole{ObjectMeta: named("", RegistrationRole)}},
+		{"shared role", "", &rbacv1.ClusterRole{ObjectMeta: named("", registrationRole)}},
 		{"another role", "", &rbacv1.ClusterRole{ObjectMeta: named("", "cluster-admin")}},
 		{"cluster binding", "cluster1", &rbacv1.ClusterRoleBinding{ObjectMeta: named("", ClusterRoleName("cluster1"))}},
 		{"registration binding", "cluster1", &rbacv1.RoleBinding{ObjectMeta: named("cluster1", ClusterRoleName("cluster1")+":registration")}},

@@ -23,8 +23,8 @@ const (
 
 // ClusterRoles that clusters get in their namespaces. They are part of HubManifest.
 const (
-	RegistrationRole = "open-cluster-management:managedcluster:registration"
-	WorkRole         = "open-cluster-management:managedcluster:work"
+	registrationRole = "open-cluster-management:managedcluster:registration"
+	workRole         = "open-cluster-management:managedcluster:work"
 )
 
 // record is the driver and the claim that a cluster was accepted with.
@@ -83,7 +83,7 @@ func isOf(o client.Object, cluster string) bool {
 
 // taken refuses to change what something else has made.
 func taken(kind string, o client.Object, cluster string) error {
-	return &refusal{ReasonRBACTaken, fmt.Sprintf("the %s %q exists and is not of this cluster: delete it, or give it the label %s=%s",
+	return &refusal{reasonRBACTaken, fmt.Sprintf("the %s %q exists and is not of this cluster: delete it, or give it the label %s=%s",
 		kind, o.GetName(), ocm.ClusterNameLabel, cluster)}
 }
 
@@ -122,7 +122,7 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
 	}
 	if namespace.Labels[ocm.ClusterNameLabel] != cluster {
-		return &refusal{ReasonNamespaceTaken, fmt.Sprintf("the namespace %q exists and is not of this cluster: choose another cluster name, or give the namespace the label %s=%s",
+		return &refusal{reasonNamespaceTaken, fmt.Sprintf("the namespace %q exists and is not of this cluster: choose another cluster name, or give the namespace the label %s=%s",
 			cluster, ocm.ClusterNameLabel, cluster)}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed record) e
 	case err != nil:
 		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
 	}
-	return &refusal{ReasonNamespaceTaken, fmt.Sprintf("the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
+	return &refusal{reasonNamespaceTaken, fmt.Sprintf("the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
 		claimed, cluster)}
 }
 
@@ -156,8 +156,8 @@ func bindings(cluster string) []client.Object {
 	}
 	return []client.Object{
 		&rbacv1.ClusterRoleBinding{ObjectMeta: named("", ""), RoleRef: role(name), Subjects: subjects},
-		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":registration"), RoleRef: role(RegistrationRole), Subjects: subjects},
-		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":work"), RoleRef: role(WorkRole), Subjects: subjects},
+		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":registration"), RoleRef: role(registrationRole), Subjects: subjects},
+		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":work"), RoleRef: role(workRole), Subjects: subjects},
 	}
 }
 

@@ -105,7 +105,7 @@ func TestHubGrantsAcceptedCluster(t *testing.T) {
 	if !h.hasEvent("Normal HubClusterAdminAccepted") {
 		t.Errorf("there is no Event, only %q", h.events)
 	}
-	roles := []string{registration.ClusterRoleName("cluster1"), registration.RegistrationRole, registration.WorkRole}
+	roles := []string{registration.ClusterRoleName("cluster1"), "open-cluster-management:managedcluster:registration", "open-cluster-management:managedcluster:work"}
 	for i, o := range bindingsFor("cluster1") {
 		h.exists(o)
 		role, subjects := partsOf(o)
@@ -136,7 +136,7 @@ func TestHubRefuses(t *testing.T) {
 	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster10"}}}
 	gone := roleFor("cluster1")
 	gone.Annotations = map[string]string{registration.AuthTypeAnnotation: "three", registration.ClaimAnnotation: "id-3"}
-	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.WorkRole}}
+	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:work"}}
 	for _, test := range []struct {
 		name, reason string
 		cluster      *ocm.ManagedCluster
@@ -183,7 +183,7 @@ func TestHubRefuses(t *testing.T) {
 }
 
 func TestHubKeepsTheSharedRolesWhenAClusterOfTheirNameLeaves(t *testing.T) {
-	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.RegistrationRole,
+	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:registration",
 		Annotations: map[string]string{registration.AuthTypeAnnotation: "one"}}}
 	h := newHubTest(t, shared, managedCluster("registration", func(c *ocm.ManagedCluster) { c.Finalizers = []string{ocm.Finalizer} }))
 	if err := h.client.Delete(t.Context(), h.cluster("registration")); err != nil {

@@ -169,7 +169,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h.approves = true
 	h.create("foo", true)
 	h.pass()
-	if status, reason := conditionOf(h.cluster(), ocm.ConditionHubAccepted); status != "False" || reason != registration.ReasonInvalidClaim {
+	if status, reason := conditionOf(h.cluster(), ocm.ConditionHubAccepted); status != "False" || reason != "InvalidClaim" {
 		t.Fatalf("the condition is %s, %s", status, reason)
 	}
 	h.backdate(2 * time.Hour)
@@ -234,7 +234,7 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 
 // The hub retries a grant that failed, so the wait goes on. Other refusals end it.
 func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
-	for reason, waits := range map[string]bool{registration.ReasonGrantFailed: true, registration.ReasonInvalidClaim: false} {
+	for reason, waits := range map[string]bool{registration.ReasonGrantFailed: true, "InvalidClaim": false} {
 		t.Run(reason, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
@@ -259,7 +259,7 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 	}{
 		"new":                          {false, "", "", "false (waiting)"},
 		"refusal mended":               {false, "False", registration.ReasonWaiting, "false (waiting)"},
-		"refused before acceptance":    {false, "False", registration.ReasonInvalidClaim, "false (InvalidClaim)"},
+		"refused before acceptance":    {false, "False", "InvalidClaim", "false (InvalidClaim)"},
 		"denied":                       {false, "False", ocm.ReasonHubDenied, "false (denied)"},
 		"denied, hub has not acted":    {false, "True", ocm.ReasonHubAccepted, "false (the hub has not acted yet)"},
 		"accepted":                     {true, "True", ocm.ReasonHubAccepted, "true"},

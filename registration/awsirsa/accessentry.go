@@ -30,7 +30,7 @@ func (g *grant) entryUser() string {
 
 func (g *grant) entryTags() map[string]string {
 	tags := g.owner()
-	tags[TagRoleID] = g.roleID
+	tags[tagRoleID] = g.roleID
 	return tags
 }
 
@@ -43,7 +43,7 @@ func (a accessEntries) bind(ctx context.Context, g *grant) error {
 	if entry != nil && !contains(entry.Tags, g.owner()) {
 		return g.foreign("access entry", entry.Tags)
 	}
-	if entry != nil && entry.Tags[TagRoleID] != g.roleID {
+	if entry != nil && entry.Tags[tagRoleID] != g.roleID {
 		if err := a.remove(ctx, g); err != nil {
 			return err
 		}

@@ -32,8 +32,8 @@ const (
 	AWSAuth Binding = "aws-auth"
 )
 
-// DefaultMaxRoles is the number of roles that IAM allows an account by default.
-const DefaultMaxRoles = 1000
+// defaultMaxRoles is the number of roles that IAM allows an account by default.
+const defaultMaxRoles = 1000
 
 // HubOptions configures the hub's half.
 type HubOptions struct {
@@ -57,7 +57,7 @@ type HubOptions struct {
 	// A cluster claims its ARN without proof. Its agent proves it later, when it assumes a role. A false claim gives access only to
 	// the agent of that ARN. It also blocks that ARN for other clusters until an administrator denies it.
 	AutoApprove []string
-	// MaxRoles is the number of roles that this hub may have in IAM. Default: DefaultMaxRoles. From 80 % on an Event of the cluster
+	// MaxRoles is the number of roles that this hub may have in IAM. Default: 1000. From 80 % on an Event of the cluster
 	// warns. At MaxRoles the hub creates no role. It counts the roles that this process has seen, so after a restart the count is
 	// exact only after a resync.
 	MaxRoles int
@@ -99,7 +99,7 @@ type grant struct {
 
 // owner are the tags without which nothing is touched.
 func (g *grant) owner() map[string]string {
-	return map[string]string{TagOwnerHub: g.hub.String(), TagOwnerCluster: g.cluster}
+	return map[string]string{tagOwnerHub: g.hub.String(), tagOwnerCluster: g.cluster}
 }
 
 // NewHub returns the hub's half of the driver.
@@ -114,7 +114,7 @@ func NewHub(options HubOptions) (*HubDriver, error) {
 	if options.MaxRoles < 0 {
 		return nil, fmt.Errorf("awsirsa: HubOptions.MaxRoles is %d: it cannot be negative", options.MaxRoles)
 	}
-	options.MaxRoles = cmp.Or(options.MaxRoles, DefaultMaxRoles)
+	options.MaxRoles = cmp.Or(options.MaxRoles, defaultMaxRoles)
 	if options.IAM == nil {
 		return nil, errors.New("awsirsa: HubOptions.IAM is missing: use iam.NewFromConfig")
 	}

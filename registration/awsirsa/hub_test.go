@@ -63,7 +63,7 @@ func checkGranted(t testing.TB, c *cloud) {
 		t.Errorf("trust policy %s, access policies %q", r.trust, r.policies)
 	}
 	for key, want := range map[string]string{"hub_cluster_account_id": "111111111111", "hub_cluster_name": "hub", "managed_cluster_account_id": "222222222222",
-		"managed_cluster_name": "shop", awsirsa.TagOwnerHub: hubARN, awsirsa.TagOwnerCluster: "shop1"} {
+		"managed_cluster_name": "shop", "registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop1"} {
 		if r.tags[key] != want {
 			t.Errorf("tag %q is %q, want %q", key, r.tags[key], want)
 		}
@@ -369,7 +369,7 @@ func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
 func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 	hub, managed := pair(t)
 	name := awsirsa.HubRoleName(hub, managed)
-	ours := map[string]string{awsirsa.TagOwnerHub: hubARN, awsirsa.TagOwnerCluster: "shop1"}
+	ours := map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop1"}
 	for _, f := range []struct {
 		name string
 		set  func(*cloud)
@@ -377,7 +377,7 @@ func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 		{"role without tags", func(c *cloud) { c.newRole(name, map[string]string{}, "{}") }},
 		{"role with the tags of the pair alone", func(c *cloud) { c.newRole(name, awsirsa.Tags(hub, managed), "{}") }},
 		{"role of another cluster whose name begins the same", func(c *cloud) {
-			c.newRole(name, map[string]string{awsirsa.TagOwnerHub: hubARN, awsirsa.TagOwnerCluster: "shop10"}, "{}")
+			c.newRole(name, map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop10"}, "{}")
 		}},
 		{"role with a path", func(c *cloud) { c.newRole(name, ours, "{}").arn = "arn:aws:iam::111111111111:role/x/" + name }},
 		{"access entry without tags", func(c *cloud) {

@@ -140,7 +140,7 @@ var errFull = errors.New("the hub creates no role")
 var errForeign = errors.New("it is not of this hub and this cluster")
 
 func (g *grant) foreign(what string, tags map[string]string) error {
-	if hub, cluster := tags[TagOwnerHub], tags[TagOwnerCluster]; hub == g.hub.String() && cluster != "" && cluster != g.cluster {
+	if hub, cluster := tags[tagOwnerHub], tags[tagOwnerCluster]; hub == g.hub.String() && cluster != "" && cluster != g.cluster {
 		return fmt.Errorf("%w: the %s %q is of cluster %q already, which has the ARN %q or one of the same name and account in another region. Names of roles do not hold the region: deny that cluster first, or join with the right ARN",
 			errForeign, what, g.roleARN, cluster, g.managed.String())
 	} else if hub != "" && hub != g.hub.String() {
@@ -148,7 +148,7 @@ func (g *grant) foreign(what string, tags map[string]string) error {
 			errForeign, what, g.roleARN, hub)
 	}
 	return fmt.Errorf("%w: the %s %q has a path, or lacks the tags %s=%s and %s=%s: remove it if nothing needs it, then the hub makes its own",
-		errForeign, what, g.roleARN, TagOwnerHub, g.hub.String(), TagOwnerCluster, g.cluster)
+		errForeign, what, g.roleARN, tagOwnerHub, g.hub.String(), tagOwnerCluster, g.cluster)
 }
 
 // contains reports whether all of want are among the tags.

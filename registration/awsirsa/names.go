@@ -23,22 +23,22 @@ func ParseClusterARN(s string) (ClusterARN, error) {
 
 // Keys of tags. The first four describe a pair of clusters; the hub role's trust policy demands them.
 const (
-	TagHubAccount     = "hub_cluster_account_id"
-	TagHubName        = "hub_cluster_name"
-	TagManagedAccount = "managed_cluster_account_id"
-	TagManagedName    = "managed_cluster_name"
+	tagHubAccount     = "hub_cluster_account_id"
+	tagHubName        = "hub_cluster_name"
+	tagManagedAccount = "managed_cluster_account_id"
+	tagManagedName    = "managed_cluster_name"
 
-	// TagOwnerHub and TagOwnerCluster mark the hub's own objects with its ARN and the name of the ManagedCluster. The hub changes
+	// tagOwnerHub and tagOwnerCluster mark the hub's own objects with its ARN and the name of the ManagedCluster. The hub changes
 	// and deletes only objects with both tags.
-	TagOwnerHub     = "registration.open-cluster-management.io/hub-cluster-arn"
-	TagOwnerCluster = "registration.open-cluster-management.io/managed-cluster"
-	// TagRoleID holds the unique ID of an access entry's role. The entry does not work for another role of the same name.
-	TagRoleID = "registration.open-cluster-management.io/role-id"
+	tagOwnerHub     = "registration.open-cluster-management.io/hub-cluster-arn"
+	tagOwnerCluster = "registration.open-cluster-management.io/managed-cluster"
+	// tagRoleID holds the unique ID of an access entry's role. The entry does not work for another role of the same name.
+	tagRoleID = "registration.open-cluster-management.io/role-id"
 )
 
 // Tags returns the tags of a pair of clusters, which both of its roles carry.
 func Tags(hub, managed ClusterARN) map[string]string {
-	return map[string]string{TagHubAccount: hub.Account, TagHubName: hub.Name, TagManagedAccount: managed.Account, TagManagedName: managed.Name}
+	return map[string]string{tagHubAccount: hub.Account, tagHubName: hub.Name, tagManagedAccount: managed.Account, tagManagedName: managed.Name}
 }
 
 // ID returns the hash in the names of a pair's roles, computed from the values of its tags. It ignores partition and region, so two

@@ -25,17 +25,17 @@ type Policy struct {
 type Statement struct {
 	Sid       string `json:",omitempty"`
 	Effect    string
-	Principal map[string]OneOrMany `json:",omitempty"`
-	Action    OneOrMany
-	Resource  OneOrMany                       `json:",omitempty"`
-	Condition map[string]map[string]OneOrMany `json:",omitempty"`
+	Principal map[string]oneOrMany `json:",omitempty"`
+	Action    oneOrMany
+	Resource  oneOrMany                       `json:",omitempty"`
+	Condition map[string]map[string]oneOrMany `json:",omitempty"`
 }
 
-// OneOrMany encodes one value as a string in JSON, and several as a list.
-type OneOrMany []string
+// oneOrMany encodes one value as a string in JSON, and several as a list.
+type oneOrMany []string
 
 // MarshalJSON implements json.Marshaler.
-func (s OneOrMany) MarshalJSON() ([]byte, error) {
+func (s oneOrMany) MarshalJSON() ([]byte, error) {
 	if len(s) == 1 {
 		return json.Marshal(s[0])
 	}
@@ -43,10 +43,10 @@ func (s OneOrMany) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (s *OneOrMany) UnmarshalJSON(content []byte) error {
+func (s *oneOrMany) UnmarshalJSON(content []byte) error {
 	var one string
 	if json.Unmarshal(content, &one) == nil {
-		*s = OneOrMany{one}
+		*s = oneOrMany{one}
 		return nil
 	}
 	return json.Unmarshal(content, (*[]string)(s))
@@ -80,7 +80,7 @@ func (p Policy) canonical() string {
 	return p.JSON()
 }
 
-func (s OneOrMany) sorted() OneOrMany { return slices.Sorted(slices.Values(s)) }
+func (s oneOrMany) sorted() oneOrMany { return slices.Sorted(slices.Values(s)) }
 
 func allow(s Statement) Policy {
 	s.Effect = "Allow"
@@ -91,17 +91,17 @@ const policyVersion = "2012-10-17"
 
 // TrustPolicy returns the trust policy of the hub role. The managed cluster's role may assume it if it carries the tags of the pair.
 func TrustPolicy(hub, managed ClusterARN) Policy {
-	tags := map[string]OneOrMany{}
+	tags := map[string]oneOrMany{}
 	for key, value := range Tags(hub, managed) {
-		tags["aws:PrincipalTag/"+key] = OneOrMany{value}
+		tags["aws:PrincipalTag/"+key] = oneOrMany{value}
 	}
-	return allow(Statement{Principal: map[string]OneOrMany{"AWS": {ManagedRoleARN(hub, managed)}}, Action: OneOrMany{"sts:AssumeRole"},
-		Condition: map[string]map[string]OneOrMany{"StringEquals": tags}})
+	return allow(Statement{Principal: map[string]oneOrMany{"AWS": {ManagedRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
+		Condition: map[string]map[string]oneOrMany{"StringEquals": tags}})
 }
 
 // AccessPolicy returns the access policy of the hub role.
 func AccessPolicy(hub ClusterARN) Policy {
-	return allow(Statement{Action: OneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: OneOrMany{hub.String()}})
+	return allow(Statement{Action: oneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: oneOrMany{hub.String()}})
 }
 
 // Role is an IAM role that an administrator creates before agent or hub start.
@@ -161,7 +161,7 @@ type RoleReader interface {
 
 // Defaults of AgentRole.
 const (
-	DefaultAgentNamespace = "open-cluster-management-agent"
+	defaultAgentNamespace = "open-cluster-management-agent"
 	DefaultKlusterlet     = "klusterlet"
 	hubServiceAccount     = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
 )
@@ -177,13 +177,13 @@ func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error)
 	}
 	trust := Policy{Version: policyVersion}
 	for _, agent := range []string{"registration", "work"} {
-		statement, err := webIdentity(managed, issuer, "system:serviceaccount:"+DefaultAgentNamespace+":"+klusterlet+"-"+agent+"-sa")
+		statement, err := webIdentity(managed, issuer, "system:serviceaccount:"+defaultAgentNamespace+":"+klusterlet+"-"+agent+"-sa")
 		if err != nil {
 			return Role{}, err
 		}
 		trust.Statement = append(trust.Statement, statement)
 	}
-	access := allow(Statement{Action: OneOrMany{"sts:AssumeRole"}, Resource: OneOrMany{HubRoleARN(hub, managed)}})
+	access := allow(Statement{Action: oneOrMany{"sts:AssumeRole"}, Resource: oneOrMany{HubRoleARN(hub, managed)}})
 	return Role{ARN: ManagedRoleARN(hub, managed), Trust: trust, Access: access, Tags: Tags(hub, managed)}, nil
 }
 
@@ -197,15 +197,15 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 	if err != nil {
 		return Role{}, err
 	}
-	access := allow(Statement{Resource: OneOrMany{roleARN(hub, hubRolePrefix+"*")}, Action: OneOrMany{"iam:CreateRole", "iam:DeleteRole",
+	access := allow(Statement{Resource: oneOrMany{roleARN(hub, hubRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
 		"iam:DeleteRolePolicy", "iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole", "iam:UpdateAssumeRolePolicy"}})
 	if binding == AccessEntries {
 		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, hubRolePrefix)
 		access.Statement = append(access.Statement,
 			// The tags of a new entry: AWS does not document whether the cluster's or the entry's name is checked.
-			Statement{Effect: "Allow", Action: OneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: OneOrMany{hub.String()}},
-			Statement{Effect: "Allow", Resource: OneOrMany{entries},
-				Action: OneOrMany{"eks:DeleteAccessEntry", "eks:DescribeAccessEntry", "eks:TagResource", "eks:UpdateAccessEntry"}})
+			Statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: oneOrMany{hub.String()}},
+			Statement{Effect: "Allow", Resource: oneOrMany{entries},
+				Action: oneOrMany{"eks:DeleteAccessEntry", "eks:DescribeAccessEntry", "eks:TagResource", "eks:UpdateAccessEntry"}})
 	}
 	return Role{ARN: arn, Trust: allow(statement), Access: access}, nil
 }
@@ -220,7 +220,7 @@ func webIdentity(cluster ClusterARN, issuer, subject string) (Statement, error) 
 		return Statement{}, errors.New("the OIDC issuer holds characters that have no place in it; " + remedy)
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
-	return Statement{Effect: "Allow", Action: OneOrMany{"sts:AssumeRoleWithWebIdentity"},
-		Principal: map[string]OneOrMany{"Federated": {"arn:" + cluster.Partition + ":iam::" + cluster.Account + ":oidc-provider/" + provider}},
-		Condition: map[string]map[string]OneOrMany{"StringEquals": {provider + ":sub": {subject}, provider + ":aud": {"sts.amazonaws.com"}}}}, nil
+	return Statement{Effect: "Allow", Action: oneOrMany{"sts:AssumeRoleWithWebIdentity"},
+		Principal: map[string]oneOrMany{"Federated": {"arn:" + cluster.Partition + ":iam::" + cluster.Account + ":oidc-provider/" + provider}},
+		Condition: map[string]map[string]oneOrMany{"StringEquals": {provider + ":sub": {subject}, provider + ":aud": {"sts.amazonaws.com"}}}}, nil
 }

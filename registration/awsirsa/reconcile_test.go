@@ -245,7 +245,7 @@ func TestMalformedClaimIsACondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newHubWorld(t, "arn:aws:eks:*:222222222222:cluster/*")
 			w.join("shop1", annotations, true)
-			if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != registration.ReasonInvalidClaim {
+			if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != "InvalidClaim" {
 				t.Errorf("condition %+v", c)
 			}
 			if len(w.cloud.calls) > 0 {

@@ -103,7 +103,7 @@ func drift(t *testing.T, cloud *authtest.Cloud) {
 	name, other := shopRole(t), awsirsa.TrustPolicy(hub, hub).JSON()
 	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, hub), authtest.Trust{})
 	_, err1 := i.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
-	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String(awsirsa.TagHubName), Value: aws.String("other")}}})
+	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String("hub_cluster_name"), Value: aws.String("other")}}})
 	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
 	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.HubRoleARN(hub, managed)),
 		KubernetesGroups: []string{"other"}})

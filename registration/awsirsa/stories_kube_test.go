@@ -47,7 +47,7 @@ func TestStory1HubUsesAWSIAM(t *testing.T) {
 			t.Fatal(err)
 		}
 		regtest.Eventually(t, "the hub refuses a cluster without marks", func() bool {
-			return k.Reason("story1-unmarked", ocm.ConditionHubAccepted) == "False/"+registration.ReasonUnknownDriver
+			return k.Reason("story1-unmarked", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
 		})
 	})
 }

@@ -219,7 +219,7 @@ func (k *kube) join(name string) *member {
 	}
 	for _, s := range role.Trust.Statement { // the agents of this test share a cluster
 		for key, values := range s.Condition["StringEquals"] {
-			s.Condition["StringEquals"][key] = awsirsa.OneOrMany{strings.Replace(values[0], registration.DefaultAgentNamespace, m.Namespace, 1)}
+			s.Condition["StringEquals"][key] = append(values[:0:0], strings.Replace(values[0], registration.DefaultAgentNamespace, m.Namespace, 1))
 		}
 	}
 	createRole(k.T, k.aws, managedAccount, role)

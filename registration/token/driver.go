@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// DefaultExpirationSeconds is one year.
-	DefaultExpirationSeconds = 31_536_000
+	// defaultExpirationSeconds is one year.
+	defaultExpirationSeconds = 31_536_000
 	// minExpirationSeconds is the API server's limit.
 	minExpirationSeconds = 600
 	// minProductionSeconds is the shortest lifetime without a warning.
@@ -38,11 +38,11 @@ const (
 // Reasons of the condition of an add-on's token. The reason of a refused request is "TokenRequest" with the API server's own reason,
 // such as TokenRequestForbidden, or else ReasonRequestFailed.
 const (
-	ReasonRefreshed              = "AddonTokenRefreshed"
-	ReasonNotDeclared            = "TokenDriverNotDeclared"
-	ReasonInfrastructureNotReady = "TokenInfrastructureNotReady"
-	ReasonRequestFailed          = "TokenRequestFailed"
-	ReasonUnusable               = "TokenUnusable"
+	reasonRefreshed              = "AddonTokenRefreshed"
+	reasonNotDeclared            = "TokenDriverNotDeclared"
+	reasonInfrastructureNotReady = "TokenInfrastructureNotReady"
+	reasonRequestFailed          = "TokenRequestFailed"
+	reasonUnusable               = "TokenUnusable"
 
 	// agentReasons begin all reasons of the status False.
 	agentReasons = "Token"
@@ -51,7 +51,7 @@ const (
 // Options configures a Driver.
 type Options struct {
 	// ExpirationSeconds is the requested lifetime, at least 600. The hub may grant less, and refuses more than its cap. Use less
-	// than 3600 only in tests; the condition warns about it. 0 means DefaultExpirationSeconds.
+	// than 3600 only in tests; the condition warns about it. 0 means one year.
 	ExpirationSeconds int64
 	// Names selects the names of the ServiceAccount and of the condition.
 	Names registration.Names
@@ -72,7 +72,7 @@ var _ registration.Driver = (*Driver)(nil)
 func New(options Options) (*Driver, error) {
 	d := &Driver{names: options.Names, seconds: options.ExpirationSeconds}
 	if d.seconds == 0 {
-		d.seconds = DefaultExpirationSeconds
+		d.seconds = defaultExpirationSeconds
 	}
 	if d.seconds < minExpirationSeconds {
 		return nil, fmt.Errorf("token: ExpirationSeconds is %d: use at least %d, or 0 for one year", d.seconds, minExpirationSeconds)
@@ -169,19 +169,19 @@ func (p *pass) infrastructure() (types.UID, *problem) {
 	if ready != nil && ready.Status == metav1.ConditionTrue {
 		uid, ok := parseReady(ready.Message, p.account)
 		if !ok {
-			return "", &problem{reason: ReasonInfrastructureNotReady, message: fmt.Sprintf(
+			return "", &problem{reason: reasonInfrastructureNotReady, message: fmt.Sprintf(
 				"The hub's condition %s says %.300q, which is not about ServiceAccount %s.", ready.Type, ready.Message, p.account)}
 		}
 		return uid, nil
 	}
 	if p.step.Declare == nil && !p.declared() {
-		return "", &problem{reason: ReasonNotDeclared, message: fmt.Sprintf(
+		return "", &problem{reason: reasonNotDeclared, message: fmt.Sprintf(
 			"The hub has not kept the declaration of driver %q and subject %q: the item has driver %.50q and subject %.300q. "+
 				"If this lasts, the hub's CustomResourceDefinition does not know the driver, or another program resets the item: update the hub, or use csr.",
 			ocm.DriverToken, userOf(p.account), p.in.Item.Driver, p.in.Item.Subject.User)}
 	}
 	if ready != nil {
-		return "", &problem{reason: ReasonInfrastructureNotReady, refused: true, message: fmt.Sprintf(
+		return "", &problem{reason: reasonInfrastructureNotReady, refused: true, message: fmt.Sprintf(
 			"The hub does not provide ServiceAccount %s: %.100s: %.1000s", p.account, ready.Reason, ready.Message)}
 	}
 	return "", p.waiting()
@@ -197,13 +197,13 @@ func (p *pass) waiting() *problem {
 	} else {
 		message += " It takes unusually long: check that a controller for add-on tokens runs on the hub and knows the driver token, or use csr."
 	}
-	return &problem{reason: ReasonInfrastructureNotReady, message: message}
+	return &problem{reason: reasonInfrastructureNotReady, message: message}
 }
 
 // keep leaves the token as it is.
 func (p *pass) keep() {
 	p.lookAt(p.have.renewAt(p.notes.Received, p.in.Now))
-	p.step.Condition = p.condition(metav1.ConditionTrue, ReasonRefreshed, p.have.describe(p.account)+p.warning())
+	p.step.Condition = p.condition(metav1.ConditionTrue, reasonRefreshed, p.have.describe(p.account)+p.warning())
 }
 
 // fail leaves the token as it is, too: it may still be good.
@@ -273,7 +273,7 @@ func (p *pass) exchange(ctx context.Context, uid types.UID) (*token, *problem, e
 		err = fmt.Errorf("its UID is %q instead of %q", got.uid, uid)
 	}
 	if err != nil {
-		return nil, &problem{reason: ReasonUnusable, message: fmt.Sprintf("The hub issued an unusable token for ServiceAccount %s: %v.", p.account, err)}, nil
+		return nil, &problem{reason: reasonUnusable, message: fmt.Sprintf("The hub issued an unusable token for ServiceAccount %s: %v.", p.account, err)}, nil
 	}
 	return got, nil, nil
 }
@@ -284,6 +284,6 @@ func reasonOf(err error) string {
 	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonNotFound, metav1.StatusReasonConflict:
 		return "TokenRequest" + string(reason)
 	default:
-		return ReasonRequestFailed
+		return reasonRequestFailed
 	}
 }

@@ -180,13 +180,13 @@ func TestDeclaresWaitsAndRequests(t *testing.T) {
 		t.Errorf("declared %+v", w.item)
 	}
 	w.pass()
-	w.expect("False", token.ReasonInfrastructureNotReady, "cluster1/cluster1-addon1-agent")
+	w.expect("False", "TokenInfrastructureNotReady", "cluster1/cluster1-addon1-agent")
 	if w.stored != nil || len(w.requests) != 0 || w.declared != 1 {
 		t.Errorf("%d requests, %d declarations, stored %v", len(w.requests), w.declared, w.stored)
 	}
 	w.set(ready(account, w.uid))
 	step := w.pass()
-	w.expect("True", token.ReasonRefreshed, "cluster1/cluster1-addon1-agent", "2027-06-01T12:00:00Z")
+	w.expect("True", "AddonTokenRefreshed", "cluster1/cluster1-addon1-agent", "2027-06-01T12:00:00Z")
 	if len(w.requests) != 1 || *w.requests[0].Spec.ExpirationSeconds != 31_536_000 || string(w.requests[0].UID) != "uid-1" || w.requests[0].Spec.Audiences != nil {
 		t.Errorf("requests %+v", w.requests)
 	}
@@ -268,7 +268,7 @@ func TestRefreshesAt80Percent(t *testing.T) {
 		if seen[left] = true; left < 450*time.Second || left > 480*time.Second {
 			t.Errorf("it looks again after %s", left)
 		}
-		w.expect("True", token.ReasonRefreshed)
+		w.expect("True", "AddonTokenRefreshed")
 	})
 	if n := len(w.requests); n < 22 || n > 25 || len(seen) < 10 {
 		t.Errorf("%d requests, %d different times", n, len(seen))
@@ -297,7 +297,7 @@ func TestRefreshesWhenTheTokenIsUnusable(t *testing.T) {
 			if len(w.requests) != 2 || string(w.stored["uid"]) != w.uid || string(w.requests[1].UID) != w.uid {
 				t.Errorf("%d requests, stored %s", len(w.requests), w.stored["uid"])
 			}
-			w.expect("True", token.ReasonRefreshed, w.uid)
+			w.expect("True", "AddonTokenRefreshed", w.uid)
 			if w.pass(); len(w.requests) != 2 {
 				t.Error("it asks again")
 			}
@@ -363,7 +363,7 @@ func TestHubGrantsLess(t *testing.T) {
 	w := provided(t, token.Options{})
 	w.longest = time.Hour
 	w.pass()
-	w.expect("True", token.ReasonRefreshed, "2026-06-01T13:00:00Z")
+	w.expect("True", "AddonTokenRefreshed", "2026-06-01T13:00:00Z")
 	if left := w.last.At.Sub(w.now); left < 45*time.Minute || left > 48*time.Minute {
 		t.Errorf("it looks again after %s", left)
 	}
@@ -383,7 +383,7 @@ func TestFailedRefreshKeepsTheToken(t *testing.T) {
 		"TokenRequestInvalid":     apierrors.NewInvalid(schema.GroupKind{Kind: "TokenRequest"}, account.Name, nil),
 		"TokenRequestNotFound":    apierrors.NewNotFound(group, account.Name),
 		"TokenRequestConflict":    apierrors.NewConflict(group, account.Name, errors.New("the UID differs")),
-		token.ReasonRequestFailed: apierrors.NewInternalError(errors.New("boom")),
+		"TokenRequestFailed": apierrors.NewInternalError(errors.New("boom")),
 	} {
 		t.Run(reason, func(t *testing.T) {
 			w := provided(t, token.Options{ExpirationSeconds: 3600})
@@ -404,7 +404,7 @@ func TestFailedRefreshKeepsTheToken(t *testing.T) {
 			}
 			w.answer = nil
 			w.run(6*time.Minute, nil)
-			w.expect("True", token.ReasonRefreshed)
+			w.expect("True", "AddonTokenRefreshed")
 			if string(w.stored["token"]) == before || strings.Contains(string(w.state["notes"]), "failure") {
 				t.Errorf("the failure lasts: %s", w.state["notes"])
 			}
@@ -426,7 +426,7 @@ func TestNewUIDEndsTheBackOff(t *testing.T) {
 	if w.pass(); len(w.requests) != n+1 {
 		t.Errorf("%d requests", len(w.requests)-n)
 	}
-	w.expect("True", token.ReasonRefreshed, "uid-2")
+	w.expect("True", "AddonTokenRefreshed", "uid-2")
 }
 
 func TestUnreachableHubIsAnError(t *testing.T) {
@@ -454,7 +454,7 @@ func TestUnusableAnswerIsNotStored(t *testing.T) {
 			w := provided(t, token.Options{})
 			w.issue = func(int64) string { return issued }
 			w.pass()
-			w.expect("False", token.ReasonUnusable)
+			w.expect("False", "TokenUnusable")
 			if w.stored != nil || strings.Contains(w.condition("").Message, "secret") {
 				t.Errorf("stored %v, condition %q", w.stored, w.condition("").Message)
 			}
@@ -474,7 +474,7 @@ func TestOlderHub(t *testing.T) {
 		w.item.Subject.User = user
 		w.now = w.now.Add(time.Second)
 		w.pass()
-		w.expect("False", token.ReasonNotDeclared, "update the hub, or use csr")
+		w.expect("False", "TokenDriverNotDeclared", "update the hub, or use csr")
 		if w.run(10*time.Minute, nil); w.declared > 11 || w.declared < 9 {
 			t.Errorf("%d declarations", w.declared)
 		}
@@ -483,7 +483,7 @@ func TestOlderHub(t *testing.T) {
 		w := newWorld(t, token.Options{})
 		w.pass()
 		w.run(2*time.Minute, nil)
-		w.expect("False", token.ReasonInfrastructureNotReady, "knows the driver token, or use csr")
+		w.expect("False", "TokenInfrastructureNotReady", "knows the driver token, or use csr")
 		if w.declared != 1 || !w.last.At.IsZero() {
 			t.Errorf("%d declarations, looks again at %s", w.declared, w.last.At)
 		}
@@ -493,13 +493,13 @@ func TestOlderHub(t *testing.T) {
 		w.pass()
 		w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: "InvalidSubject", Message: "not yours"})
 		w.pass()
-		w.expect("False", token.ReasonInfrastructureNotReady, "InvalidSubject", "not yours")
+		w.expect("False", "TokenInfrastructureNotReady", "InvalidSubject", "not yours")
 	})
 	t.Run("speaks of another ServiceAccount", func(t *testing.T) {
 		w := provided(t, token.Options{})
 		w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}, "uid-1"))
 		w.pass()
-		if w.expect("False", token.ReasonInfrastructureNotReady, "addon1-agent"); len(w.requests) > 0 {
+		if w.expect("False", "TokenInfrastructureNotReady", "addon1-agent"); len(w.requests) > 0 {
 			t.Error("it asks")
 		}
 	})
@@ -511,10 +511,10 @@ func TestRevokedToken(t *testing.T) {
 	w.pass()
 	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: token.ReasonClusterNotAccepted, Message: "denied"})
 	w.pass()
-	w.expect("False", token.ReasonInfrastructureNotReady, token.ReasonClusterNotAccepted, "The stored token expires at")
+	w.expect("False", "TokenInfrastructureNotReady", token.ReasonClusterNotAccepted, "The stored token expires at")
 	meta.RemoveStatusCondition(&w.conditions, addon.ConditionTokenInfrastructureReady)
 	w.pass()
-	w.expect("True", token.ReasonRefreshed)
+	w.expect("True", "AddonTokenRefreshed")
 	if len(w.requests) != 1 || w.stored == nil {
 		t.Errorf("%d requests, stored %v", len(w.requests), w.stored)
 	}
@@ -529,7 +529,7 @@ func TestResetItemIsDeclaredAgain(t *testing.T) {
 	w.now = w.now.Add(time.Hour)
 	w.item = ocm.Registration{Type: ocm.KubeClient, Subject: ocm.Subject{User: user, Groups: []string{"g"}}}
 	w.pass()
-	if w.expect("True", token.ReasonRefreshed); w.declared != 2 || w.item.Subject.Groups != nil {
+	if w.expect("True", "AddonTokenRefreshed"); w.declared != 2 || w.item.Subject.Groups != nil {
 		t.Errorf("%d declarations, item %+v", w.declared, w.item)
 	}
 }

@@ -33,11 +33,11 @@ import (
 // Reasons of the condition TokenInfrastructureReady. All but ReasonReady have the status False.
 const (
 	ReasonReady              = "TokenInfrastructureReady"
-	ReasonInvalidName        = "InvalidName"
-	ReasonSeveralItems       = "SeveralKubeClientItems"
-	ReasonInvalidSubject     = "InvalidSubject"
+	reasonInvalidName        = "InvalidName"
+	reasonSeveralItems       = "SeveralKubeClientItems"
+	reasonInvalidSubject     = "InvalidSubject"
 	ReasonClusterNotAccepted = "ClusterNotAccepted"
-	ReasonTaken              = "ObjectTaken"
+	reasonTaken              = "ObjectTaken"
 	ReasonForbidden          = "Forbidden"
 )
 
@@ -220,7 +220,7 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 		}
 	}
 	if found != nil && kubeClients > 1 {
-		return nil, refuse(ReasonSeveralItems, "the add-on has %d kubeClient items, which share one Secret: keep one", kubeClients)
+		return nil, refuse(reasonSeveralItems, "the add-on has %d kubeClient items, which share one Secret: keep one", kubeClients)
 	}
 	return found, nil
 }
@@ -229,10 +229,10 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 	cluster, name := addOn.GetNamespace(), addOn.GetName()
 	if err := cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
-		return "", refuse(ReasonInvalidName, "%v", err)
+		return "", refuse(reasonInvalidName, "%v", err)
 	}
 	if len(subject.Groups)+len(subject.OrganizationUnits) > 0 {
-		return "", refuse(ReasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
+		return "", refuse(reasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
 	}
 	names := accountNames(cluster, name)
 	if strings.HasPrefix(name, cluster+"-") { // the other name may be that of another add-on's ServiceAccount
@@ -243,7 +243,7 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 			return account, nil
 		}
 	}
-	return "", refuse(ReasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare one of %q in namespace %q. "+
+	return "", refuse(reasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare one of %q in namespace %q. "+
 		"An add-on whose name begins with the cluster's name and a hyphen cannot have the name of Open Cluster Management", subject.User, names, cluster)
 }
 

@@ -88,7 +88,7 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 		return wrap(err, "read", want)
 	}
 	if !owns(addOn, have) {
-		return &refusal{ReasonTaken, fmt.Sprintf("the %s %q exists and belongs to %s: have the agent use another name, or delete the object, which ends its owner's tokens",
+		return &refusal{reasonTaken, fmt.Sprintf("the %s %q exists and belongs to %s: have the agent use another name, or delete the object, which ends its owner's tokens",
 			kindOf(have), client.ObjectKeyFromObject(have), ownerOf(have)), refusedRetry}
 	}
 	if same(have, want) {

@@ -199,24 +199,24 @@ func TestHubRefuses(t *testing.T) {
 		items            []addon.RegistrationConfig
 		reason           string
 	}{
-		"another cluster's ServiceAccount":         {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster2:cluster2-addon1-agent")}, token.ReasonInvalidSubject},
-		"its name in another cluster":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster2:cluster1-addon1-agent")}, token.ReasonInvalidSubject},
-		"another cluster's name here":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster2-addon1-agent")}, token.ReasonInvalidSubject},
-		"kube-system":                              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, token.ReasonInvalidSubject},
-		"another add-on's ServiceAccount":          {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1-addon2-agent")}, token.ReasonInvalidSubject},
-		"the released name of another add-on":      {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon2-agent")}, token.ReasonInvalidSubject},
-		"a name that begins the same":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1-addon10-agent")}, token.ReasonInvalidSubject},
-		"the namespace's default ServiceAccount":   {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:default")}, token.ReasonInvalidSubject},
-		"a user":                                   {"cluster1", "addon1", []addon.RegistrationConfig{item("system:admin")}, token.ReasonInvalidSubject},
-		"no user":                                  {"cluster1", "addon1", []addon.RegistrationConfig{item("")}, token.ReasonInvalidSubject},
-		"groups":                                   {"cluster1", "addon1", []addon.RegistrationConfig{item(user, "system:masters")}, token.ReasonInvalidSubject},
-		"two kubeClient items":                     {"cluster1", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, token.ReasonSeveralItems},
-		"an add-on name with a dot":                {"cluster1", "addon1.x", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon1.x-agent")}, token.ReasonInvalidName},
-		"a namespace that is no cluster":           {"kube-system", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, token.ReasonInvalidName},
+		"another cluster's ServiceAccount":         {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster2:cluster2-addon1-agent")}, "InvalidSubject"},
+		"its name in another cluster":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster2:cluster1-addon1-agent")}, "InvalidSubject"},
+		"another cluster's name here":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster2-addon1-agent")}, "InvalidSubject"},
+		"kube-system":                              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, "InvalidSubject"},
+		"another add-on's ServiceAccount":          {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1-addon2-agent")}, "InvalidSubject"},
+		"the released name of another add-on":      {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon2-agent")}, "InvalidSubject"},
+		"a name that begins the same":              {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1-addon10-agent")}, "InvalidSubject"},
+		"the namespace's default ServiceAccount":   {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:default")}, "InvalidSubject"},
+		"a user":                                   {"cluster1", "addon1", []addon.RegistrationConfig{item("system:admin")}, "InvalidSubject"},
+		"no user":                                  {"cluster1", "addon1", []addon.RegistrationConfig{item("")}, "InvalidSubject"},
+		"groups":                                   {"cluster1", "addon1", []addon.RegistrationConfig{item(user, "system:masters")}, "InvalidSubject"},
+		"two kubeClient items":                     {"cluster1", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, "SeveralKubeClientItems"},
+		"an add-on name with a dot":                {"cluster1", "addon1.x", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon1.x-agent")}, "InvalidName"},
+		"a namespace that is no cluster":           {"kube-system", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, "InvalidName"},
 		"a cluster that the hub has not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:denied:addon1-agent")}, token.ReasonClusterNotAccepted},
 		"a cluster that does not exist":            {"nobody", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:nobody:addon1-agent")}, token.ReasonClusterNotAccepted},
 		"several items of a cluster not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, token.ReasonClusterNotAccepted},
-		"a ServiceAccount of the other separators": {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1:addon1-agent")}, token.ReasonInvalidSubject},
+		"a ServiceAccount of the other separators": {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1:addon1-agent")}, "InvalidSubject"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newMemoryHub(t, managedCluster("cluster1", true), managedCluster("cluster2", true), managedCluster("kube-system", true), managedCluster("denied", false),
@@ -264,7 +264,7 @@ func TestHubAdoptsNothing(t *testing.T) {
 				owner = `belongs to the add-on "addon1" with the UID "former"`
 			}
 			kind := reflect.TypeOf(existing).Elem().Name()
-			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+token.ReasonTaken+": the "+kind+" ") || !strings.Contains(got, owner) {
+			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+"ObjectTaken"+": the "+kind+" ") || !strings.Contains(got, owner) {
 				t.Errorf("condition %q", got)
 			}
 			h.declare("cluster1", "addon1", ocm.DriverCSR)
@@ -283,7 +283,7 @@ func TestHubAdoptsNothing(t *testing.T) {
 func TestOneServiceAccountForEachAddOn(t *testing.T) {
 	const user = "system:serviceaccount:c:c-b-agent"
 	h := newMemoryHub(t, managedCluster("c", true), addOn("c", "c-b", tokenItem(user)), addOn("c", "b", tokenItem(user)), addOn("c", "c-d", tokenItem("system:serviceaccount:c:c-c-d-agent")))
-	for name, want := range map[string]string{"c-b": "False/" + token.ReasonInvalidSubject, "b": "True/", "c-d": "True/"} {
+	for name, want := range map[string]string{"c-b": "False/" + "InvalidSubject", "b": "True/", "c-d": "True/"} {
 		h.reconcile("c", name)
 		if got := h.condition("c", name); !strings.HasPrefix(got, want) {
 			t.Errorf("add-on %q: condition %q", name, got)

@@ -15,7 +15,6 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
-	"github.com/workloadid/workloadid/registration/token"
 )
 
 // The flow on a hub of v1alpha1: first with a CustomResourceDefinition from before the driver field, then with one that knows it.
@@ -27,7 +26,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	m.run(tokens)
 	w.Step("that drops the driver", func(t *testing.T) {
 		m.NewAddOn("addon1", kubeClientItem, signerItem)
-		m.UntilAddOn("addon1", "the agent says so", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "False/"+token.ReasonNotDeclared })
+		m.UntilAddOn("addon1", "the agent says so", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenDriverNotDeclared" })
 		if c := m.Condition("addon1", "AddonTokenRefreshed"); !strings.Contains(c.Message, "update the hub, or use csr") {
 			t.Errorf("message %q", c.Message)
 		}
@@ -69,8 +68,8 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	w.Step("two kubeClient items", func(*testing.T) {
 		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
 		m.UntilAddOn("twice", "agent and hub refuse it", func() bool {
-			return m.Says("twice", registration.ConditionRegistrationAccepted) == "False/"+registration.ReasonDuplicateItem &&
-				m.Says("twice", addon.ConditionTokenInfrastructureReady) == "False/"+token.ReasonSeveralItems
+			return m.Says("twice", registration.ConditionRegistrationAccepted) == "False/"+"DuplicateItem" &&
+				m.Says("twice", addon.ConditionTokenInfrastructureReady) == "False/"+"SeveralKubeClientItems"
 		})
 	})
 }

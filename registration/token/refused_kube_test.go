@@ -40,7 +40,7 @@ func TestRefusedAddOns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		says(t, "stolen", ready, "False/"+token.ReasonInvalidSubject, foreign, "refused-stolen-agent")
+		says(t, "stolen", ready, "False/"+"InvalidSubject", foreign, "refused-stolen-agent")
 		if got := append(m.infrastructureOf("stolen"), victim.infrastructureOf("stolen")...); len(got) > 0 {
 			t.Errorf("there are %q", got)
 		}
@@ -50,22 +50,22 @@ func TestRefusedAddOns(t *testing.T) {
 	})
 	w.Step("a second kubeClient item", func(t *testing.T) {
 		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
-		says(t, "twice", accepted, "False/"+registration.ReasonDuplicateItem, "twice-hub-kubeconfig", "leave one kubeClient item")
-		says(t, "twice", ready, "False/"+token.ReasonSeveralItems, "2 kubeClient items")
+		says(t, "twice", accepted, "False/"+"DuplicateItem", "twice-hub-kubeconfig", "leave one kubeClient item")
+		says(t, "twice", ready, "False/"+"SeveralKubeClientItems", "2 kubeClient items")
 		if keys := m.secret("twice").Data["token"]; keys != nil {
 			t.Error("it has a token")
 		}
 		m.PatchAddOn("twice", func(s *addon.Status) { s.Items = s.Items[:1] })
 		m.Registered("twice", registration.AuthTypeToken)
-		says(t, "twice", accepted, "True/"+registration.ReasonRegistrationAccepted)
+		says(t, "twice", accepted, "True/"+"RegistrationAccepted")
 	})
 	w.Step("a customSigner item without body", func(t *testing.T) {
 		m.NewAddOn("bodiless", kubeClientItem, ocm.Registration{Type: ocm.CustomSigner})
-		says(t, "bodiless", accepted, "False/"+registration.ReasonNoSigner, "customSigner.signerName")
+		says(t, "bodiless", accepted, "False/"+"NoSigner", "customSigner.signerName")
 		m.Registered("bodiless", registration.AuthTypeToken) // the other item
 		m.PatchAddOn("bodiless", func(s *addon.Status) { s.Items[1] = signerItem })
 		m.expectSigned(s, "bodiless")
-		says(t, "bodiless", accepted, "True/"+registration.ReasonRegistrationAccepted)
+		says(t, "bodiless", accepted, "True/"+"RegistrationAccepted")
 	})
 	w.Step("an unknown driver and an unknown type are refused by the API server", func(t *testing.T) {
 		m.NewAddOn("unknown", kubeClientItem)
@@ -80,7 +80,7 @@ func TestRefusedAddOns(t *testing.T) {
 	w.Step("no driver for custom signers", func(t *testing.T) {
 		m.runWith(registration.AddOnOptions{KubeClient: newToken(t, 0)})
 		m.NewAddOn("driverless", kubeClientItem, signerItem)
-		says(t, "driverless", accepted, "False/"+registration.ReasonUnknownDriver, signerName)
+		says(t, "driverless", accepted, "False/"+"UnknownDriver", signerName)
 		m.Registered("driverless", registration.AuthTypeToken)
 	})
 	w.Step("a wish over the cap", func(t *testing.T) {
@@ -105,10 +105,10 @@ func TestRefusedAddOns(t *testing.T) {
 	w.Step("a hub without the half for tokens", func(t *testing.T) {
 		w.stopTokens()
 		m.NewAddOn("older", kubeClientItem)
-		says(t, "older", "AddonTokenRefreshed", "False/"+token.ReasonInfrastructureNotReady, "Waiting for the hub")
+		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "Waiting for the hub")
 		m.set(2 * time.Minute)
 		m.Look("older")
-		says(t, "older", "AddonTokenRefreshed", "False/"+token.ReasonInfrastructureNotReady, "knows the driver token, or use csr")
+		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "knows the driver token, or use csr")
 		m.set(0)
 		m.run(csr.New(csr.Options{}))
 		m.Registered("older", registration.AuthTypeCSR)

@@ -39,7 +39,7 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 	})
 	w.Step("Step4 the driver declares itself and waits", func(t *testing.T) {
 		m.UntilAddOn("addon1", "it waits", func() bool {
-			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+token.ReasonInfrastructureNotReady
+			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenInfrastructureNotReady"
 		})
 		if item := m.Items("addon1")[0]; item.Driver != ocm.DriverToken || item.Subject.User != user || len(item.Subject.Groups) > 0 {
 			t.Errorf("item %+v", item)
@@ -119,7 +119,7 @@ func (m *addOnMember) expectStored(t *testing.T) {
 	if left := time.Until(expiry); err != nil || left < 364*24*time.Hour || left > 366*24*time.Hour {
 		t.Errorf("expires at %s, %v", secret.Data["expiration"], err)
 	}
-	m.UntilAddOn("addon1", "the condition is True", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "True/"+token.ReasonRefreshed })
+	m.UntilAddOn("addon1", "the condition is True", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "True/"+"AddonTokenRefreshed" })
 	if c := m.Condition("addon1", "AddonTokenRefreshed"); !strings.Contains(c.Message, string(secret.Data["expiration"])) || strings.Contains(c.Message, string(secret.Data["token"])) {
 		t.Errorf("message %q", c.Message)
 	}
@@ -166,7 +166,7 @@ func TestHundredAddOnsWriteNothingInSteadyState(t *testing.T) {
 	settled := func() bool {
 		n := 0
 		for i := range manyAddOns {
-			if m.Says(name(i), "AddonTokenRefreshed") == "True/"+token.ReasonRefreshed {
+			if m.Says(name(i), "AddonTokenRefreshed") == "True/"+"AddonTokenRefreshed" {
 				n++
 			}
 		}

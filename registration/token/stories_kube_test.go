@@ -221,7 +221,7 @@ func TestForeignSubject(t *testing.T) {
 		})
 		eventually(t, "the hub refuses "+user, func() bool {
 			c := meta.FindStatusCondition(a.get().Status.Conditions, addon.ConditionTokenInfrastructureReady)
-			return c != nil && c.Reason == token.ReasonInvalidSubject && strings.Contains(c.Message, user)
+			return c != nil && c.Reason == "InvalidSubject" && strings.Contains(c.Message, user)
 		})
 	}
 	if got := append(k.left("thief"), k.left("victim")...); len(got) > 0 {

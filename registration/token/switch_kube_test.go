@@ -56,7 +56,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		w.stopTokens()
 		m.run(tokens)
 		m.UntilAddOn("addon1", "it waits", func() bool {
-			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+token.ReasonInfrastructureNotReady
+			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenInfrastructureNotReady"
 		})
 		m.Look("addon1")
 		m.expectKeys(t, "addon1", registration.AuthTypeCSR)
@@ -75,7 +75,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		m.Registered("addon1", registration.AuthTypeToken)
 		m.expectKeys(t, "addon1", registration.AuthTypeToken)
 		w.runApprover()
-		m.UntilAddOn("addon1", "the token is reported", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "True/"+token.ReasonRefreshed })
+		m.UntilAddOn("addon1", "the token is reported", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "True/"+"AddonTokenRefreshed" })
 		user.expectUse(t, "token", 5)
 	})
 	w.Step("the add-on was never without access", func(t *testing.T) {

@@ -98,7 +98,7 @@ func TestOlderAPIVersion(t *testing.T) {
 		return step.Condition
 	}
 	pass()
-	if c := pass(); c.Reason != token.ReasonNotDeclared || !strings.Contains(c.Message, "does not know the driver") {
+	if c := pass(); c.Reason != "TokenDriverNotDeclared" || !strings.Contains(c.Message, "does not know the driver") {
 		t.Errorf("condition %+v", c)
 	}
 	crd := &unstructured.Unstructured{}
