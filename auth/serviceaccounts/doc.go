@@ -1,9 +1,8 @@
 // Package serviceaccounts reads ServiceAccounts from memory, for controllers that read one on every call of auth.
 //
-// A Reader lists and watches the metadata of ServiceAccounts. It keeps only what auth and its providers use: name, namespace,
-// UID, resource version, deletion timestamp, and the annotations that the providers of this module read.
-// Options.AnnotationPrefixes adds others. It keeps the first 4,096 bytes of each annotation, which is more than any of those
-// providers accepts.
+// A Reader lists and watches the metadata of ServiceAccounts. It keeps name, namespace, UID, resource version, deletion timestamp
+// and the annotations that the providers of this module read. Options.AnnotationPrefixes adds others. The Reader keeps the first
+// 4,096 bytes of each annotation, which is more than any of those providers accepts.
 //
 //	accounts, err := serviceaccounts.New(mgr.GetConfig(), serviceaccounts.Options{})
 //	if err != nil {
@@ -43,13 +42,13 @@
 //
 // The controller's ServiceAccount needs these rules. The second is for auth.
 //
-//   - apiGroups: [""]
-//     resources: [serviceaccounts]
-//     verbs: [list, watch]
-//   - apiGroups: [""]
-//     resources: [serviceaccounts/token]
-//     verbs: [create]
+//	- apiGroups: [""]
+//	  resources: [serviceaccounts]
+//	  verbs: [list, watch]
+//	- apiGroups: [""]
+//	  resources: [serviceaccounts/token]
+//	  verbs: [create]
 //
-// Grant them in a ClusterRole. Or use one Reader per namespace with Roles there, and stack their clients:
+// Grant them in a ClusterRole. Alternatively use one Reader per namespace with Roles there, and stack their clients:
 // b.Client(a.Client(base)). Then base reads the ServiceAccounts of all other namespaces, as far as its rights allow.
 package serviceaccounts
