@@ -42,6 +42,7 @@
 //
 // The controller's ServiceAccount needs these rules. The second is for auth.
 //
+//	rules:
 //	- apiGroups: [""]
 //	  resources: [serviceaccounts]
 //	  verbs: [list, watch]
