@@ -33,7 +33,7 @@ type Options struct {
 	MaxAge time.Duration
 }
 
-// KnownAnnotations returns the annotations that the providers of this module read. A Reader always keeps them.
+// KnownAnnotations are those that the providers of this module read. They are always kept.
 func KnownAnnotations() []string { return annotation.All() }
 
 // complete checks the options and fills in the defaults.
