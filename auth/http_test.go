@@ -30,7 +30,7 @@ func TestHTTPClients(t *testing.T) {
 		"answer read":      {"/", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp, err := client.Get(service.URL + tc.path)
+			resp, err := get(t, client, service.URL+tc.path)
 			if err == nil {
 				_, err = io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
@@ -43,6 +43,15 @@ func TestHTTPClients(t *testing.T) {
 	if service.Client().CheckRedirect != nil {
 		t.Error("the caller's client was changed")
 	}
+}
+
+func get(t *testing.T, client *http.Client, address string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Do(req)
 }
 
 func TestHTTPClientsUseTheProxyOfTheCall(t *testing.T) {
@@ -58,7 +67,7 @@ func TestHTTPClientsUseTheProxyOfTheCall(t *testing.T) {
 	}
 	var clients auth.HTTPClients
 	opts := &auth.Options{ProxyURL: address}
-	resp, err := clients.For(opts).Get("https://service.example/")
+	resp, err := get(t, clients.For(opts), "https://service.example/")
 	if err == nil {
 		_ = resp.Body.Close()
 		t.Error("the proxy's refusal is no error")
@@ -66,7 +75,8 @@ func TestHTTPClientsUseTheProxyOfTheCall(t *testing.T) {
 	if got := <-asked; got != "CONNECT service.example:443" {
 		t.Errorf("the proxy received %q", got)
 	}
-	if clients.For(opts) != clients.For(opts) || clients.For(opts) == clients.For(&auth.Options{}) {
+	first, again := clients.For(opts), clients.For(opts)
+	if first != again || first == clients.For(&auth.Options{}) {
 		t.Error("calls with the same proxy do not share connections, or other calls do")
 	}
 }

@@ -104,7 +104,7 @@ func TestSignaturesAreThoseOfKubernetes(t *testing.T) {
 	}
 }
 
-// The zero Token has an empty key, with which everybody can sign.
+// The zero Token has an empty key, which is no secret. It signs and verifies nothing.
 func TestZeroTokenProvesNothing(t *testing.T) {
 	none, content := bootstrap.Token{}, []byte("payload")
 	mac := hmac.New(sha256.New, nil)
@@ -238,7 +238,7 @@ func TestSecretsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A token expires when it does in Kubernetes. The zero time of Go is past there, and never means no end.
+// A token expires when it does in Kubernetes. The zero time of Go is past there, and never means no expiry.
 func TestExpirationIsThatOfKubernetes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, text := range []string{"", "soon", "0001-01-01T00:00:00Z", "0001-01-01T02:00:00+02:00", "0000-12-31T19:00:00-05:00", "0001-01-01T00:00:00.5Z",

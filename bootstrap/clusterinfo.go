@@ -12,19 +12,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ClusterInfo is how to reach a cluster and whom to trust there: a kubeconfig with one unnamed cluster and nothing else.
+// ClusterInfo holds the address of a cluster and the CAs to trust there. Encoded, it is a kubeconfig with one unnamed cluster.
 type ClusterInfo struct {
-	// Server is the https URL of the API server: https://<host>[:<port>][/<path>], where the host is a DNS name or an IP
-	// address and the port 443 by default.
+	// Server is the URL of the API server, https://<host>[:<port>][/<path>]. The host is a DNS name or an IP address, the default
+	// port is 443.
 	Server string
-	// CAData are the certificates of the authorities to trust, in PEM, and nothing that is secret. Empty: those of the
-	// system.
+	// CAData holds the certificates of the CAs to trust, in PEM, and no secret. Empty: the system's CAs.
 	CAData []byte
-	// TLSServerName is the name to check the server's certificate against. Empty: the host of Server.
+	// TLSServerName is the expected name in the server's certificate. Empty: the host of Server.
 	TLSServerName string
 }
 
-// maxClusterInfo bounds what is taken for a kubeconfig, in bytes. An API object cannot be larger than that.
+// maxClusterInfo bounds a kubeconfig, in bytes. No API object is larger.
 const maxClusterInfo = 1 << 20
 
 const (
@@ -32,8 +31,8 @@ const (
 	configKind    = "Config"
 )
 
-// kubeconfig is the part of client.config/v1 that matters here. Everything else is refused where it could be used to steal
-// credentials or to run something, and ignored where it could not.
+// kubeconfig is the relevant part of client.config/v1. Fields that could steal credentials or run a program are refused, and all
+// others are ignored.
 type kubeconfig struct {
 	APIVersion     string         `json:"apiVersion,omitempty"`
 	Kind           string         `json:"kind,omitempty"`
@@ -69,10 +68,12 @@ type namedUser struct {
 	User map[string]any `json:"user"`
 }
 
-// ParseClusterInfo parses a kubeconfig in YAML or JSON: the unnamed cluster, else that of the current context. It refuses
-// credentials of every kind, private keys next to the certificates included, commands, local paths, proxies, the insecure
-// flag, servers that are not https, YAML anchors with aliases, and content of more than 1 MiB. Like kubectl it refuses two
-// clusters or contexts of one name, and another kind or apiVersion than Config and v1; both may be left out.
+// ParseClusterInfo parses a kubeconfig in YAML or JSON, at most 1 MiB. It returns the unnamed cluster, or else the cluster of the
+// current context.
+//
+// It refuses credentials and private keys, commands, local paths, proxies, the insecure flag, servers without https, and YAML
+// anchors with aliases. Like kubectl, it refuses two clusters or contexts of one name, and a kind or apiVersion other than Config
+// and v1. Both may be absent.
 func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	if len(content) > maxClusterInfo {
 		return nil, fmt.Errorf("it is larger than %d bytes", maxClusterInfo)
@@ -103,18 +104,17 @@ func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	return c.info()
 }
 
-// indicators of YAML's anchors and aliases. Behind a letter or a digit they are part of what stands there.
+// The indicators of YAML anchors and aliases. After a letter or a digit they belong to the text.
 var (
 	anchor = regexp.MustCompile(`(?:^|[^A-Za-z0-9])&`)
 	alias  = regexp.MustCompile(`(?:^|[^A-Za-z0-9])\*`)
 )
 
-// mayExpand reports whether content can be a document in which an alias repeats an anchor: a few bytes each, for up to a
-// megabyte each when it is parsed. It asks no parser, which might see it otherwise than the one that expands; so it also
-// finds signs of both kinds in comments and text, where no program that writes kubeconfigs puts them.
+// mayExpand reports whether an alias may repeat an anchor, which can expand a few bytes to megabytes. It uses no parser, because
+// two parsers may disagree. It therefore also matches comments and text, where no program writes both.
 func mayExpand(content []byte) bool { return anchor.Match(content) && alias.Match(content) }
 
-// checkNames refuses names that occur twice: readers differ in which one of the two they take.
+// checkNames refuses duplicate names, because readers differ in which one they take.
 func (k *kubeconfig) checkNames() error {
 	type entry struct{ kind, name string }
 	var entries []entry
@@ -170,8 +170,8 @@ func (c cluster) info() (*ClusterInfo, error) {
 	return info, nil
 }
 
-// Certificates returns the certificate authorities. Text between the certificates is skipped, as in RFC 7468; any other PEM
-// block is an error, since cluster information is public and a private key must not be in it.
+// Certificates returns the CAs. It skips text between the certificates, as in RFC 7468. Any other PEM block is an error, because
+// cluster information is public and must not hold a private key.
 func (i *ClusterInfo) Certificates() ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	for block, rest := pem.Decode(i.CAData); block != nil; block, rest = pem.Decode(rest) {
@@ -188,13 +188,13 @@ func (i *ClusterInfo) Certificates() ([]*x509.Certificate, error) {
 	switch blocks := bytes.Count(i.CAData, []byte("-----BEGIN")); {
 	case len(i.CAData) > 0 && len(certificates) == 0:
 		return nil, errors.New("the certificate authority data holds no PEM certificate")
-	case blocks != len(certificates): // pem.Decode takes blocks that are cut for text
+	case blocks != len(certificates): // pem.Decode treats truncated blocks as text
 		return nil, fmt.Errorf("the certificate authority data holds %d PEM blocks, but %d certificates that can be read", blocks, len(certificates))
 	}
 	return certificates, nil
 }
 
-// roots are whom to trust. Nil: those of the system.
+// roots returns the CAs to trust. Nil: the system's.
 func (i *ClusterInfo) roots() (*x509.CertPool, error) {
 	certificates, err := i.Certificates()
 	if err != nil || len(certificates) == 0 {
@@ -211,7 +211,7 @@ func poolOf(certificates []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// check refuses what ParseClusterInfo would refuse once it is encoded.
+// check refuses what ParseClusterInfo would refuse after Encode.
 func (i *ClusterInfo) check() error {
 	if _, err := serverURL(i.Server); err != nil {
 		return err
@@ -220,8 +220,8 @@ func (i *ClusterInfo) check() error {
 	return err
 }
 
-// Encode returns the kubeconfig in YAML, as kubeadm writes it. It is for everybody's eyes: of CAData the certificates alone
-// are in it. What ParseClusterInfo would refuse is an error.
+// Encode returns the kubeconfig in YAML, as kubeadm writes it. It is public: of CAData it contains only the certificates. It
+// refuses what ParseClusterInfo refuses.
 func (i *ClusterInfo) Encode() ([]byte, error) {
 	if _, err := serverURL(i.Server); err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (i *ClusterInfo) Encode() ([]byte, error) {
 	})
 }
 
-// Pins returns the pins of all certificate authorities.
+// Pins returns the pins of all CAs.
 func (i *ClusterInfo) Pins() (PinSet, error) {
 	certificates, err := i.Certificates()
 	if err != nil {
@@ -253,9 +253,8 @@ func (i *ClusterInfo) Pins() (PinSet, error) {
 	return set, nil
 }
 
-// JoinCommand returns the kubeadm command that joins the cluster, with a pin for each certificate authority. It is one line,
-// safe for a shell, and as secret as the token that it holds. Errors: there is no token, Server cannot be used, Server has a
-// path, which kubeadm does not know, or CAData holds no certificate, without which there is no pin.
+// JoinCommand returns the kubeadm command that joins the cluster, with a pin for each CA. It is one line, safe for a shell, and
+// contains the token. It fails without a token, without a certificate, and if Server is invalid or has a path.
 func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 	if t.IsZero() {
 		return "", errors.New("there is no token to join with; use ParseToken")
@@ -276,7 +275,7 @@ func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 			"set CAData (certificate-authority-data of the kubeconfig)")
 	}
 	address := hostPort(u)
-	if strings.HasPrefix(address, "[") { // shells take the brackets of IPv6 for a pattern of file names
+	if strings.HasPrefix(address, "[") { // shells treat the brackets of IPv6 as a pattern
 		address = `"` + address + `"`
 	}
 	var b strings.Builder

@@ -18,8 +18,7 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Where a cluster publishes its ClusterInfo: the namespace and the name of the ConfigMap, the key of the kubeconfig in it,
-// and how the keys of the signatures begin.
+// A cluster publishes its ClusterInfo in this ConfigMap, with the kubeconfig and the signatures under these keys.
 const (
 	ConfigMapNamespace = "kube-public"
 	ConfigMapName      = "cluster-info"
@@ -40,34 +39,32 @@ const (
 // DiscoverOption configures Discover.
 type DiscoverOption func(*discovery)
 
-// ErrPins means that the cluster is not the one that the pins name, or that this cannot be proved: none of its certificate
-// authorities is pinned, the server's certificate is not from a pinned one or for another name, or the verified answer is
-// another one than that which was signed.
+// ErrPins means that the pins do not prove the cluster. None of its CAs is pinned, the server's certificate has another CA or name,
+// or the verified answer differs from the signed one.
 var ErrPins = errors.New("the cluster is not proved to be the one that the pins name")
 
-// WithPins has Discover accept the cluster only if one of its certificate authorities is pinned. The discovery trusts the
-// pinned ones alone; the ClusterInfo that it returns has all that the cluster names.
+// WithPins makes Discover accept the cluster only if one of its CAs is pinned. The discovery trusts only the pinned CAs. The
+// returned ClusterInfo holds all CAs that the cluster names.
 func WithPins(pins PinSet) DiscoverOption { return func(d *discovery) { d.pins = pins } }
 
-// WithoutPins has Discover trust whoever knows the token's secret. That includes everyone else who was given the same
-// token.
+// WithoutPins makes Discover trust the signature alone. Any other holder of the token can then impersonate the cluster.
 func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = true } }
 
-// WithTimeout bounds the whole discovery, 5 minutes by default. It has to be more than 0.
+// WithTimeout bounds the whole discovery, 5 minutes by default. It must be positive.
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
-// WithServerName has Discover check the certificate of a pinned authority against this DNS name or IP address instead of the
-// host of each address, for addresses that no certificate names, such as that of a tunnel. Empty: the host. The
-// caller has to know the name: one that the cluster-info gives would prove nothing.
+// WithServerName makes Discover check the server's certificate against this DNS name or IP address. The default is the host of
+// each address. A tunnel needs it, because no certificate names its address. The caller must know the name, because a name from
+// cluster-info proves nothing.
 func WithServerName(name string) DiscoverOption { return func(d *discovery) { d.serverName = name } }
 
-// WithProgress calls report with what the discovery waits for whenever that changes, on the goroutine of Discover. With several
-// addresses the text begins with the address, and an address that is given up is reported too. Nil: nothing is reported.
+// WithProgress calls report whenever the discovery waits for something else, on the goroutine of Discover. With several addresses
+// the text begins with the address, and an address that failed for good is reported too. Nil: no reports.
 func WithProgress(report func(waitingFor string)) DiscoverOption {
 	return func(d *discovery) { d.report = report }
 }
 
-// discovery is what all addresses have in common.
+// discovery is the part that all addresses share.
 type discovery struct {
 	servers    []string // https URLs
 	serverName string   // empty: the host of the server
@@ -89,39 +86,41 @@ type attempt struct {
 	distrust bool // a signature was wrong once
 }
 
-// state is what an attempt waits for.
+// state is the reason why an attempt waits.
 type state struct{ server, waitingFor string }
 
-// result is the end of an attempt.
+// result is the outcome of an attempt.
 type result struct {
 	server string
 	info   *ClusterInfo
 	err    error
 }
 
-// waitError is something that waiting can mend.
+// waitError is a failure that may pass by itself.
 type waitError struct{ waitingFor, causes string }
 
 func (e *waitError) Error() string { return e.waitingFor }
 
-// Discover finds out how to reach a cluster from its addresses ("host", "host:port" or an https URL, without a user, a query
-// or a fragment) and a token with the usage "signing":
+// Discover finds out how to reach a cluster. It takes addresses ("host", "host:port" or an https URL without user, query and
+// fragment) and a token with the usage "signing":
 //
-//  1. cluster-info is read without verifying the server and without credentials, until it is signed with the token.
-//  2. The signature is verified. A wrong one is read again once, since it may lag behind a change; then it is final.
-//  3. With pins, one of the certificate authorities has to be pinned, and cluster-info is read again over a connection that
-//     trusts the pinned ones alone, and only for the host of the address (see WithServerName). It has to be the same.
+//  1. It reads cluster-info without credentials from an unverified server, until cluster-info is signed with the token.
+//  2. It verifies the signature. It reads a wrong one once more, because it may lag behind a change. Then the failure is final.
+//  3. With pins, one of the CAs must be pinned. Discover reads cluster-info again over a connection that trusts only the pinned
+//     CAs, and only for the host of the address (see WithServerName). The content must be the same.
 //
-// All addresses are asked at the same time, and the first that passes wins. An address that fails for good does not end the
-// discovery at the others: a forged answer at one address cannot keep the machine from joining.
+// Discover asks all addresses at the same time, and the first success wins. A final failure at one address does not stop the
+// others, so a forged answer cannot keep the machine from joining.
 //
-// It waits for what comes up by itself: the server, its permissions, the ConfigMap, the signature, a clock that is behind. Any
-// status but 200 may come from a proxy whose server is not up yet. Permanent mistakes fail at once, and malformed arguments
-// before any packet is sent. When the time runs out, the error says for each address what was waited for and why that may be,
-// and wraps the context's. ErrSignature and ErrPins mean that an address is that of another cluster, or that somebody is in
-// between. No error holds the token's secret.
+// Discover waits for conditions that pass: a missing server, permission, ConfigMap or signature, and a slow clock. It waits after
+// every status but 200, because a proxy may answer until its server is up. Permanent mistakes fail at once. Malformed arguments
+// fail before any packet is sent.
 //
-// Whoever may write the ConfigMap kube-public/cluster-info says whom Discover trusts, since the cluster signs what is there.
+// After the timeout, the error names for each address the last reason and its likely causes, and wraps the context's error.
+// ErrSignature and ErrPins mean that an address belongs to another cluster, or that an attacker is in between. No error holds the
+// token's secret.
+//
+// Write access to the ConfigMap kube-public/cluster-info decides what Discover trusts, because the cluster signs its content.
 func Discover(ctx context.Context, servers []string, token Token, opts ...DiscoverOption) (*ClusterInfo, error) {
 	d := &discovery{token: token, timeout: defaultTimeout, interval: minInterval}
 	for _, opt := range opts {
@@ -137,7 +136,7 @@ func Discover(ctx context.Context, servers []string, token Token, opts ...Discov
 	return info, nil
 }
 
-// race runs an attempt for each address and returns when all have ended. The first success ends the others.
+// race runs one attempt per address and waits for all of them. The first success cancels the others.
 func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
@@ -220,7 +219,7 @@ func (d *discovery) check(servers []string) error {
 	case d.token.IsZero():
 		return errors.New("there is no token; use ParseToken")
 	case len(d.pins) == 0 && !d.unpinned:
-		return errors.New("there are no pins; pass WithPins, or WithoutPins to trust whoever knows the token")
+		return errors.New("there are no pins; pass WithPins, or WithoutPins to trust every holder of the token")
 	case d.timeout <= 0:
 		return fmt.Errorf("the timeout has to be more than 0, not %s", d.timeout)
 	case d.serverName != "" && !validHost(d.serverName):
@@ -239,7 +238,7 @@ func (d *discovery) check(servers []string) error {
 	return nil
 }
 
-// sleep reports a new state and returns false when the time is up.
+// sleep reports a new state. It returns false after the timeout.
 func (a *attempt) sleep(ctx context.Context, w *waitError) bool {
 	if w.waitingFor != a.waiting {
 		a.waiting = w.waitingFor
@@ -295,7 +294,7 @@ func (a *attempt) verify(data map[string]string) error {
 	}
 	if err := Verify([]byte(data[KubeConfigKey]), jws, a.token); err != nil {
 		if a.distrust {
-			return fmt.Errorf("%w: the token is that of another cluster, or somebody is in between", err)
+			return fmt.Errorf("%w: the token belongs to another cluster, or an attacker is in between", err)
 		}
 		a.distrust = true
 		return &waitError{"the signature of cluster-info does not fit; reading it once more", "it may lag behind a change"}
@@ -312,9 +311,9 @@ func signed(data map[string]string) bool {
 	return false
 }
 
-// confirm reads cluster-info again over a connection that trusts the pinned certificates alone. The name that the server has
-// to prove comes from the caller: the content is not trusted yet, and everybody who has some certificate of the cluster's
-// authority, such as a kubelet's, could have it name himself.
+// confirm reads cluster-info again over a connection that trusts only the pinned certificates. The caller supplies the server's
+// name, because the content is not trusted yet. Any holder of a certificate of the CA, such as a kubelet, could put its own name
+// there.
 func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string) error {
 	certificates, err := info.Certificates()
 	if err != nil {
@@ -331,7 +330,7 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 		return err
 	}
 	if data[KubeConfigKey] != content {
-		return fmt.Errorf("%w: cluster-info differs over the verified connection: somebody is in between, or it has just changed", ErrPins)
+		return fmt.Errorf("%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
 	}
 	return nil
 }
@@ -363,7 +362,7 @@ func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]strin
 	return configMap.Data, nil
 }
 
-// unreachable tells certificates that are not trusted from servers that may come up.
+// unreachable separates untrusted certificates from servers that may come up.
 func unreachable(err error) error {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
@@ -376,7 +375,7 @@ func unreachable(err error) error {
 	return &waitError{fmt.Sprintf("the server cannot be reached: %.600s", err), "it is down, or the address is wrong, or something in between blocks it"}
 }
 
-// untrusted tells what is wrong with a server's certificate, whose text is a stranger's.
+// untrusted describes the fault of a server's certificate. Its text is untrusted.
 func untrusted(err *tls.CertificateVerificationError) error {
 	reason := redact.Text(err.Err.Error())
 	var name x509.HostnameError

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Whatever a server sends as cluster-info, nothing is trusted that the token has not signed.
+// Discover trusts no cluster-info that the token has not signed.
 func FuzzConfigMap(f *testing.F) {
 	token, err := ParseToken("abc123.0123456789abcdef")
 	if err != nil {

@@ -58,7 +58,7 @@ func (c ca) pin() bootstrap.DiscoverOption {
 	return bootstrap.WithPins(bootstrap.PinSet{bootstrap.PinOf(c.cert)})
 }
 
-// server is an API server, or somebody who pretends to be one, with a certificate of the authority.
+// server is an API server, or an impostor, with a certificate of the CA.
 func (c ca) server(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	return c.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, handler)
@@ -181,7 +181,7 @@ func TestDiscoverTimesOut(t *testing.T) {
 	}
 }
 
-// Attacks end the discovery at once.
+// An attack makes the discovery fail at once.
 func TestDiscoverUnderAttack(t *testing.T) {
 	authority, foreign := newCA(t), newCA(t)
 	good := signedInfo(t, wellKnown, authority.pem)
@@ -197,8 +197,8 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"forged signature": {authority.server(t, configMap(forged)), "somebody is in between", bootstrap.ErrSignature},
-		"no algorithm":     {authority.server(t, configMap(none)), "somebody is in between", bootstrap.ErrSignature},
+		"forged signature": {authority.server(t, configMap(forged)), "an attacker is in between", bootstrap.ErrSignature},
+		"no algorithm":     {authority.server(t, configMap(none)), "an attacker is in between", bootstrap.ErrSignature},
 		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins},
 		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins},
 		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -268,7 +268,7 @@ func TestDiscoverBoundsWhatALongBannerSays(t *testing.T) {
 	}
 }
 
-// One address that works is enough, whatever the others do.
+// One working address is enough, in spite of the others.
 func TestDiscoverAtSeveralAddresses(t *testing.T) {
 	authority := newCA(t)
 	good := signedInfo(t, wellKnown, authority.pem)
@@ -291,7 +291,7 @@ func TestDiscoverAtSeveralAddresses(t *testing.T) {
 	}
 }
 
-// A forged answer does not end the discovery: it goes on at the other address until that is up.
+// A forged answer at one address does not stop the discovery at another.
 func TestDiscoverGivesUpOneAddress(t *testing.T) {
 	authority := newCA(t)
 	good, givenUp := signedInfo(t, wellKnown, authority.pem), make(chan struct{})
@@ -436,7 +436,7 @@ func TestLoadRefreshSave(t *testing.T) {
 		}
 	}
 	if _, err := (&bootstrap.ClusterInfo{Server: server.URL, CAData: newCA(t).pem}).Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("refreshing from somebody else: %v", err)
+		t.Errorf("refreshing from an impostor: %v", err)
 	}
 	for source, want := range map[string]string{
 		"http://127.0.0.1:1/x": "only https", "file:///etc/passwd": "only https", "/nonexistent": "no such file", "-": "no standard input",

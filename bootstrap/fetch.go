@@ -10,7 +10,7 @@ import (
 	"net/url"
 )
 
-// redirectError is a redirect that is not followed.
+// redirectError is a refused redirect.
 type redirectError struct{ to string }
 
 func (e *redirectError) Error() string {
@@ -26,7 +26,7 @@ const (
 	maxHeader    = 64 << 10
 )
 
-// stayOnHTTPS follows a few redirects as long as they are verified like the first request.
+// stayOnHTTPS follows a few redirects that are verified like the first request.
 func stayOnHTTPS(r *http.Request, via []*http.Request) error {
 	if r.URL.Scheme != "https" || len(via) > maxRedirects {
 		return &redirectError{r.URL.Scheme + "://" + r.URL.Host}
@@ -34,7 +34,7 @@ func stayOnHTTPS(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// fetch gets a document without credentials, with bounds on time and size. Its errors do not hold the URL.
+// fetch gets a document without credentials, within limits of time and size. Its errors do not hold the URL.
 func fetch(ctx context.Context, address string, config *tls.Config, redirects func(*http.Request, []*http.Request) error, limit int64,
 ) (status int, body []byte, err error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true,
@@ -57,13 +57,13 @@ func fetch(ctx context.Context, address string, config *tls.Config, redirects fu
 	case err == nil && int64(len(body)) > limit:
 		err = fmt.Errorf("the answer is larger than %d bytes", limit)
 	case err == nil:
-		// A server that sees us go may end its answer in a way that looks complete.
+		// A server that notices the timeout may cut its answer so that it looks complete.
 		err = ctx.Err()
 	}
 	return resp.StatusCode, body, err
 }
 
-// withoutURL drops the URL from an error: the caller names it, and its query may be a secret.
+// withoutURL drops the URL from an error. The caller names it, and its query may be a secret.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {

@@ -6,5 +6,5 @@ import "io/fs"
 
 const nonBlocking = 0
 
-// ownedByUs cannot tell here: the access list of the folder decides.
+// ownedByUs cannot check the owner here. The access list of the directory decides.
 func ownedByUs(fs.FileInfo) bool { return true }

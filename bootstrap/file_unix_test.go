@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// owned is a file of somebody's.
+// owned is a file with the given owner and mode.
 type owned struct {
 	fs.FileInfo
 	uid  uint32

@@ -26,8 +26,8 @@ func kubeadm(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// kubeadm publishes and creates a token, kube-controller-manager signs and cleans: we discover the cluster, read the
-// token, and are authenticated by the API server with one of our own.
+// kubeadm publishes and creates a token, and kube-controller-manager signs and cleans. This package discovers the cluster and
+// reads the token. The API server authenticates a token of this package.
 func TestInteropTheirsServesOursDiscovers(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	kubeconfig := cluster.Kubeconfig(t)

@@ -14,11 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Load reads a ClusterInfo from where somebody has put it: a regular file, an https URL, or stdin for "-". A URL is verified
-// with the system's certificate authorities, redirects stay on https, and it takes 10 seconds at most. Whatever
-// ParseClusterInfo refuses is refused, and so are URLs with a user name or a password. Errors name a URL without its query,
-// which may be a secret. When the context ends, Load returns; a Read of stdin that is under way goes on until stdin ends it,
-// since nothing else can.
+// Load reads a ClusterInfo from a regular file, an https URL, or stdin for "-". It refuses what ParseClusterInfo refuses, and
+// URLs with a user name or a password. A URL is verified with the system's CAs, its redirects stay on https, and it takes at most
+// 10 seconds. Errors name a URL without its query, which may be a secret.
+//
+// Load returns when the context expires. A pending Read of stdin cannot be interrupted and continues until stdin is closed.
 func Load(ctx context.Context, source string, stdin io.Reader) (*ClusterInfo, error) {
 	content, err := read(ctx, source, stdin)
 	if err != nil {
@@ -31,7 +31,7 @@ func Load(ctx context.Context, source string, stdin io.Reader) (*ClusterInfo, er
 	return info, nil
 }
 
-// public is what of a source may be repeated.
+// public returns the part of a source that errors may repeat.
 func public(source string) string {
 	scheme, _, isURL := strings.Cut(source, "://")
 	if !isURL {
@@ -74,7 +74,7 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	return body, err
 }
 
-// readStream gives up with the context. Nobody can interrupt a Read, so that one is left to end by itself.
+// readStream returns when the context expires. A pending Read cannot be interrupted and is left alone.
 func readStream(ctx context.Context, r io.Reader) ([]byte, error) {
 	type result struct {
 		content []byte
@@ -101,9 +101,8 @@ func bounded(r io.Reader) ([]byte, error) {
 	return content, err
 }
 
-// Refresh reads the cluster-info that the cluster publishes now, over a connection that i verifies: server and
-// certificate authorities may both have moved. i stays as it is. The answer is trusted without a signature: whoever may write
-// the ConfigMap kube-public/cluster-info says where the cluster is.
+// Refresh reads the current cluster-info over a connection that i verifies, and leaves i unchanged. Server and CAs may both have
+// moved. The answer needs no signature, so write access to the ConfigMap kube-public/cluster-info decides where the cluster is.
 func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
 	if _, err := serverURL(i.Server); err != nil {
 		return nil, err
@@ -131,7 +130,7 @@ func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
 	return info, nil
 }
 
-// Save writes the kubeconfig atomically, readable and writable (0600) for its owner only. The folder has to exist.
+// Save writes the kubeconfig atomically, with mode 0600. The directory must exist.
 func (i *ClusterInfo) Save(path string) error {
 	content, err := i.Encode()
 	if err == nil {

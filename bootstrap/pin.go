@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Pin names a certificate by the SHA-256 of its public key (DER SubjectPublicKeyInfo, RFC 7469), so that it stays the same
-// when the certificate is renewed.
+// Pin is the SHA-256 of a certificate's public key (DER SubjectPublicKeyInfo, RFC 7469). A renewed certificate with the same key
+// has the same pin.
 type Pin [sha256.Size]byte
 
 // PinOf returns the pin of a certificate.
@@ -34,7 +34,7 @@ func ParsePin(s string) (Pin, error) {
 	return p, nil
 }
 
-// shownPin keeps a token that was given in place of a pin out of the message, malformed or not.
+// shownPin keeps a token out of the message that was given instead of a pin, even a malformed one.
 func shownPin(s string) string {
 	if strings.Contains(s, ".") {
 		return "what has a dot, as a token has"
@@ -42,7 +42,7 @@ func shownPin(s string) string {
 	return fmt.Sprintf("%.100q", s)
 }
 
-// String returns the pin in the form that ParsePin takes.
+// String returns the pin in the form that ParsePin accepts.
 func (p Pin) String() string { return pinPrefix + hex.EncodeToString(p[:]) }
 
 // PinSet is a set of pins. The empty set pins nothing.
@@ -61,7 +61,7 @@ func ParsePins(pins ...string) (PinSet, error) {
 	return set, nil
 }
 
-// Pinned returns those certificates that are in the set.
+// Pinned returns the certificates that are in the set.
 func (s PinSet) Pinned(certificates []*x509.Certificate) []*x509.Certificate {
 	var pinned []*x509.Certificate
 	for _, c := range certificates {

@@ -13,21 +13,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Names that Kubernetes gives.
+// Kubernetes defines these names.
 const (
-	// SecretNamespace is where the Secrets of tokens are.
+	// SecretNamespace is the namespace of the tokens' Secrets.
 	SecretNamespace = "kube-system"
-	// SecretType is their type.
+	// SecretType is the type of the tokens' Secrets.
 	SecretType corev1.SecretType = "bootstrap.kubernetes.io/token"
-	// SecretNamePrefix is their name without the token's ID.
+	// SecretNamePrefix and the token's ID form the name of a Secret.
 	SecretNamePrefix = "bootstrap-token-"
 	// UsageSigning lets the token sign cluster-info, for discovery.
 	UsageSigning = "signing"
 	// UsageAuthentication lets the token authenticate at the API server, for TLS bootstrap.
 	UsageAuthentication = "authentication"
-	// DefaultGroup is what every token's user is in.
+	// DefaultGroup is the group of every token's user.
 	DefaultGroup = "system:bootstrappers"
-	// UserPrefix is the user of a token without the token's ID.
+	// UserPrefix and the token's ID form the name of a token's user.
 	UserPrefix = "system:bootstrap:"
 
 	keyID          = "token-id"
@@ -39,30 +39,30 @@ const (
 	usagePrefix    = "usage-bootstrap-"
 )
 
-// TokenConfig is a token with everything that its Secret says of it.
+// TokenConfig is a token with all other data of its Secret.
 type TokenConfig struct {
 	Token Token
-	// Description is for people.
+	// Description is a note for people.
 	Description string
-	// Expires is when the token ends; the Secret holds it to the second, without what is left of one. Zero: never.
+	// Expires is the expiry. The Secret holds it in whole seconds, rounded down. Zero: never.
 	Expires time.Time
-	// Usages are UsageSigning, UsageAuthentication and whatever else "usage-bootstrap-…" keys name.
+	// Usages are UsageSigning, UsageAuthentication and the names of other "usage-bootstrap-…" keys.
 	Usages []string
-	// MalformedExpiration means that the Secret's expiration cannot be parsed. The token counts as expired then.
+	// MalformedExpiration means that the Secret's expiration cannot be parsed. The token counts as expired.
 	MalformedExpiration bool
 	// Groups are extra groups of the token's user, each "system:bootstrappers:…". ParseSecret sorts them, as Kubernetes does.
 	Groups []string
-	// MalformedGroups means that the Secret names a group that a token cannot give. Groups is empty then, and the token must
-	// not authenticate anybody; Kubernetes still signs with it and deletes it at its end.
+	// MalformedGroups means that the Secret names a group that a token cannot grant. Groups is empty then, and the token must not
+	// authenticate. Kubernetes still signs with it and deletes it when it expires.
 	MalformedGroups bool
-	// OldGroups are what the key "auth-groups" of the original proposal names, if all of it could be groups. Kubernetes does not
-	// know the key: nobody is in these groups, and Secret does not write them.
+	// OldGroups are the groups of the key "auth-groups" of the original proposal, if all are well-formed. Kubernetes ignores that key.
+	// The token grants none of them, and Secret does not write them.
 	OldGroups []string
 }
 
 var groupPattern = regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
 
-// ValidateGroup refuses groups that a token cannot give.
+// ValidateGroup refuses a group that a token cannot grant.
 func ValidateGroup(group string) error {
 	if !groupPattern.MatchString(group) {
 		return fmt.Errorf("a group of a bootstrap token begins with %q and goes on with lower-case letters, digits, - and :, not %.300q",
@@ -77,13 +77,13 @@ func (c *TokenConfig) User() string { return UserPrefix + c.Token.id }
 // Allows reports whether the token has a usage.
 func (c *TokenConfig) Allows(usage string) bool { return slices.Contains(c.Usages, usage) }
 
-// Expired reports whether the token has ended.
+// Expired reports whether the token has expired.
 func (c *TokenConfig) Expired(now time.Time) bool {
 	return !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
-// Secret returns the Secret of the token. Errors: there is no token, a usage or a group cannot be one, groups come without
-// UsageAuthentication, or Expires is no time of RFC 3339.
+// Secret returns the Secret of the token. It fails without a token, for invalid usages or groups, for groups without
+// UsageAuthentication, and if RFC 3339 cannot express Expires.
 func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	if c.Token.IsZero() {
 		return nil, errors.New("there is no token")
@@ -113,7 +113,7 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 
 func (c *TokenConfig) setGroups(data map[string][]byte) error {
 	switch {
-	case c.MalformedGroups: // a token that authenticates nobody would come to life
+	case c.MalformedGroups: // a token that must not authenticate would become valid
 		return errors.New("the token's groups are malformed: set Groups anew, and MalformedGroups to false")
 	case len(c.Groups) == 0:
 		return nil
@@ -129,8 +129,8 @@ func (c *TokenConfig) setGroups(data map[string][]byte) error {
 	return nil
 }
 
-// Expiration returns the end of a token from its Secret, zero for none. It needs no other key to be well-formed, so that a
-// broken token ends too. Its error means that the end cannot be parsed: Kubernetes treats such a token as expired.
+// Expiration returns the expiry of the token in a Secret, zero for none. No other key must be well-formed, so a malformed token
+// expires too. An error means that the expiry cannot be parsed. Kubernetes treats such a token as expired.
 func Expiration(s *corev1.Secret) (time.Time, error) {
 	text, ok := s.Data[keyExpiration]
 	if !ok || len(text) == 0 {
@@ -146,8 +146,8 @@ func Expiration(s *corev1.Secret) (time.Time, error) {
 	return expires, nil
 }
 
-// SetExpiration changes the end of the token in its Secret, to the second, and nothing else; zero removes it. Its error is a
-// time that RFC 3339 cannot express, after the year 9999.
+// SetExpiration sets the expiry of the token in a Secret, in whole seconds, and changes nothing else. Zero removes it. It fails
+// if RFC 3339 cannot express the time, after the year 9999.
 func SetExpiration(s *corev1.Secret, expires time.Time) error {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -168,9 +168,8 @@ func setExpiration(data map[string][]byte, expires time.Time) error {
 	return nil
 }
 
-// ParseSecret reads the Secret of a token. It refuses Secrets that Kubernetes ignores too: of another type or name, with
-// a malformed token. An expiration that cannot be parsed counts as past, and groups that no token can give are told in
-// MalformedGroups: check that before authenticating somebody. Errors name the Secret and never hold its data.
+// ParseSecret reads the Secret of a token. Like Kubernetes, it refuses another type or name and a malformed token. A malformed
+// expiry counts as past. Check MalformedGroups before you authenticate a token. Errors name the Secret and never hold its data.
 func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	refuse := func(format string, args ...any) (*TokenConfig, error) {
 		return nil, fmt.Errorf("secret %q: %s", s.Namespace+"/"+s.Name, fmt.Sprintf(format, args...))
@@ -193,7 +192,7 @@ func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	if c.Groups, err = groups(s.Data[keyGroups]); err != nil {
 		c.MalformedGroups = true
 	}
-	c.OldGroups, _ = groups(s.Data[keyOldGroups]) // nobody is in them
+	c.OldGroups, _ = groups(s.Data[keyOldGroups]) // the token grants none of them
 	return c, nil
 }
 

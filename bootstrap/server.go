@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// serverURL accepts https URLs without anything that has no place in the address of an API server. Host and port are
-// strict, since they end up in commands that people paste into a shell, and since a mistake is better told at once than
-// after a time-out.
+// serverURL accepts https URLs of API servers. Host and port are strict, because commands that people paste contain them, and
+// because an early error is better than a timeout.
 func serverURL(server string) (*url.URL, error) {
 	u, err := url.Parse(server)
 	switch {
@@ -30,13 +29,13 @@ func serverURL(server string) (*url.URL, error) {
 // maxName is the length of a DNS name, in bytes.
 const maxName = 253
 
-// dnsName also takes the underscores that some local names have. A last part of digits alone is an IP address with a slip.
+// dnsName also accepts underscores, which some local names have. A last label of digits alone is a mistyped IP address.
 var (
 	dnsName   = regexp.MustCompile(`\A[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\z`)
 	allDigits = regexp.MustCompile(`(?:\A|\.)[0-9]+\.?\z`)
 )
 
-// validHost takes no zones: they mean something on one machine only.
+// validHost accepts no IPv6 zones, which are local to one machine.
 func validHost(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.Zone() == ""

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// Sign returns the detached JWS (RFC 7515, appendix F; HS256) of a kubeconfig with a token, in the form in which
-// cluster-info carries it: "<header>..<signature>". The key is the token's secret, and the bytes of the header are those of
-// Kubernetes. The token's expiry is not part of what is signed. The zero Token has no key: it signs nothing, and the result is
-// empty.
+// Sign returns the detached JWS (RFC 7515, appendix F; HS256) of a kubeconfig, "<header>..<signature>", as cluster-info carries
+// it. The key is the token's secret, and the header has the bytes of Kubernetes. The signature does not cover the token's expiry.
+// The zero Token returns "".
 func Sign(kubeconfig []byte, t Token) string {
 	if t.IsZero() {
 		return ""
@@ -24,14 +23,14 @@ func Sign(kubeconfig []byte, t Token) string {
 	return string(base64.RawURLEncoding.AppendEncode(jws, mac))
 }
 
-// ErrSignature means that a signature is not that of the token: the content was changed, or signed with another token.
+// ErrSignature means that the token did not sign this content.
 var ErrSignature = errors.New("the signature does not fit the token and the content")
 
-// Verify checks what Sign returned, in constant time. Any header but the one that Sign writes is refused, so nobody else
-// chooses the algorithm. The error is ErrSignature, whatever is wrong; nothing verifies with the zero Token.
+// Verify checks a signature of Sign in constant time. It refuses every header that Sign does not write, so an attacker cannot
+// choose the algorithm. Every failure is ErrSignature. The zero Token verifies nothing.
 func Verify(kubeconfig []byte, jws string, t Token) error {
 	if t.IsZero() {
-		return ErrSignature // an empty key is everybody's
+		return ErrSignature // an empty key is no secret
 	}
 	s := newSigner(t)
 	rest, ok := strings.CutPrefix(jws, string(s.header))
@@ -49,14 +48,14 @@ func Verify(kubeconfig []byte, jws string, t Token) error {
 	return nil
 }
 
-// signer has the header, {"alg":"HS256","kid":"<id>"} in base64url with a dot behind it, and room to work in.
+// signer holds the header, {"alg":"HS256","kid":"<id>"} in base64url with a dot, and a buffer.
 type signer struct {
 	mac    hash.Hash
 	header []byte
 	room   []byte
 }
 
-// chunk is how much is encoded at once: whole groups of three bytes, so that there is no padding before the end.
+// chunk is the number of bytes to encode at once. It is a multiple of three, so only the last chunk may need padding.
 const chunk = 3 * 256
 
 func newSigner(t Token) signer {

@@ -18,8 +18,8 @@ const (
 	tokenChars   = "abcdefghijklmnopqrstuvwxyz0123456789"
 )
 
-// Token is a bootstrap token, "<id>.<secret>" with 6 and 16 lower-case letters and digits. The ID is public, the secret is
-// not: a Token prints as its ID under every verb. The zero value is no token.
+// Token is a bootstrap token, "<id>.<secret>" with 6 and 16 lower-case letters and digits. The ID is public, the secret is not. A
+// Token prints only its ID under every verb. The zero value is no token.
 type Token struct {
 	id     string
 	secret redact.Secret
@@ -56,7 +56,7 @@ func GenerateToken() (Token, error) {
 	return Token{id: id, secret: redact.New(secret)}, err
 }
 
-// randomPart has each character equally likely.
+// randomPart chooses each character with the same probability.
 func randomPart(length int) (string, error) {
 	part := make([]byte, length)
 	for i := range part {
@@ -72,7 +72,7 @@ func randomPart(length int) (string, error) {
 // ID returns the public half.
 func (t Token) ID() string { return t.id }
 
-// Reveal returns the whole token, for the person or the program that is to join.
+// Reveal returns the whole token, for the joining machine.
 func (t Token) Reveal() string {
 	if t.IsZero() {
 		return ""
@@ -96,16 +96,16 @@ func (t Token) String() string { return t.summary() }
 // Format prints the ID with the secret redacted under every verb.
 func (t Token) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
 
-// LogValue is the ID with the secret redacted.
+// LogValue returns the ID with the secret redacted.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.summary()) }
 
-// MarshalLog is the ID with the secret redacted.
+// MarshalLog returns the ID with the secret redacted.
 func (t Token) MarshalLog() any { return t.summary() }
 
-// MarshalText is the ID with the secret redacted. UnmarshalText refuses its result.
+// MarshalText returns the ID with the secret redacted. UnmarshalText refuses its result.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }
 
-// UnmarshalText is ParseToken for decoders of JSON and YAML. An error leaves t as it was and does not repeat the token.
+// UnmarshalText parses a token from JSON and YAML. An error leaves t unchanged and does not repeat the token.
 func (t *Token) UnmarshalText(text []byte) error {
 	parsed, err := ParseToken(string(text))
 	if err == nil {

@@ -10,35 +10,34 @@ import (
 	"time"
 )
 
-// Watch keeps a ClusterInfo current while servers and certificate authorities come and go. The zero value of all fields but
-// Info is usable. A Watch is for one call of Run, which calls Changed and Failed on its own goroutine.
+// Watch keeps a ClusterInfo current while servers and CAs come and go. Only Info is required. A Watch is good for one call of
+// Run, which calls Changed and Failed on its own goroutine.
 //
-// Pins and signatures have no part in it: what a verified server publishes is the new trust, so whoever may write the
-// ConfigMap kube-public/cluster-info decides whom a Watch follows.
+// Watch uses neither pins nor signatures. It trusts what a verified server publishes, so write access to the ConfigMap
+// kube-public/cluster-info decides which cluster it follows.
 type Watch struct {
-	// Info is what is trusted at the start.
+	// Info is trusted at the start.
 	Info *ClusterInfo
-	// Addresses are further https URLs under which the cluster may be reached. They are verified with the certificate
-	// authorities of the current ClusterInfo, like its own server.
+	// Addresses are further https URLs of the cluster. They are verified with the CAs of the current ClusterInfo.
 	Addresses []string
-	// File is a local copy, replaced atomically with mode 0600; a copy that could not be written is tried again at each look. If
-	// it is there at the start, its server is asked too, and believed only with a certificate of an authority that Info
-	// trusts. It has to be a regular file that only this process's user or the superuser can write: every node has
-	// such a certificate for its own address. (Other systems than Unix have no owner to check.) Empty: none.
+	// File is a local copy. It is replaced atomically, with mode 0600, and a failed write is repeated in the next interval. A copy
+	// that exists at the start only supplies a further address, whose certificate must have a CA of Info. Every node has such a
+	// certificate for its own address. The copy must therefore be a regular file that only the process's user or the superuser can
+	// write. Only Unix has an owner to check. Empty: no copy.
 	File string
-	// Interval is the time between two looks, with a tenth of jitter. 0: five minutes.
+	// Interval is the time between two reads, with a tenth of jitter. 0: five minutes.
 	Interval time.Duration
-	// Changed is called with each new ClusterInfo, which it must not change.
+	// Changed receives each new ClusterInfo and must not modify it.
 	Changed func(*ClusterInfo)
-	// Failed is called when no address answers, and what is current stays, or when the local copy cannot be written. Nil:
-	// nobody is told.
+	// Failed receives an error if no address answers, which keeps the current ClusterInfo, or if the local copy cannot be written.
+	// Nil: errors are dropped.
 	Failed func(error)
 }
 
 const defaultWatchInterval = 5 * time.Minute
 
-// Run looks for a new cluster-info until the context ends, and returns the context's error. Other errors come before the
-// first look: a ClusterInfo or an address that cannot be used, or a local copy that cannot be read.
+// Run reads cluster-info in intervals until the context is cancelled, and returns the context's error. Before the first read it
+// refuses an unusable ClusterInfo or address, and an unreadable local copy.
 func (w *Watch) Run(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("watch: %w", err)
@@ -56,14 +55,14 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// watching is what a Watch knows between two looks.
+// watching is the state between two reads.
 type watching struct {
 	current *ClusterInfo
 	unsaved bool // current is not in the local copy
 }
 
 func (w *Watch) step(ctx context.Context, s *watching, saved *ClusterInfo) {
-	fresh, err := w.look(ctx, s.current, saved)
+	fresh, err := w.read(ctx, s.current, saved)
 	w.fail(ctx, err)
 	changed := err == nil && !fresh.equal(s.current)
 	if changed {
@@ -79,7 +78,7 @@ func (w *Watch) step(ctx context.Context, s *watching, saved *ClusterInfo) {
 	}
 }
 
-// fail tells of an error that is none of the context's end.
+// fail reports an error, unless the context was cancelled.
 func (w *Watch) fail(ctx context.Context, err error) {
 	if err != nil && w.Failed != nil && ctx.Err() == nil {
 		w.Failed(err)
@@ -98,9 +97,9 @@ func (w *Watch) check() error {
 	return w.Info.check()
 }
 
-// look asks the current server, then that of the local copy, then the other addresses. All are held to the current
-// certificate authorities.
-func (w *Watch) look(ctx context.Context, current, saved *ClusterInfo) (*ClusterInfo, error) {
+// read asks the current server, then the server of the local copy, then the other addresses. It verifies each with the current
+// CAs.
+func (w *Watch) read(ctx context.Context, current, saved *ClusterInfo) (*ClusterInfo, error) {
 	addresses := []string{current.Server}
 	if saved != nil {
 		addresses = append(addresses, saved.Server)
@@ -122,7 +121,7 @@ func (i *ClusterInfo) equal(other *ClusterInfo) bool {
 	return i.Server == other.Server && i.TLSServerName == other.TLSServerName && bytes.Equal(i.CAData, other.CAData)
 }
 
-// saved reads the local copy. Nil: there is none.
+// saved reads the local copy. Nil: it does not exist.
 func (w *Watch) saved() (*ClusterInfo, error) {
 	if w.File == "" {
 		return nil, nil

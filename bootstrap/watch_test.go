@@ -61,7 +61,7 @@ func TestWatchFollowsTheCluster(t *testing.T) {
 	}
 }
 
-// A local copy that somebody has changed cannot lead to another cluster: its server is held to the authorities that are trusted.
+// A modified local copy cannot lead to another cluster, because its server must present a certificate of a trusted CA.
 func TestWatchDoesNotTrustItsCopy(t *testing.T) {
 	authority, foreign := newCA(t), newCA(t)
 	evil := foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem)))

@@ -470,7 +470,7 @@ func TestProvidersAreForgotten(t *testing.T) {
 	})
 }
 
-// The figures of docs/design.md: a start with nothing cached.
+// TestColdStart checks the start with an empty cache in docs/monitoring/README.md.
 func TestColdStart(t *testing.T) {
 	mint := func(d time.Duration) func(context.Context) (Token, error) {
 		return func(context.Context) (Token, error) { time.Sleep(d); return token("t", time.Hour), nil }

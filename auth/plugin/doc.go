@@ -1,6 +1,5 @@
-// Package plugin speaks the protocols of programs that take credentials from plugins: kubectl and client-go, docker and
-// go-containerregistry, git, the AWS SDKs, the kubelet. It reads what they ask and writes what they expect; the credential in
-// between comes from package auth:
+// Package plugin implements the wire formats of credential plugins: for kubectl and client-go, docker and go-containerregistry,
+// git, the AWS SDKs, and the kubelet. It parses requests and encodes answers. Package auth supplies the credential in between:
 //
 //	request, err := plugin.ReadKubeletRequest(ctx, os.Stdin)
 //	...
@@ -11,7 +10,7 @@
 //	...
 //	answer, err := plugin.EncodeKubeletResponse(request, user, password, credentials.ExpiresAt())
 //
-// Each Encode function returns a whole answer, which is to be written at once and only if all went well: half an answer
-// could be mistaken for a credential. Reading is bounded, in size and by the context. Everything here is safe for concurrent
-// use. Errors are *auth.Error and hold nothing of what was read but names.
+// Each Encode function returns a whole answer. Write it in one call and only on success, because a part could be mistaken for a
+// credential. Reading is bounded in size and by the context. All functions are safe for concurrent use. Errors are *auth.Error
+// and hold no input except names.
 package plugin

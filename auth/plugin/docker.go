@@ -9,13 +9,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// DockerNotFound is what a docker credential helper prints on standard output, with an exit status other than 0, for
-// registries that it has no credentials for. docker and go-containerregistry go on without credentials then; any other text
-// counts as a failure. (It is a constant of docker-credential-helpers, compared whole.)
+// DockerNotFound is the text that a docker credential helper prints to standard output for a registry without credentials. The
+// exit status is not 0. docker and go-containerregistry then continue without credentials. They treat any other text as a
+// failure. (docker-credential-helpers defines the text, and clients compare all of it.)
 const DockerNotFound = "credentials not found in native keychain"
 
-// ReadDockerServer reads the request of get and erase: the registry as docker names it, with or without https:// and a path.
-// It returns what auth.RegistryHost accepts, or the address of IPv6 that it is, in brackets: a registry of nobody's here.
+// ReadDockerServer reads the request of get and erase. docker names the registry with or without https:// and a path. The result
+// is valid for auth.RegistryHost, or an IPv6 address in brackets, which no provider serves.
 func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	content, err := Read(ctx, in)
 	if err != nil {
@@ -25,7 +25,7 @@ func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	if server == "" {
 		return "", self.Misconfigured("write the registry's host to standard input", "no registry was asked for")
 	}
-	if strings.Contains(server, "@") { // a password may stand before it
+	if strings.Contains(server, "@") { // a password may precede it
 		return "", self.Misconfigured("name the registry by its host", "the registry's address holds a user name")
 	}
 	server = strings.TrimPrefix(server, "https://")
@@ -39,7 +39,7 @@ func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	return host, nil
 }
 
-// addressOf returns [<address>][:<port>] of a server that is given by its address of IPv6.
+// addressOf returns [<address>][:<port>] of an IPv6 server.
 func addressOf(server string) (string, bool) {
 	host, _, _ := strings.Cut(server, "/")
 	if address, err := netip.ParseAddrPort(host); err == nil && address.Addr().Is6() {

@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// ExecInfoVariable is the environment variable in which kubectl and client-go tell an exec plugin what they want.
+// ExecInfoVariable is the environment variable that holds the request of kubectl and client-go to an exec plugin.
 const ExecInfoVariable = "KUBERNETES_EXEC_INFO"
 
 const (
@@ -22,14 +22,14 @@ const (
 	defaultExec = execGroup + "/v1"
 )
 
-// execVersions have the same fields as far as they matter here.
+// execVersions have the same relevant fields.
 var execVersions = []string{defaultExec, execGroup + "/v1beta1"}
 
-// ExecInfo is what an exec plugin is told (client.authentication.k8s.io, v1 and v1beta1).
+// ExecInfo is the request to an exec plugin (client.authentication.k8s.io, v1 and v1beta1).
 type ExecInfo struct {
-	// APIVersion is the version of the answer that is expected.
+	// APIVersion is the version of the expected answer.
 	APIVersion string
-	// Cluster is the cluster that the credential is for. Nil unless the kubeconfig says provideClusterInfo.
+	// Cluster is the target of the credential. Nil unless the kubeconfig sets provideClusterInfo.
 	Cluster *ExecCluster
 }
 
@@ -37,12 +37,12 @@ type ExecInfo struct {
 type ExecCluster struct {
 	// Server is the address of the API server.
 	Server string
-	// CAData are PEM certificates. Empty: the system's roots are trusted.
+	// CAData holds PEM certificates. Empty: the system's roots.
 	CAData []byte
 }
 
-// ParseExecInfo parses the value of ExecInfoVariable. If it is empty, because a person calls the plugin, it is of version v1
-// and names no cluster. A cluster whose certificate is not verified is refused: a credential would go to whoever answers.
+// ParseExecInfo parses the value of ExecInfoVariable. An empty value, as in a call by a person, means version v1 and no cluster.
+// It refuses a cluster without certificate verification, because the credential could reach an attacker.
 func ParseExecInfo(value string) (*ExecInfo, error) {
 	if value == "" {
 		return &ExecInfo{APIVersion: defaultExec}, nil
@@ -70,7 +70,7 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 	return info, nil
 }
 
-// hostOf is of the address what a message can repeat: there may be a password in the rest.
+// hostOf returns the part of an address that a message may repeat. The rest may hold a password.
 func hostOf(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -79,8 +79,8 @@ func hostOf(server string) string {
 	return u.Host
 }
 
-// Encode returns the answer with a bearer token. The caller asks again once it has expired, or, if expires is zero, once the
-// token is refused.
+// Encode returns the answer with a bearer token. The client asks again when the token has expired or, if expires is zero, after a
+// refusal.
 func (i *ExecInfo) Encode(bearerToken string, expires time.Time) ([]byte, error) {
 	if bearerToken == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no bearer token to hand out"}

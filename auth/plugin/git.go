@@ -13,20 +13,20 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// GitRequest is what git asks a credential helper (gitcredentials(7), git-credential(1), "INPUT/OUTPUT FORMAT").
+// GitRequest is git's request to a credential helper (gitcredentials(7), git-credential(1), "INPUT/OUTPUT FORMAT").
 type GitRequest struct {
-	// Protocol is that of the repository's URL.
+	// Protocol is the scheme of the repository's URL.
 	Protocol string
-	// Host has the port, if the URL has one.
+	// Host includes the port, if the URL has one.
 	Host string
-	// Path has no slash at its beginning. git sends it only if credential.useHttpPath is set.
+	// Path has no leading slash. git sends it only if credential.useHttpPath is set.
 	Path string
 
-	authtype bool // git can send credentials of other kinds than user name and password
+	authtype bool // git supports other credentials than user name and password
 }
 
-// ReadGitRequest reads the request of get, store and erase, up to an empty line or the end. Attributes that it does not
-// know are ignored, as the protocol demands; passwords that git sends along are not kept.
+// ReadGitRequest reads the request of get, store and erase, up to an empty line or the end of input. It ignores unknown
+// attributes, as the protocol demands, and drops passwords.
 func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
 	content, err := readLines(ctx, in)
 	if err != nil {
@@ -75,9 +75,9 @@ func (r *GitRequest) set(key, value string) error {
 	return nil
 }
 
-// URL returns the address of the repository, or of the host if git did not send the path.
+// URL returns the address of the repository, or of the host if git sent no path.
 func (r *GitRequest) URL() (url.URL, error) {
-	if strings.Contains(r.Host, "@") { // a password may stand before it
+	if strings.Contains(r.Host, "@") { // a password may precede it
 		return url.URL{}, self.Misconfigured("use the repository's https:// URL", "the request's host holds a user name")
 	}
 	u, err := url.Parse(r.Protocol + "://" + r.Host + "/" + r.Path)
@@ -88,21 +88,20 @@ func (r *GitRequest) URL() (url.URL, error) {
 	return *u, nil
 }
 
-// GitCredential is what a helper hands to git: a user name and a password, or a bearer token.
+// GitCredential is the answer of a helper: a user name and a password, or a bearer token.
 type GitCredential struct {
 	Username, Password string
 	BearerToken        string
-	// Expires is when it ends. Zero: it does not.
+	// Expires is the expiry. Zero: never.
 	Expires time.Time
 }
 
-// gitBearerUser goes with a bearer token that has to be sent as a password. Azure DevOps, the server that wants bearers,
-// takes any name there.
+// gitBearerUser accompanies a bearer token that is sent as a password. Azure DevOps, the only server with bearer tokens, accepts
+// any name.
 const gitBearerUser = "oauth2"
 
-// EncodeGitCredential returns the answer to get. git learns when the credential ends, so that a helper that stores
-// credentials does not hand it out after that. A bearer token is passed as such if git can send it (capability authtype,
-// git 2.46), and as a password otherwise.
+// EncodeGitCredential returns the answer to get. It contains the expiry, so a helper that stores credentials drops it in time. It
+// passes a bearer token as such if git supports it (capability authtype, git 2.46), and otherwise as a password.
 func EncodeGitCredential(r *GitRequest, c GitCredential) ([]byte, error) {
 	var lines [][2]string
 	switch {
@@ -120,12 +119,12 @@ func EncodeGitCredential(r *GitRequest, c GitCredential) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	for _, line := range lines {
-		// A line more would be an attribute more.
+		// A further line would be a further attribute.
 		if strings.ContainsAny(line[1], "\r\n\x00") {
 			return nil, &auth.Error{Reason: auth.ErrUnavailable,
 				Message: fmt.Sprintf("the %s cannot be passed to git: it holds control characters", line[0])}
 		}
-		_, _ = fmt.Fprintf(&b, "%s=%s\n", line[0], line[1]) // buffers take everything
+		_, _ = fmt.Fprintf(&b, "%s=%s\n", line[0], line[1]) // a buffer returns no error
 	}
 	return b.Bytes(), nil
 }

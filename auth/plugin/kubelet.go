@@ -21,9 +21,9 @@ const (
 	kubeletAnswer  = "CredentialProviderResponse"
 )
 
-// ReadKubeletRequest reads what the kubelet asks a credential provider plugin before it pulls an image
-// (credentialprovider.kubelet.k8s.io/v1). The token and the annotations of the pod's ServiceAccount are in it if the kubelet's
-// configuration has tokenAttributes.
+// ReadKubeletRequest reads the kubelet's request to a credential provider plugin before it pulls an image
+// (credentialprovider.kubelet.k8s.io/v1). With tokenAttributes in the kubelet's configuration, it contains the token and the
+// annotations of the pod's ServiceAccount.
 func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.CredentialProviderRequest, error) {
 	const remedy = "have the kubelet call the plugin"
 	content, err := Read(ctx, in)
@@ -49,8 +49,8 @@ func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.Credentia
 	return r, nil
 }
 
-// KubeletRegistry returns the repository of the request's image, without tag and digest, as auth.GetArtifactRegistryCredentials
-// takes it, and the registry's host.
+// KubeletRegistry returns the repository of the request's image, without tag and digest, and the registry's host. The repository
+// is valid for auth.GetArtifactRegistryCredentials.
 func KubeletRegistry(r *kubeletv1.CredentialProviderRequest) (repository, host string, err error) {
 	repository, _, _ = strings.Cut(r.Image, "@")
 	if slash := strings.LastIndexByte(repository, '/'); slash >= 0 {
@@ -61,11 +61,11 @@ func KubeletRegistry(r *kubeletv1.CredentialProviderRequest) (repository, host s
 	return repository, host, err
 }
 
-// kubeletShare is how much of a credential's remaining life the kubelet may use it for.
+// kubeletShare is the share of the remaining lifetime for which the kubelet may use a credential.
 const kubeletShare = 0.8
 
-// EncodeKubeletResponse returns the answer: credentials for the registry of the request's image, which the kubelet keeps
-// for four fifths of what is left of their life, and an hour at most: that is how long trust that was revoked lives on.
+// EncodeKubeletResponse returns the credentials for the registry of the request's image. The kubelet keeps them for four fifths
+// of their remaining lifetime, an hour at most. This bounds how long revoked trust remains usable.
 func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time,
 ) ([]byte, error) {
 	repository, _, err := KubeletRegistry(r)

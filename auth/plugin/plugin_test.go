@@ -18,7 +18,7 @@ import (
 
 var end = time.Date(2030, 1, 2, 3, 4, 5, 678, time.FixedZone("", 3600))
 
-// jwtOf is a token with the given claims and a signature of nobody's.
+// jwtOf returns a token with the given claims and an invalid signature.
 func jwtOf(claims string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + "." + encode([]byte("signature"))
@@ -129,7 +129,7 @@ func TestGitRequest(t *testing.T) {
 	}
 }
 
-// git's request ends with an empty line, whether or not somebody closes the pipe.
+// git's request ends with an empty line, even if the pipe stays open.
 func TestGitRequestEndsWithAnEmptyLine(t *testing.T) {
 	in, out := io.Pipe()
 	defer out.Close() //nolint:errcheck // never fails
@@ -235,7 +235,7 @@ func TestNothingToHandOut(t *testing.T) {
 	}
 }
 
-// Whatever a git says: the URL that comes out has the host of the request, no user, and nothing that ends the host early.
+// For every request, the URL has the host of the request, no user, and nothing that cuts the host short.
 func FuzzGitRequest(f *testing.F) {
 	for _, s := range []string{"protocol=https\nhost=h.example\npath=a/b\n", "url=https://u@h/x?y\n", "protocol=https\nhost=h@evil\n"} {
 		f.Add(s)
@@ -295,7 +295,7 @@ func FuzzDockerServer(f *testing.F) {
 	})
 }
 
-// Whatever a caller says: an answer has a version that is known.
+// For every request, the answer has a known version.
 func FuzzExecInfo(f *testing.F) {
 	for _, s := range []string{"", "null", `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://x"}}}`, strings.Repeat("[", 20000)} {
 		f.Add(s)

@@ -6,13 +6,12 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// ProcessCredentials are AWS credentials for credential_process, a setting of the shared configuration files that all AWS
-// SDKs know.
+// ProcessCredentials are AWS credentials for credential_process, a setting in the shared configuration files of all AWS SDKs.
 type ProcessCredentials struct {
 	AccessKeyID, SecretAccessKey, SessionToken string
-	// AccountID is that of the role. Optional.
+	// AccountID is the account of the role. Optional.
 	AccountID string
-	// Expires is when they end. Zero: they do not.
+	// Expires is the expiry. Zero: never.
 	Expires time.Time
 }
 

@@ -17,19 +17,18 @@ import (
 	"github.com/workloadid/workloadid/internal/provider"
 )
 
-// maxRequest bounds what is read of a request, in bytes. The largest have a token and annotations, which Kubernetes bounds at
-// 256 KiB.
+// maxRequest bounds a request, in bytes. The largest hold a token and annotations, which Kubernetes bounds at 256 KiB.
 const maxRequest = 512 << 10
 
 const self = provider.Name("")
 
-// Read reads in to its end, and at most as much as a request can have. It returns when the context ends, even if in never
-// does; the goroutine that reads stays behind then until in ends, so this is for standard input and the like.
+// Read reads in to its end, within the size of a request. It returns when the context expires. The reading goroutine then
+// continues until in is closed, so use Read for standard input and similar sources.
 func Read(ctx context.Context, in io.Reader) ([]byte, error) {
 	return read(ctx, in, func(in io.Reader) ([]byte, error) { return io.ReadAll(in) })
 }
 
-// readLines is Read up to an empty line: what comes after it is not waited for.
+// readLines is Read up to an empty line. It does not wait for further input.
 func readLines(ctx context.Context, in io.Reader) ([]byte, error) {
 	return read(ctx, in, func(in io.Reader) ([]byte, error) {
 		var content []byte
@@ -71,9 +70,9 @@ func read(ctx context.Context, in io.Reader, take func(io.Reader) ([]byte, error
 	}
 }
 
-// ServiceAccountOf returns the ServiceAccount that a token speaks for, for auth.WithSubjectToken: name, namespace and UID are
-// what the token claims, which whoever accepts the token verifies. The annotations are the caller's; they say what to ask for
-// and grant nothing by themselves.
+// ServiceAccountOf returns the ServiceAccount of a token, for auth.WithSubjectToken. Name, namespace and UID are unverified
+// claims, which the receiver of the token verifies. The annotations are the caller's. They select the identity to request and
+// grant nothing.
 func ServiceAccountOf(token string, annotations map[string]string) (corev1.ServiceAccount, error) {
 	const remedy = "pass a token of a ServiceAccount"
 	claims, err := jwt.Parse(strings.TrimSpace(token))

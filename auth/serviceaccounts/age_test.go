@@ -54,7 +54,7 @@ func (l *line) set(err error) {
 	}
 }
 
-// The API server may be away for long, but what is in memory is not served for ever, and its end says why.
+// During a long outage of the API server the memory is served for a limited time. Then the error names the reason.
 func TestMaxAge(t *testing.T) {
 	for name, tt := range map[string]struct {
 		maxAge, serves time.Duration

@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client returns a client whose Get reads ServiceAccounts from r. It leaves everything else to base, also ServiceAccounts of
-// namespaces that r does not read: so the clients of several Readers can be put one on top of the other.
+// Client returns a client that reads ServiceAccounts from r. It passes everything else to base, including ServiceAccounts of
+// namespaces that r does not read. The clients of several Readers can therefore be stacked.
 //
-// What Get returns belongs to the caller, but is only a part of the ServiceAccount. So Update, Patch and Apply of
-// ServiceAccounts are refused, whatever they come from: use base for those, and for doctor, which also looks
-// at misspelt annotations. Options of Get have no effect on ServiceAccounts.
+// The result of Get belongs to the caller, but is only a part of the ServiceAccount. Update, Patch and Apply of ServiceAccounts
+// are refused; use base for them. Use base for the doctor too, which also reads misspelt annotations. Options of Get have no
+// effect on ServiceAccounts.
 //
-// Auth reads with GetShared, which copies nothing: a provider that is not of this module must not write to the
-// annotations that it is given. A client that is wrapped around this one hides that, and costs a copy of the annotations.
+// Auth reads with GetShared, which copies nothing. A provider outside this module must not write to the annotations. A client
+// that wraps this one hides GetShared and costs a copy of the annotations.
 func (r *Reader) Client(base client.Client) client.Client { return &readingClient{base, r} }
 
 type readingClient struct {
@@ -26,7 +26,7 @@ type readingClient struct {
 	reader *Reader
 }
 
-// sharedReader is what auth looks for in a client.
+// sharedReader is the interface that auth looks up in a client.
 type sharedReader interface {
 	GetShared(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error
 }
@@ -44,7 +44,7 @@ func (c *readingClient) Get(ctx context.Context, key client.ObjectKey, obj clien
 	return nil
 }
 
-// GetShared is Get for callers that change nothing of what they are given.
+// GetShared is Get for callers that do not modify the result.
 func (c *readingClient) GetShared(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error {
 	if c.reader.covers(key.Namespace) {
 		return c.reader.read(ctx, key, sa)
@@ -71,7 +71,7 @@ func (c *readingClient) Patch(ctx context.Context, obj client.Object, patch clie
 	return c.Client.Patch(ctx, obj, patch, opts...)
 }
 
-// Apply implements client.Writer. A configuration that was extracted from what Get returns lacks everything.
+// Apply implements client.Writer. A configuration extracted from the result of Get would lack most fields.
 func (c *readingClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	if a, ok := obj.(applied); ok && value(a.GetKind()) == "ServiceAccount" && value(a.GetAPIVersion()) == "v1" {
 		return refuse("apply", value(a.GetNamespace()), value(a.GetName()))
@@ -79,7 +79,7 @@ func (c *readingClient) Apply(ctx context.Context, obj runtime.ApplyConfiguratio
 	return c.Client.Apply(ctx, obj, opts...)
 }
 
-// applied is what all generated configurations for Apply have.
+// applied is the common interface of all generated configurations for Apply.
 type applied interface {
 	GetKind() *string
 	GetAPIVersion() *string

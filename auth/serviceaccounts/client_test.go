@@ -19,8 +19,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testworld"
 )
 
-// With a real API server: what is read is a part, so it cannot be written, with the client nor behind its back
-// after somebody else's change.
+// A real API server refuses to write the incomplete result of a read, also with another client after a concurrent change.
 func TestPartsAreNotWritten(t *testing.T) {
 	cluster := kubetest.Start(t)
 	namespace, admin := cluster.Namespace(t), cluster.Client()
@@ -91,7 +90,7 @@ func TestClientLeavesOtherKindsAlone(t *testing.T) {
 	}
 }
 
-// One caller's changes are seen by nobody else.
+// One caller's changes are invisible to other callers.
 func TestClientCopies(t *testing.T) {
 	deleted := metav1.Now().Rfc3339Copy()
 	object := metadataOf("tenant-a", "app", map[string]string{aws.RoleARNAnnotation: roleARN})

@@ -1,9 +1,8 @@
-// Package serviceaccounts reads ServiceAccounts from memory, for controllers that do so on every call of auth.
+// Package serviceaccounts reads ServiceAccounts from memory, for controllers that read one on every call of auth.
 //
-// A Reader lists and watches the metadata of ServiceAccounts and keeps no more than auth and its providers look at: name,
-// namespace, UID, resource version, the annotations that the providers of this module read and others
-// that Options.AnnotationPrefixes name, and whether it is being deleted. Of each annotation it keeps the first 4,096 bytes,
-// which is more than any of those providers accepts.
+// A Reader lists and watches the metadata of ServiceAccounts. It keeps name, namespace, UID, resource version, deletion timestamp
+// and the annotations that the providers of this module read. Options.AnnotationPrefixes adds others. The Reader keeps the first
+// 4,096 bytes of each annotation, which is more than any of those providers accepts.
 //
 //	accounts, err := serviceaccounts.New(mgr.GetConfig(), serviceaccounts.Options{})
 //	if err != nil {
@@ -19,36 +18,38 @@
 //	...
 //	token, err := auth.GetAccessToken(ctx, provider, auth.WithServiceAccount(key, kube), ...)
 //
-// When auth reads one with such a client, that copies no maps and allocates nothing. Others get copies, which are not whole:
-// ServiceAccounts are written with another client.
+// A read by auth with this client copies no maps and allocates nothing. Other callers get copies. These are incomplete, so write
+// ServiceAccounts with another client.
 //
-// # How old it may be
+// # Age
 //
-// Changes take effect as soon as the watch brings them, mostly within milliseconds. While the API server cannot be reached
-// or refuses, what was read last counts, for at most Options.MaxAge after the last contact: an outage takes no cached
-// credential away, and a controller that has lost the right to list and watch does not go by old annotations for ever.
-// Meanwhile Reader.Check and Reader.LastContact tell. Before the first reading, Get waits for up to Options.SyncTimeout;
-// what the API server refuses it tells at once. The Reader tries again after at most a minute. After its end, it reads
-// nothing.
+// A change takes effect when the watch delivers it, mostly within milliseconds. While the API server is unreachable or refuses,
+// the Reader serves what it has, for at most Options.MaxAge after the last contact. An outage therefore invalidates no cached
+// credential. A controller that has lost its rights does not use old annotations forever. Reader.Check and Reader.LastContact
+// report such a state.
+//
+// Before the first list, Get waits for up to Options.SyncTimeout. It reports a refusal at once. The Reader retries after at most
+// a minute. A stopped Reader serves nothing.
 //
 // # Memory
 //
-// About 635 bytes for a ServiceAccount with an annotation that is kept, and 235 bytes for one without (namespaces of 12 and
-// annotations of 50 characters; BenchmarkBytesPerServiceAccount measures it). A tenant can make it 35 kB with long values,
-// and 256 kB if there is a prefix to keep. A manager's own cache keeps the whole object with its managed fields, some
-// kilobytes, and copies it on every read.
+// A ServiceAccount takes about 635 bytes with one kept annotation, and 235 bytes without. (BenchmarkBytesPerServiceAccount
+// measures it, with namespaces of 12 and annotations of 50 characters.) A tenant can make it 35 kB with long values, and 256 kB
+// with Options.AnnotationPrefixes. A manager's own cache keeps the whole object with its managed fields, some kilobytes, and
+// copies it on every read.
 //
 // # RBAC
 //
-// The ServiceAccount of the controller needs
+// The controller's ServiceAccount needs these rules. The second is for auth.
 //
-//   - apiGroups: [""]
-//     resources: [serviceaccounts]
-//     verbs: [list, watch]
-//   - apiGroups: [""]
-//     resources: [serviceaccounts/token]
-//     verbs: [create]
+//	rules:
+//	- apiGroups: [""]
+//	  resources: [serviceaccounts]
+//	  verbs: [list, watch]
+//	- apiGroups: [""]
+//	  resources: [serviceaccounts/token]
+//	  verbs: [create]
 //
-// in a ClusterRole, or in Roles of the namespaces if there is a Reader for each: kube is then b.Client(a.Client(base)).
-// ServiceAccounts of all other namespaces are read by base, as far as it may. The second rule is auth's.
+// Grant them in a ClusterRole. Alternatively use one Reader per namespace with Roles there, and stack their clients:
+// b.Client(a.Client(base)). Then base reads the ServiceAccounts of all other namespaces, as far as its rights allow.
 package serviceaccounts

@@ -12,7 +12,7 @@ import (
 
 const operation = "list and watch ServiceAccounts"
 
-// problem says why nothing can be read. Otherwise is the answer if nothing more is known.
+// problem returns the reason why the Reader serves nothing, or otherwise if it knows none.
 func (r *Reader) problem(now situation, otherwise error) *auth.Error {
 	e := &auth.Error{Operation: operation, Reason: auth.ErrUnavailable, Err: otherwise}
 	switch {
@@ -32,7 +32,7 @@ func (r *Reader) problem(now situation, otherwise error) *auth.Error {
 	return e
 }
 
-// failed classifies an error of the API server, or of the way there.
+// failed classifies an error of the API server or of the connection.
 func (r *Reader) failed(err error) *auth.Error {
 	e := &auth.Error{Operation: operation, Reason: auth.ErrUnavailable, Message: kubeerror.Message(err), Err: err}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {

@@ -10,23 +10,24 @@ import (
 const (
 	defaultSyncTimeout = 10 * time.Second
 	defaultMaxAge      = time.Hour
-	// A watch on which nothing happens says something when it is renewed at the latest: after five to ten minutes.
+	// A quiet watch makes contact when it is renewed, after five to ten minutes.
 	minMaxAge = 15 * time.Minute
 )
 
-// Options say what to keep. The zero value keeps the ServiceAccounts of all namespaces, with the annotations that the providers of
-// this module read.
+// Options select the ServiceAccounts and annotations to keep. The zero value keeps the ServiceAccounts of all namespaces, with
+// the annotations that the providers of this module read.
 type Options struct {
-	// Namespace is the only one to read. Empty: all.
+	// Namespace is the only namespace to read. Empty: all.
 	Namespace string
-	// LabelSelector picks ServiceAccounts, as a shard of a controller may want. Empty: all. The others count as not found.
+	// LabelSelector selects ServiceAccounts, for example for a shard of a controller. Empty: all. Others count as not found.
 	LabelSelector string
-	// AnnotationPrefixes are those of annotations to keep besides those of this module's providers. A whole name is a prefix too, and better: a tenant can fill 256 kB under any other.
+	// AnnotationPrefixes select further annotations to keep, for providers outside this module. A whole name is also a prefix.
+	// Prefer it, because a tenant can fill 256 kB under a shorter one.
 	AnnotationPrefixes []string
-	// SyncTimeout is how long Get waits for the first reading. Zero: 10 seconds.
+	// SyncTimeout bounds how long Get waits for the first list. Zero: 10 seconds.
 	SyncTimeout time.Duration
-	// MaxAge is how long after the last contact with the API server Get still answers from memory. Zero: an hour, after
-	// which most credentials have ended too. At least 15 minutes; negative: for ever.
+	// MaxAge bounds how long after the last contact with the API server Get still answers from memory. Zero: an hour, after which
+	// most credentials have expired too. Negative: no bound. The least value is 15 minutes.
 	MaxAge time.Duration
 }
 

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Reader has the ServiceAccounts of a cluster. It is a Runnable of a manager, which runs it in
-// every replica, and is safe for concurrent use.
+// Reader holds the ServiceAccounts of a cluster. It is a Runnable of a manager, which runs it in every replica. It is safe for
+// concurrent use.
 type Reader struct {
 	options Options
 	source  cache.ListerWatcher
@@ -35,8 +35,8 @@ var (
 	_ healthz.Checker                = (*Reader)(nil).Check
 )
 
-// New returns a Reader for the cluster of a configuration. Start it, or add it to a manager. It refuses options that are
-// malformed, without network access.
+// New returns a Reader for the cluster of a configuration. Start it, or add it to a manager. New refuses malformed options
+// without network access.
 func New(config *rest.Config, o Options) (*Reader, error) {
 	c, err := metadata.NewForConfig(config)
 	if err != nil {
@@ -60,7 +60,7 @@ func NewForClient(c metadata.Interface, o Options) (*Reader, error) {
 			if err != nil {
 				r.state.fail(err, true)
 			}
-			return list, err // it counts once all of it is stored
+			return list, err // contact counts once the whole list is stored
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.LabelSelector = o.LabelSelector
@@ -78,7 +78,7 @@ func NewForClient(c metadata.Interface, o Options) (*Reader, error) {
 	return r, nil
 }
 
-// Start reads until the context ends; from then on Get fails. It returns an error only if it was started before.
+// Start reads until the context is cancelled. After that Get fails. Start returns an error only if it was called before.
 func (r *Reader) Start(ctx context.Context) error {
 	if !r.state.start() {
 		return errors.New("the reader of ServiceAccounts was started before")
@@ -89,19 +89,19 @@ func (r *Reader) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection has a manager run the reader in every replica.
+// NeedLeaderElection makes a manager run the reader in every replica.
 func (r *Reader) NeedLeaderElection() bool { return false }
 
-// LastContact is when the API server was heard of last: a list that came to its end, a watch that began after one, a change,
-// or a sign of life of the watch, which comes every minute or so. The zero time: never.
+// LastContact returns the time of the last contact with the API server, or the zero time. A contact is a finished list, the start
+// of a watch after it, a change, or a bookmark. Bookmarks arrive about every minute.
 func (r *Reader) LastContact() time.Time {
 	now, _ := r.state.look()
 	return now.contact
 }
 
-// Check is a healthz.Checker: it fails with the last error of list and watch until the API server is heard of again, and
-// before the first reading and after the end. It is meant for Manager.AddReadyzCheck; as a liveness probe it would restart
-// controllers while the API server is away, and their cached credentials would be lost.
+// Check is a healthz.Checker. It fails before the first list, after Start has returned, and from an error of list or watch until
+// the next contact. Use it with Manager.AddReadyzCheck. As a liveness probe it would restart controllers during an outage of the
+// API server, and their cached credentials would be lost.
 func (r *Reader) Check(*http.Request) error {
 	if now, _ := r.state.look(); now.failure != nil || !r.state.usable.Load() {
 		return r.problem(now, errors.New("the ServiceAccounts have not been read yet"))
@@ -109,8 +109,8 @@ func (r *Reader) Check(*http.Request) error {
 	return nil
 }
 
-// WaitForSync waits until all ServiceAccounts have been read once, or until the context or the Reader ends, also while the
-// API server refuses: somebody may be about to grant the rights.
+// WaitForSync waits for the first list, until the context expires or the Reader stops. It keeps waiting after a refusal, because
+// the rights may be granted later.
 func (r *Reader) WaitForSync(ctx context.Context) error {
 	for {
 		now, changed := r.state.look()
@@ -128,12 +128,11 @@ func (r *Reader) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Get fills in name, namespace, UID, resource version, deletion timestamp and what is kept of the annotations of a
-// *corev1.ServiceAccount. It shares them with all other callers: do not change them. One that is unknown is a NotFound
-// error, as of the API server.
+// Get fills a *corev1.ServiceAccount with name, namespace, UID, resource version, deletion timestamp and the kept annotations.
+// All callers share the annotations; do not modify them. An unknown ServiceAccount is a NotFound error, as from the API server.
 //
-// Before the first reading it waits, at most for Options.SyncTimeout, and not at all once the API server has refused to
-// list. Then, after Start has returned and if the last contact is longer ago than Options.MaxAge it returns an *auth.Error.
+// Before the first list, Get waits for at most Options.SyncTimeout, and not at all after the API server has refused the list.
+// Then, after Start has returned, and after Options.MaxAge without contact, it returns an *auth.Error.
 func (r *Reader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	sa, ok := obj.(*corev1.ServiceAccount)
 	if !ok {
@@ -165,7 +164,7 @@ func (r *Reader) read(ctx context.Context, key client.ObjectKey, sa *corev1.Serv
 	return nil
 }
 
-// wait waits for the first reading, as long as that may still come.
+// wait waits for the first list while it may still arrive.
 func (r *Reader) wait(ctx context.Context) error {
 	timer := time.NewTimer(r.options.SyncTimeout)
 	defer timer.Stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 )
 
-// halting is an API server that forgets what it has sent and then answers each request for everything without an end.
+// halting is an API server that forgets its state and then never completes a list.
 type halting struct {
 	mu    sync.Mutex
 	halts bool

@@ -8,9 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// state is how a Reader fares. All of it can be waited for.
+// state is the condition of a Reader. Callers can wait for its changes.
 type state struct {
-	usable atomic.Bool // what is in memory may be served
+	usable atomic.Bool // the memory may be served
 	maxAge time.Duration
 
 	mu      sync.Mutex
@@ -21,13 +21,13 @@ type state struct {
 
 type situation struct {
 	started, synced, ended bool
-	// stale means that the API server has not been heard of for maxAge.
+	// stale means that there was no contact with the API server for maxAge.
 	stale bool
-	// failure is of the last request, nil after contact.
+	// failure is the error of the last request, nil after a contact.
 	failure error
-	// refused means that failure is an answer that only somebody's deed can change.
+	// refused means that failure persists until a person changes rights or options.
 	refused bool
-	// contact is when the API server was heard of last.
+	// contact is the time of the last contact with the API server.
 	contact time.Time
 }
 
@@ -35,7 +35,7 @@ func newState(maxAge time.Duration) *state {
 	return &state{maxAge: maxAge, changed: make(chan struct{})}
 }
 
-// look returns the situation, and what is closed when it changes.
+// look returns the situation, and a channel that is closed when it changes.
 func (s *state) look() (situation, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *state) tell() {
 	s.changed = make(chan struct{})
 }
 
-// start reports whether this is the first time.
+// start reports whether this is the first call.
 func (s *state) start() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *state) end() {
 	s.tell()
 }
 
-// sync notes that all ServiceAccounts have been read.
+// sync records that all ServiceAccounts have been read.
 func (s *state) sync() {
 	s.contact()
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (s *state) sync() {
 	s.tell()
 }
 
-// contact notes that the API server has been heard of.
+// contact records a contact with the API server.
 func (s *state) contact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *state) contact() {
 	s.tell()
 }
 
-// fail notes that a request has failed. Final says that there is no other way to get what it was for.
+// fail records a failed request. If final is set, no other request can replace it.
 func (s *state) fail(err error, final bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *state) fail(err error, final bool) {
 	s.tell()
 }
 
-// age runs when the last contact may be too long ago. Nobody has to look at a clock on a read.
+// age runs when the last contact may be too old. Reads therefore need no clock.
 func (s *state) age() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,7 +52,7 @@ func check(t *testing.T, err error, reason auth.Reason, want ...string) {
 	}
 }
 
-// What the API server refuses for good is told at once, with what to do about it, whether auth asks or somebody else.
+// A permanent refusal of the API server is reported at once, with its remedy, to auth and to other callers.
 func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer  error
@@ -108,7 +108,7 @@ func run(t testing.TB, r *serviceaccounts.Reader) (stop func()) {
 	return stop
 }
 
-// Nobody waits for ever, whatever is wrong.
+// Get never waits forever.
 func TestGetWaitsForALimitedTime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		started bool
@@ -171,7 +171,7 @@ func TestSilentAPIServer(t *testing.T) {
 	})
 }
 
-// A manager may start whoever reads before the Reader.
+// A manager may start callers of the Reader before the Reader.
 func TestGetBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReader(t, fakeClient(metadataOf("tenant-a", "app", nil)), serviceaccounts.Options{})
@@ -213,7 +213,7 @@ func TestOldAPIServer(t *testing.T) {
 	})
 }
 
-// Whoever waits when the Reader ends, or reads later, hears of it.
+// Pending and later reads fail when the Reader stops.
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := fakeClient()

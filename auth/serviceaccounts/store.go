@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/internal/annotation"
 )
 
-// store is what the reflector writes to.
+// store receives the reflector's objects.
 type store struct {
 	names    map[string]bool
 	prefixes []string
@@ -25,10 +25,10 @@ type store struct {
 	kept map[client.ObjectKey]account
 }
 
-// account is what is kept of a ServiceAccount.
+// account is the kept part of a ServiceAccount.
 type account struct {
 	uid         types.UID
-	version     string            // so that a write that comes too late is a conflict
+	version     string            // makes a late write a conflict
 	annotations map[string]string // never written to again
 	deleted     *metav1.Time
 }
@@ -94,7 +94,7 @@ func (s *store) Replace(objs []any, _ string) error {
 	return nil
 }
 
-// Bookmark implements cache.ReflectorBookmarkStore: the API server shows every minute or so that a watch is alive.
+// Bookmark implements cache.ReflectorBookmarkStore. Bookmarks show about every minute that a watch is alive.
 func (s *store) Bookmark(string) error {
 	s.state.contact()
 	return nil
@@ -103,7 +103,7 @@ func (s *store) Bookmark(string) error {
 // Resync implements cache.ReflectorStore.
 func (*store) Resync() error { return nil }
 
-// Transformer has the reflector strip objects as soon as they arrive, before it holds all of them.
+// Transformer makes the reflector strip objects as they arrive, before it holds all of them.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
@@ -119,17 +119,17 @@ func (s *store) strip(obj any) (client.ObjectKey, account, error) {
 	if !ok {
 		return client.ObjectKey{}, account{}, fmt.Errorf("got a %T instead of metadata", obj)
 	}
-	// Decoded strings may be parts of the whole answer, which must not stay in memory for them.
+	// A decoded string may refer to the whole response and keep it in memory.
 	key := client.ObjectKey{Namespace: shared(m.Namespace), Name: strings.Clone(m.Name)}
 	return key, account{uid: types.UID(strings.Clone(string(m.UID))), version: strings.Clone(m.ResourceVersion),
 		annotations: s.keep(m.Annotations), deleted: m.DeletionTimestamp}, nil
 }
 
-// maxValue bounds what is kept of an annotation, in bytes. No provider of this module accepts as much, and no message shows
-// as much of it: what is cut off changes nothing but the length that a message may give.
+// maxValue bounds a kept annotation, in bytes. No provider of this module accepts a longer value, and no message shows more of
+// it. Only the length in a message may change.
 const maxValue = 4096
 
-// keep copies the annotations that somebody may look at. Nil if there are none.
+// keep copies the wanted annotations. Nil if there are none.
 func (s *store) keep(annotations map[string]string) map[string]string {
 	var kept map[string]string
 	for name, value := range annotations {
@@ -148,5 +148,5 @@ func (s *store) wanted(name string) bool {
 	return s.names[name] || slices.ContainsFunc(s.prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// shared returns the one copy of a string that many ServiceAccounts have.
+// shared returns the common copy of a string that many ServiceAccounts contain.
 func shared(s string) string { return unique.Make(s).Value() }

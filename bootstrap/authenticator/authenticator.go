@@ -1,13 +1,13 @@
-// Package authenticator authenticates bootstrap tokens as the API server does, for servers of one's own: as a function, and
-// as a webhook that answers TokenReviews.
+// Package authenticator authenticates bootstrap tokens as the API server does. It serves as a function in your own server, and as
+// a webhook that answers TokenReviews.
 //
 //	mux.Handle("/authenticate", authenticator.New(reader).Handler())
 //
-// It implements authenticator.Token of k8s.io/apiserver, without regard to audiences: the tokens are for the API server, so wrap
-// it with authenticator.WrapAudienceAgnosticToken, as the API server does, where there are others.
+// An Authenticator implements authenticator.Token of k8s.io/apiserver and ignores audiences, because bootstrap tokens are meant
+// for the API server. In a server with audiences, wrap it with authenticator.WrapAudienceAgnosticToken, as the API server does.
 //
-// Serve the Handler to the API server alone, over TLS with client certificates (the kubeconfig of
-// --authentication-token-webhook-config-file has room for one): it tells everybody who reaches it whether a token is right.
+// Only the API server may reach the Handler, because it reveals whether a token is valid. Use TLS with client certificates, which
+// the kubeconfig of --authentication-token-webhook-config-file can hold.
 package authenticator
 
 import (
@@ -32,8 +32,8 @@ type Authenticator struct {
 	reader client.Reader
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
-	// Failed is told why Handler could not look a token up, never the token, maybe on several goroutines at once: whoever
-	// asks is told that it was so, and no more. Nil: nobody is told.
+	// Failed receives the reason of a failed lookup in Handler, never the token. It may run on several goroutines at once. The client
+	// only learns that the lookup failed. Nil: the reason is dropped.
 	Failed func(error)
 }
 
@@ -42,13 +42,13 @@ func New(reader client.Reader) *Authenticator { return &Authenticator{reader: re
 
 var _ authn.Token = (*Authenticator)(nil)
 
-// AuthenticateToken returns who the token stands for: the user system:bootstrap:<token ID>, in the group
-// system:bootstrappers and the token's own. ok is false for whatever is no valid token, without saying why, as
-// that would help whoever guesses. err means that the Secret could not be read, and never holds the token.
+// AuthenticateToken returns the user system:bootstrap:<token ID>, in the group system:bootstrappers and the token's own groups.
+// For an invalid token ok is false, without a reason that would help an attacker. An error means that the Secret could not be
+// read, and never holds the token.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (response *authn.Response, ok bool, err error) {
 	t, err := bootstrap.ParseToken(token)
 	if err != nil {
-		return nil, false, nil //nolint:nilerr // some other kind of token
+		return nil, false, nil //nolint:nilerr // another kind of token
 	}
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + t.ID()}
@@ -77,9 +77,8 @@ func (a *Authenticator) now() time.Time {
 
 const maxReview = 1 << 20
 
-// Handler answers TokenReviews (authentication.k8s.io/v1), for the API server's webhook token authentication. It names no
-// audiences, whichever are asked for: the API server then takes the token for its own, and for nobody else's. The package
-// comment says who may reach it.
+// Handler answers TokenReviews (authentication.k8s.io/v1) for the API server's webhook token authentication. Its answers name no
+// audiences, so the API server accepts the token for itself only. See the package comment about access to it.
 func (a *Authenticator) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -93,9 +92,9 @@ func (a *Authenticator) Handler() http.Handler {
 			return
 		}
 		review.Status = a.review(r.Context(), review.Spec.Token)
-		review.Spec = authenticationv1.TokenReviewSpec{} // the token need not go back
+		review.Spec = authenticationv1.TokenReviewSpec{} // the answer does not repeat the token
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review) // a client that has gone needs no answer
+		_ = json.NewEncoder(w).Encode(review) // the client may be gone
 	})
 }
 

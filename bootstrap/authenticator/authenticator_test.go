@@ -40,7 +40,7 @@ func secret(t *testing.T, change func(*corev1.Secret)) *corev1.Secret {
 	return s
 }
 
-// groups are those of the token.
+// groups are the token's groups.
 var groups = []string{"system:bootstrappers", "system:bootstrappers:workers"}
 
 func TestAuthenticate(t *testing.T) {
@@ -119,7 +119,7 @@ func TestHandler(t *testing.T) {
 		t.Errorf("API server down: %s", body)
 	}
 	if _, got, body := post(authenticator.New(broken{}), review); got.Status.Authenticated || got.Status.Error == "" {
-		t.Errorf("API server down, nobody is told: %s", body)
+		t.Errorf("API server down, Failed was not called: %s", body)
 	}
 	// No audience is vouched for: the API server compares its own with those that are asked for.
 	asked := strings.Replace(review, `"spec":{`, `"spec":{"audiences":["https://vault.example","sts.amazonaws.com"],`, 1)

@@ -8,9 +8,9 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// ByObject is for cache.Options.ByObject of the manager that runs Signer and Cleaner: it reads the Secrets of kube-system and
-// the ConfigMaps of kube-public, and no others. A manager whose other controllers read Secrets or ConfigMaps elsewhere adds
-// their namespaces to it, and the rules for them. Each call returns a map of its own.
+// ByObject returns cache.Options.ByObject for the manager of Signer and Cleaner: the Secrets of kube-system and the ConfigMaps of
+// kube-public only. If other controllers of the manager read elsewhere, add their namespaces to the map and to the rules. Each
+// call returns a new map.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{bootstrap.SecretNamespace: {}}},

@@ -16,19 +16,19 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// Cleaner deletes tokens when they end, to the second. It touches no Secret that is not a token's by type and name, and one
-// whose expiration cannot be parsed is reported, not deleted. A malformed token is reported, and deleted at its end too, as
-// Kubernetes does.
+// Cleaner deletes a token in the second in which it expires. It deletes a Secret only if type and name are a token's. Like
+// Kubernetes, it deletes malformed tokens when they expire, and reports them before. It reports a malformed expiration and does
+// not delete the token.
 type Cleaner struct {
 	// Client reads and deletes Secrets.
 	Client client.Client
-	// Events records what an operator should know. Nil: nothing is recorded.
+	// Events records faults for the operator. Nil: none are recorded.
 	Events events.EventRecorder
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 }
 
-// SetupWithManager has the manager run the Cleaner.
+// SetupWithManager adds the Cleaner to the manager.
 func (c *Cleaner) SetupWithManager(mgr ctrl.Manager) error {
 	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		secret, ok := o.(*corev1.Secret)
@@ -37,7 +37,7 @@ func (c *Cleaner) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("bootstrap-cleaner").For(&corev1.Secret{}, builder.WithPredicates(isToken)).Complete(c)
 }
 
-// Reconcile implements reconcile.Reconciler. It comes back when the token ends.
+// Reconcile implements reconcile.Reconciler. It runs again when the token expires.
 func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var secret corev1.Secret
 	if err := c.Client.Get(ctx, req.NamespacedName, &secret); err != nil {
@@ -65,14 +65,14 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return ctrl.Result{}, err
 }
 
-// report records what only an edit can mend.
+// report records faults that need an edit.
 func (c *Cleaner) report(secret *corev1.Secret) {
 	config, err := bootstrap.ParseSecret(secret)
 	switch {
 	case err != nil:
 		warn(c.Events, secret, "MalformedToken", "Clean", err.Error())
 	case config.MalformedGroups:
-		warn(c.Events, secret, "MalformedGroups", "Clean", "the groups are not such as a token can give: it authenticates nobody; correct or delete it")
+		warn(c.Events, secret, "MalformedGroups", "Clean", "a token cannot grant these groups, so it does not authenticate; correct or delete it")
 	}
 	if _, err := bootstrap.Expiration(secret); err != nil {
 		warn(c.Events, secret, "MalformedExpiration", "Clean", err.Error()+": the token counts as expired; correct or delete it")

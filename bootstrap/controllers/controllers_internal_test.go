@@ -98,7 +98,7 @@ func TestSignerWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// A write that somebody else was quicker than is told, so that the manager tries again with what is there then.
+// A conflicting write returns an error, so the manager retries with the current object.
 func TestSignerConflicts(t *testing.T) {
 	conflicts := 5
 	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}), tokenSecret("good00", set("expiration", "2100-01-01T00:00:00Z"))).
@@ -123,7 +123,7 @@ func TestSignerConflicts(t *testing.T) {
 	}
 }
 
-// Other data takes the room of signatures: those that do not fit are dropped, and those of tokens that are gone go.
+// Other data takes the room of signatures. Signatures that do not fit are dropped, as are the signatures of deleted tokens.
 func TestSignerCountsBinaryData(t *testing.T) {
 	configMap := info(map[string]string{"kubeconfig": "k", "jws-kubeconfig-gone00": "stale"})
 	configMap.BinaryData = map[string][]byte{"x": make([]byte, maxConfigMap-100)}
@@ -163,7 +163,7 @@ func TestSignerWhenFull(t *testing.T) {
 			t.Error(event)
 		}
 	default:
-		t.Error("nobody was told")
+		t.Error("no Event was recorded")
 	}
 }
 

@@ -143,7 +143,7 @@ func kubeadm(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// kubeadmUntil ends kubeadm when it has said what is wanted: what it goes on to do would need a whole cluster.
+// kubeadmUntil stops kubeadm after the wanted output, because its next steps need a whole cluster.
 func kubeadmUntil(t *testing.T, want string, args ...string) (output string, said bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -220,7 +220,7 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	})
 }
 
-// Tokens end when they say, and nothing else is touched.
+// Tokens expire on time, and nothing else is touched.
 func TestExpiry(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	publish(t, cluster)

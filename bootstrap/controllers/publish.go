@@ -25,10 +25,13 @@ const (
 	priorityName = "bootstrap-discovery"
 )
 
-// Publish creates or repairs what discovery by token needs: the namespace kube-public, cluster-info with the given
-// kubeconfig, the Role and RoleBinding that let anonymous clients read exactly that ConfigMap, and a FlowSchema with a
-// priority level of its own, so that anonymous readers cannot crowd out anybody else. It uses server-side apply and
-// touches nothing else: signatures stay, and running it again changes nothing.
+// Publish creates or repairs the objects that discovery by token needs:
+//
+//   - the namespace kube-public and cluster-info, with the given kubeconfig
+//   - a Role and a RoleBinding that let anonymous clients read only that ConfigMap
+//   - a FlowSchema and a priority level, so that anonymous clients delay no other clients
+//
+// It uses server-side apply and changes nothing else. Signatures stay, and a second run changes nothing.
 func Publish(ctx context.Context, c client.Client, info *bootstrap.ClusterInfo) error {
 	if info == nil {
 		return errNoInfo
@@ -59,7 +62,7 @@ func objects(kubeconfig string) []runtime.ApplyConfiguration {
 	}
 }
 
-// priorityLevel lets a few anonymous readers in at a time and queues the rest for a while.
+// priorityLevel admits a few anonymous readers at a time and queues the others.
 func priorityLevel() runtime.ApplyConfiguration {
 	return flowcontrolv1ac.PriorityLevelConfiguration(priorityName).WithSpec(flowcontrolv1ac.PriorityLevelConfigurationSpec().
 		WithType(flowcontrolv1.PriorityLevelEnablementLimited).

@@ -23,26 +23,26 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// Signer keeps the signatures in cluster-info: one for each token with the usage "signing" that has not ended, and no other.
-// Groups do not matter to a signature: a token whose groups are malformed signs too, as with Kubernetes. It writes once
-// however many tokens changed, and not at all if nothing did.
+// Signer maintains the signatures in cluster-info: one for each valid token with the usage "signing", and no others. As in
+// Kubernetes, a token with malformed groups signs too. Signer writes once for any number of changed tokens, and only if a
+// signature changes.
 type Signer struct {
 	// Client reads Secrets and ConfigMaps and updates cluster-info.
 	Client client.Client
-	// Events records what an operator should know. Nil: nothing is recorded.
+	// Events records faults for the operator. Nil: none are recorded.
 	Events events.EventRecorder
-	// Unsigned is set to the number of tokens for whose signature there is no room. Nil: it is not told.
+	// Unsigned is set to the number of tokens whose signature does not fit. Nil: the number is dropped.
 	Unsigned prometheus.Gauge
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 }
 
-// maxConfigMap is how many bytes a ConfigMap holds.
+// maxConfigMap is the largest size of a ConfigMap, in bytes.
 const maxConfigMap = 1 << 20
 
 var clusterInfoKey = client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}
 
-// SetupWithManager has the manager run the Signer.
+// SetupWithManager adds the Signer to the manager.
 func (s *Signer) SetupWithManager(mgr ctrl.Manager) error {
 	isClusterInfo := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == clusterInfoKey })
 	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -58,7 +58,7 @@ func (s *Signer) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(s)
 }
 
-// Reconcile implements reconcile.Reconciler. It comes back when the next token ends.
+// Reconcile implements reconcile.Reconciler. It runs again when the next token expires.
 func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if req.NamespacedName != clusterInfoKey {
 		return ctrl.Result{}, nil
@@ -84,14 +84,14 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		s.warn(&configMap, "TooManyTokens", fmt.Sprintf("cluster-info is full: %d of %d tokens are not signed; delete tokens, or other data of the ConfigMap, that are not needed", signed.dropped, len(tokens)))
 	}
 	configMap.Data = signed.data
-	// The resource version makes this fail if somebody else has changed it; the next try, which the error brings, reads that.
+	// A concurrent change fails the update by its resource version. The retry reads the change.
 	if err := s.Client.Update(ctx, &configMap); err != nil {
 		return ctrl.Result{}, err
 	}
 	return result, nil
 }
 
-// signing returns the tokens that sign, those that live longest first, and the time until the first of them ends.
+// signing returns the tokens that sign, the longest valid first, and the time until the first of them expires.
 func (s *Signer) signing(ctx context.Context, secrets []corev1.Secret) (tokens []*bootstrap.TokenConfig, next time.Duration) {
 	now := now(s.Now)
 	for i := range secrets {
@@ -129,10 +129,10 @@ func (s *Signer) signing(ctx context.Context, secrets []corev1.Secret) (tokens [
 
 type signatures struct {
 	data    map[string]string
-	dropped int // tokens for which there was no room
+	dropped int // tokens whose signature does not fit
 }
 
-// withSignatures returns the data with exactly the signatures that belong there, as far as there is room next to the rest.
+// withSignatures returns the data with exactly the required signatures, as many as fit beside the rest.
 func withSignatures(configMap *corev1.ConfigMap, tokens []*bootstrap.TokenConfig) signatures {
 	data := configMap.Data
 	result := signatures{data: make(map[string]string, len(data)+len(tokens))}

@@ -24,9 +24,8 @@ type Manager struct {
 	Now func() time.Time
 }
 
-// Create stores a token. A token whose ID is taken is refused, never overwritten; so is one that could not be used: without
-// usages, or with an end that is not to come once it is cut to the second. Without a Token a new one is generated. The
-// configuration that was stored is returned.
+// Create stores a token and returns the stored configuration. Without a Token it generates one. It never overwrites a token of
+// the same ID. It refuses a token without usages, and an expiry that is past after rounding down to a second.
 func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*bootstrap.TokenConfig, error) {
 	if config.Token.IsZero() {
 		generated, err := bootstrap.GenerateToken()
@@ -39,7 +38,7 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 		return nil, fmt.Errorf("create bootstrap token: it has no usages; give it %q, %q or both", bootstrap.UsageSigning, bootstrap.UsageAuthentication)
 	}
 	var err error
-	if config.Expires, err = m.end(config.Expires); err != nil {
+	if config.Expires, err = m.expiry(config.Expires); err != nil {
 		return nil, fmt.Errorf("create bootstrap token: %w", err)
 	}
 	secret, err := config.Secret()
@@ -55,8 +54,8 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 	return &config, nil
 }
 
-// end cuts an end to the second and refuses one that is past then. Zero means never, before the cut only.
-func (m Manager) end(expires time.Time) (time.Time, error) {
+// expiry rounds an expiry down to a second and refuses one that is past. Zero means never.
+func (m Manager) expiry(expires time.Time) (time.Time, error) {
 	now := time.Now
 	if m.Now != nil {
 		now = m.Now
@@ -66,22 +65,22 @@ func (m Manager) end(expires time.Time) (time.Time, error) {
 	}
 	expires = expires.Truncate(time.Second)
 	if !expires.After(now()) {
-		return expires, fmt.Errorf("the end %q is not to come; tokens end at whole seconds", expires.UTC().Format(time.RFC3339))
+		return expires, fmt.Errorf("the expiry %q is past; tokens expire at whole seconds", expires.UTC().Format(time.RFC3339))
 	}
 	return expires, nil
 }
 
-// Listed is a token, or the Secret that should be one.
+// Listed is a Secret of the tokens' type.
 type Listed struct {
 	// Name is the name of the Secret.
 	Name string
-	// Config is the token, nil if the Secret is none.
+	// Config is the token. It is nil if the Secret is malformed.
 	Config *bootstrap.TokenConfig
-	// Err says what is wrong with the Secret. With a Config, the token is one, but does not authenticate.
+	// Err describes the fault of the Secret. With a Config, the token is well-formed but does not authenticate.
 	Err error
 }
 
-// List returns all Secrets of the type of tokens, sorted by name. Malformed ones are in the list, with their error.
+// List returns all Secrets of the tokens' type, sorted by name. Malformed ones carry their error.
 func (m Manager) List(ctx context.Context) ([]Listed, error) {
 	var secrets corev1.SecretList
 	if err := m.Client.List(ctx, &secrets, client.InNamespace(bootstrap.SecretNamespace)); err != nil {
@@ -94,7 +93,7 @@ func (m Manager) List(ctx context.Context) ([]Listed, error) {
 		}
 		config, err := bootstrap.ParseSecret(&secrets.Items[i])
 		if err == nil && config.MalformedGroups {
-			err = fmt.Errorf("secret %q: its groups are not such as a token can give; it authenticates nobody", secrets.Items[i].Name)
+			err = fmt.Errorf("secret %q: a token cannot grant its groups, so it does not authenticate", secrets.Items[i].Name)
 		}
 		list = append(list, Listed{Name: secrets.Items[i].Name, Config: config, Err: err})
 	}
@@ -102,7 +101,7 @@ func (m Manager) List(ctx context.Context) ([]Listed, error) {
 	return list, nil
 }
 
-// Delete removes a token, named by its ID or as a whole. If it is given as a whole, the secret half has to be right.
+// Delete deletes a token, given by its ID or as a whole. A whole token must have the right secret.
 func (m Manager) Delete(ctx context.Context, idOrToken string) error {
 	secret, _, err := m.find(ctx, idOrToken)
 	if err != nil {
@@ -114,10 +113,10 @@ func (m Manager) Delete(ctx context.Context, idOrToken string) error {
 	return nil
 }
 
-// Extend sets a new end for a token, to the second and to come, zero for none. What else the Secret holds stays, also what
-// Create would refuse.
+// Extend sets a new expiry in the future, in whole seconds. Zero means never. All other data stays, even if Create would refuse
+// it.
 func (m Manager) Extend(ctx context.Context, idOrToken string, expires time.Time) (*bootstrap.TokenConfig, error) {
-	expires, err := m.end(expires)
+	expires, err := m.expiry(expires)
 	if err != nil {
 		return nil, fmt.Errorf("extend bootstrap token: %w; delete it to end it now", err)
 	}

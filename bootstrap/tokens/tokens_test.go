@@ -91,13 +91,13 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// Tokens that Kubernetes takes can be extended, whatever Create says of them, and nothing else of them changes.
+// Extend accepts every token that Kubernetes accepts, even one that Create refuses, and changes only the expiry.
 func TestExtend(t *testing.T) {
 	end := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, data := range map[string]map[string][]byte{
 		"groups without authentication": {"auth-extra-groups": []byte("system:bootstrappers:a")},
 		"malformed groups":              {"auth-extra-groups": []byte("x"), "usage-bootstrap-authentication": []byte("true")},
-		"a usage of somebody's":         {"usage-bootstrap-My_use": []byte("true")},
+		"an unknown usage":              {"usage-bootstrap-My_use": []byte("true")},
 		"a malformed end":               {"expiration": []byte("soon")},
 		"no usages":                     {},
 	} {
@@ -124,7 +124,7 @@ func TestExtend(t *testing.T) {
 	}
 }
 
-// A token whose groups are malformed is in the list with what is known of it.
+// List returns a token with malformed groups, with its other data.
 func TestListMalformedGroups(t *testing.T) {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: map[string][]byte{
 		"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "auth-extra-groups": []byte("hunter2-in-the-wrong-key")}}

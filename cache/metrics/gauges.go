@@ -6,7 +6,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// gauges asks the caches when it is scraped, so it is never out of date.
+// gauges reads the caches at each scrape.
 type gauges struct {
 	metrics *Metrics
 	plain   []gauge

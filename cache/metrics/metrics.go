@@ -1,4 +1,4 @@
-// Package metrics shows token caches in Prometheus.
+// Package metrics exports Prometheus metrics of token caches.
 //
 //	m, err := metrics.New("gotk_token_", ctrlmetrics.Registry)
 //	if err != nil {
@@ -6,26 +6,27 @@
 //	}
 //	tokens, err := cache.NewTokenCache(10_000, cache.WithObserver(m))
 //
-// With the prefix above the metrics are
+// With this prefix the metrics are
 //
 //	gotk_token_cache_events_total{event_type,kind,name,namespace,operation}  hits and misses by object
-//	gotk_token_cache_requests_total{status}                     requests that succeeded and failed
-//	gotk_token_cache_evictions_total                            tokens that had to make room for others
+//	gotk_token_cache_requests_total{status}                     requests, by success
+//	gotk_token_cache_evictions_total                            tokens evicted to make room for others
 //	gotk_token_cached_items                                     tokens in the cache
-//	gotk_token_cache_mint_duration_seconds{provider,result}     exchanges, and the time they took
-//	gotk_token_cache_refreshes_total{result}                    exchanges that renewed a token ahead of time
-//	gotk_token_cache_flights                                    exchanges asked for that have not ended
-//	gotk_token_cache_running_flights                            of these, exchanges that are running
-//	gotk_token_cache_slot_queued_flights                        of these, exchanges that wait for a slot of their tenant
-//	gotk_token_cache_rate_queued_flights                        of these, exchanges that wait for the start rate
-//	gotk_token_cache_waiting_callers                            callers that wait for an exchange
-//	gotk_token_cache_failing_keys{provider,result}              credentials whose last exchange failed
+//	gotk_token_cache_mint_duration_seconds{provider,result}     duration of exchanges
+//	gotk_token_cache_refreshes_total{result}                    renewals before expiry
+//	gotk_token_cache_flights                                    exchanges in flight, running or queued
+//	gotk_token_cache_running_flights                            of these, running
+//	gotk_token_cache_slot_queued_flights                        of these, waiting for a slot of their tenant
+//	gotk_token_cache_rate_queued_flights                        of these, waiting for the start rate
+//	gotk_token_cache_waiting_callers                            callers waiting for an exchange
+//	gotk_token_cache_failing_keys{provider,result}              credentials with a failed last exchange
 //
-// A call of auth that fails before the cache is asked, because of an annotation for instance, counts nowhere.
-// The result "kubernetes_unavailable" says that the API server failed and the provider's service was not asked. The result
-// "limited" says that a limit of the cache did not let the exchange start (cache.LimitError).
-// The first metric has a series for each object. Remove those of an object that is gone with DeleteEventsForObject. Its label
-// namespace has another name with WithNamespaceLabel.
+// A call of auth that fails before it asks the cache, for example because of an annotation, counts nowhere. The result
+// "kubernetes_unavailable" means that the API server failed and the provider's service was not asked. The result "limited" means
+// that a limit of the cache kept the exchange from starting (cache.LimitError).
+//
+// The first metric has a series for each object. Remove the series of a deleted object with DeleteEventsForObject.
+// WithNamespaceLabel renames its label namespace.
 package metrics
 
 import (
@@ -49,7 +50,7 @@ const (
 	StatusFailure = "failure"
 )
 
-// Metrics is a cache.Observer. Several caches may share one; their gauges add up. It is safe for concurrent use.
+// Metrics is a cache.Observer. Several caches may share it, and their gauges add up. It is safe for concurrent use.
 type Metrics struct {
 	events    *prometheus.CounterVec
 	success   prometheus.Counter
@@ -64,9 +65,9 @@ type Metrics struct {
 	mu    sync.RWMutex
 	stats []func() cache.Stats
 
-	// hits keeps the counters of the hot path, so that finding one allocates nothing.
+	// hits keeps the counters of the hot path, so that a lookup allocates nothing.
 	hits sync.Map // of cache.InvolvedObject to prometheus.Counter
-	// keeping is held while hits gets or loses a counter, so that it never keeps one whose series is gone.
+	// keeping guards changes of hits, so that hits never keeps a counter without a series.
 	keeping sync.Mutex
 }
 
@@ -127,7 +128,7 @@ func New(prefix string, registerer prometheus.Registerer, opts ...Option) (*Metr
 			Help: "Time that exchanges took, by provider and result.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 13)}, []string{"provider", "result"}),
 	}
 	for _, result := range cache.Results() {
-		m.refreshes.WithLabelValues(result) // shown as 0, so that the first one is an increase
+		m.refreshes.WithLabelValues(result) // exported as 0, so that the first one is an increase
 	}
 	if err := m.register(m.events, requests, m.evictions, m.refreshes, m.mints, newGauges(m, prefix)); err != nil {
 		return nil, fmt.Errorf("register the metrics with prefix %q: %w", prefix, err)
@@ -146,8 +147,8 @@ func (m *Metrics) register(collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// Unregister removes the metrics from the registry, so that others of the same prefix can be registered. A cache may go on to
-// use m, unseen.
+// Unregister removes the metrics from the registry, so that others of the same prefix can be registered. Caches may continue to
+// use m.
 func (m *Metrics) Unregister() {
 	for _, c := range m.registered {
 		m.registerer.Unregister(c)
@@ -169,7 +170,7 @@ func (m *Metrics) Request(object cache.InvolvedObject, hit, ok bool) {
 		m.failure.Inc()
 	}
 	if object == (cache.InvolvedObject{}) {
-		return // nobody's request
+		return // a request without an object
 	}
 	if hit {
 		m.hit(object).Inc()
@@ -198,7 +199,7 @@ func (m *Metrics) event(kind string, o cache.InvolvedObject) prometheus.Counter 
 // Mint implements cache.Observer.
 func (m *Metrics) Mint(provider, result string, took time.Duration) {
 	for _, first := range []string{"success", "panic"} {
-		m.mints.WithLabelValues(provider, first) // shown as 0, so that the first one is an increase
+		m.mints.WithLabelValues(provider, first) // exported as 0, so that the first one is an increase
 	}
 	m.mints.WithLabelValues(provider, result).Observe(took.Seconds())
 }
@@ -209,7 +210,7 @@ func (m *Metrics) Refresh(result string) { m.refreshes.WithLabelValues(result).I
 // Evicted implements cache.Observer.
 func (m *Metrics) Evicted() { m.evictions.Inc() }
 
-// DeleteEventsForObject removes the series of an object, for a controller to call when the object is gone.
+// DeleteEventsForObject removes the series of an object. A controller calls it when the object is deleted.
 func (m *Metrics) DeleteEventsForObject(kind, name, namespace, operation string) {
 	o := cache.InvolvedObject{Kind: kind, Name: name, Namespace: namespace, Operation: operation}
 	m.keeping.Lock()

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/olddoctor"
 	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/olddoctor"
 )
 
 // targetReport is a report of a doctor without a provider.

@@ -70,7 +70,7 @@ func (e *examination) read(ctx context.Context) (status int, body []byte, info *
 		return status, body, nil, err
 	}
 	if json.Unmarshal(body, &info) != nil || info == nil || info.Kind != "ConfigMap" {
-		return status, body, nil, nil
+		info = nil
 	}
 	return status, body, info, nil
 }

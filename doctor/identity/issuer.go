@@ -28,8 +28,8 @@ func (e *examination) checkIssuer(_ context.Context, c *doctor.Claims) doctor.Fi
 			"The token's issuer is not the one that %s trusts%s.", e.cloud.name, difference(c.Issuer, e.Issuer)).Compare("token", c.Issuer, "trusted", e.Issuer)
 	}
 	u, err := url.Parse(c.Issuer)
-	fail := func(format string, args ...any) doctor.Finding {
-		return doctor.Failed("K8", doctor.Do("Set --service-account-issuer of the API server to a public https URL."), format, args...).
+	fail := func(message string) doctor.Finding {
+		return doctor.Failed("K8", doctor.Do("Set --service-account-issuer of the API server to a public https URL."), "%s", message).
 			Compare("iss", c.Issuer, "expected", "https://HOST/PATH")
 	}
 	switch {

@@ -29,7 +29,7 @@ type joinRequest struct {
 	kubeconfig string
 }
 
-// join is the whole way: trust, certificate, kubeconfig.
+// join discovers the cluster, requests a certificate and writes a kubeconfig.
 func join(ctx context.Context, r joinRequest) error {
 	info, err := bootstrap.Discover(ctx, r.servers, r.token, bootstrap.WithPins(r.pins),
 		bootstrap.WithProgress(func(waitingFor string) { fmt.Println("waiting:", waitingFor) }))
@@ -45,7 +45,7 @@ func join(ctx context.Context, r joinRequest) error {
 	return writeKubeconfig(r.kubeconfig, info, key, certificate)
 }
 
-// requestCertificate authenticates with the token, which the cluster lets do nothing else, and waits for the approval.
+// requestCertificate authenticates with the token, which grants nothing else, and waits for the approval.
 func requestCertificate(ctx context.Context, info *bootstrap.ClusterInfo, token bootstrap.Token, node string) (key, certificate []byte, err error) {
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            info.Server,

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
-// A machine that knows an address, a token and a pin ends up with a certificate that the cluster has signed for it.
+// A machine that knows an address, a token and a pin obtains a certificate from the cluster.
 func TestJoin(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	cluster.ControllerManager(t, "bootstrapsigner", "csrapproving", "csrsigning")

@@ -379,11 +379,11 @@ func TestHubGrantsLess(t *testing.T) {
 func TestFailedRefreshKeepsTheToken(t *testing.T) {
 	group := schema.GroupResource{Resource: "serviceaccounts"}
 	for reason, answer := range map[string]error{
-		"TokenRequestForbidden":   apierrors.NewForbidden(group, account.Name, errors.New("no RBAC")),
-		"TokenRequestInvalid":     apierrors.NewInvalid(schema.GroupKind{Kind: "TokenRequest"}, account.Name, nil),
-		"TokenRequestNotFound":    apierrors.NewNotFound(group, account.Name),
-		"TokenRequestConflict":    apierrors.NewConflict(group, account.Name, errors.New("the UID differs")),
-		"TokenRequestFailed": apierrors.NewInternalError(errors.New("boom")),
+		"TokenRequestForbidden": apierrors.NewForbidden(group, account.Name, errors.New("no RBAC")),
+		"TokenRequestInvalid":   apierrors.NewInvalid(schema.GroupKind{Kind: "TokenRequest"}, account.Name, nil),
+		"TokenRequestNotFound":  apierrors.NewNotFound(group, account.Name),
+		"TokenRequestConflict":  apierrors.NewConflict(group, account.Name, errors.New("the UID differs")),
+		"TokenRequestFailed":    apierrors.NewInternalError(errors.New("boom")),
 	} {
 		t.Run(reason, func(t *testing.T) {
 			w := provided(t, token.Options{ExpirationSeconds: 3600})

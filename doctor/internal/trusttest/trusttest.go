@@ -159,7 +159,7 @@ func Paste(t *testing.T, report *doctor.Report) {
 			script.WriteString(command + "\n")
 		}
 	}
-	sh := exec.CommandContext(t.Context(), "/bin/sh", "-c", script.String())
+	sh := exec.CommandContext(t.Context(), "/bin/sh", "-c", script.String()) //nolint:gosec // what a person would paste
 	sh.Dir, sh.Env = t.TempDir(), []string{"PATH=/nonexistent"}
 	out, _ := sh.CombinedOutput() // no program is found
 	if _, err := os.Stat(filepath.Join(sh.Dir, "owned")); err == nil || strings.Contains(string(out), "yntax") {
