@@ -167,7 +167,7 @@ func hostOf(endpoint string) string {
 func (p *Provider) isOtherService(opts *auth.Options) bool {
 	host, given := strings.CutPrefix(opts.STSEndpoint, "https://")
 	host = strings.TrimSuffix(host, "/")
-	name, _, _ := cut(host) // without the port
+	name, _ := cut(host) // without the port
 	return given && slices.Contains(p.AllowedSTSHosts, host) && !awsname.IsSTSHost(name)
 }
 
