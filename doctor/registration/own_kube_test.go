@@ -63,7 +63,7 @@ func TestJoinWithOwnHub(t *testing.T) {
 	config := examine.Config{ClusterName: name, Hub: w.Admin, Spoke: moved{w.Local, m.Namespace}, HubConfig: w.Hub.Config(), SpokeConfig: w.Managed.Config()}
 	headline := func(check, class string) {
 		t.Helper()
-		reporttest.Headline(t, examine.Run(t.Context(), config), reporttest.Want{Check: check, Class: class}, "eyJ", "PRIVATE KEY")
+		reporttest.Headline(t, examine.Run(t.Context(), config), reporttest.Want{Check: check, Class: class}, "eyJhbGci", "PRIVATE KEY")
 	}
 	headline("agent", "O22")
 	deploy(t, w.Local, m.Namespace, name)
