@@ -1,17 +1,32 @@
-// Package workloadid is the root of a library that turns a Kubernetes identity into any other credential, without a
-// stored secret. The root itself holds no code; import what you need:
+// Package workloadid is the root of a library that turns a Kubernetes identity into any other credential, without a stored secret.
+// The root holds no code. Import what you need:
 //
-//	I want …                                                     import
-//	a credential for a ServiceAccount, or for my controller      github.com/workloadid/workloadid/auth
-//	… of AWS                                                     github.com/workloadid/workloadid/auth/aws
-//	… that is the ServiceAccount's own token                     github.com/workloadid/workloadid/auth/token
-//	to keep credentials until shortly before they expire         github.com/workloadid/workloadid/cache
-//	… and to see that in Prometheus                              github.com/workloadid/workloadid/cache/metrics
-//	to test my controller without a cloud                        github.com/workloadid/workloadid/auth/authtest
-//	to join a cluster given only a bootstrap token               github.com/workloadid/workloadid/bootstrap
-//	to join managed clusters to a hub                            github.com/workloadid/workloadid/registration
-//	to serve AWS credentials to pods                             github.com/workloadid/workloadid/auth/podidentity/server
-//	to write a provider of my own                                auth.Provider, authtest.RunConformance
+//	auth                          a credential for a ServiceAccount, or for the controller itself
+//	auth/aws, azure, gcp          the clouds: access tokens, registries, clusters, Git, adapters for their SDKs
+//	auth/exchange                 any OAuth 2.0 server with token exchange (RFC 8693)
+//	auth/token                    the ServiceAccount's own token
+//	auth/clientgo                 a client for controllers without controller-runtime
+//	auth/serviceaccounts          ServiceAccounts from memory
+//	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
+//	auth/authtest                 an issuer, clouds and a conformance suite for tests
+//	auth/podidentity/api/v1alpha1 IAMBinding and IAMRoleAllowList
+//	auth/podidentity/server       AWS credentials for attested pods
+//	auth/podidentity/webhook      injects the sidecar
+//	auth/podidentity/proxy        the sidecar, which serves the SDKs
+//	cache                         keeps credentials until shortly before they expire
+//	cache/metrics, cache/disk     Prometheus metrics of the cache; a cache on disk for command lines
+//	registration                  managed clusters and their add-ons join a hub
+//	registration/csr, awsirsa     register by client certificate, or by AWS IAM
+//	registration/token            add-ons register by ServiceAccount token
+//	registration/relay            a proxy in front of the hub
+//	registration/ocm, ocm/addon   the wire types of Open Cluster Management
+//	bootstrap                     tokens, signatures, pins and discovery of a cluster
+//	bootstrap/controllers         signs, publishes and cleans up
+//	bootstrap/tokens              creates, lists and extends bootstrap tokens
+//	bootstrap/authenticator       authenticates them as a webhook
+//	doctor                        the engine that finds out why something does not work, and the error classes
+//	doctor/identity, trust/aws, trust/azure, trust/gcp, bootstrap, registration, podidentity
+//	                              the checks of each system
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.
 package workloadid
