@@ -18,6 +18,7 @@ import (
 // Vault logs in to HashiCorp Vault with the ServiceAccount's token, at the auth method "jwt". One value serves a whole controller.
 type Vault struct {
 	Address string // https://<host>[:<port>], set by the controller
+	clients auth.HTTPClients
 }
 
 // RoleAnnotation names the role in Vault that the ServiceAccount logs in with.
@@ -89,14 +90,14 @@ func (v *Vault) post(ctx context.Context, opts *auth.Options, path string, body 
 	if err != nil {
 		return vaultError(auth.ErrMisconfigured, "use https://<host>[:<port>]", "the address %q is not a URL", v.Address)
 	}
-	resp, err := vaultClient(opts).Do(r)
+	resp, err := v.clients.For(opts).Do(r) // follows no redirect, reads at most 1 MiB
 	if err != nil {
 		e := vaultError(auth.ErrUnavailable, "check the address and the network", "no answer from Vault")
 		e.Err = err
 		return e
 	}
 	defer resp.Body.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	content, err := io.ReadAll(resp.Body)
 	switch status := resp.StatusCode; {
 	case status == http.StatusBadRequest || status == http.StatusForbidden:
 		return refused(status, auth.ErrDenied, "bind the role in Vault to this ServiceAccount")
@@ -108,20 +109,6 @@ func (v *Vault) post(ctx context.Context, opts *auth.Options, path string, body 
 		return vaultError(auth.ErrUnavailable, "check that the address is that of Vault", "the answer is not the JSON of a login")
 	}
 	return nil
-}
-
-// vaultClient follows no redirect: the token is for Vault's address alone.
-func vaultClient(opts *auth.Options) *http.Client {
-	c := http.Client{Transport: http.DefaultTransport}
-	switch {
-	case opts.HTTPClient != nil:
-		c = *opts.HTTPClient
-	case opts.ProxyURL != nil:
-		c.Transport = &http.Transport{Proxy: http.ProxyURL(opts.ProxyURL), DisableKeepAlives: true}
-	}
-	c.Timeout = 10 * time.Second
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &c
 }
 
 func vaultError(reason auth.Reason, remedy, format string, args ...any) *auth.Error {
