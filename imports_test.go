@@ -38,7 +38,7 @@ func refuse(t *testing.T, pkg, remedy string, prefixes ...string) {
 	}
 }
 
-// Whoever imports a package compiles only what that package is for.
+// Importing a package compiles only what that package needs.
 func TestImportGraph(t *testing.T) {
 	var all []string
 	for _, prefixes := range sdks {

@@ -94,7 +94,7 @@ func calibrate(f op, slice time.Duration) (int, error) {
 	}
 }
 
-// timed starts with a clean heap, so that nobody pays for the garbage of another.
+// timed starts with a clean heap, so that no side pays for the garbage of another.
 func (p plan) timed(f op, n int) (time.Duration, float64, error) {
 	runtime.GC()
 	var before, after runtime.MemStats

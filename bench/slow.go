@@ -21,7 +21,7 @@ import (
 // getter gets the access token of a tenant, from one library and one cache.
 type getter func(context.Context, *tenant) error
 
-// getters returns ours and theirs with new caches. An error is one of the library or a token that is nobody's.
+// getters returns ours and theirs with new caches. An error is one of the library or a token of another tenant.
 func getters(w *world, size int) (ours, theirs getter, end func(), err error) {
 	a, b, end, err := caches(size)
 	if err != nil {
@@ -119,7 +119,7 @@ func hitWhileMinting(w *world, p plan) (result, error) {
 		stop := mintAll(get, others, minters)
 		value, err := paced(context.Background(), p.span(), func(ctx context.Context) error { return get(ctx, hot) })
 		minted, mintErr := stop()
-		return value, errors.Join(err, mintErr, mustBe(minted > 0, "nobody minted"))
+		return value, errors.Join(err, mintErr, mustBe(minted > 0, "no exchange was made"))
 	}
 	floor, err := floorHit(w, hot)
 	if err != nil {
@@ -135,7 +135,7 @@ func hitWhileMinting(w *world, p plan) (result, error) {
 		return paced(context.Background(), p.span(), func(ctx context.Context) error { return get(ctx, hot) })
 	})()
 	r.note = fmt.Sprintf("one hit in a millisecond, so code and data come from memory, not from the processor's caches; ours takes %.0f ns "+
-		"at that pace when nobody mints.", idle)
+		"at that pace without exchanges.", idle)
 	return r, err
 }
 

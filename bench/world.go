@@ -122,7 +122,7 @@ type tenant struct {
 	jwt     string
 }
 
-// tenant returns the tenant of that name. One that is not good has a role that trusts nobody.
+// tenant returns the tenant of that name. One that is not good has a role that trusts no subject.
 func (w *world) tenant(namespace string, good bool) *tenant {
 	key := client.ObjectKey{Namespace: namespace, Name: saName}
 	if t := w.kube.find(key); t != nil {

@@ -26,7 +26,7 @@ func TestClasses(t *testing.T) {
 		{"A5", "aws", 400, "InvalidIdentityToken", "Missing a required claim: aud", ""},
 		{"A6", "aws", 400, "InvalidIdentityToken", "The ID Token provided is not a valid JWT.", ""},
 		{"A7", "aws", 400, "InvalidIdentityToken", "OpenIDConnect provider's HTTPS certificate doesn't match configured thumbprint", ""},
-		{"A8", "aws", 400, "InvalidIdentityToken", "words that nobody has seen yet", ""},
+		{"A8", "aws", 400, "InvalidIdentityToken", "words that are new", ""},
 		{"A9", "aws", 400, "ExpiredTokenException", "Token expired: current date/time 1 must be before the expiration date/time0", ""},
 		{"A10", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is not the ARN of a role: x`, auth.CauseIdentityMalformed},
 		{"A11", "aws", 400, "ValidationError", "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.", ""},

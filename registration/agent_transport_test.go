@@ -42,7 +42,7 @@ current-context: hub
 	return err
 }
 
-// A hub that sends its agents elsewhere gets nobody's credentials there.
+// The agent follows no redirect of the hub with its credential.
 func TestAgentFollowsNoRedirect(t *testing.T) {
 	var elsewhere atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -217,7 +217,7 @@ func TestControllerAnswersAreBounded(t *testing.T) {
 	var whole atomic.Int64
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		chunk := bytes.Repeat([]byte(" "), 1<<20)
-		for range size / len(chunk) { // which is more than the system takes for somebody who does not read
+		for range size / len(chunk) { // more than the system buffers for a reader that stalls
 			if _, err := w.Write(chunk); err != nil {
 				return
 			}

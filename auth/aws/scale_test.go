@@ -93,7 +93,7 @@ func TestTenantThatHangs(t *testing.T) {
 		}
 	}
 	w.cloud.AddFault(authtest.Fault{Hang: true, Match: func(c authtest.Call) bool { return c.Parameters["RoleArn"] == role("hanging") }})
-	tokens, err := cache.NewTokenCache(1000, cache.WithMintTimeout(time.Hour)) // nobody gives up before the test does
+	tokens, err := cache.NewTokenCache(1000, cache.WithMintTimeout(time.Hour)) // no mint gives up before the test does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestErrorsOfTheChainKeepNoRequest(t *testing.T) {
 	}
 	all.Wait()
 	if n := w.cloud.Calls("sts", ""); n >= callers*each {
-		t.Errorf("%d requests: nobody shared one", n)
+		t.Errorf("%d requests: no caller shared one", n)
 	}
 }
 

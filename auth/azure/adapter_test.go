@@ -66,7 +66,7 @@ func TestTokenCredential(t *testing.T) {
 	}
 }
 
-// Whoever answers with challenges is the tenant's choice. They cost what other exchanges cost: those at the same time share
+// The tenant chooses the service that answers with challenges. They cost what other exchanges cost: those at the same time share
 // one, and there is none for ten seconds.
 func TestChallengesShareAnExchange(t *testing.T) {
 	clearEnvironment(t)

@@ -109,7 +109,7 @@ func TestPrecedenceOfAuthorities(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
 	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
-		t.Errorf("an authority of the controller's that nobody knows: %v", err)
+		t.Errorf("an unknown authority of the controller: %v", err)
 	}
 	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithScopes", "PrivateClouds")

@@ -103,7 +103,7 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// Whoever waits for what another has asked for leaves with his own context, and takes over if the other gives up.
+// A waiter leaves with its own context, and takes over if the first caller gives up.
 func TestMetadataIsLearnedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.inGKE()

@@ -75,7 +75,7 @@ func TestRemoteCluster(t *testing.T) {
 	}
 	end := time.Now().Add(time.Minute)
 	for err = there.List(t.Context(), &corev1.NamespaceList{}); err != nil; err = there.List(t.Context(), &corev1.NamespaceList{}) {
-		// The API server gets the issuer's keys in the background and refuses everybody until it has them.
+		// The API server gets the issuer's keys in the background and refuses every token until it has them.
 		if time.Now().After(end) {
 			t.Fatal(err)
 		}

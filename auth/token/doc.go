@@ -9,7 +9,7 @@
 //	...
 //	jwt, err := token.Reveal(accessToken)
 //
-// The audience names the service that is to accept the token. Whoever receives a token can use it wherever that
+// The audience names the service that is to accept the token. The receiver of a token can use it wherever that
 // audience is accepted, so the controller lists the audiences that its tenants may choose (auth.Policy). Without any,
 // the address of a remote cluster (auth.WithClusterAddress) is the audience.
 //

@@ -117,7 +117,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 	return p.checked(token, audiences, opts)
 }
 
-// checked hands out only what is good for nobody but the service that was asked for.
+// checked returns only a token that no other service accepts.
 func (*Provider) checked(token string, audiences []string, opts *auth.Options) (auth.Token, error) {
 	if err := opts.CheckSubjectToken(token, audiences); err != nil {
 		return nil, err

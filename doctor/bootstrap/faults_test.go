@@ -99,7 +99,7 @@ func serverFaults() []fault {
 		}
 	}
 	return []fault{
-		{"nobody listens", func(w *world) { w.config.Server = "127.0.0.1:1" }, server, "B4", "gives no answer"},
+		{"no server listens", func(w *world) { w.config.Server = "127.0.0.1:1" }, server, "B4", "gives no answer"},
 		{"no TLS", func(w *world) {
 			plain := httptest.NewServer(http.NotFoundHandler())
 			w.t.Cleanup(plain.Close)
@@ -155,13 +155,13 @@ func secretFaults() []fault {
 		{"no signing usage", secret(func(s *corev1.Secret) { s.Data["usage-bootstrap-signing"] = []byte("yes") }), check, "B27", "may not sign"},
 		{"no authentication usage", func(w *world) {
 			w.login = http.StatusUnauthorized
-			w.config.Token = tokenID // nobody logs in with an ID
+			w.config.Token = tokenID // an ID is no credential
 			w.tokenOf(func(c *bootstrap.TokenConfig) { c.Usages, c.Groups = []string{bootstrap.UsageSigning}, nil })
 		}, "login", "B28", "not log in"},
 		{"malformed group", func(w *world) {
 			w.config.Token = tokenID
 			w.secret.Data["auth-extra-groups"] = []byte("system:masters")
-		}, "login", "B32", "logs nobody in"},
+		}, "login", "B32", "authenticates no user"},
 		{"no authentication usage, and the login is refused", func(w *world) {
 			w.login = http.StatusUnauthorized
 			w.tokenOf(func(c *bootstrap.TokenConfig) { c.Usages, c.Groups = []string{bootstrap.UsageSigning}, nil })
@@ -169,7 +169,7 @@ func secretFaults() []fault {
 		{"malformed group, and the login is refused", func(w *world) {
 			w.login = http.StatusUnauthorized
 			w.secret.Data["auth-extra-groups"] = []byte("system:bootstrappers:a,system:masters")
-		}, "login", "B32", "logs nobody in"},
+		}, "login", "B32", "authenticates no user"},
 		{"login refused", func(w *world) { w.login, w.withoutAdmin = http.StatusUnauthorized, true }, "login", "B30", "does not log in"},
 	}
 }
@@ -192,11 +192,11 @@ func signatureFaults() []fault {
 	return []fault{
 		{"signed for others", alone(other), check, "B12", "for other tokens"},
 		{"signed for others only, though the token is good", other, check, "B12", "for other tokens"},
-		{"signed for nobody", alone(func(w *world) { delete(w.data, "jws-kubeconfig-"+tokenID) }), check, "B13", "not signed at all"},
+		{"not signed", alone(func(w *world) { delete(w.data, "jws-kubeconfig-"+tokenID) }), check, "B13", "not signed at all"},
 		{"empty signature", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "" }), check, "B14", "is empty"},
 		{"wrong secret half", alone(func(w *world) { w.config.Token = tokenID + ".aaaaaaaaaaaaaaaa" }), check, "B15", "is wrong for the token"},
-		{"somebody changed it", alone(tamper), check, "B15", "is wrong for the token"},
-		{"somebody is in between", tamper, check, "B15", "The administrator reads another cluster-info"},
+		{"changed after signing", alone(tamper), check, "B15", "is wrong for the token"},
+		{"attacker in between", tamper, check, "B15", "The administrator reads another cluster-info"},
 		{"another algorithm", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "eyJhbGciOiJub25lIn0.." }), check, "B15", "is wrong for the token"},
 	}
 }

@@ -76,7 +76,7 @@ func (e *examination) cannotLogIn() (doctor.Finding, bool) {
 		return doctor.Failed("B28", newToken(), "The token may sign, but not log in, so a machine cannot join with it.").
 			Compare("usages", strings.Join(e.stored.Usages, ", "), "needed", bootstrap.UsageAuthentication), true
 	case e.stored.MalformedGroups:
-		return doctor.Failed("B32", newToken(), "The token logs nobody in, since one of its groups does not begin with system:bootstrappers:."), true
+		return doctor.Failed("B32", newToken(), "The token authenticates no user, since one of its groups does not begin with system:bootstrappers:."), true
 	}
 	return doctor.Finding{}, false
 }

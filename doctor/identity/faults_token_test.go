@@ -72,7 +72,7 @@ func tokenFaults() (all []fault) {
 	return all
 }
 
-// serve has strangers get another answer from the issuer.
+// serve makes anonymous clients get another answer from the issuer.
 func serve(status int, body string) func(w *world) {
 	return func(w *world) {
 		w.serve = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -83,9 +83,9 @@ func serve(status int, body string) func(w *world) {
 	}
 }
 
-// private has the clouds see the issuer as everybody else does.
+// private shows the clouds the issuer as anonymous clients see it.
 func (w *world) private() {
-	client := w.stranger()
+	client := w.anonymous()
 	w.config.IssuerClient = client
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)
 	// The fake of Entra keeps one way to each issuer, so that a cloud of its own is needed.

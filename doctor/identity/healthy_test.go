@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 )
 
-// remoteCluster is an API server that knows whoever brings a token as a user, and may give a reason for denying things.
+// remoteCluster is an API server that accepts every token, and may give a reason for denying things.
 func (w *world) remoteCluster(status int, user, reason string) (address string, ca []byte) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")

@@ -54,7 +54,7 @@ type world struct {
 	account *corev1.ServiceAccount
 	pod     *corev1.Pod
 	user    user
-	// serve is the issuer as strangers see it.
+	// serve is the issuer as anonymous clients see it.
 	serve  http.Handler
 	config identity.Config
 	env    map[string]string
@@ -194,8 +194,8 @@ func (w *world) write(content string) {
 	}
 }
 
-// stranger reaches the issuer over TLS at its own name.
-func (w *world) stranger() *http.Client {
+// anonymous reaches the issuer over TLS at its own name.
+func (w *world) anonymous() *http.Client {
 	server := httptest.NewTLSServer(w.serve)
 	t, ok := server.Client().Transport.(*http.Transport)
 	if !ok {
@@ -238,7 +238,7 @@ func listByName(ctx context.Context, c client.WithWatch, list client.ObjectList,
 func (w *world) run() *doctor.Report {
 	w.t.Helper()
 	if w.config.IssuerClient == nil {
-		w.config.IssuerClient = w.stranger()
+		w.config.IssuerClient = w.anonymous()
 	}
 	if !w.withoutCluster && w.config.Client == nil {
 		objs := []client.Object{w.account, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.account.Namespace}}}

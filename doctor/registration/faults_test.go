@@ -76,7 +76,7 @@ func requestFaults() []fault {
 		}, "hub", "O2", "never reached the hub", ""},
 		{"another cluster's name", func(w *world) { w.cluster, w.config.ClusterName = nil, "cluster10" }, "agent", "O23", "another name", ""},
 		{"request waits", newest(""), csr, "O3", "is pending", ""},
-		{"request waits, nobody has accepted", func(w *world) {
+		{"request waits for acceptance", func(w *world) {
 			fresh(w)
 			w.csrs = []object{newCSR("cluster1-new", bootstrapUser, "", time.Minute)}
 		}, "accept", "O10", "not accepted the cluster yet", ""},

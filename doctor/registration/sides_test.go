@@ -14,7 +14,7 @@ import (
 // What the hub holds under a name that the cluster does not register under is not accepted, approved or deleted.
 func TestUnderAnotherName(t *testing.T) {
 	for name, spoil := range map[string]func(w *world){
-		"nobody has accepted": fresh,
+		"not accepted": fresh,
 		"denied": func(w *world) {
 			fresh(w)
 			setConditions(w.cluster, "HubAcceptedManagedCluster", "False", "HubClusterAdminDenied")

@@ -206,7 +206,7 @@ func TestWebhookRegistration(t *testing.T) {
 		}
 	}
 	cancel()
-	d.running.Wait() // now whoever asks the webhook is refused
+	d.running.Wait() // now the webhook refuses every connection
 	label := client.RawPatch(client.Merge.Type(), []byte(`{"metadata":{"labels":{"iam.aws.k8s.io/injection":"enabled"}}}`))
 	for name, asked := range map[string]bool{tenant: true, "default": false, "kube-system": false, namespace: false} {
 		t.Run(name, func(t *testing.T) {

@@ -67,7 +67,7 @@ func (c *Cluster) ControllerManager(controllers ...string) (stop func() (log str
 	return stop, nil
 }
 
-// waitHealthy polls a server whose certificate nobody vouches for.
+// waitHealthy polls a server with a self-signed certificate.
 func waitHealthy(url string) error {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // asks for health only
 	defer transport.CloseIdleConnections()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Request is what somebody asked of the API server.
+// Request is a request to the API server.
 type Request struct {
 	User, UserAgent                              string
 	Verb, Resource, Subresource, Namespace, Name string

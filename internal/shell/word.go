@@ -1,4 +1,4 @@
-// Package shell writes values of strangers into commands that people paste.
+// Package shell writes values from outside into commands that people paste.
 package shell
 
 import (
@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxWord bounds a word, in bytes. More than that is no name, and nobody reads what they paste then.
+// maxWord bounds a word, in bytes. Longer values are no names.
 const maxWord = 1024
 
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-=+,@%"

@@ -192,7 +192,7 @@ func (c *cloud) GetRole(ctx context.Context, in *iam.GetRoleInput, _ ...func(*ia
 	return answer(c, &iam.GetRoleOutput{Role: r.output(*in.RoleName)}, nil)
 }
 
-// newRole is what somebody makes, the hub or another.
+// newRole is a role that the hub or another party makes.
 func (c *cloud) newRole(name string, tags map[string]string, trust string) *role {
 	c.made++
 	r := &role{id: fmt.Sprintf("AROA%d", c.made), arn: "arn:aws:iam::111111111111:role/" + name, trust: trust, tags: tags, policies: map[string]string{}}

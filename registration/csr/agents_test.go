@@ -54,7 +54,7 @@ func decided(r *certificatesv1.CertificateSigningRequest, how certificatesv1.Req
 	return r
 }
 
-// Each acceptance is for one agent: whoever has a bootstrap credential gets no second certificate of a cluster that has not joined.
+// Each acceptance is for one agent: a bootstrap credential gets no second certificate of a cluster that has not joined.
 func TestOneAgentForEachAcceptance(t *testing.T) {
 	const self = "system:open-cluster-management:cluster1:agent1"
 	const refused = `accepted for the agent "thief", and this request is for the agent "agent1": if that is the right one, approve the request with wid hub accept`

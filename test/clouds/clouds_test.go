@@ -209,7 +209,7 @@ func TestThreeClouds(t *testing.T) {
 	if sts, entra, google := w.cloud.Calls("sts", ""), w.cloud.Calls("entra", ""), w.cloud.Calls("gcp-sts", ""); sts != 2 || entra != 2 || google != 2 {
 		t.Errorf("%d exchanges in AWS, %d in Azure, %d in GCP for two tenants", sts, entra, google)
 	}
-	// A copy of somebody's annotations gets nothing of his: the clouds go by the subject.
+	// A copy of another tenant's annotations gets nothing: the clouds go by the subject.
 	b.serviceAccount(t, "thief", a)
 	for what, use := range b.uses("thief", a) {
 		got, err := use(t.Context())
