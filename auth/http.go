@@ -16,8 +16,8 @@ type HTTPClients struct{ pool transport.Pool }
 //
 // The client is safe to send a credential with. It refuses redirects, because another host must not get the credential. It reads
 // at most 1 MiB of an answer and fails with *http.MaxBytesError beyond that. A request takes at most 20 seconds with its answer,
-// unless the client of Options.HTTPClient has a time-out of its own. The proxy carries https only, and never a request to the
-// metadata service of the machine.
+// unless the client of Options.HTTPClient has a time-out of its own. Options.ProxyURL carries https only, and never a request to the
+// metadata service of the machine. Send credentials to https addresses only: the environment's HTTP_PROXY sees plain http.
 func (c *HTTPClients) For(opts *Options) *http.Client {
 	return c.pool.For(opts.HTTPClient, opts.ProxyURL)
 }
