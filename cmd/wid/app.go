@@ -67,7 +67,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitOther
 	case errors.As(err, &status):
 		return int(status)
-	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"): // cobra has no type for that
+	case errors.As(err, &usage):
 		return exitUsage
 	case errors.Is(err, auth.ErrMisconfigured):
 		return exitMisconfigured
@@ -92,18 +92,6 @@ func argumentsOf(argv []string) []string {
 		return append([]string{"docker-credential"}, argv[1:]...)
 	}
 	return argv[1:]
-}
-
-// addCredentialCommands adds what hands out credentials.
-func (a *app) addCredentialCommands(root *cobra.Command) {
-	root.AddCommand(a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(),
-		a.newGitCredential(), a.newCredentialProcess(), a.newKubeletProvider(), newVersion(), newMan(root))
-	if err := completeValues(root.Commands()); err != nil {
-		panic(err) // a flag that has two of them is a mistake here
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%v; see %s --help", err, cmd.CommandPath())
-	})
 }
 
 // run completes the flags, bounds the time, and writes the answer: all of it or, if anything fails, nothing.
@@ -163,16 +151,6 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(),
 			Message: "gave up waiting for a file, a program or the network",
 			Remedy:  "look at what does not answer, or give it more time with --timeout"}
-	}
-}
-
-// exactly makes the usual check of arguments an error of usage.
-func exactly(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usagef("%v; see %s --help", err, cmd.CommandPath())
-		}
-		return nil
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +89,12 @@ func TestVersion(t *testing.T) {
 	if out := must(t, "version"); !strings.HasPrefix(out, "wid ") || !strings.Contains(out, v.Go) {
 		t.Error(out)
 	}
+	if out := must(t, "--version"); !strings.HasPrefix(out, "wid version "+v.Version) || !strings.Contains(out, v.Go) {
+		t.Error(out)
+	}
+	if s := (version{Version: "v1.2.3", Commit: "0123456789abcdef", Time: "2030-01-31T12:00:00Z"}).String(); !strings.Contains(s, "v1.2.3 (commit 0123456789ab of 2030") {
+		t.Error(s)
+	}
 }
 
 // Every command explains itself, with an example that parses.
@@ -120,8 +127,9 @@ func TestCompletion(t *testing.T) {
 		t.Error(out)
 	}
 	for _, tc := range [][]string{{"token", "--provider", "aws azure gcp generic exchange"}, {"doctor", "--provider", "aws azure gcp generic exchange"},
-		{"token", "-o", "table json env"}, {"doctor", "--output", "text json"}, {"version", "-o", "text json"}} {
-		values, directive, _ := strings.Cut(must(t, "__complete", tc[0], tc[1], ""), ":")
+		{"token", "-o", "table json yaml env"}, {"doctor", "--output", "text json"}, {"version", "-o", "table json yaml"},
+		{"hub status", "-o", "table json yaml"}, {"join", "--registration-auth", "csr aws-irsa"}, {"bootstrap create", "--usages", "signing authentication"}} {
+		values, directive, _ := strings.Cut(must(t, slices.Concat([]string{"__complete"}, strings.Fields(tc[0]), []string{tc[1], ""})...), ":")
 		if strings.Join(strings.Fields(values), " ") != tc[2] || !strings.HasPrefix(directive, "4") {
 			t.Errorf("%s: %s:%s", tc, values, directive)
 		}
@@ -185,7 +193,7 @@ func TestCalledAsDockerHelper(t *testing.T) {
 
 // Flags are described once: in the flags. The environment has them all.
 func TestVariables(t *testing.T) {
-	usage := must(t, "docker-credential", "--help")
+	usage := must(t, "docker-credential", "--help-all")
 	for _, want := range []string{"WID_SERVICE_ACCOUNT", "WID_TOKEN_FILE", "WID_CACHE_DIR", "WID_PROVIDER"} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("--help lacks %s", want)

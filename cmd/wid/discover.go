@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/shell"
 )
 
 type discoverFlags struct {
@@ -24,7 +25,6 @@ func newDiscover() *cobra.Command {
 		Use:   "discover [server...]",
 		Short: "Find out how to reach a cluster, and write a kubeconfig without credentials",
 		Example: "  wid bootstrap discover 10.0.0.1:6443 --token $TOKEN --ca-cert-hash sha256:… -f cluster.yaml\n" +
-			"  wid bootstrap discover --discovery-file https://example.com/cluster.yaml -f cluster.yaml\n" +
 			"  curl https://example.com/cluster.yaml | wid bootstrap discover --discovery-file -",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,7 +33,7 @@ func newDiscover() *cobra.Command {
 				return err
 			}
 			if f.output != "" {
-				return info.Save(f.output)
+				return f.save(cmd, info)
 			}
 			content, err := info.Encode()
 			if err == nil {
@@ -45,12 +45,22 @@ func newDiscover() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.token, "token", "", "bootstrap token, <id>.<secret>")
 	flags.StringVar(&f.file, "discovery-file", "", "file, https URL, or - for standard input, with the cluster's information")
-	flags.StringSliceVar(&f.pins, "ca-cert-hash", nil, "pin of the cluster's certificate authority, sha256:<hex>; may be repeated")
-	flags.BoolVar(&f.unsafe, "unsafe-skip-ca-verification", false, "trust whoever knows the token, without a pin")
+	flags.StringSliceVar(&f.pins, "ca-cert-hash", nil, "pin of the cluster's CA, sha256:<hex>; may be repeated")
+	flags.BoolVar(&f.unsafe, "unsafe-skip-ca-verification", false, "trust every server that knows the token, without a pin")
 	flags.StringVar(&f.serverName, "tls-server-name", "", "name to check the server's certificate against, if it is not that of the address")
 	flags.StringVarP(&f.output, "file", "f", "", "kubeconfig to write, mode 0600; standard output otherwise")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster")
+	rare(flags, "unsafe-skip-ca-verification", "tls-server-name")
 	return cmd
+}
+
+// save writes the kubeconfig. The hint asks for what API servers show without credentials.
+func (f *discoverFlags) save(cmd *cobra.Command, info *bootstrap.ClusterInfo) error {
+	if err := info.Save(f.output); err != nil {
+		return err
+	}
+	cmd.PrintErrf("wid: wrote %s, which names %s and holds no credentials; try it with kubectl --kubeconfig %s get --raw /version\n", f.output, info.Server, shell.Word(f.output, "FILE"))
+	return nil
 }
 
 func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.ClusterInfo, error) {
@@ -78,7 +88,7 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	return bootstrap.Discover(cmd.Context(), args, token, opts...)
 }
 
-// check finds mistakes before the cluster is waited for.
+// check finds mistakes before the wait for the cluster.
 func (f *discoverFlags) check(args []string) error {
 	switch {
 	case (f.token == "") == (f.file == ""):
@@ -90,13 +100,13 @@ func (f *discoverFlags) check(args []string) error {
 	case f.file == "" && len(args) == 0:
 		return usagef("name the server, as host:port, or several addresses of it")
 	case f.file == "" && len(f.pins) == 0 && !f.unsafe:
-		return usagef("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust whoever knows the token")
+		return usagef("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust every server that knows the token")
 	case f.output == "":
 		return nil
 	}
 	folder := filepath.Dir(f.output)
 	if stat, err := os.Stat(folder); err != nil || !stat.IsDir() {
-		return usagef("--file is in a folder that is there, not in %q", folder)
+		return usagef("--file is in a folder that exists, not in %q", folder)
 	}
 	return nil
 }

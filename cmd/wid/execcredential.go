@@ -65,7 +65,7 @@ func (a *app) newExecCredential() *cobra.Command {
 			"that the kubeconfig names, if its exec section says provideClusterInfo; wid kubeconfig writes such a one.",
 		Example: "  wid exec-credential --provider aws --service-account tenant-a/app \\\n" +
 			"    --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod",
-		Args: exactly(cobra.NoArgs),
+		Args: cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
 	t.bind(cmd)
@@ -93,11 +93,7 @@ func (id *identity) exec(ctx context.Context, cmd *cobra.Command, t target) ([]b
 			ca = c.CAData
 		}
 	}
-	provider, err := id.named()
-	if err != nil {
-		return nil, err
-	}
-	s, err := id.resolve(ctx, cmd)
+	s, provider, err := id.resolveNamed(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}

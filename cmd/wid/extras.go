@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 )
 
-// extras are the flags that few people need.
+// extras are the rare flags.
 type extras struct {
 	allowShellOut bool
 	tokenLifetime time.Duration
@@ -48,46 +49,54 @@ type exchangeFlags struct {
 	AssumedLifetime                      time.Duration
 }
 
-// checkExtras refuses what would have no effect. given are the flags of the command line.
-func (id *identity) checkExtras(given []string) error {
-	if slices.Contains(providerNames(), id.provider) {
-		if err := id.checkGiven(given, id.provider); err != nil {
+// checkExtras refuses flags without effect.
+func (id *identity) checkExtras() error {
+	if id.provider != "" {
+		if err := id.checkGiven(id.provider); err != nil {
 			return err
 		}
 	}
-	if len(id.assumeRoles) == 0 {
-		for _, s := range id.settings() {
-			if s.option == "aws.WithAssumeRole" && id.changed(s.name) {
-				return usagef("--%s goes with --assume-role", s.name)
-			}
+	for _, s := range id.settings() {
+		if len(id.assumeRoles) == 0 && s.option == "aws.WithAssumeRole" && id.changed(s.name) {
+			return usagef("--%s goes with --assume-role", s.name)
 		}
 	}
 	switch {
 	case id.clientSecretFile != "" && id.clientID == "":
 		return usagef("--exchange-client-secret-file goes with --exchange-client-id")
 	case id.allowShellOut && (id.serviceAccount != "" || id.hasToken()):
-		return usagef("--allow-shell-out is for wid's own identity; leave it out, or --service-account and the token")
+		return usagef("--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token")
 	}
 	return nil
 }
 
-func (id *identity) changed(flag string) bool { return id.flags.Lookup(flag).Changed }
-
-// extraOptions are those that a provider ignores if they are another one's.
-func (id *identity) extraOptions() ([]auth.Option, error) {
+// options are those that do not depend on the identity. Providers ignore the options of others. Audiences are the caller's own
+// choice here, annotations are not.
+func (id *identity) options() ([]auth.Option, error) {
 	opts, err := id.assumedRoles()
 	if err != nil {
 		return nil, err
+	}
+	bound, err := parseBoundObject(id.boundObject)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := url.Parse(id.proxyURL)
+	if err != nil {
+		return nil, usagef("--proxy-url is not a URL")
 	}
 	add := func(set bool, option func() auth.Option) {
 		if set {
 			opts = append(opts, option())
 		}
 	}
-	bound, err := parseBoundObject(id.boundObject)
-	if err != nil {
-		return nil, err
-	}
+	opts = append(opts, auth.WithPolicy(auth.Policy{Audiences: id.policyAudiences(), AllowCluster: id.allowsCluster}))
+	add(len(id.audiences) > 0, func() auth.Option { return auth.WithAudiences(id.audiences...) })
+	add(len(id.scopes) > 0, func() auth.Option { return auth.WithScopes(id.scopes...) })
+	add(id.region != "", func() auth.Option { return auth.WithSTSRegion(id.region) })
+	add(id.stsEndpoint != "", func() auth.Option { return auth.WithSTSEndpoint(id.stsEndpoint) })
+	add(id.proxyURL != "", func() auth.Option { return auth.WithProxyURL(*proxy) })
+	add(id.httpClient != nil, func() auth.Option { return auth.WithHTTPClient(id.httpClient) })
 	add(id.allowShellOut, auth.WithAllowShellOut)
 	add(id.changed("token-lifetime"), func() auth.Option { return auth.WithTokenLifetime(id.tokenLifetime) })
 	add(id.boundObject != "", func() auth.Option { return auth.WithBoundObject(bound) })
@@ -148,7 +157,7 @@ func (id *identity) awsProvider() *aws.Provider {
 }
 
 func (id *identity) gcpProvider() *gcp.Provider {
-	// Whoever asks for a longer life at the command line means it; the organization has the last word.
+	// The flag asks for the longer lifetime explicitly, and the organization's policy still decides.
 	return &gcp.Provider{UniverseDomain: id.universe, AllowExtendedLifetime: true}
 }
 

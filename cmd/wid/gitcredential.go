@@ -22,7 +22,7 @@ func (a *app) newGitCredential() *cobra.Command {
 			"  git config --global --add credential.https://git-codecommit.eu-central-1.amazonaws.com.helper \\\n" +
 			"    '!wid git-credential --service-account tenant-a/app'\n" +
 			"  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.useHttpPath true",
-		Args:      exactly(cobra.ExactArgs(1)),
+		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{"get", "store", "erase", "capability"},
 	}
 	id := a.newIdentity(cmd)

@@ -28,6 +28,7 @@ var flagNames = map[string]string{
 	"Policy.AllowProxy":          "--proxy-url",
 	"Provider.PrivateClouds":     "the file that AZURE_ENVIRONMENT_FILEPATH names",
 	"TokenTypeAccessToken":       exchange.TokenTypeAccessToken,
+	"Provider.Registries":        "the list of registries",
 }
 
 // inTermsOfFlags is an error of the library for people who do not know its options.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,26 +23,27 @@ import (
 )
 
 func newHub() *cobra.Command {
-	cmd := &cobra.Command{Use: "hub", Short: "Set up a hub, and decide which clusters join it (Open Cluster Management)",
-		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
-	cmd.AddCommand(newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), newHubCleanup())
-	cmd.Args = exactly(cmd.Args)
-	return cmd
+	return group("hub", "Set up a hub, and decide which clusters join it (Open Cluster Management)",
+		newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), newHubCleanup())
+}
+
+// bindKubeFile adds --kubeconfig and --context.
+func bindKubeFile(f *pflag.FlagSet, k *kubeFile, of string) {
+	f.StringVar(&k.path, "kubeconfig", "", "kubeconfig of "+of+"; KUBECONFIG and ~/.kube/config otherwise")
+	f.StringVar(&k.context, "context", "", "context of the kubeconfig")
 }
 
 // side is the hub or the managed cluster, as a command reaches it.
 type side struct {
-	kubeFile
+	cluster
 	timeout time.Duration
 }
 
-// command makes a command whose work ends in time.
-func (s *side) command(cmd *cobra.Command, whose string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
-	f := cmd.Flags()
-	f.StringVar(&s.path, "kubeconfig", "", "kubeconfig of "+whose+"; KUBECONFIG and ~/.kube/config otherwise")
-	f.StringVar(&s.context, "context", "", "context of the kubeconfig")
-	f.DurationVar(&s.timeout, "timeout", 5*time.Minute, "time for everything together, with --wait too")
-	cmd.Args = exactly(cobra.NoArgs)
+// command returns a command whose work ends in time.
+func (s *side) command(cmd *cobra.Command, of string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
+	bindKubeFile(cmd.Flags(), &s.kubeFile, of)
+	cmd.Flags().DurationVar(&s.timeout, "timeout", 5*time.Minute, "time for everything together")
+	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if s.timeout <= 0 {
 			return usagef("--timeout is more than 0, not %s", s.timeout)
@@ -56,7 +58,7 @@ func (s *side) command(cmd *cobra.Command, whose string, work func(ctx context.C
 
 // connect reads the kubeconfig. It makes no request.
 func (s *side) connect() (client.Client, *rest.Config, error) {
-	config, err := (&cluster{s.path, s.context}).config()
+	config, err := s.config()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -271,9 +271,7 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clusterStatus{Name: "shop", AuthType: "csr", Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
 			var out strings.Builder
-			if err := writeStatusTable(&out, []clusterStatus{c}); err != nil {
-				t.Fatal(err)
-			}
+			statusTable(&out, []clusterStatus{c})
 			want := tc.want + " - -"
 			if tc.accepted {
 				want = tc.want + " True Unknown"

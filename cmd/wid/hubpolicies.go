@@ -45,7 +45,7 @@ func newHubPolicies() *cobra.Command {
 	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
 	f.StringSliceVar(&p.authTypes, "registration-auth", []string{authTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
 	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing what it should be")
-	cmd.Args = exactly(cobra.NoArgs)
+	cmd.Args = cobra.NoArgs
 	return cmd
 }
 

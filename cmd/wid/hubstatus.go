@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -41,7 +40,6 @@ type clusterStatus struct {
 
 func newHubStatus() *cobra.Command {
 	s := &side{}
-	var output string
 	var clusters []string
 	cmd := &cobra.Command{
 		Use:     "status",
@@ -49,11 +47,8 @@ func newHubStatus() *cobra.Command {
 		Example: "  wid hub status\n  wid hub status --clusters managed-0 -o json",
 	}
 	cmd.Flags().StringSliceVar(&clusters, "clusters", nil, "names of the clusters; all otherwise")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	o := outputFlag(cmd, "table", "json", "yaml")
 	return s.command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
-		if !slices.Contains([]string{"table", "json", "yaml"}, output) {
-			return usagef("--output is table, json or yaml, not %.100q", output)
-		}
 		if len(clusters) > 0 {
 			if err := checkClusters(clusters); err != nil {
 				return err
@@ -70,7 +65,7 @@ func newHubStatus() *cobra.Command {
 		if len(clusters) > 0 {
 			all = slices.DeleteFunc(all, func(c clusterStatus) bool { return !slices.Contains(clusters, c.Name) })
 		}
-		return writeStatus(cmd.OutOrStdout(), all, output)
+		return o.print(cmd, map[string]any{"items": all}, func(w io.Writer) { statusTable(w, all) })
 	})
 }
 
@@ -129,33 +124,15 @@ func conditionOf(cluster *ocm.ManagedCluster, kind string) (status, reason strin
 	return "", ""
 }
 
-func writeStatus(out io.Writer, all []clusterStatus, output string) error {
-	if output == "table" {
-		return writeStatusTable(out, all)
-	}
-	content, err := json.MarshalIndent(map[string]any{"items": all}, "", "  ")
-	if err == nil && output == "yaml" {
-		content, err = yaml.JSONToYAML(content)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\n", strings.TrimSpace(string(content)))
-	return err
-}
-
-func writeStatusTable(out io.Writer, all []clusterStatus) error {
-	const width = 2
-	w := tabwriter.NewWriter(out, 0, 0, width, ' ', 0)
-	_, _ = fmt.Fprintln(w, "NAME\tAUTH TYPE\tACCEPTED\tJOINED\tAVAILABLE\tAGE\tPENDING REQUESTS\tCLAIM") // Flush tells
+func statusTable(w io.Writer, all []clusterStatus) {
+	row(w, "NAME", "AUTH TYPE", "ACCEPTED", "JOINED", "AVAILABLE", "AGE", "PENDING REQUESTS", "CLAIM")
 	for _, c := range all {
-		if !c.Accepted { // its agent reports no longer
+		if !c.Accepted { // its agent no longer reports
 			c.Joined, c.Available = "", ""
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name, c.AuthType, c.accepted(), orDash(c.Joined), orDash(c.Available),
-			duration.HumanDuration(time.Since(c.Created.Time)), len(c.PendingRequests), orDash(oneLine(c.Claim)))
+		row(w, c.Name, c.AuthType, c.accepted(), cmp.Or(c.Joined, "-"), cmp.Or(c.Available, "-"),
+			duration.HumanDuration(time.Since(c.Created.Time)), strconv.Itoa(len(c.PendingRequests)), cmp.Or(oneLine(c.Claim), "-"))
 	}
-	return w.Flush()
 }
 
 // accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
@@ -174,11 +151,4 @@ func (c *clusterStatus) accepted() string {
 		detail = "the hub has not acted yet"
 	}
 	return fmt.Sprintf("%t (%s)", c.Accepted, detail)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -25,7 +25,7 @@ func (a *app) newKubeconfig() *cobra.Command {
 		Example: "  wid kubeconfig --provider aws --service-account tenant-a/app --kubeconfig ~/.kube/config \\\n" +
 			"    --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod -f prod.yaml\n" +
 			"  kubectl --kubeconfig prod.yaml get namespaces",
-		Args: exactly(cobra.NoArgs),
+		Args: cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
 	t.bind(cmd)
@@ -51,19 +51,15 @@ func (id *identity) writeKubeconfig(ctx context.Context, cmd *cobra.Command, t t
 	if u, err := url.Parse(id.proxyURL); err == nil && u.User != nil {
 		return nil, usagef("the kubeconfig would hold the password of --proxy-url; set HTTPS_PROXY where kubectl runs instead")
 	}
-	provider, err := id.named()
-	if err != nil {
-		return nil, err
-	}
-	args, env, err := id.execArgs(provider.GetName(), t)
-	if err != nil {
-		return nil, err
-	}
 	ca, err := t.ca()
 	if err != nil {
 		return nil, err
 	}
-	s, err := id.resolve(ctx, cmd)
+	s, provider, err := id.resolveNamed(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	args, env, err := id.execArgs(provider.GetName(), t)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (a *app) newKubeletProvider() *cobra.Command {
 			"      cacheType: ServiceAccount\n" +
 			"      requireServiceAccount: true\n" +
 			"      requiredServiceAccountAnnotationKeys: [eks.amazonaws.com/role-arn]",
-		Args: exactly(cobra.NoArgs),
+		Args: cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
 	cmd.Flags().BoolVar(&node, "node-identity", false,

@@ -1,4 +1,4 @@
-// Command wid is the library at the command line. docs/wid.md shows how to set it up as a plugin of other programs.
+// Command wid is the library at the command line. docs/wid.md shows how other programs use it as a plugin.
 //
 //	wid token                                          credentials of any provider
 //	wid doctor                                         why there are none
@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // so that a second signal ends the program at once
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	stderr := os.Stderr          // see relayPlugin
 	root := newRoot()
 	root.SetErr(stderr)
@@ -36,8 +37,8 @@ func main() {
 	code := 0
 	if err != nil {
 		var status exitStatus
-		if !errors.As(err, &status) { // it has said all there is to say
-			_, _ = fmt.Fprintln(stderr, "wid:", err) // there is nobody else to tell
+		if !errors.As(err, &status) { // its report is printed already
+			_, _ = fmt.Fprintln(stderr, "wid:", err) // stderr is the last resort
 		}
 		code = exitCode(ctx, err)
 	}
@@ -48,14 +49,20 @@ func main() {
 func newRoot() *cobra.Command { return (&app{}).newRoot() }
 
 func (a *app) newRoot() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "wid",
-		Short:         "Kubernetes identities at the command line",
-		Long:          "Kubernetes identities at the command line.\n\n" + exitCodes,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	root.AddCommand(newBootstrap(), newHub(), newJoin(), newUnjoin(), newPodIdentity())
-	a.addCredentialCommands(root)
+	root := group("wid", "Kubernetes identities at the command line", newBootstrap(), newHub(), newJoin(), newUnjoin(), newPodIdentity(),
+		a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
+		a.newCredentialProcess(), a.newKubeletProvider(), newVersion())
+	root.AddCommand(newMan(root))
+	root.Long = root.Short + ".\n\n" + exitCodes
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = strings.TrimPrefix(buildVersion().String(), "wid ")
+	root.SetUsageFunc(usage)
+	root.SetFlagErrorFunc(wrongFlag)
+	root.InitDefaultCompletionCmd()
+	finish(root)
 	return root
+}
+
+func wrongFlag(cmd *cobra.Command, err error) error {
+	return usagef("%v; see %s --help", err, cmd.CommandPath())
 }

@@ -19,10 +19,7 @@ import (
 )
 
 func newPodIdentity() *cobra.Command {
-	cmd := &cobra.Command{Use: "pod-identity", Short: "AWS credentials of pods (IAMBinding)",
-		Args: exactly(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
-	cmd.AddCommand(newTrustPolicy())
-	return cmd
+	return group("pod-identity", "AWS credentials of pods (IAMBinding)", newTrustPolicy())
 }
 
 type trustPolicy struct {
@@ -49,8 +46,7 @@ func newTrustPolicy() *cobra.Command {
 	f.StringVar(&p.serviceAccount, "service-account", "", "namespace/name of the ServiceAccount, without BINDING")
 	f.StringVar(&p.externalID, "external-id", "", "external ID of the IAMBinding, without BINDING")
 	cmd = p.command(cmd, "the cluster with the IAMBinding", p.run)
-	f.Lookup("timeout").Usage = "time for everything together"
-	cmd.Args = exactly(cobra.MaximumNArgs(1))
+	cmd.Args = cobra.MaximumNArgs(1)
 	return cmd
 }
 
@@ -112,7 +108,7 @@ func roleFlag(flag, arn string) error {
 }
 
 func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBinding, error) {
-	config, namespace, err := (&cluster{p.path, p.context}).configAndNamespace()
+	config, namespace, err := p.configAndNamespace()
 	if err != nil {
 		return nil, err
 	}

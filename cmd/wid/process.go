@@ -17,7 +17,7 @@ func (a *app) newCredentialProcess() *cobra.Command {
 			"  [profile tenant-a]\n" +
 			"  region = eu-central-1\n" +
 			"  credential_process = wid credential-process --service-account tenant-a/app --region eu-central-1",
-		Args: exactly(cobra.NoArgs),
+		Args: cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -86,7 +86,7 @@ func (id *identity) fromCluster(ctx context.Context) (*source, error) {
 	if answer := apierrors.APIStatus(nil); read.err != nil && !errors.As(read.err, &answer) {
 		read.err = &unreached{read.err}
 	}
-	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, serviceAccount: &read.sa}
+	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, serviceAccount: &read.sa, readErr: read.err}
 	if read.err == nil {
 		s.key = &sourceKey{Namespace: key.Namespace, Name: key.Name, UID: string(read.sa.UID),
 			Annotations: read.sa.Annotations, Cluster: newClusterKey(config)}
@@ -179,6 +179,7 @@ func newKubeClient(config *rest.Config) (client.Client, error) {
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	config = rest.CopyConfig(config)
 	config.UserAgent = "wid"
 	if token := strings.TrimSpace(config.BearerToken); token != "" {

@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -58,27 +58,12 @@ func (v version) String() string {
 }
 
 func newVersion() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print what this program was built from",
-		Example: "  wid version -o json",
-		Args:    exactly(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch v := buildVersion(); output {
-			case "text":
-				return say(cmd, "%s", v)
-			case "json":
-				content, err := json.Marshal(v)
-				if err != nil {
-					return err
-				}
-				return say(cmd, "%s", content)
-			}
-			return usagef("--output is text or json, not %.100q", output)
-		},
+	cmd := &cobra.Command{Use: "version", Short: "Print the version and commit of this program", Example: "  wid version -o json", Args: cobra.NoArgs}
+	o := outputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		v := buildVersion()
+		return o.print(cmd, v, func(w io.Writer) { row(w, v.String()) })
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }
 
@@ -87,7 +72,7 @@ func newMan(root *cobra.Command) *cobra.Command {
 		Use:     "man <directory>",
 		Short:   "Write manual pages, one for each command",
 		Example: "  wid man ~/.local/share/man/man1 && man wid-token",
-		Args:    exactly(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manuals
 				return badDirectory(err)
