@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -16,6 +17,21 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/registration"
 )
+
+func newCompletion(root *cobra.Command) *cobra.Command {
+	scripts := map[string]func(w io.Writer) error{
+		"bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) }, "zsh": root.GenZshCompletion,
+		"fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) }, "powershell": root.GenPowerShellCompletionWithDesc,
+	}
+	return &cobra.Command{
+		Use:       "completion bash|zsh|fish|powershell",
+		Short:     "Print a script that completes commands, flags and names from the cluster",
+		Example:   "  wid completion bash >~/.wid-completion && source ~/.wid-completion",
+		ValidArgs: slices.Sorted(maps.Keys(scripts)),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		RunE:      func(cmd *cobra.Command, args []string) error { return scripts[args[0]](cmd.OutOrStdout()) },
+	}
+}
 
 // completeFlags offers the shell the values of flags, instead of names of files.
 func completeFlags(cmd *cobra.Command) {

@@ -49,9 +49,6 @@ func finish(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		finish(child)
 	}
-	if !cmd.Runnable() { // that of cobra for completion
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	}
 	if cmd.Args != nil {
 		cmd.Args = exactly(cmd.Args)
 	}

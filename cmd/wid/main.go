@@ -52,13 +52,12 @@ func (a *app) newRoot() *cobra.Command {
 	root := group("wid", "Kubernetes identities at the command line", newBootstrap(), newHub(), newJoin(), newUnjoin(), newPodIdentity(),
 		a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
 		a.newCredentialProcess(), a.newKubeletProvider(), newVersion())
-	root.AddCommand(newMan(root))
+	root.AddCommand(newMan(root), newCompletion(root))
 	root.Long = root.Short + ".\n\n" + exitCodes
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = strings.TrimPrefix(buildVersion().String(), "wid ")
 	root.SetUsageFunc(usage)
 	root.SetFlagErrorFunc(wrongFlag)
-	root.InitDefaultCompletionCmd()
 	finish(root)
 	return root
 }
