@@ -37,16 +37,15 @@ const (
 	exitInterrupted   = 130
 )
 
-// exitCodes are for --help and the manual.
-const exitCodes = `Exit codes (wid doctor has 0 to 3, see there; wid docker-credential has 0 and 1):
-  0    all went well
-  1    something else, such as standard output that cannot be written
+const exitCodes = `Exit codes (wid doctor has 0 to 3, wid docker-credential 0 and 1):
+  0    success
+  1    any other error, such as standard output that cannot be written
   2    wrong flags or arguments
-  10   misconfigured: nothing helps until somebody edits what the message names
-  11   denied, by a policy, by Kubernetes or by the provider
+  10   misconfigured: correct what the message names
+  11   denied by a policy, Kubernetes or the provider
   12   throttled
-  13   unavailable: no answer, or none that can be used; a login that has ended
-  130  interrupted, by SIGINT or SIGTERM`
+  13   unavailable: no usable answer, or an expired login
+  130  interrupted by SIGINT or SIGTERM`
 
 // usageError is about how the program was called.
 type usageError struct{ message string }

@@ -31,7 +31,7 @@ func (a *app) newKubeconfig() *cobra.Command {
 	t.bind(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, mode 0600; standard output otherwise")
 	cmd.Flags().StringVar(&name, "name", "wid", "name of cluster, user and context in the kubeconfig")
-	cmd.Flags().StringVar(&command, "command", "", "what kubectl is to run; wid if that is on the PATH, else this very program")
+	cmd.Flags().StringVar(&command, "command", "", "program that kubectl runs; wid if that is on the PATH, else this program")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return id.run(cmd, func(ctx context.Context) ([]byte, error) {
 			content, err := id.writeKubeconfig(ctx, cmd, t, name, command)
