@@ -140,7 +140,7 @@ func TestBootstrapMistakes(t *testing.T) {
 		"only https URLs":            {"discover", "--discovery-file", "http://127.0.0.1:1/x"},
 		"nor what goes with them":    {"discover", "--discovery-file", "x", "--unsafe-skip-ca-verification"},
 		"--timeout is more than 0":   {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"},
-		"in a folder that exists":  {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
+		"in a folder that exists":    {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
 		`not "signin"`:               {"create", "--usages=signin"},
 		"not nothing":                {"create", "--usages="},
 		`unknown command "bogus"`:    {"bogus"},

@@ -198,19 +198,25 @@ func (w *kubeWorld) tryGrant(t *testing.T, manifest string) {
 	}
 }
 
-// tryDebug has the API server admit the copy of a pod. No kubelet runs it.
+// tryDebug has the API server admit the copy of a pod, with the admission plugin that test control planes leave out. No kubelet runs it.
 func (w *kubeWorld) tryDebug(t *testing.T, block string) {
 	t.Helper()
-	_, command, _ := strings.Cut(block, "\nkubectl debug")
+	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "disable-admission-plugins", Value: "NodeRestriction"})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app-5f7c"},
 		Spec: corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "app", Image: "registry.example/app:v1"}}}}
-	if err := w.cluster.Client().Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
+	for _, obj := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}, pod,
+	} {
+		if err := cluster.Client().Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if r := w.exec(t, "", nil, "bash", "-euc", "kubectl debug"+command); r.code != 0 || command == "" {
+	_, command, _ := strings.Cut(block, "\nkubectl debug")
+	if r := w.exec(t, "", []string{"KUBECONFIG=" + cluster.Kubeconfig(t)}, "bash", "-euc", "kubectl debug"+command); r.code != 0 || command == "" {
 		t.Fatalf("%+v", r)
 	}
-	if err := w.cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "app-wid"}, pod); err != nil {
+	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "app-wid"}, pod); err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "wid" })
@@ -273,7 +279,7 @@ func TestDocumentedExitCodes(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(content), "## Exit codes")
 	table, _, _ = strings.Cut(table, "\n## ")
-	source, err := os.ReadFile("app.go")
+	source, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,26 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
+	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // maxKubeFile is more than any kubeconfig has, or any file that it names, in bytes.
@@ -138,4 +151,171 @@ func (k kubeFile) checkNamed(config clientcmd.ClientConfig) error {
 		}
 	}
 	return nil
+}
+
+// boundAnswers keeps an API server, or what claims to be one, from filling the memory and from keeping us waiting in vain.
+func boundAnswers(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{transport.Bounded(next)} })
+}
+
+// patience has client-go try again only if there is time for it: if it runs out of time while it waits, it says nothing of
+// what it waits for.
+type patience struct{ next http.RoundTripper }
+
+func (p patience) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := p.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	// Without it nobody follows a redirect, with the user's credentials, to wherever the server says.
+	resp.Header.Del("Location")
+	deadline, limited := r.Context().Deadline()
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	// client-go knows seconds only.
+	if err == nil && limited && time.Until(deadline) < time.Duration(seconds)*time.Second+grace {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, nil
+}
+
+// relay passes on what exec plugins of a kubeconfig write to standard error. They are not given that itself: one that hangs
+// outlives this program, and whoever reads our standard error from a pipe would wait for its end.
+type relay struct {
+	plugins *os.File
+	done    chan struct{}
+}
+
+// relayTime is for the last words of a plugin. One that is still there has no more of it.
+const relayTime = 500 * time.Millisecond
+
+// relayPlugin has client-go set up the exec plugin of the kubeconfig, if there is one. client-go takes os.Stderr for it
+// there and then, offers no other way, and keeps the plugin for all clients with the same configuration.
+func (id *identity) relayPlugin(config *rest.Config) error {
+	r, err := newRelay(config, id.stderr)
+	if r != nil {
+		id.relay.Store(r)
+	}
+	return err
+}
+
+// newRelay is nil if there is nothing to pass on.
+func newRelay(config *rest.Config, to io.Writer) (*relay, error) {
+	if config.ExecProvider == nil || term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a file descriptor fits
+		return nil, nil // nobody waits for the end of a terminal, and plugins may want to know that it is one
+	}
+	out, plugins, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	r := &relay{plugins, make(chan struct{})}
+	stderr := os.Stderr
+	os.Stderr = plugins
+	_, err = config.TransportConfig()
+	os.Stderr = stderr
+	go func() {
+		defer close(r.done)
+		defer out.Close()                            //nolint:errcheck // nothing was written
+		_, _ = io.Copy(struct{ io.Writer }{to}, out) // there is nobody else to tell
+	}()
+	return r, err
+}
+
+// end waits for what plugins that have ended have written.
+func (r *relay) end() {
+	if r == nil {
+		return
+	}
+	_ = r.plugins.Close() // nothing is kept back
+	select {
+	case <-r.done:
+	case <-time.After(relayTime):
+	}
+}
+
+// sent is what clients of API servers have sent as credentials. A server that refuses may repeat it: the kubeconfig's user is
+// nobody whom the library knows.
+type sent struct {
+	mu      sync.Mutex
+	secrets []string
+}
+
+// watch has the config's clients tell. It sees what a plugin adds, too.
+func (s *sent) watch(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return telling{next, s} })
+}
+
+type telling struct {
+	next http.RoundTripper
+	sent *sent
+}
+
+func (t telling) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.sent.note(r.Header.Get("Authorization"))
+	return t.next.RoundTrip(r)
+}
+
+func (s *sent) note(header string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, credential, found := strings.Cut(header, " ")
+	if !found {
+		credential = header
+	}
+	if credential == "" || slices.Contains(s.secrets, credential) {
+		return
+	}
+	s.secrets = append(s.secrets, credential)
+	if pair, err := base64.StdEncoding.DecodeString(credential); err == nil {
+		_, password, _ := strings.Cut(string(pair), ":")
+		s.secrets = append(s.secrets, password, string(pair))
+	}
+}
+
+// clean returns the text without these credentials.
+func (s *sent) clean(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return redact.Clean(text, s.secrets...)
+}
+
+// maxFile is more than any file that this program reads whole has, in bytes.
+const maxFile = 1 << 20
+
+var errTooLarge = errors.New("it is larger than a megabyte")
+
+// readBounded reads a file that somebody has named.
+func readBounded(name string) ([]byte, error) { return readAtMost(name, maxFile) }
+
+func readAtMost(name string, most int64) ([]byte, error) {
+	file, err := os.Open(name) //nolint:gosec // the caller names it
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(content)) > most {
+		err = errTooLarge
+	}
+	return content, err
+}
+
+// replaceFile writes a file of that mode, whatever the umask is, whole or not at all. A symbolic link of that name is
+// replaced, not followed.
+func replaceFile(name string, content []byte, mode os.FileMode) error {
+	file, err := os.CreateTemp(filepath.Dir(name), ".wid-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) //nolint:errcheck // it is gone if all went well
+	_, err = file.Write(content)
+	if chmodErr := os.Chmod(file.Name(), mode); err == nil {
+		err = chmodErr
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), name)
 }

@@ -7,8 +7,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -164,5 +167,178 @@ func (id *identity) atRepository(u *url.URL) (auth.Provider, error) {
 		}
 		_, err := g.ParseGitRepository(u, o)
 		return err == nil, nil
+	})
+}
+
+// extras are the rare flags.
+type extras struct {
+	allowShellOut bool
+	tokenLifetime time.Duration
+	boundObject   string
+
+	assumeRoles       []string
+	role              aws.AssumeRole // shapes the last of them
+	sessionTags       []string
+	sessionDuration   time.Duration
+	sessionNamePrefix string
+	fips, dualStack   bool
+
+	authorityHost string
+
+	delegates           []string
+	accessTokenLifetime time.Duration
+	idTokenAudience     string
+	universe            string
+
+	exchange                   exchangeFlags
+	clientID, clientSecretFile string
+}
+
+// exchangeFlags are fields of exchange.Provider, which learns from its own once.
+type exchangeFlags struct {
+	Endpoint, IssuerURL                  string
+	AllowedEndpointHosts                 []string
+	Audience, Resource                   string
+	RequestedTokenType, SubjectTokenType string
+	AssumedLifetime                      time.Duration
+}
+
+// checkExtras refuses flags without effect.
+func (id *identity) checkExtras() error {
+	if id.provider != "" {
+		if err := id.checkGiven(id.provider); err != nil {
+			return err
+		}
+	}
+	for _, s := range id.settings() {
+		if len(id.assumeRoles) == 0 && s.option == "aws.WithAssumeRole" && id.changed(s.name) {
+			return usagef("--%s goes with --assume-role", s.name)
+		}
+	}
+	switch {
+	case id.clientSecretFile != "" && id.clientID == "":
+		return usagef("--exchange-client-secret-file goes with --exchange-client-id")
+	case id.allowShellOut && (id.serviceAccount != "" || id.hasToken()):
+		return usagef("--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token")
+	}
+	return nil
+}
+
+// options are those that do not depend on the identity. Providers ignore the options of others. Audiences are the caller's own
+// choice here, annotations are not.
+func (id *identity) options() ([]auth.Option, error) {
+	opts, err := id.assumedRoles()
+	if err != nil {
+		return nil, err
+	}
+	bound, err := parseBoundObject(id.boundObject)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := url.Parse(id.proxyURL)
+	if err != nil {
+		return nil, usagef("--proxy-url is not a URL")
+	}
+	add := func(set bool, option func() auth.Option) {
+		if set {
+			opts = append(opts, option())
+		}
+	}
+	opts = append(opts, auth.WithPolicy(auth.Policy{Audiences: id.policyAudiences(), AllowCluster: id.allowsCluster}))
+	add(len(id.audiences) > 0, func() auth.Option { return auth.WithAudiences(id.audiences...) })
+	add(len(id.scopes) > 0, func() auth.Option { return auth.WithScopes(id.scopes...) })
+	add(id.region != "", func() auth.Option { return auth.WithSTSRegion(id.region) })
+	add(id.stsEndpoint != "", func() auth.Option { return auth.WithSTSEndpoint(id.stsEndpoint) })
+	add(id.proxyURL != "", func() auth.Option { return auth.WithProxyURL(*proxy) })
+	add(id.httpClient != nil, func() auth.Option { return auth.WithHTTPClient(id.httpClient) })
+	add(id.allowShellOut, auth.WithAllowShellOut)
+	add(id.changed("token-lifetime"), func() auth.Option { return auth.WithTokenLifetime(id.tokenLifetime) })
+	add(id.boundObject != "", func() auth.Option { return auth.WithBoundObject(bound) })
+	add(id.changed("session-duration"), func() auth.Option { return aws.WithSessionDuration(id.sessionDuration) })
+	add(id.changed("session-name-prefix"), func() auth.Option { return aws.WithSessionNamePrefix(id.sessionNamePrefix) })
+	add(len(id.delegates) > 0, func() auth.Option { return gcp.WithDelegates(id.delegates...) })
+	add(id.changed("access-token-lifetime"), func() auth.Option { return gcp.WithLifetime(id.accessTokenLifetime) })
+	add(id.idTokenAudience != "", func() auth.Option { return gcp.WithIDTokenAudience(id.idTokenAudience) })
+	return opts, nil
+}
+
+// assumedRoles is the chain of roles, the last one with all that shapes it.
+func (id *identity) assumedRoles() (opts []auth.Option, err error) {
+	last := id.role
+	last.Tags = map[string]string{}
+	for _, tag := range id.sessionTags {
+		key, value, ok := strings.Cut(tag, "=")
+		if _, twice := last.Tags[key]; !ok || twice {
+			return nil, usagef("--session-tag is key=value, each key once, not %.300q", tag)
+		}
+		last.Tags[key] = value
+	}
+	for n, arn := range id.assumeRoles {
+		role := aws.AssumeRole{}
+		if n == len(id.assumeRoles)-1 {
+			role = last
+		}
+		role.RoleARN = arn
+		opts = append(opts, aws.WithAssumeRole(role))
+	}
+	return opts, nil
+}
+
+// parseBoundObject wants the UID: a token that is kept must not outlive the object for another one of that name.
+func parseBoundObject(s string) (authenticationv1.BoundObjectReference, error) {
+	parts := strings.Split(s, "/")
+	switch {
+	case s == "":
+		return authenticationv1.BoundObjectReference{}, nil
+	case len(parts) != 3 || !slices.Contains([]string{"Pod", "Secret", "Node"}, parts[0]), slices.Contains(parts, ""):
+		return authenticationv1.BoundObjectReference{},
+			usagef("--bound-object is Pod/<name>/<UID>, or the same of a Secret or a Node, not %.300q", s)
+	}
+	uid := types.UID(parts[2])
+	return authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: parts[0], Name: parts[1], UID: uid}, nil
+}
+
+// policyAudiences are those that the caller has chosen.
+func (id *identity) policyAudiences() []string {
+	if id.idTokenAudience == "" {
+		return id.audiences
+	}
+	return append(slices.Clone(id.audiences), id.idTokenAudience)
+}
+
+func (id *identity) awsProvider() *aws.Provider {
+	return &aws.Provider{UseFIPSEndpoint: id.fips, UseDualStackEndpoint: id.dualStack}
+}
+
+func (id *identity) gcpProvider() *gcp.Provider {
+	// The flag asks for the longer lifetime explicitly, and the organization's policy still decides.
+	return &gcp.Provider{UniverseDomain: id.universe, AllowExtendedLifetime: true}
+}
+
+func (id *identity) exchangeProvider() auth.Provider {
+	x := &id.exchange
+	p := &exchange.Provider{Endpoint: x.Endpoint, IssuerURL: x.IssuerURL, AllowedEndpointHosts: x.AllowedEndpointHosts,
+		Audience: x.Audience, Resource: x.Resource, RequestedTokenType: x.RequestedTokenType, SubjectTokenType: x.SubjectTokenType,
+		AssumedLifetime: x.AssumedLifetime, Client: id.exchangeClient()}
+	if len(id.audiences) == 1 {
+		p.KubernetesAudience = id.audiences[0]
+	}
+	return p
+}
+
+func (id *identity) exchangeClient() exchange.ClientAuthentication {
+	switch {
+	case id.clientID == "":
+		return nil
+	case id.clientSecretFile == "":
+		return exchange.PublicClient(id.clientID)
+	}
+	return exchange.ClientSecretBasic(id.clientID, func(context.Context) (string, error) {
+		content, err := id.clientSecret()
+		if err != nil {
+			return "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "name a file with nothing but the secret",
+				Message: "--exchange-client-secret-file cannot be read: " + oneLine(err.Error())}
+		}
+		return strings.TrimSpace(string(content)), nil
 	})
 }
