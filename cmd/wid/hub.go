@@ -356,13 +356,10 @@ func newHubPolicies() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policies",
 		Short: "Print the IAM role that a hub or an agent needs for auth type " + authTypeAWS + ", or verify it",
-		Long: "Print the IAM role that has to exist before auth type " + authTypeAWS + " works, as JSON: name, trust policy, access policy and\n" +
-			"tags. Without --" + managedARNFlag + " it is the role of the hub, with it that of the agent of that cluster. The access\n" +
-			"policy is an inline policy of the role's own name. --verify compares the role in IAM instead, with your own login at AWS;\n" +
-			"it calls iam:GetRole and iam:GetRolePolicy.",
-		Example: "  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --oidc-issuer \"$HUB_ISSUER\"\n" +
-			"  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --eks-managed-cluster-arn \"$MANAGED_ARN\" --oidc-issuer \"$MANAGED_ISSUER\" --verify",
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd) },
+		Long: "Print an IAM role as JSON: name, trust policy, access policy and tags. Without --" + managedARNFlag + " it is the hub's\n" +
+			"role, with it the role of that cluster's agent. --verify calls iam:GetRole and iam:GetRolePolicy with your own login at AWS.",
+		Example: "  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --oidc-issuer \"$HUB_ISSUER\"",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd) },
 	}
 	f := cmd.Flags()
 	p.arns.bindHub(f)

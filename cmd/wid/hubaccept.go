@@ -36,10 +36,8 @@ func newHubAccept() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accept",
 		Short: "Let clusters join the hub, and approve the requests of their agents for a certificate",
-		Long: "Let clusters join the hub. For each cluster it shows what the cluster says that it is, accepts exactly that, and\n" +
-			"approves the pending request of its agent, which has to ask for the certificate of this cluster and nothing else. If\n" +
-			"there are several requests, it approves none. Run it again for an agent that has lost its\n" +
-			"certificate, with --approve-request while the cluster still counts as available.",
+		Long: "Let clusters join the hub. It shows the claim of each cluster, accepts exactly that, and approves the one pending\n" +
+			"request of the agent. It approves none of several requests. Repeat it for an agent that lost its certificate.",
 		Example: "  wid hub accept --clusters managed-0,managed-1 --wait",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")

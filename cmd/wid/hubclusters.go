@@ -163,9 +163,8 @@ func newHubCleanup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Delete the ManagedClusters that denied clusters leave behind",
-		Long: "Delete the ManagedClusters that denied clusters leave behind, also those that left by wid unjoin. It deletes a cluster\n" +
-			"only if the hub has denied it for longer than --older-than, and if it has not changed since it was listed. The denial\n" +
-			"is deleted too: an agent that still has a bootstrap credential can ask to join again.",
+		Long: "Delete the ManagedClusters that the hub denied more than --older-than ago, if they are unchanged since the listing.\n" +
+			"The denial is deleted too: an agent with a bootstrap credential can ask to join again.",
 		Example: "  wid hub cleanup --context hub --dry-run",
 	}
 	cmd.Flags().DurationVar(&olderThan, "older-than", time.Hour, "delete clusters that have been denied for longer than this")

@@ -52,12 +52,9 @@ func newHubInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Prepare a hub: print or apply what it needs, and create a bootstrap token for clusters",
-		Long: "Prepare a hub. Without --apply it prints the manifests and contacts no cluster. With --apply it first tries whether\n" +
-			"the hub signs client certificates, applies the manifests, creates a bootstrap token, and prints the command that joins\n" +
-			"a cluster. The token in that command is a secret. The hub program takes the place of the registration controller\n" +
-			"of Open Cluster Management: do not run both on one hub.",
-		Example: "  wid hub init --image registry.example/hub:v1 >hub.yaml\n" +
-			"  wid hub init --image registry.example/hub:v1 --context hub --apply --wait",
+		Long: "Prepare a hub. Without --apply it contacts no cluster. With --apply it prints the command that joins a cluster, which\n" +
+			"holds a secret token. Do not run the registration controller of Open Cluster Management on the same hub.",
+		Example: "  wid hub init --image registry.example/hub:v1 --context hub --apply --wait",
 	}
 	h.bind(cmd, "hub", "the Deployment is available")
 	f := cmd.Flags()

@@ -51,11 +51,8 @@ func newJoin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join",
 		Short: "Join a cluster to a hub: print or apply its agent, with the credential for the first contact",
-		Long: "Join a cluster to a hub. It tries the credential at the hub, then prints the manifests of the agent, or applies them\n" +
-			"with --apply to the cluster of the kubeconfig. The manifests hold the credential: they are printed to a file or a pipe,\n" +
-			"and to a terminal with --reveal only. Afterwards the hub accepts the cluster with wid hub accept.\n\n" +
-			"--hub-token is a bootstrap token, by which the hub's CA is found if --ca-cert-hash pins it, or the token of a\n" +
-			"ServiceAccount of the hub together with --ca-file.",
+		Long: "Join a cluster to a hub. It tries the credential at the hub, then prints or applies the manifests of the agent, which\n" +
+			"hold that credential. --hub-token is a bootstrap token with --ca-cert-hash, or a ServiceAccount's token with --ca-file.",
 		Example: "  wid join --hub-token - --hub-apiserver https://hub.example:6443 --ca-cert-hash sha256:… \\\n" +
 			"    --cluster-name managed-0 --image registry.example/agent:v1 --apply --wait <token",
 	}
@@ -351,9 +348,8 @@ func newUnjoin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unjoin",
 		Short: "Take a cluster out of its hub, and remove its agent",
-		Long: "Take a cluster out of its hub. With the agent's own credential it withdraws the cluster's acceptance, whereupon the\n" +
-			"hub takes away all its access. Then it removes the agent, its two Secrets and those of add-ons from the cluster. If the\n" +
-			"hub cannot be told, nothing is removed without --force, unless the agent has no credential of its own yet.",
+		Long: "Take a cluster out of its hub. It withdraws the acceptance with the agent's own credential, then removes the agent and\n" +
+			"its Secrets. If the hub does not answer, it removes nothing without --force.",
 		Example: "  wid unjoin --cluster-name managed-0 --context managed-0",
 	}
 	f := cmd.Flags()

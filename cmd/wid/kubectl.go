@@ -2,20 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -29,14 +26,11 @@ func (a *app) newKubeconfig() *cobra.Command {
 	var t target
 	var file, name, command string
 	cmd := &cobra.Command{
-		Use:   "kubeconfig",
-		Short: "Write a kubeconfig for a cluster, whose credentials wid gets whenever kubectl needs one",
-		Long: "Write a kubeconfig for a cluster, whose credentials wid gets whenever kubectl needs one. The file itself holds\n" +
-			"no secret. Access is tried first: address and certificate authority come from the provider, unless they are given.",
-		Example: "  wid kubeconfig --provider aws --service-account tenant-a/app --kubeconfig ~/.kube/config \\\n" +
-			"    --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod -f prod.yaml\n" +
-			"  kubectl --kubeconfig prod.yaml get namespaces",
-		Args: cobra.NoArgs,
+		Use:     "kubeconfig",
+		Short:   "Write a kubeconfig for a cluster, whose credentials wid gets whenever kubectl needs one",
+		Long:    "Write a kubeconfig for a cluster. kubectl then runs wid for each credential, so the file holds no secret.",
+		Example: "  wid kubeconfig --service-account tenant-a/app --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod -f prod.yaml",
+		Args:    cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
 	t.bind(cmd)
@@ -61,6 +55,9 @@ func (id *identity) writeKubeconfig(ctx context.Context, cmd *cobra.Command, t t
 	}
 	if u, err := url.Parse(id.proxyURL); err == nil && u.User != nil {
 		return nil, usagef("the kubeconfig would hold the password of --proxy-url; set HTTPS_PROXY where kubectl runs instead")
+	}
+	if _, _, err := id.execArgs(id.provider, t); err != nil { // before any request
+		return nil, err
 	}
 	ca, err := t.ca()
 	if err != nil {
@@ -167,7 +164,7 @@ func (id *identity) execArgs(provider string, t target) ([]string, []clientcmdap
 		if !id.changed(s.name) || s.ofOther(provider) || slices.Contains([]string{"kubeconfig", "context", "in-cluster"}, s.name) {
 			continue
 		}
-		values, err := s.values()
+		values, err := s.values(id.flags.Lookup(s.name))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -188,25 +185,23 @@ func (id *identity) execArgs(provider string, t target) ([]string, []clientcmdap
 	return args, env, nil
 }
 
-// values are what the flag has to be given, once for each.
-func (s *setting) values() ([]string, error) {
+// values are the arguments of the flag, one for each time that it is passed.
+func (s *setting) values(f *pflag.Flag) ([]string, error) {
+	text := f.Value.String()
 	switch p := s.target.(type) {
 	case *repeated:
 		return *p, nil
-	case *[]string:
-		return quoted(*p)
-	case *string:
-		if s.marks&isPath != 0 && *p != "" {
-			path, err := lasting("--"+s.name, *p)
-			return []string{path}, err
+	case *[]string: // CSV in brackets
+		if strings.ContainsRune(text, '\r') { // readers of CSV drop it
+			return nil, usagef("--%s cannot be passed on to kubectl: it holds a carriage return", s.name)
 		}
-		return []string{*p}, nil
-	case *bool:
-		return []string{strconv.FormatBool(*p)}, nil
-	case *time.Duration:
-		return []string{p.String()}, nil
+		return []string{strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")}, nil
 	}
-	return nil, fmt.Errorf("the flag %s is a %T", s.name, s.target)
+	if s.marks&isPath != 0 && text != "" {
+		path, err := lasting("--"+s.name, text)
+		return []string{path}, err
+	}
+	return []string{text}, nil
 }
 
 // lasting is the path for a program that runs later, somewhere else.
@@ -218,33 +213,9 @@ func lasting(what, name string) (string, error) {
 	info, err := os.Stat(path) //nolint:gosec // the caller names it
 	gone := err == nil && !info.Mode().IsRegular() && !info.IsDir()
 	if gone || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
-		return "", usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file",
-			what, name)
+		return "", usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file", what, name)
 	}
 	return path, nil
-}
-
-// quoted returns values for a flag that takes them apart at commas, as lines of CSV.
-func quoted(list []string) (values []string, err error) {
-	for _, value := range list {
-		switch {
-		case strings.ContainsRune(value, '\r'): // readers of CSV make a line break of it
-			return nil, usagef("%.300q cannot be passed on to kubectl: it holds a carriage return", value)
-		case value == "":
-			values = append(values, `""`)
-			continue
-		}
-		var b strings.Builder
-		w := csv.NewWriter(&b)
-		if err := w.Write([]string{value}); err != nil {
-			return nil, err
-		}
-		if w.Flush(); w.Error() != nil {
-			return nil, w.Error()
-		}
-		values = append(values, strings.TrimSuffix(b.String(), "\n"))
-	}
-	return values, nil
 }
 
 // fromVariables has kubectl's calls see what the environment says here about the provider. What it does not say here has to
@@ -308,9 +279,8 @@ func (t *target) ca() ([]byte, error) {
 	}
 	content, err := readBounded(t.caFile)
 	if err != nil {
-		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
-			Message: "--cluster-ca-file cannot be read: " + oneLine(err.Error()),
-			Remedy:  "name a PEM file with the cluster's certificate authority"}
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Message: "--cluster-ca-file cannot be read: " + oneLine(err.Error()),
+			Remedy: "name a PEM file with the cluster's certificate authority"}
 	}
 	return content, nil
 }
@@ -318,13 +288,10 @@ func (t *target) ca() ([]byte, error) {
 func (a *app) newExecCredential() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
-		Use:   "exec-credential",
-		Short: "Be an exec plugin of kubectl and client-go; wid kubeconfig writes a kubeconfig that uses it",
-		Long: "Be an exec plugin of kubectl and client-go (client.authentication.k8s.io, v1 and v1beta1). The cluster is the one\n" +
-			"that the kubeconfig names, if its exec section says provideClusterInfo; wid kubeconfig writes such a one.",
-		Example: "  wid exec-credential --provider aws --service-account tenant-a/app \\\n" +
-			"    --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod",
-		Args: cobra.NoArgs,
+		Use:     "exec-credential",
+		Short:   "Be an exec plugin of kubectl and client-go; wid kubeconfig writes a kubeconfig that uses it",
+		Example: "  wid exec-credential --service-account tenant-a/app --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod",
+		Args:    cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
 	t.bind(cmd)
@@ -384,8 +351,7 @@ func sameCluster(flag, server string) (string, error) {
 // access is auth.GetRESTConfig through the cache on disk.
 func (id *identity) access(ctx context.Context, s *source, provider auth.Provider, t target, ca []byte,
 ) (*credential, error) {
-	r := request{Kind: "cluster", Provider: provider.GetName(),
-		Target: []string{t.resource, t.address, hex.EncodeToString(ca), t.name}}
+	r := request{Kind: "cluster", Provider: provider.GetName(), Target: []string{t.resource, t.address, hex.EncodeToString(ca), t.name}}
 	return id.get(ctx, s, r, func(ctx context.Context, opts []auth.Option) (*credential, error) {
 		config, err := auth.GetRESTConfig(ctx, provider, append(opts[:len(opts):len(opts)], t.options(ca)...)...)
 		if err != nil {

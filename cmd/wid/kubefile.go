@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -22,9 +21,6 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
-
-// maxKubeFile is more than any kubeconfig has, or any file that it names, in bytes.
-const maxKubeFile = 16 << 20
 
 // kubeFile is a kubeconfig and one of its contexts. Empty: those that kubectl would take.
 type kubeFile struct{ path, context string }
@@ -47,9 +43,6 @@ func (k kubeFile) configAndNamespace() (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err := k.checkNamed(loader); err != nil {
-		return nil, "", err
-	}
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, "", err
@@ -59,98 +52,17 @@ func (k kubeFile) configAndNamespace() (*rest.Config, string, error) {
 	return config, namespace, err
 }
 
-// load leaves files to client-go, once it is known that they have an end. A pipe is read here: client-go would
-// read it for as long as somebody writes.
+// load reads the files once, since a pipe such as <(…) of the shell has no second time.
 func (k kubeFile) load() (clientcmd.ClientConfig, error) {
-	rules := k.rules()
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: k.context}
-	files := rules.GetLoadingPrecedence()
-	for _, file := range files {
-		switch pipe, err := checkKubeFile(file); {
-		case err != nil:
-			return nil, err
-		case pipe && len(files) > 1:
-			return nil, fmt.Errorf("%.300q is a pipe, which cannot be merged with other files", file)
-		case pipe:
-			config, err := readKubePipe(file)
-			if err != nil {
-				return nil, err
-			}
-			return clientcmd.NewNonInteractiveClientConfig(*config, "", overrides, rules), nil
-		}
-	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
-}
-
-// readKubePipe reads a kubeconfig that another program writes, such as <(…) of the shell.
-func readKubePipe(name string) (*clientcmdapi.Config, error) {
-	content, err := readAtMost(name, maxKubeFile)
-	if errors.Is(err, errTooLarge) {
-		return nil, kubeFileTooLarge(name)
-	}
-	if err != nil {
+	rules, overrides := k.rules(), &clientcmd.ConfigOverrides{CurrentContext: k.context}
+	config, err := rules.Load()
+	switch {
+	case err != nil:
 		return nil, err
+	case clientcmdapi.IsConfigEmpty(config): // the pod's own serves as well
+		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
 	}
-	return clientcmd.Load(content)
-}
-
-func kubeFileTooLarge(name string) error {
-	return fmt.Errorf("%.300q is larger than %d bytes", name, maxKubeFile)
-}
-
-// checkKubeFile refuses what client-go would read without end, and tells what is a pipe. What does not exist is left for
-// client-go to tell.
-func checkKubeFile(name string) (pipe bool, err error) {
-	info, err := os.Stat(name)
-	if name == "" || err != nil {
-		return false, nil //nolint:nilerr // client-go tells
-	}
-	null, err := os.Stat(os.DevNull)
-	switch mode := info.Mode(); {
-	case err == nil && os.SameFile(info, null):
-		return false, nil
-	case mode.IsDir():
-		return false, fmt.Errorf("%.300q is a directory", name)
-	case mode&os.ModeNamedPipe != 0:
-		return true, nil
-	case mode&os.ModeDevice != 0:
-		return false, fmt.Errorf("%.300q is a device", name)
-	case !mode.IsRegular():
-		return false, fmt.Errorf("%.300q is not a file", name)
-	case info.Size() > maxKubeFile:
-		return false, kubeFileTooLarge(name)
-	}
-	return false, nil
-}
-
-// checkNamed does that for the files that the kubeconfig names for the cluster and the user. They are read more than
-// once, so they cannot be pipes.
-func (k kubeFile) checkNamed(config clientcmd.ClientConfig) error {
-	raw, err := config.RawConfig()
-	if err != nil {
-		return nil //nolint:nilerr // ClientConfig tells
-	}
-	current := raw.CurrentContext
-	if k.context != "" {
-		current = k.context
-	}
-	pair, cluster, user := raw.Contexts[current], &clientcmdapi.Cluster{}, &clientcmdapi.AuthInfo{}
-	if pair != nil && raw.Clusters[pair.Cluster] != nil {
-		cluster = raw.Clusters[pair.Cluster]
-	}
-	if pair != nil && raw.AuthInfos[pair.AuthInfo] != nil {
-		user = raw.AuthInfos[pair.AuthInfo]
-	}
-	for _, file := range []string{cluster.CertificateAuthority, user.ClientCertificate, user.ClientKey, user.TokenFile} {
-		pipe, err := checkKubeFile(file)
-		if pipe {
-			err = fmt.Errorf("%.300q, which the kubeconfig names, is a pipe", file)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return clientcmd.NewNonInteractiveClientConfig(*config, "", overrides, rules), nil
 }
 
 // boundAnswers keeps an API server, or what claims to be one, from filling the memory and from keeping us waiting in vain.
@@ -283,17 +195,15 @@ const maxFile = 1 << 20
 
 var errTooLarge = errors.New("it is larger than a megabyte")
 
-// readBounded reads a file that somebody has named.
-func readBounded(name string) ([]byte, error) { return readAtMost(name, maxFile) }
-
-func readAtMost(name string, most int64) ([]byte, error) {
+// readBounded reads a file that a flag names.
+func readBounded(name string) ([]byte, error) {
 	file, err := os.Open(name) //nolint:gosec // the caller names it
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(content)) > most {
+	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(content) > maxFile {
 		err = errTooLarge
 	}
 	return content, err

@@ -203,9 +203,8 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	case o := <-done:
 		return o.answer, o.err
 	case <-time.After(grace):
-		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(),
-			Message: "gave up waiting for a file, a program or the network",
-			Remedy:  "look at what does not answer, or give it more time with --timeout"}
+		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
+			Remedy: "look at what does not answer, or give it more time with --timeout"}
 	}
 }
 

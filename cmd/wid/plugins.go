@@ -18,13 +18,9 @@ func (a *app) newDockerCredential() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docker-credential get|store|erase|list",
 		Short: "Be a credential helper of docker, for ECR, ACR and Artifact Registry",
-		Long: "Be a credential helper of docker, podman, go-containerregistry and the like, for ECR, ACR and Artifact\n" +
-			"Registry. They call docker-credential-wid, a link to wid, without flags: set the environment variables instead.",
-		Example: "  ln -s \"$(command -v wid)\" ~/bin/docker-credential-wid\n" +
-			"  export WID_SERVICE_ACCOUNT=tenant-a/app\n" +
-			"  # in ~/.docker/config.json:\n" +
-			"  #   \"credHelpers\": {\"123456789012.dkr.ecr.eu-central-1.amazonaws.com\": \"wid\"}\n" +
-			"  echo 123456789012.dkr.ecr.eu-central-1.amazonaws.com | wid docker-credential get --service-account tenant-a/app",
+		Long: "Be a credential helper of docker, podman and go-containerregistry. They run docker-credential-wid, a link to wid, without\n" +
+			"flags: set environment variables instead.",
+		Example:   "  echo 123456789012.dkr.ecr.eu-central-1.amazonaws.com | wid docker-credential get --service-account tenant-a/app",
 		Args:      exactly(cobra.ExactArgs(1)),
 		ValidArgs: []string{"get", "store", "erase", "list"},
 	}
@@ -114,22 +110,16 @@ func (id *identity) registry(ctx context.Context, s *source, provider auth.Provi
 		if err != nil {
 			return nil, err
 		}
-		return &credential{Provider: provider.GetName(), Username: login.Username, Password: login.Password,
-			Expires: r.ExpiresAt()}, nil
+		return &credential{Provider: provider.GetName(), Username: login.Username, Password: login.Password, Expires: r.ExpiresAt()}, nil
 	}
 	return id.get(ctx, s, registryRequest(provider, repository), mint)
 }
 
 func (a *app) newGitCredential() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "git-credential get|store|erase|capability",
-		Short: "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager",
-		Long: "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager. An empty helper before it\n" +
-			"keeps those for all hosts from being asked first and from keeping what wid hands out.",
-		Example: "  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.helper ''\n" +
-			"  git config --global --add credential.https://git-codecommit.eu-central-1.amazonaws.com.helper \\\n" +
-			"    '!wid git-credential --service-account tenant-a/app'\n" +
-			"  git config --global credential.https://git-codecommit.eu-central-1.amazonaws.com.useHttpPath true",
+		Use:       "git-credential get|store|erase|capability",
+		Short:     "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager",
+		Example:   "  git config --global credential.https://dev.azure.com.helper '!wid git-credential --service-account tenant-a/app'",
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{"get", "store", "erase", "capability"},
 	}
@@ -224,13 +214,10 @@ func (id *identity) repository(ctx context.Context, s *source, provider auth.Pro
 
 func (a *app) newCredentialProcess() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "credential-process",
-		Short: "Be a credential_process of the AWS SDKs and of the aws command",
-		Example: "  # ~/.aws/config\n" +
-			"  [profile tenant-a]\n" +
-			"  region = eu-central-1\n" +
-			"  credential_process = wid credential-process --service-account tenant-a/app --region eu-central-1",
-		Args: cobra.NoArgs,
+		Use:     "credential-process",
+		Short:   "Be a credential_process of the AWS SDKs and of the aws command",
+		Example: "  # in ~/.aws/config\n  credential_process = wid credential-process --service-account tenant-a/app --region eu-central-1",
+		Args:    cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -262,31 +249,13 @@ func (id *identity) process(ctx context.Context, cmd *cobra.Command) ([]byte, er
 func (a *app) newKubeletProvider() *cobra.Command {
 	var node bool
 	cmd := &cobra.Command{
-		Use:   "kubelet-credential-provider",
-		Short: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount",
-		Long: "Be a credential provider of the kubelet: images are pulled with the identity of the pod's ServiceAccount. The\n" +
-			"kubelet sends a token of it and its annotations; the API server is not asked. The\n" +
-			"kubelet keeps what it gets in memory, so --no-cache costs nothing and leaves no password on the node. Needs\n" +
-			"Kubernetes 1.34, or 1.33 with the feature gate KubeletServiceAccountTokenForCredentialProviders.",
-		Example: "  # --image-credential-provider-config\n" +
-			"  apiVersion: kubelet.config.k8s.io/v1\n" +
-			"  kind: CredentialProviderConfig\n" +
-			"  providers:\n" +
-			"  - name: wid\n" +
-			"    apiVersion: credentialprovider.kubelet.k8s.io/v1\n" +
-			"    args: [kubelet-credential-provider, --no-cache]\n" +
-			"    matchImages: [\"*.dkr.ecr.*.amazonaws.com\"]\n" +
-			"    defaultCacheDuration: 10m\n" +
-			"    tokenAttributes:\n" +
-			"      serviceAccountTokenAudience: sts.amazonaws.com\n" +
-			"      cacheType: ServiceAccount\n" +
-			"      requireServiceAccount: true\n" +
-			"      requiredServiceAccountAnnotationKeys: [eks.amazonaws.com/role-arn]",
-		Args: cobra.NoArgs,
+		Use:     "kubelet-credential-provider",
+		Short:   "Be a credential provider of the kubelet, with the identity of the pod's ServiceAccount",
+		Example: "  # in the CredentialProviderConfig\n  args: [kubelet-credential-provider, --no-cache]",
+		Args:    cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
-	cmd.Flags().BoolVar(&node, "node-identity", false,
-		"use the node's own identity if the kubelet sends no token of a ServiceAccount")
+	cmd.Flags().BoolVar(&node, "node-identity", false, "use the node's own identity if the kubelet sends no token of a ServiceAccount")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return id.run(cmd, func(ctx context.Context) ([]byte, error) { return id.kubelet(ctx, cmd, node) })
 	}

@@ -31,12 +31,10 @@ type trustPolicy struct {
 func newTrustPolicy() *cobra.Command {
 	p := &trustPolicy{}
 	cmd := &cobra.Command{
-		Use:   "trust-policy [BINDING]",
-		Short: "Print the trust policy that the IAM role of an IAMBinding needs",
-		Long: "Print the trust policy that the IAM role of an IAMBinding needs, as JSON. It trusts the server for the pods of the binding's\n" +
-			"ServiceAccount. Without BINDING no cluster is asked: --role and --service-account describe the binding.",
-		Example: "  wid pod-identity trust-policy -n team-a reporting --cluster prod --server-role \"$SERVER_ROLE\"\n" +
-			"  wid pod-identity trust-policy --role \"$ROLE\" --service-account team-a/reporting --cluster prod --server-role \"$SERVER_ROLE\"",
+		Use:     "trust-policy [BINDING]",
+		Short:   "Print the trust policy that the IAM role of an IAMBinding needs",
+		Long:    "Print the trust policy as JSON. It trusts the server for the pods of the ServiceAccount. Without BINDING it asks no cluster.",
+		Example: "  wid pod-identity trust-policy -n team-a reporting --cluster prod --server-role \"$SERVER_ROLE\"",
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")

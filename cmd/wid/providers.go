@@ -24,8 +24,7 @@ import (
 
 // providers are all that the library has; exchange only if the flags say where.
 func (id *identity) providers() (*auth.ProviderSet, error) {
-	list := []auth.Provider{id.awsProvider(), &azure.Provider{AuthorityHost: id.authorityHost}, id.gcpProvider(),
-		&token.Provider{}}
+	list := []auth.Provider{id.awsProvider(), &azure.Provider{AuthorityHost: id.authorityHost}, id.gcpProvider(), &token.Provider{}}
 	if id.exchange.Endpoint != "" || id.exchange.IssuerURL != "" {
 		list = append(list, id.exchangeProvider())
 	} else if id.provider == exchange.ProviderName {

@@ -42,8 +42,7 @@ func newClusterKey(c *rest.Config) *clusterKey {
 	k := &clusterKey{Host: c.Host, Path: c.APIPath, ServerName: c.ServerName, Insecure: c.Insecure,
 		User: c.Username, Impersonate: c.Impersonate, TokenFile: c.BearerTokenFile,
 		Exec: c.ExecProvider, Plugin: c.AuthProvider, Secrets: map[string]string{}}
-	secrets := map[string]string{"password": c.Password, "ca": string(c.CAData), "cert": string(c.CertData),
-		"key": string(c.KeyData)}
+	secrets := map[string]string{"password": c.Password, "ca": string(c.CAData), "cert": string(c.CertData), "key": string(c.KeyData)}
 	secrets["token"] = c.BearerToken
 	if c.BearerTokenFile != "" {
 		secrets["token"] = bearer(c.BearerToken)

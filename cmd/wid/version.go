@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -87,33 +85,13 @@ func newMan(root *cobra.Command) *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manuals
 				return badDirectory(err)
 			}
-			root.DisableAutoGenTag = true // the pages do not change from day to day
-			return writePages(root, args[0])
+			root.DisableAutoGenTag = true // pages of one version never change
+			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: buildVersion().Version, Manual: "workloadid"}, args[0]); err != nil {
+				return badDirectory(err)
+			}
+			return nil
 		},
 	}
-}
-
-// writePages writes one page for the command and for each below it.
-func writePages(cmd *cobra.Command, dir string) error {
-	for _, child := range cmd.Commands() {
-		if !child.IsAvailableCommand() || child.IsAdditionalHelpTopicCommand() {
-			continue
-		}
-		if err := writePages(child, dir); err != nil {
-			return err
-		}
-	}
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	header := &doc.GenManHeader{Title: strings.ToUpper(name), Section: "1", Source: buildVersion().Version,
-		Manual: "workloadid"}
-	var page bytes.Buffer
-	if err := doc.GenMan(cmd, header, &page); err != nil {
-		return err
-	}
-	if err := replaceFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644); err != nil {
-		return badDirectory(err)
-	}
-	return nil
 }
 
 func badDirectory(err error) error {
