@@ -188,3 +188,30 @@ func TestACredentialPrintsNoSecret(t *testing.T) {
 		t.Error(b.String())
 	}
 }
+
+// All commands have one shape: output as JSON and YAML, a context for each kubeconfig. The doctor follows with its own flags.
+func TestCommandsHaveOneShape(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		if strings.HasPrefix(cmd.CommandPath(), "wid doctor") {
+			return
+		}
+		if f := cmd.Flag("output"); f != nil {
+			o, ok := f.Value.(*output)
+			if !ok || f.Shorthand != "o" || !slices.Contains(o.all, "json") || !slices.Contains(o.all, "yaml") {
+				t.Errorf("%s: -o is %s", cmd.CommandPath(), f.Usage)
+			}
+		}
+		if (cmd.Flag("kubeconfig") == nil) != (cmd.Flag("context") == nil) {
+			t.Errorf("%s has only one of --kubeconfig and --context", cmd.CommandPath())
+		}
+	}
+	walk(newRoot())
+	out := must(t, "hub", "policies", "--eks-hub-cluster-arn="+eksHub, eksIssuer, "-o", "yaml")
+	if !strings.Contains(out, "\ntrustPolicy:\n") {
+		t.Error(out)
+	}
+}

@@ -477,7 +477,7 @@ func (f *discoverFlags) check(args []string) error {
 	case f.timeout <= 0:
 		return usagef("--timeout is more than 0, not %s", f.timeout)
 	case f.file != "" && (len(args) > 0 || len(f.pins) > 0 || f.unsafe || f.serverName != ""):
-		return usagef("--discovery-file takes neither a server nor pins nor what goes with them: the file is what is trusted")
+		return usagef("--discovery-file takes neither a server nor pins nor what goes with them: the file itself is trusted")
 	case f.file == "" && len(args) == 0:
 		return usagef("name the server, as host:port, or several addresses of it")
 	case f.file == "" && len(f.pins) == 0 && !f.unsafe:

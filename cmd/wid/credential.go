@@ -23,10 +23,10 @@ import (
 	"github.com/workloadid/workloadid/cache/disk"
 )
 
-// credential is what the commands hand out, in a form that can be kept on disk.
+// credential holds the result of a command in a form that disks can keep.
 type credential struct {
 	Provider string
-	// Identity is what it stands for at the provider, no secret.
+	// Identity names the principal at the provider. It is no secret.
 	Identity string `json:",omitempty"`
 	// Expires is zero if it does not.
 	Expires time.Time
@@ -44,10 +44,10 @@ type credential struct {
 	Refused *refusal `json:",omitempty"`
 }
 
-// Format keeps the secrets out of whatever prints by accident.
+// Format keeps secrets out of accidental output.
 func (c *credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("credential, redacted")) }
 
-// request is what a command wants. All of it is part of the key, and so is everything else that shapes the credential.
+// request describes the wanted credential. All of it is part of the key.
 type request struct {
 	// Kind is access-token, registry, git or cluster.
 	Kind string
@@ -148,7 +148,7 @@ func (id *identity) store(s *source, r request) (*disk.Cache, cache.Key, error) 
 	return store, key, nil
 }
 
-// directory is where the cache lies. Without a home directory there is none, unless somebody says where.
+// directory returns the directory of the cache. Without --cache-dir and a home directory it returns an error.
 func (id *identity) directory() (string, error) {
 	switch {
 	case id.cacheDir != "":
@@ -190,7 +190,7 @@ func (id *identity) key(s *source, r request) (cache.Key, error) {
 		Files       map[string]string
 	}{1, r, s.key, map[string]any{}, map[string]string{}, map[string]string{}}
 	for _, target := range r.Target {
-		if !utf8.ValidString(target) { // JSON would make the same of two
+		if !utf8.ValidString(target) { // JSON encodes two such targets alike
 			return cache.Key{}, usagef("%.100q is not UTF-8", target)
 		}
 	}
@@ -217,7 +217,7 @@ func (id *identity) key(s *source, r request) (cache.Key, error) {
 	return sha256.Sum256(content), err
 }
 
-// fileSum is the hash of a file's content. One that cannot be read is as an empty one here: whoever needs it tells.
+// fileSum returns the hash of a file's content. A file that cannot be read counts as empty here; its user reports the error.
 func fileSum(name string) string {
 	if name == "" {
 		return ""
@@ -231,11 +231,10 @@ func sum(s string) []byte {
 	return h[:]
 }
 
-// refusalLife is how long a refusal is kept. Programs that call their plugin in a loop would ask the provider as often as
-// they can otherwise; whoever has mended something waits for no longer than this.
+// refusalLife is the lifetime of a kept refusal. It limits programs that call their plugin in a loop.
 const refusalLife = 5 * time.Second
 
-// refusal is what a provider has answered to an exchange, without anything secret.
+// refusal holds a provider's answer to an exchange, without secrets.
 type refusal struct {
 	Reason              auth.Reason
 	Provider, Operation string
@@ -245,8 +244,7 @@ type refusal struct {
 	StatusCode          int
 }
 
-// refusedBy returns what is kept of an error in place of a credential: of answers that stay the same until somebody edits
-// something. It is nil for all others, and for errors that cost no request.
+// refusedBy returns the refusal to keep in place of a credential. It returns nil for errors that a retry may cure or that cost no request.
 func refusedBy(err error) *credential {
 	var e *auth.Error
 	if !errors.As(err, &e) || !e.Permanent() || e.StatusCode == 0 {

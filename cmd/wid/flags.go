@@ -191,7 +191,7 @@ func (id *identity) fromEnvironment() error {
 	return nil
 }
 
-// checkText refuses what is not UTF-8: in the key of the cache, two such texts could look the same.
+// checkText refuses text that is not UTF-8, since the key of the cache encodes two such texts alike.
 func (id *identity) checkText(cmd *cobra.Command) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !utf8.ValidString(f.Value.String()) {

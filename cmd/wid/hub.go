@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -187,7 +186,7 @@ func checkClusters(names []string) error {
 
 const pollInterval = 250 * time.Millisecond
 
-// await polls until done, or until the time is up. done says what it waits for.
+// await polls until done returns "" or an error, or until the time is up. done names what is missing.
 func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor string, err error)) error {
 	said := ""
 	tick := time.NewTicker(pollInterval)
@@ -197,7 +196,7 @@ func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor stri
 		switch {
 		case said != "" && ctx.Err() != nil:
 			return &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting " + said,
-				Remedy: "mend that, or give it more time with --timeout"}
+				Remedy: "correct that, or raise --timeout"}
 		case err != nil || waitingFor == "":
 			return err
 		case waitingFor != said:
@@ -349,6 +348,7 @@ type hubPolicies struct {
 	issuer, klusterlet string
 	authTypes          []string
 	verify             bool
+	output             *output
 }
 
 func newHubPolicies() *cobra.Command {
@@ -362,12 +362,13 @@ func newHubPolicies() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd) },
 	}
 	f := cmd.Flags()
+	p.output = outputFlag(cmd, "json", "yaml")
 	p.arns.bindHub(f)
 	p.arns.bindManaged(f)
 	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
 	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
 	f.StringSliceVar(&p.authTypes, "registration-auth", []string{authTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
-	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing what it should be")
+	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing it")
 	cmd.Args = cobra.NoArgs
 	return cmd
 }
@@ -380,17 +381,13 @@ func (p *hubPolicies) run(ctx context.Context, cmd *cobra.Command) error {
 	if p.verify {
 		return p.compare(ctx, cmd, role, of)
 	}
-	content, err := json.MarshalIndent(struct {
+	return p.output.print(cmd, struct {
 		Name         string            `json:"name"`
 		ARN          string            `json:"arn"`
 		TrustPolicy  awsirsa.Policy    `json:"trustPolicy"`
 		AccessPolicy awsirsa.Policy    `json:"accessPolicy"`
 		Tags         map[string]string `json:"tags,omitempty"`
-	}{role.Name(), role.ARN, role.Trust, role.Access, role.Tags}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return say(cmd, "%s", content)
+	}{role.Name(), role.ARN, role.Trust, role.Access, role.Tags}, nil)
 }
 
 // role returns the role, and the cluster in whose account it is.
@@ -435,7 +432,7 @@ func (p *hubPolicies) compare(ctx context.Context, cmd *cobra.Command, role awsi
 		return say(cmd, "role %q is as it should be", role.ARN)
 	}
 	e := &auth.Error{Reason: auth.ErrMisconfigured, Provider: "aws", Operation: "verify a role", Err: err, Message: redact.Line(err.Error()),
-		Remedy: fmt.Sprintf("mend that with what wid hub policies prints without --verify, logged in to account %s", of.Account)}
+		Remedy: fmt.Sprintf("correct the role in account %s by the output of wid hub policies without --verify", of.Account)}
 	var api smithy.APIError
 	var call *smithy.OperationError
 	switch {

@@ -220,7 +220,7 @@ func TestHubDenyFailsIfTheHubAcceptsMeanwhile(t *testing.T) {
 func TestHubDenySaysWhatItDoes(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, false)
-	for _, want := range []string{"it was not accepted, and the hub no longer accepts it by itself", `cluster "shop" is denied already`} {
+	for _, want := range []string{"it was not accepted, and the hub no longer accepts it automatically", `cluster "shop" is denied already`} {
 		if out, err := h.decide(h.fake, (*deciding).deny); err != nil || !strings.Contains(out, want) {
 			t.Errorf("deny says %q, %v, want %s", out, err, want)
 		}

@@ -30,7 +30,7 @@ type clusterStatus struct {
 	Name     string `json:"name"`
 	AuthType string `json:"authType"`
 	Claim    string `json:"claim,omitempty"`
-	// Accepted is what the administrator wants, Condition what the hub has done about it.
+	// Accepted is the administrator's decision. Condition reports what the hub has done.
 	Accepted        bool        `json:"accepted"`
 	Condition       string      `json:"condition,omitempty"`
 	Reason          string      `json:"reason,omitempty"`

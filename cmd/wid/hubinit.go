@@ -51,7 +51,7 @@ func newHubInit() *cobra.Command {
 	h := &hubInit{}
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Prepare a hub: print or apply what it needs, and create a bootstrap token for clusters",
+		Short: "Prepare a hub: print or apply its manifests, and create a bootstrap token for clusters",
 		Long: "Prepare a hub. Without --apply it contacts no cluster. With --apply it prints the command that joins a cluster, which\n" +
 			"holds a secret token. Do not run the registration controller of Open Cluster Management on the same hub.",
 		Example: "  wid hub init --image registry.example/hub:v1 --context hub --apply --wait",
@@ -139,7 +139,7 @@ func (h *hubInit) args() []string {
 	return args
 }
 
-// hubManifests are those besides the Deployment.
+// hubManifests returns all manifests except the Deployment.
 func (h *hubInit) hubManifests() ([]string, error) {
 	const hubAt = 2 // of the hub controller's own manifest
 	manifests := []string{ocm.CRD, addon.CRD, registration.HubManifest, registration.BootstrapManifest}
@@ -329,7 +329,7 @@ func (i *installing) applyAll(ctx context.Context, cmd *cobra.Command, c client.
 			done = "left as it is: something else has installed it"
 		case apierrors.IsConflict(err):
 			return &auth.Error{Reason: auth.ErrDenied, Err: err, Operation: "apply " + nameOf(object), Message: oneLine(err.Error()),
-				Remedy: "look at what has changed it, and pass --force-conflicts to overwrite that"}
+				Remedy: "check the other writer, and pass --force-conflicts to overwrite its changes"}
 		case err != nil:
 			return answerOf(err, "apply "+nameOf(object))
 		}

@@ -57,7 +57,7 @@ type identity struct {
 
 const defaultTimeout = time.Minute
 
-// complete takes from the environment what no flag says, and refuses what contradicts itself.
+// complete applies the environment to flags that are not set, and refuses contradictions.
 func (id *identity) complete(cmd *cobra.Command) error {
 	id.given = map[string]bool{}
 	id.flags.VisitAll(func(f *pflag.Flag) { id.given[f.Name] = f.Changed })
@@ -119,7 +119,7 @@ type source struct {
 	readErr        error
 	// expires is when a token in hand expires.
 	expires time.Time
-	// key is what of the source shapes credentials. Nil: they are not kept on disk.
+	// key holds the parts of the source that shape credentials. With nil, nothing is kept on disk.
 	key *sourceKey
 }
 
@@ -127,9 +127,9 @@ type source struct {
 type sourceKey struct {
 	Namespace, Name, UID string
 	Annotations          map[string]string
-	// TokenSHA256 is set if the caller holds a token: only who holds the same one shares what it was exchanged for.
+	// TokenSHA256 is set if the caller holds a token: only callers with the same token share its credentials.
 	TokenSHA256 []byte
-	// Cluster is set otherwise: where the ServiceAccount was read, and as whom.
+	// Cluster is set otherwise: the cluster of the ServiceAccount, and the user that reads it.
 	Cluster *clusterKey
 }
 
@@ -169,7 +169,7 @@ func (id *identity) allowsCluster(r auth.ClusterRequest) bool {
 	return err == nil && address == r.Address
 }
 
-// fromToken is for callers that hold a token. Who it speaks for stands in it.
+// fromToken serves callers that hold a token, which names its ServiceAccount.
 func (id *identity) fromToken(ctx context.Context, cmd *cobra.Command) (*source, error) {
 	token, err := id.readToken(ctx, cmd)
 	if err != nil {
@@ -242,7 +242,7 @@ func parseAnnotations(list []string) (map[string]string, error) {
 	return annotations, nil
 }
 
-// own is the program's own identity. What it is depends on the whole environment, so nothing of it is kept on disk.
+// own returns the program's own identity. It depends on the whole environment, so nothing of it is kept on disk.
 func (id *identity) own() *source {
 	s := &source{}
 	// The provider generic asks the API server for its own tokens.
@@ -252,7 +252,7 @@ func (id *identity) own() *source {
 	return s
 }
 
-// owner is the object that the library's policy judges: whoever runs wid acts for the ServiceAccount itself.
+// owner returns the object that the library's policy judges. The user of wid acts for the ServiceAccount itself.
 func owner(sa client.ObjectKey) auth.Option {
 	return auth.WithOwner(cache.InvolvedObject{Kind: "ServiceAccount", Namespace: sa.Namespace, Name: sa.Name})
 }

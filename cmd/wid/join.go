@@ -227,7 +227,7 @@ func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap
 	if err == nil {
 		return info.CAData, nil
 	}
-	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "find the hub's CA", Err: err, Message: oneLine(err.Error()), Remedy: "wid doctor bootstrap tells the causes apart"}
+	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "find the hub's CA", Err: err, Message: oneLine(err.Error()), Remedy: "run wid doctor bootstrap to find the cause"}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Reason = auth.ErrUnavailable
@@ -378,7 +378,7 @@ func newUnjoin() *cobra.Command {
 
 var errNoCredential = errors.New("the agent has no credential of its own yet")
 
-// withdraw tells the hub. That the agent has no access there is a warning.
+// withdraw informs the hub. An agent without access there only causes a warning.
 func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *clusterARNs, force bool) error {
 	secret, err := agentSecret(ctx, local, name)
 	if err != nil {
@@ -391,13 +391,13 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	var usage *usageError
 	switch {
 	case errors.Is(err, errNoCredential) || errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
-		cmd.PrintErrf("wid: warning: the hub was not told; to make sure, run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
+		cmd.PrintErrf("wid: warning: the hub was not informed; run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
 		return nil
 	case errors.As(err, &usage):
 		return err
 	}
 	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(kubeerror.Message(err)),
-		Remedy: "mend that, or pass --force to remove the agent without telling the hub"}
+		Remedy: "correct that, or pass --force to remove the agent without informing the hub"}
 }
 
 // tell withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also

@@ -84,7 +84,7 @@ func (id *identity) writeKubeconfig(ctx context.Context, cmd *cobra.Command, t t
 	return clientcmd.Write(*ownKubeconfig(name, cluster, command, args, env))
 }
 
-// installHint is what kubectl shows where wid is missing. It also marks what wid has written.
+// installHint is shown by kubectl where wid is missing. It also marks files of wid kubeconfig.
 const installHint = "wid is the command line of github.com/workloadid/workloadid"
 
 func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, args []string, env []clientcmdapi.ExecEnvVar,
@@ -100,7 +100,7 @@ func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, a
 	return config
 }
 
-// ownCommand is how kubectl finds this program.
+// ownCommand returns the command by which kubectl finds this program.
 func ownCommand() (string, error) {
 	if _, err := exec.LookPath("wid"); err == nil {
 		return "wid", nil
@@ -152,8 +152,7 @@ func isOwnKubeconfig(content []byte) bool {
 	return true
 }
 
-// execArgs are the arguments with which kubectl calls wid, and variables for what no flag says: what this call was told,
-// wherever that was from. It has to mean the same in another directory and another environment.
+// execArgs returns the arguments and variables with which kubectl runs wid. They mean the same in any directory and environment.
 func (id *identity) execArgs(provider string, t target) ([]string, []clientcmdapi.ExecEnvVar, error) {
 	args, err := id.clusterArgs()
 	if err != nil {
@@ -218,8 +217,7 @@ func lasting(what, name string) (string, error) {
 	return path, nil
 }
 
-// fromVariables has kubectl's calls see what the environment says here about the provider. What it does not say here has to
-// be empty there, too.
+// fromVariables passes the provider's variables on to kubectl's calls. Unset variables become empty there.
 func (id *identity) fromVariables(provider string, t target) (args []string, env []clientcmdapi.ExecEnvVar, err error) {
 	for _, v := range shaping {
 		value := os.Getenv(v.name)
@@ -252,8 +250,8 @@ func (t *target) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.resource, "cluster", "", "full name of the cluster in the provider's API, such as its ARN")
 	f.StringVar(&t.address, "cluster-address", "", "https address of the cluster's API server")
-	f.StringVar(&t.caFile, "cluster-ca-file", "", "PEM file with the cluster's certificate authority")
-	f.StringVar(&t.name, "cluster-name", "", "name of the EKS cluster, if it is given by address and certificate authority")
+	f.StringVar(&t.caFile, "cluster-ca-file", "", "PEM file with the cluster's CA")
+	f.StringVar(&t.name, "cluster-name", "", "name of the EKS cluster, if it is given by address and CA")
 }
 
 func (t *target) options(ca []byte) []auth.Option {
@@ -280,7 +278,7 @@ func (t *target) ca() ([]byte, error) {
 	content, err := readBounded(t.caFile)
 	if err != nil {
 		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Message: "--cluster-ca-file cannot be read: " + oneLine(err.Error()),
-			Remedy: "name a PEM file with the cluster's certificate authority"}
+			Remedy: "name a PEM file with the cluster's CA"}
 	}
 	return content, nil
 }

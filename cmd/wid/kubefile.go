@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// kubeFile is a kubeconfig and one of its contexts. Empty: those that kubectl would take.
+// kubeFile names a kubeconfig and a context. Empty fields mean the defaults of kubectl.
 type kubeFile struct{ path, context string }
 
 func (k kubeFile) rules() *clientcmd.ClientConfigLoadingRules {
@@ -65,13 +65,12 @@ func (k kubeFile) load() (clientcmd.ClientConfig, error) {
 	return clientcmd.NewNonInteractiveClientConfig(*config, "", overrides, rules), nil
 }
 
-// boundAnswers keeps an API server, or what claims to be one, from filling the memory and from keeping us waiting in vain.
+// boundAnswers bounds size and waiting time of answers.
 func boundAnswers(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{transport.Bounded(next)} })
 }
 
-// patience has client-go try again only if there is time for it: if it runs out of time while it waits, it says nothing of
-// what it waits for.
+// patience removes a Retry-After that exceeds the deadline: client-go then returns the error of the server.
 type patience struct{ next http.RoundTripper }
 
 func (p patience) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -79,7 +78,7 @@ func (p patience) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without it nobody follows a redirect, with the user's credentials, to wherever the server says.
+	// Without it no client follows a redirect with the user's credentials.
 	resp.Header.Del("Location")
 	deadline, limited := r.Context().Deadline()
 	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
@@ -90,18 +89,18 @@ func (p patience) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// relay passes on what exec plugins of a kubeconfig write to standard error. They are not given that itself: one that hangs
-// outlives this program, and whoever reads our standard error from a pipe would wait for its end.
+// relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard error it would
+// keep the reader of a pipe waiting.
 type relay struct {
 	plugins *os.File
 	done    chan struct{}
 }
 
-// relayTime is for the last words of a plugin. One that is still there has no more of it.
+// relayTime bounds the wait for the last output of a plugin.
 const relayTime = 500 * time.Millisecond
 
-// relayPlugin has client-go set up the exec plugin of the kubeconfig, if there is one. client-go takes os.Stderr for it
-// there and then, offers no other way, and keeps the plugin for all clients with the same configuration.
+// relayPlugin sets up the exec plugin of the kubeconfig, if there is one. client-go reads os.Stderr during the set-up only, and keeps
+// the plugin for all clients with the same configuration.
 func (id *identity) relayPlugin(config *rest.Config) error {
 	r, err := newRelay(config, id.stderr)
 	if r != nil {
@@ -113,7 +112,7 @@ func (id *identity) relayPlugin(config *rest.Config) error {
 // newRelay is nil if there is nothing to pass on.
 func newRelay(config *rest.Config, to io.Writer) (*relay, error) {
 	if config.ExecProvider == nil || term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a file descriptor fits
-		return nil, nil // nobody waits for the end of a terminal, and plugins may want to know that it is one
+		return nil, nil // a terminal never ends, and plugins may detect it
 	}
 	out, plugins, err := os.Pipe()
 	if err != nil {
@@ -127,12 +126,12 @@ func newRelay(config *rest.Config, to io.Writer) (*relay, error) {
 	go func() {
 		defer close(r.done)
 		defer out.Close()                            //nolint:errcheck // nothing was written
-		_, _ = io.Copy(struct{ io.Writer }{to}, out) // there is nobody else to tell
+		_, _ = io.Copy(struct{ io.Writer }{to}, out) // stderr is the last resort
 	}()
 	return r, err
 }
 
-// end waits for what plugins that have ended have written.
+// end waits for the output of plugins that have ended.
 func (r *relay) end() {
 	if r == nil {
 		return
@@ -144,14 +143,13 @@ func (r *relay) end() {
 	}
 }
 
-// sent is what clients of API servers have sent as credentials. A server that refuses may repeat it: the kubeconfig's user is
-// nobody whom the library knows.
+// sent holds the credentials that clients sent to API servers, since the error of a server may repeat them.
 type sent struct {
 	mu      sync.Mutex
 	secrets []string
 }
 
-// watch has the config's clients tell. It sees what a plugin adds, too.
+// watch records the credentials of the config's clients, including those of plugins.
 func (s *sent) watch(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return telling{next, s} })
 }
@@ -190,7 +188,7 @@ func (s *sent) clean(text string) string {
 	return redact.Clean(text, s.secrets...)
 }
 
-// maxFile is more than any file that this program reads whole has, in bytes.
+// maxFile bounds files that are read whole, in bytes.
 const maxFile = 1 << 20
 
 var errTooLarge = errors.New("it is larger than a megabyte")

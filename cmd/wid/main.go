@@ -75,7 +75,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
-// app is what the commands for credentials share.
+// app holds what the commands for credentials share.
 type app struct {
 	// httpClient makes the requests to providers. Nil: theirs.
 	httpClient *http.Client
@@ -103,14 +103,14 @@ const exitCodes = `Exit codes (wid doctor has 0 to 3, wid docker-credential 0 an
   13   unavailable: no usable answer, or an expired login
   130  interrupted by SIGINT or SIGTERM`
 
-// usageError is about how the program was called.
+// usageError reports wrong usage.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// exitCode says what kind of error ended the program.
+// exitCode returns the code for the kind of error.
 func exitCode(ctx context.Context, err error) int {
 	var usage *usageError
 	var status exitStatus
@@ -140,7 +140,7 @@ func (a *app) warn(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.stderr, "wid: "+format+"\n", args...)
 }
 
-// argumentsOf has the program behave as docker-credential-wid if it is called so.
+// argumentsOf inserts docker-credential if the program runs as docker-credential-wid.
 func argumentsOf(argv []string) []string {
 	name := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
 	if name == "docker-credential-wid" {
@@ -149,7 +149,7 @@ func argumentsOf(argv []string) []string {
 	return argv[1:]
 }
 
-// run completes the flags, bounds the time, and writes the answer: all of it or, if anything fails, nothing.
+// run completes the flags, bounds the time, and writes the whole answer, or nothing after an error.
 func (id *identity) run(cmd *cobra.Command, work func(ctx context.Context) ([]byte, error)) error {
 	return id.inTermsOfFlags(id.answer(cmd, work))
 }
@@ -172,15 +172,13 @@ func (id *identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([
 	return err
 }
 
-// grace is for what ends with its context and can say more about it.
+// grace lets work end after its context and return a better error.
 const grace = time.Second
 
 var errInterrupted = errors.New("interrupted")
 
-// within ends soon after its context even if the work does not, and at once if somebody interrupts it: a named pipe and
-// another program know nothing of contexts. What is left behind ends with this program, but for an exec plugin of the
-// kubeconfig: client-go does not say which process that is. It goes on by itself and holds none of our standard streams (see
-// relay), so that nobody waits for it.
+// within returns soon after its context ends, and at once after an interrupt, even if the work ignores contexts, as named pipes and
+// exec plugins do. An exec plugin may outlive this program; see relay.
 func within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	type outcome struct {
 		answer []byte
@@ -204,12 +202,11 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 		return o.answer, o.err
 	case <-time.After(grace):
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
-			Remedy: "look at what does not answer, or give it more time with --timeout"}
+			Remedy: "check what does not answer, or raise --timeout"}
 	}
 }
 
-// oneLine makes the text of somebody else's error fit for a message. It leaves out the user's part of URLs: client-go quotes the
-// proxy of a kubeconfig with its password.
+// oneLine makes foreign text fit for a message, without the user part of URLs: client-go quotes a proxy with its password.
 func oneLine(s string) string {
 	return userInfo.ReplaceAllString(strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -221,7 +218,7 @@ func oneLine(s string) string {
 
 var userInfo = regexp.MustCompile(`://[^/@\s"]*@`)
 
-// inputOf is standard input, unless it is a terminal: nobody types a request.
+// inputOf returns standard input, and refuses a terminal.
 func inputOf(cmd *cobra.Command) (io.Reader, error) {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits

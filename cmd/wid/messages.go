@@ -15,7 +15,7 @@ var goName = regexp.MustCompile(`(?:\b[a-z]+\.)?\b` +
 	`(With[A-Z]\w*|TokenType[A-Z]\w*|(?:Provider|Policy|Settings)\.[A-Z]\w*)` +
 	`(?:\(("[^"]*")\))?`)
 
-// flagNames are for names that no flag of an identity has: flags of some commands, and what people at a command line do.
+// flagNames are names without a flag of an identity.
 var flagNames = map[string]string{
 	"WithAnnotations":            "--annotation",
 	"WithClusterResource":        "--cluster",
@@ -34,7 +34,7 @@ var flagNames = map[string]string{
 	"Provider.Registries":        "the list of registries",
 }
 
-// inTermsOfFlags is an error of the library for people who do not know its options.
+// inTermsOfFlags rewrites an error of the library for users of the command line.
 func (id *identity) inTermsOfFlags(err error) error {
 	if err == nil {
 		return nil
@@ -46,7 +46,7 @@ func (id *identity) inTermsOfFlags(err error) error {
 	return &reworded{err, text}
 }
 
-// textOfFlags has the flags where the library names its options.
+// textOfFlags replaces names of the library's options with flags.
 func (id *identity) textOfFlags(text string) string {
 	names := id.flagsOfOptions()
 	return goName.ReplaceAllStringFunc(text, func(match string) string {
@@ -115,7 +115,7 @@ func remedyFor(err error, e *auth.Error) string {
 	var cluster *unreached
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "give it more time with --timeout, or look at what does not answer"
+		return "raise --timeout, or check what does not answer"
 	case errors.As(err, &cluster):
 		return "check the cluster's address in the kubeconfig, and that its user can log in: try kubectl get serviceaccounts"
 	case strings.HasPrefix(e.Code, "AADSTS"):

@@ -36,13 +36,13 @@ func (a *app) newDockerCredential() *cobra.Command {
 	return cmd
 }
 
-// dockerError ends the program with the code that docker's own helpers have.
+// dockerError ends the program with the exit code of docker's own helpers.
 type dockerError struct{ error }
 
 func (e *dockerError) Unwrap() error { return e.error }
 
-// tellDocker puts the message where docker looks for it: it shows what a helper that fails writes to standard output. No
-// message is JSON. For a registry of somebody else's docker goes on without credentials, if it is told so in these words.
+// tellDocker writes the message to standard output, which docker shows. For a foreign registry it writes the words after which docker
+// continues without credentials.
 func tellDocker(cmd *cobra.Command, err error) error {
 	if err == nil || errors.Is(err, pflag.ErrHelp) {
 		return err
@@ -51,7 +51,7 @@ func tellDocker(cmd *cobra.Command, err error) error {
 	if errors.Is(err, errNotOurs) {
 		message = plugin.DockerNotFound
 	}
-	_, _ = cmd.OutOrStdout().Write([]byte(message + "\n")) // there is nobody else to tell
+	_, _ = cmd.OutOrStdout().Write([]byte(message + "\n")) // stderr has the message too
 	return &dockerError{err}
 }
 
@@ -61,7 +61,7 @@ func (id *identity) docker(ctx context.Context, cmd *cobra.Command, action strin
 	}
 	switch action {
 	case "list":
-		return []byte("{}\n"), nil // credentials exist when somebody asks for them
+		return []byte("{}\n"), nil // credentials exist on request only
 	case "store":
 		return nil, usagef("credentials are not stored but made when they are needed; there is no need to log in")
 	case "get", "erase":
@@ -174,7 +174,7 @@ func (id *identity) git(ctx context.Context, cmd *cobra.Command, action string) 
 		Username: c.Username, Password: c.Password, BearerToken: c.Token, Expires: c.Expires})
 }
 
-// gitProvider explains the setting that is forgotten most.
+// gitProvider explains the missing setting useHttpPath.
 func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
 	ours := isCodeCommit(u)
 	if ours && u.Path == "/" {
@@ -183,7 +183,7 @@ func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
 			Remedy:  fmt.Sprintf("git config --global credential.https://%s.useHttpPath true", u.Host)}
 	}
 	if ours && id.provider == "" {
-		return id.awsProvider(), nil // which knows best what is wrong with the path
+		return id.awsProvider(), nil // its error explains the path
 	}
 	return id.atRepository(u)
 }

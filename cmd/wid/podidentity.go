@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -26,6 +27,7 @@ type trustPolicy struct {
 	side
 	namespace, cluster, serverRole   string
 	role, serviceAccount, externalID string // of a binding that is not read
+	output                           *output
 }
 
 func newTrustPolicy() *cobra.Command {
@@ -37,6 +39,7 @@ func newTrustPolicy() *cobra.Command {
 		Example: "  wid pod-identity trust-policy -n team-a reporting --cluster prod --server-role \"$SERVER_ROLE\"",
 	}
 	f := cmd.Flags()
+	p.output = outputFlag(cmd, "json", "yaml")
 	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")
 	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server")
 	f.StringVarP(&p.namespace, "namespace", "n", "", "namespace of the IAMBinding; that of the kubeconfig's context otherwise")
@@ -66,7 +69,7 @@ func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	return say(cmd, "%s", strings.TrimSpace(string(policy)))
+	return p.output.print(cmd, json.RawMessage(policy), nil)
 }
 
 func (p *trustPolicy) binding(ctx context.Context, args []string) (*v1alpha1.IAMBinding, error) {

@@ -25,7 +25,7 @@ import (
 	"github.com/workloadid/workloadid/internal/jwt"
 )
 
-// clusterKey says which cluster a ServiceAccount was read from and as whom: another user's rights may be fewer.
+// clusterKey identifies the cluster and the user that read a ServiceAccount: another user may have fewer rights.
 type clusterKey struct {
 	Host, Path, ServerName string
 	Insecure               bool
@@ -56,8 +56,8 @@ func newClusterKey(c *rest.Config) *clusterKey {
 	return k
 }
 
-// bearer says whose a token from a file is: the token changes every hour, its user does not. Whoever puts somebody else's
-// name into a token gets nothing for it: the API server is asked with it on every call.
+// bearer returns the user of a token from a file, since the token changes every hour. A forged name gains nothing: the API server
+// checks the token on every call.
 func bearer(token string) string {
 	claims, err := jwt.Parse(strings.TrimSpace(token))
 	if err != nil || claims.Issuer == "" || claims.Subject == "" {
@@ -66,7 +66,7 @@ func bearer(token string) string {
 	return fmt.Sprintf("%q %q", claims.Issuer, claims.Subject)
 }
 
-// fromCluster reads the ServiceAccount. If that fails, the library is left to tell why: it tries with the same answer.
+// fromCluster reads the ServiceAccount. After a failure the library gets the same answer and reports it.
 func (id *identity) fromCluster(ctx context.Context) (*source, error) {
 	key, err := parseServiceAccount(id.serviceAccount)
 	if err != nil {

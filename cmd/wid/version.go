@@ -24,7 +24,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
-// version is what the build has recorded.
+// version holds the records of the build.
 type version struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -82,7 +82,7 @@ func newMan(root *cobra.Command) *cobra.Command {
 		Example: "  wid man ~/.local/share/man/man1 && man wid-token",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manuals
+			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manuals are public
 				return badDirectory(err)
 			}
 			root.DisableAutoGenTag = true // pages of one version never change
