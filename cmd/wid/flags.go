@@ -99,19 +99,19 @@ func (id *identity) awsSettings() []setting {
 		{g, "source-identity", &id.role.SourceIdentity, role, "source identity of that role's sessions", 0},
 		{g, "session-duration", &id.sessionDuration, "aws.WithSessionDuration", "lifetime of the session, 15m to 12h, 1h at most with --assume-role", 0},
 		{g, "session-name-prefix", &id.sessionNamePrefix, "aws.WithSessionNamePrefix", "prefix of the session name in CloudTrail", 0},
-		{g, "fips-endpoint", &id.fips, "aws.Provider.UseFIPSEndpoint", "use endpoints that conform to FIPS 140", 0},
-		{g, "dual-stack-endpoint", &id.dualStack, "aws.Provider.UseDualStackEndpoint", "use endpoints that support IPv6 too", 0},
+		{g, "fips-endpoint", &id.aws.UseFIPSEndpoint, "aws.Provider.UseFIPSEndpoint", "use endpoints that conform to FIPS 140", 0},
+		{g, "dual-stack-endpoint", &id.aws.UseDualStackEndpoint, "aws.Provider.UseDualStackEndpoint", "use endpoints that support IPv6 too", 0},
 	}
 }
 
 func (id *identity) otherSettings() []setting {
 	return []setting{
-		{azure.ProviderName, "authority-host", &id.authorityHost, "azure.WithAuthorityHost azure.Provider.AuthorityHost", "authority, such as https://login.microsoftonline.us, which selects the cloud; else AZURE_AUTHORITY_HOST", 0},
+		{azure.ProviderName, "authority-host", &id.azure.AuthorityHost, "azure.WithAuthorityHost azure.Provider.AuthorityHost", "authority, such as https://login.microsoftonline.us, which selects the cloud; else AZURE_AUTHORITY_HOST", 0},
 
 		{gcp.ProviderName, "delegate", &id.delegates, "gcp.WithDelegates", "e-mail address of a service account that delegates to that of the annotation", 0},
 		{gcp.ProviderName, "access-token-lifetime", &id.accessTokenLifetime, "gcp.WithLifetime gcp.Provider.AllowExtendedLifetime", "lifetime of the access token; more than 1h only where the organization allows it", 0},
 		{gcp.ProviderName, "id-token-audience", &id.idTokenAudience, "gcp.WithIDTokenAudience", "get an ID token for this audience instead of an access token", 0},
-		{gcp.ProviderName, "universe-domain", &id.universe, "gcp.Provider.UniverseDomain", "domain of the cloud's services, if not googleapis.com", 0},
+		{gcp.ProviderName, "universe-domain", &id.gcp.UniverseDomain, "gcp.Provider.UniverseDomain", "domain of the cloud's services, if not googleapis.com", 0},
 	}
 }
 

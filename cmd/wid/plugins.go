@@ -183,7 +183,7 @@ func (id *identity) gitProvider(u *url.URL) (auth.Provider, error) {
 			Remedy:  fmt.Sprintf("git config --global credential.https://%s.useHttpPath true", u.Host)}
 	}
 	if ours && id.provider == "" {
-		return id.awsProvider(), nil // its error explains the path
+		return &id.aws, nil // its error explains the path
 	}
 	return id.atRepository(u)
 }
@@ -238,7 +238,7 @@ func (id *identity) process(ctx context.Context, cmd *cobra.Command) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	c, err := id.accessToken(ctx, s, id.awsProvider())
+	c, err := id.accessToken(ctx, s, &id.aws)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,15 @@ import (
 
 // providers are all that the library has; exchange only if the flags say where.
 func (id *identity) providers() (*auth.ProviderSet, error) {
-	list := []auth.Provider{id.awsProvider(), &azure.Provider{AuthorityHost: id.authorityHost}, id.gcpProvider(), &token.Provider{}}
+	// The flag asks for the longer lifetime explicitly, and the organization's policy still decides.
+	id.gcp.AllowExtendedLifetime = true
+	list := []auth.Provider{&id.aws, &id.azure, &id.gcp, &token.Provider{}}
 	if id.exchange.Endpoint != "" || id.exchange.IssuerURL != "" {
-		list = append(list, id.exchangeProvider())
+		id.exchange.Client = id.exchangeClient()
+		if len(id.audiences) == 1 {
+			id.exchange.KubernetesAudience = id.audiences[0]
+		}
+		list = append(list, &id.exchange)
 	} else if id.provider == exchange.ProviderName {
 		return nil, usagef("--provider exchange needs --exchange-endpoint or --exchange-issuer")
 	}
@@ -169,8 +175,13 @@ func (id *identity) atRepository(u *url.URL) (auth.Provider, error) {
 	})
 }
 
-// extras are the rare flags.
+// extras are the rare flags. Those of a provider's fields lead to the provider.
 type extras struct {
+	aws      aws.Provider
+	azure    azure.Provider
+	gcp      gcp.Provider
+	exchange exchange.Provider
+
 	allowShellOut bool
 	tokenLifetime time.Duration
 	boundObject   string
@@ -180,26 +191,12 @@ type extras struct {
 	sessionTags       []string
 	sessionDuration   time.Duration
 	sessionNamePrefix string
-	fips, dualStack   bool
-
-	authorityHost string
 
 	delegates           []string
 	accessTokenLifetime time.Duration
 	idTokenAudience     string
-	universe            string
 
-	exchange                   exchangeFlags
 	clientID, clientSecretFile string
-}
-
-// exchangeFlags are fields of exchange.Provider, which learns from its own once.
-type exchangeFlags struct {
-	Endpoint, IssuerURL                  string
-	AllowedEndpointHosts                 []string
-	Audience, Resource                   string
-	RequestedTokenType, SubjectTokenType string
-	AssumedLifetime                      time.Duration
 }
 
 // checkExtras refuses flags without effect.
@@ -303,26 +300,6 @@ func (id *identity) policyAudiences() []string {
 		return id.audiences
 	}
 	return append(slices.Clone(id.audiences), id.idTokenAudience)
-}
-
-func (id *identity) awsProvider() *aws.Provider {
-	return &aws.Provider{UseFIPSEndpoint: id.fips, UseDualStackEndpoint: id.dualStack}
-}
-
-func (id *identity) gcpProvider() *gcp.Provider {
-	// The flag asks for the longer lifetime explicitly, and the organization's policy still decides.
-	return &gcp.Provider{UniverseDomain: id.universe, AllowExtendedLifetime: true}
-}
-
-func (id *identity) exchangeProvider() auth.Provider {
-	x := &id.exchange
-	p := &exchange.Provider{Endpoint: x.Endpoint, IssuerURL: x.IssuerURL, AllowedEndpointHosts: x.AllowedEndpointHosts,
-		Audience: x.Audience, Resource: x.Resource, RequestedTokenType: x.RequestedTokenType, SubjectTokenType: x.SubjectTokenType,
-		AssumedLifetime: x.AssumedLifetime, Client: id.exchangeClient()}
-	if len(id.audiences) == 1 {
-		p.KubernetesAudience = id.audiences[0]
-	}
-	return p
 }
 
 func (id *identity) exchangeClient() exchange.ClientAuthentication {
