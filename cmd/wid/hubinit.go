@@ -64,6 +64,7 @@ func newHubInit() *cobra.Command {
 	f.StringVar(&h.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
 	f.DurationVar(&h.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
 	f.StringVar(&h.cleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour; none without it")
+	rare(f, "force-conflicts", "addon-registration-auth", "cleanup-image")
 	return h.command(cmd, "the hub", h.run)
 }
 

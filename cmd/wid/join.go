@@ -69,6 +69,7 @@ func newJoin() *cobra.Command {
 	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
 	f.StringVar(&j.caFile, "ca-file", "", "PEM file with the hub's CA, instead of --ca-cert-hash")
 	f.BoolVar(&j.reveal, "reveal", false, "print the manifests to a terminal too, with the credential")
+	rare(f, "force-conflicts", addOnAuthFlag, addOnSecondsFlag)
 	return j.command(cmd, "the cluster that joins", j.run)
 }
 
