@@ -274,7 +274,7 @@ func newJoinCommand(c *cluster) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		warnOfLoopback(cmd, info.Server, "server")
+		defer warnOfLoopback(cmd, info.Server, "server")
 		return say(cmd, "%s", line)
 	}
 	return cmd
@@ -435,12 +435,13 @@ func newDiscover() *cobra.Command {
 	return cmd
 }
 
-// save writes the kubeconfig. The hint asks for what API servers show without credentials.
+// save writes the kubeconfig. The hint passes a token, since kubectl asks for a user name otherwise.
 func (f *discoverFlags) save(cmd *cobra.Command, info *bootstrap.ClusterInfo) error {
 	if err := info.Save(f.output); err != nil {
 		return err
 	}
-	cmd.PrintErrf("wid: wrote %s, which names %s and holds no credentials; try it with kubectl --kubeconfig %s get --raw /version\n", f.output, info.Server, shell.Word(f.output, "FILE"))
+	cmd.PrintErrf("wid: wrote %s, which names %s and holds no credentials; try it with a token of the cluster: kubectl --kubeconfig %s --token \"$TOKEN\" get --raw /version\n",
+		f.output, info.Server, shell.Word(f.output, "FILE"))
 	return nil
 }
 

@@ -76,11 +76,11 @@ func TestBootstrapCommands(t *testing.T) {
 	}
 	join := strings.Fields(bootstrap("join-command", token))
 	file := filepath.Join(t.TempDir(), "cluster.yaml")
-	hint := "try it with kubectl --kubeconfig " + file
+	hint := "kubectl --kubeconfig " + file + ` --token "$TOKEN" get --raw /version`
 	if out := must(t, "bootstrap", "discover", "127.0.0.1:1", join[2], "--token", token, "--ca-cert-hash", join[6], "-f", file); !strings.Contains(out, "wrote "+file) || !strings.Contains(out, hint) {
 		t.Errorf("discover says %q", out)
 	}
-	if out, err := exec.CommandContext(t.Context(), "bash", "-c", os.Getenv("KUBEBUILDER_ASSETS")+"/kubectl --kubeconfig "+file+" get --raw /version").CombinedOutput(); err != nil { //nolint:gosec // the command of the hint
+	if out, err := exec.CommandContext(t.Context(), "bash", "-c", "TOKEN="+token+"; "+os.Getenv("KUBEBUILDER_ASSETS")+"/"+hint).CombinedOutput(); err != nil { //nolint:gosec // the command of the hint
 		t.Errorf("the hint fails: %v: %s", err, out)
 	}
 	stat, err := os.Stat(file)
