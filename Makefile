@@ -37,6 +37,16 @@ lint: ## formatting, vet, linters, tidy modules
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
 	$(GOLANGCI_LINT) run ./...
 
+.PHONY: wid
+wid: ## static binaries of wid in bin/, for linux, darwin and windows on amd64 and arm64
+	@for os in linux darwin windows; do
+		for arch in amd64 arm64; do
+			ext=; [ $$os != windows ] || ext=.exe
+			CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -buildvcs=auto -o bin/wid-$$os-$$arch$$ext ./cmd/wid
+			echo bin/wid-$$os-$$arch$$ext
+		done
+	done
+
 .PHONY: generate
 generate: ## deep copies and CustomResourceDefinitions, from the types
 	@gen="go tool -modfile=tools/go.mod controller-gen"

@@ -69,45 +69,11 @@ func TestAPIServerThatThrottles(t *testing.T) {
 	}
 }
 
-// Files that have no end, or nearly none, are not read.
-func TestKubeconfigWithoutEnd(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	large := filepath.Join(w.home, "large")
-	w.write(t, large, "")
-	if err := os.Truncate(large, maxKubeFile+1); err != nil {
-		t.Fatal(err)
-	}
-	whole := kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, "")
-	files := map[string]string{"zero": "/dev/zero", "large": large}
-	for name, change := range map[string][2]string{
-		"authority":   {"server:", "certificate-authority: /dev/zero\n    server:"},
-		"token":       {"user: {}", "user: {tokenFile: /dev/zero}"},
-		"certificate": {"user: {}", "user: {client-certificate: " + large + ", client-key: " + large + "}"},
-	} {
-		files[name] = filepath.Join(w.home, name)
-		w.write(t, files[name], strings.Replace(whole, change[0], change[1], 1))
-	}
-	for name, file := range files {
-		for _, command := range []string{"token", "kubeconfig"} {
-			r := w.wid(t, "", command, "--provider=generic", "--audience=x", "--kubeconfig="+file, "--service-account=tenant-a/app", "--timeout=20s")
-			said := strings.Contains(r.stderr, "is a device") || strings.Contains(r.stderr, "is larger than")
-			if want := command == "token" || file == "/dev/zero" || file == large; want && (r.code != exitMisconfigured || !said) {
-				t.Errorf("%s, %s: %+v", command, name, r)
-			}
-		}
-	}
-	if pipe, err := checkKubeFile(os.DevNull); pipe || err != nil {
-		t.Error(pipe, err)
-	}
-}
-
-// A kubeconfig from another program is read as far as a kubeconfig can be long, and once.
+// A kubeconfig from another program is read once.
 func TestKubeconfigFromAPipe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(t, filepath.Join(w.home, "good"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""))
-	w.write(t, filepath.Join(w.home, "pipe-key"), strings.Replace(kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""), "user: {}", "user: {tokenFile: fifo}", 1))
 	for name, tc := range map[string]struct {
 		script string
 		code   int
@@ -116,15 +82,11 @@ func TestKubeconfigFromAPipe(t *testing.T) {
 		"good":      {"wid token --kubeconfig <(cat good)", exitUnavailable, "refused"},
 		"context":   {"wid token --context x --kubeconfig <(cat good)", exitUnavailable, "refused"},
 		"variable":  {"KUBECONFIG=<(cat good) wid token", exitUnavailable, "refused"},
-		"merged":    {"exec 3< <(cat good); KUBECONFIG=/dev/fd/3:good wid token", exitMisconfigured, "cannot be merged"},
 		"inherited": {"exec 3< <(cat good); KUBECONFIG=/dev/fd/3 wid token", exitUnavailable, "refused"},
-		"endless":   {"wid token --timeout=20s --kubeconfig <(yes)", exitMisconfigured, "is larger than"},
-		"no line":   {"wid token --timeout=20s --kubeconfig <(cat /dev/zero)", exitMisconfigured, "is larger than"},
 		"nobody":    {"mkfifo fifo; wid token --timeout=100ms --kubeconfig fifo", exitUnavailable, "gave up waiting"},
 		"empty":     {"wid token --kubeconfig <(true)", exitMisconfigured, "pass --kubeconfig"},
 		"nonsense":  {"wid token --kubeconfig <(echo '{')", exitMisconfigured, "pass --kubeconfig"},
 		"directory": {"mkdir d; wid token --kubeconfig d", exitMisconfigured, "is a directory"},
-		"named":     {"[ -p fifo ] || mkfifo fifo; wid token --timeout=20s --kubeconfig pipe-key", exitMisconfigured, "is a pipe"},
 	} {
 		r := w.exec(t, "", nil, "bash", "-c", strings.Replace(tc.script, "wid token", "wid token --provider=generic --audience=x --service-account=tenant-a/app", 1))
 		if r.code != tc.code || r.stdout != "" || !strings.Contains(r.stderr, tc.want) {
@@ -158,23 +120,17 @@ func pipeWith(t *testing.T, content string) string {
 	return fmt.Sprintf("/dev/fd/%d", out.Fd())
 }
 
-// So is that of the commands for bootstrap tokens. What they do not understand is a mistake of the caller's.
-func TestBootstrapInputWithoutEnd(t *testing.T) {
+// A named pipe that never ends can be interrupted, and malformed arguments are wrong usage.
+func TestBootstrapInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	if r := w.exec(t, "", nil, "mkfifo", "fifo"); r.code != 0 {
 		t.Fatal(r.stderr)
 	}
-	w.write(t, filepath.Join(w.home, "endless.yaml"), strings.Replace(kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""), "user: {}", "user: {tokenFile: /dev/zero}", 1))
 	for script, tc := range map[string]struct {
 		code int
 		want string
 	}{
-		"wid bootstrap list --kubeconfig /dev/zero":                                     {exitMisconfigured, "is a device"},
-		"wid bootstrap list --kubeconfig endless.yaml":                                  {exitMisconfigured, "is a device"},
-		"wid bootstrap list --kubeconfig <(yes)":                                        {exitMisconfigured, "is larger than"},
-		"wid doctor enrolment --cluster-name x --kubeconfig /dev/zero":                  {exitUsage, "is a device"},
-		"wid doctor enrolment --cluster-name x --hub-kubeconfig <(yes)":                 {exitUsage, "is larger than"},
 		"wid bootstrap list --kubeconfig /nonexistent":                                  {exitMisconfigured, "pass --kubeconfig"},
 		"wid bootstrap publish --kubeconfig .":                                          {exitMisconfigured, "is a directory"},
 		"wid bootstrap discover":                                                        {exitUsage, "--discovery-file"},

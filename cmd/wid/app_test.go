@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +89,12 @@ func TestVersion(t *testing.T) {
 	if out := must(t, "version"); !strings.HasPrefix(out, "wid ") || !strings.Contains(out, v.Go) {
 		t.Error(out)
 	}
+	if out := must(t, "--version"); !strings.HasPrefix(out, "wid version "+v.Version) || !strings.Contains(out, v.Go) {
+		t.Error(out)
+	}
+	if s := (version{Version: "v1.2.3", Commit: "0123456789abcdef", Time: "2030-01-31T12:00:00Z"}).String(); !strings.Contains(s, "v1.2.3 (commit 0123456789ab of 2030") {
+		t.Error(s)
+	}
 }
 
 // Every command explains itself, with an example that parses.
@@ -120,8 +127,9 @@ func TestCompletion(t *testing.T) {
 		t.Error(out)
 	}
 	for _, tc := range [][]string{{"token", "--provider", "aws azure gcp generic exchange"}, {"doctor", "--provider", "aws azure gcp generic exchange"},
-		{"token", "-o", "table json env"}, {"doctor", "--output", "text json"}, {"version", "-o", "text json"}} {
-		values, directive, _ := strings.Cut(must(t, "__complete", tc[0], tc[1], ""), ":")
+		{"token", "-o", "table json yaml env"}, {"doctor", "--output", "text json"}, {"version", "-o", "table json yaml"},
+		{"hub status", "-o", "table json yaml"}, {"join", "--registration-auth", "csr aws-irsa"}, {"bootstrap create", "--usages", "signing authentication"}} {
+		values, directive, _ := strings.Cut(must(t, slices.Concat([]string{"__complete"}, strings.Fields(tc[0]), []string{tc[1], ""})...), ":")
 		if strings.Join(strings.Fields(values), " ") != tc[2] || !strings.HasPrefix(directive, "4") {
 			t.Errorf("%s: %s:%s", tc, values, directive)
 		}
@@ -140,36 +148,12 @@ func TestMan(t *testing.T) {
 	}
 }
 
-// Manuals are for everybody, whole, and written where they are to be: not through a link, whatever the umask is.
-func TestManIsWrittenSafely(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	dir := filepath.Join(w.home, "share", "man", "man1")
-	w.write(t, filepath.Join(w.home, "precious"), "precious")
-	w.write(t, filepath.Join(dir, "wid-token.1"), "an older one")
-	if err := os.Symlink(filepath.Join(w.home, "precious"), filepath.Join(dir, "wid.1")); err != nil {
-		t.Fatal(err)
-	}
-	for _, umask := range []string{"0", "077"} {
-		if r := w.exec(t, "", nil, "bash", "-euc", "umask "+umask+"; wid man share/man/man1; wid man new/man1"); r.code != 0 || r.stdout+r.stderr != "" {
-			t.Fatalf("%+v", r)
-		}
-		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) < 15 {
-			t.Fatalf("%d files, %v", len(entries), err)
-		}
-		for _, entry := range entries {
-			if info, err := entry.Info(); err != nil || info.Mode() != 0o644 || info.Size() < 100 || !strings.HasSuffix(entry.Name(), ".1") {
-				t.Errorf("umask %s: %s has mode %s", umask, entry.Name(), info.Mode())
-			}
-		}
-	}
-	if content, err := os.ReadFile(filepath.Join(w.home, "precious")); err != nil || string(content) != "precious" {
-		t.Errorf("the link was followed: %.100s, %v", content, err)
-	}
-	for _, dir := range []string{"precious", "precious/man1"} {
-		if r := w.wid(t, "", "man", dir); r.code != exitMisconfigured || !strings.Contains(r.stderr, "choose another directory") {
-			t.Errorf("%+v", r)
+// A directory that cannot be used is a misconfiguration.
+func TestManNeedsADirectory(t *testing.T) {
+	file := writeFile(t, "precious", "precious")
+	for _, dir := range []string{file, filepath.Join(file, "man1")} {
+		if _, err := wid(t, "", "man", dir); err == nil || exitCode(t.Context(), err) != exitMisconfigured || !strings.Contains(err.Error(), "choose another directory") {
+			t.Error(err)
 		}
 	}
 }
@@ -185,7 +169,7 @@ func TestCalledAsDockerHelper(t *testing.T) {
 
 // Flags are described once: in the flags. The environment has them all.
 func TestVariables(t *testing.T) {
-	usage := must(t, "docker-credential", "--help")
+	usage := must(t, "docker-credential", "--help-all")
 	for _, want := range []string{"WID_SERVICE_ACCOUNT", "WID_TOKEN_FILE", "WID_CACHE_DIR", "WID_PROVIDER"} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("--help lacks %s", want)
@@ -202,5 +186,32 @@ func TestACredentialPrintsNoSecret(t *testing.T) {
 	a.warn("%v %+v %#v %s", c, c, c, c)
 	if strings.Contains(b.String(), "hunter2") {
 		t.Error(b.String())
+	}
+}
+
+// All commands have one shape: output as JSON and YAML, a context for each kubeconfig. The doctor follows with its own flags.
+func TestCommandsHaveOneShape(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		if strings.HasPrefix(cmd.CommandPath(), "wid doctor") {
+			return
+		}
+		if f := cmd.Flag("output"); f != nil {
+			o, ok := f.Value.(*output)
+			if !ok || f.Shorthand != "o" || !slices.Contains(o.all, "json") || !slices.Contains(o.all, "yaml") {
+				t.Errorf("%s: -o is %s", cmd.CommandPath(), f.Usage)
+			}
+		}
+		if (cmd.Flag("kubeconfig") == nil) != (cmd.Flag("context") == nil) {
+			t.Errorf("%s has only one of --kubeconfig and --context", cmd.CommandPath())
+		}
+	}
+	walk(newRoot())
+	out := must(t, "hub", "policies", "--eks-hub-cluster-arn="+eksHub, eksIssuer, "-o", "yaml")
+	if !strings.Contains(out, "\ntrustPolicy:\n") {
+		t.Error(out)
 	}
 }

@@ -56,12 +56,15 @@ func TestBootstrapCommands(t *testing.T) {
 	if !regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`).MatchString(token) {
 		t.Fatalf("created %q", token)
 	}
-	if out := bootstrap("list"); !regexp.MustCompile(regexp.QuoteMeta(token) + ` +(5\dm\d+s|1h0m0s) +20\S+Z +authentication,signing +system:bootstrappers:kubeadm:default-node-token +for the test`).MatchString(out) {
+	if out := bootstrap("list") + bootstrap("list", "-o=json"); strings.Contains(out, token[7:]) || !strings.Contains(out, token[:6]+".[redacted]") {
+		t.Errorf("without --reveal the list is %s", out)
+	}
+	if out := bootstrap("list", "--reveal"); !regexp.MustCompile(regexp.QuoteMeta(token) + ` +(5\dm\d+s|1h0m0s) +20\S+Z +authentication,signing +system:bootstrappers:kubeadm:default-node-token +for the test`).MatchString(out) {
 		t.Error(out)
 	}
 	for format, unmarshal := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }} {
 		var list struct{ Items []listed }
-		if err := unmarshal([]byte(bootstrap("list", "-o", format)), &list); err != nil || len(list.Items) != 1 || list.Items[0].Token != token {
+		if err := unmarshal([]byte(bootstrap("list", "--reveal", "-o", format)), &list); err != nil || len(list.Items) != 1 || list.Items[0].Token != token {
 			t.Errorf("%s: %+v, %v", format, list, err)
 		}
 	}
@@ -73,7 +76,13 @@ func TestBootstrapCommands(t *testing.T) {
 	}
 	join := strings.Fields(bootstrap("join-command", token))
 	file := filepath.Join(t.TempDir(), "cluster.yaml")
-	must(t, "bootstrap", "discover", "127.0.0.1:1", join[2], "--token", token, "--ca-cert-hash", join[6], "-f", file)
+	hint := "kubectl --kubeconfig " + file + ` --token "$TOKEN" get --raw /version`
+	if out := must(t, "bootstrap", "discover", "127.0.0.1:1", join[2], "--token", token, "--ca-cert-hash", join[6], "-f", file); !strings.Contains(out, "wrote "+file) || !strings.Contains(out, hint) {
+		t.Errorf("discover says %q", out)
+	}
+	if out, err := exec.CommandContext(t.Context(), "bash", "-c", "TOKEN="+token+"; "+os.Getenv("KUBEBUILDER_ASSETS")+"/"+hint).CombinedOutput(); err != nil { //nolint:gosec // the command of the hint
+		t.Errorf("the hint fails: %v: %s", err, out)
+	}
 	stat, err := os.Stat(file)
 	if err != nil || stat.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", stat, err)
@@ -90,7 +99,7 @@ func TestBootstrapCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if theirs := strings.TrimSpace(string(created)); !strings.Contains(bootstrap("list"), theirs) || !strings.Contains(bootstrap("delete", theirs), theirs[:6]) {
+	if theirs := strings.TrimSpace(string(created)); !strings.Contains(bootstrap("list", "--reveal"), theirs) || !strings.Contains(bootstrap("delete", theirs), theirs[:6]) {
 		t.Errorf("their token %q is not listed or not deleted", theirs)
 	}
 	checkOddTokens(t, bootstrap)
@@ -107,7 +116,7 @@ func TestBootstrapCommands(t *testing.T) {
 func checkOddTokens(t *testing.T, bootstrap func(args ...string) string) {
 	t.Helper()
 	signs := bootstrap("create", "--usages=signing", "--description=x\ny\tz\x1b[31mred")
-	out := bootstrap("list")
+	out := bootstrap("list", "--reveal")
 	if !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(signs)+` .* signing +x y z \[31mred$`).MatchString(out) || strings.ContainsAny(out, "\t\x1b") {
 		t.Errorf("%q", out)
 	}
@@ -131,7 +140,7 @@ func TestBootstrapMistakes(t *testing.T) {
 		"only https URLs":            {"discover", "--discovery-file", "http://127.0.0.1:1/x"},
 		"nor what goes with them":    {"discover", "--discovery-file", "x", "--unsafe-skip-ca-verification"},
 		"--timeout is more than 0":   {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"},
-		"in a folder that is there":  {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
+		"in a folder that exists":    {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
 		`not "signin"`:               {"create", "--usages=signin"},
 		"not nothing":                {"create", "--usages="},
 		`unknown command "bogus"`:    {"bogus"},

@@ -2,22 +2,31 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/disk"
 )
 
-// credential is what the commands hand out, in a form that can be kept on disk.
+// credential holds the result of a command in a form that disks can keep.
 type credential struct {
 	Provider string
-	// Identity is what it stands for at the provider, no secret.
+	// Identity names the principal at the provider. It is no secret.
 	Identity string `json:",omitempty"`
 	// Expires is zero if it does not.
 	Expires time.Time
@@ -35,10 +44,10 @@ type credential struct {
 	Refused *refusal `json:",omitempty"`
 }
 
-// Format keeps the secrets out of whatever prints by accident.
+// Format keeps secrets out of accidental output.
 func (c *credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("credential, redacted")) }
 
-// request is what a command wants. All of it is part of the key, and so is everything else that shapes the credential.
+// request describes the wanted credential. All of it is part of the key.
 type request struct {
 	// Kind is access-token, registry, git or cluster.
 	Kind string
@@ -139,7 +148,7 @@ func (id *identity) store(s *source, r request) (*disk.Cache, cache.Key, error) 
 	return store, key, nil
 }
 
-// directory is where the cache lies. Without a home directory there is none, unless somebody says where.
+// directory returns the directory of the cache. Without --cache-dir and a home directory it returns an error.
 func (id *identity) directory() (string, error) {
 	switch {
 	case id.cacheDir != "":
@@ -152,4 +161,102 @@ func (id *identity) directory() (string, error) {
 		err = fmt.Errorf("the user's cache directory %.300q is not absolute", base)
 	}
 	return filepath.Join(base, "workloadid"), err
+}
+
+// variable is one of the environment that a provider looks at for ServiceAccounts.
+type variable struct {
+	name, provider string
+	// flag says the same, if there is one.
+	flag string
+	path bool
+}
+
+var shaping = []variable{
+	{name: "AWS_REGION", provider: aws.ProviderName, flag: "region"},
+	{name: "AZURE_TENANT_ID", provider: azure.ProviderName},
+	{name: "AZURE_AUTHORITY_HOST", provider: azure.ProviderName, flag: "authority-host"},
+	{name: "AZURE_ENVIRONMENT_FILEPATH", provider: azure.ProviderName, path: true},
+	{name: "GCE_METADATA_HOST", provider: gcp.ProviderName},
+}
+
+// key is the hash of a JSON document, which keeps its parts apart.
+func (id *identity) key(s *source, r request) (cache.Key, error) {
+	document := struct {
+		Version     int
+		Request     request
+		Source      *sourceKey
+		Flags       map[string]any
+		Environment map[string]string
+		Files       map[string]string
+	}{1, r, s.key, map[string]any{}, map[string]string{}, map[string]string{}}
+	for _, target := range r.Target {
+		if !utf8.ValidString(target) { // JSON encodes two such targets alike
+			return cache.Key{}, usagef("%.100q is not UTF-8", target)
+		}
+	}
+	values := id.flagValues()
+	for _, f := range id.settings() {
+		value, ok := values[f.name]
+		switch {
+		case !ok || f.marks&aboutSource != 0:
+			continue
+		case f.marks&shapesByContent != 0:
+			content, _ := id.clientSecret() // as in fileSum
+			document.Files[f.name] = hex.EncodeToString(sum(string(content)))
+		}
+		document.Flags[f.name] = value
+	}
+	for _, v := range shaping {
+		value := os.Getenv(v.name)
+		document.Environment[v.name] = value
+		if v.path && value != "" {
+			document.Files[v.name] = fileSum(value)
+		}
+	}
+	content, err := json.Marshal(document)
+	return sha256.Sum256(content), err
+}
+
+// fileSum returns the hash of a file's content. A file that cannot be read counts as empty here; its user reports the error.
+func fileSum(name string) string {
+	if name == "" {
+		return ""
+	}
+	content, _ := readBounded(name) // see above
+	return hex.EncodeToString(sum(string(content)))
+}
+
+func sum(s string) []byte {
+	h := sha256.Sum256([]byte(s))
+	return h[:]
+}
+
+// refusalLife is the lifetime of a kept refusal. It limits programs that call their plugin in a loop.
+const refusalLife = 5 * time.Second
+
+// refusal holds a provider's answer to an exchange, without secrets.
+type refusal struct {
+	Reason              auth.Reason
+	Provider, Operation string
+	ServiceAccount      client.ObjectKey
+	Message, Remedy     string
+	Code                string
+	StatusCode          int
+}
+
+// refusedBy returns the refusal to keep in place of a credential. It returns nil for errors that a retry may cure or that cost no request.
+func refusedBy(err error) *credential {
+	var e *auth.Error
+	if !errors.As(err, &e) || !e.Permanent() || e.StatusCode == 0 {
+		return nil
+	}
+	r := &refusal{Reason: e.Reason, Provider: e.Provider, Operation: e.Operation, ServiceAccount: e.ServiceAccount,
+		Message: e.Message, Remedy: e.Remedy, Code: e.Code, StatusCode: e.StatusCode}
+	return &credential{Provider: e.Provider, Expires: time.Now().Add(refusalLife), Refused: r}
+}
+
+func (r *refusal) err() error {
+	return &auth.Error{Reason: r.Reason, Provider: r.Provider, ServiceAccount: r.ServiceAccount,
+		Operation: strings.TrimPrefix(r.Operation+", a few seconds ago", ", "),
+		Message:   r.Message, Remedy: r.Remedy, Code: r.Code, StatusCode: r.StatusCode}
 }

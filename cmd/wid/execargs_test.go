@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // bare are the arguments of every kubeconfig.
@@ -62,14 +64,20 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		args, err := quoted([]string{value, "next"})
+		id := parsed(t)
+		id.audiences = []string{value, "next"}
+		if err := id.flags.Lookup("audience").Value.(pflag.SliceValue).Replace(id.audiences); err != nil { //nolint:forcetypeassert // a list
+			t.Fatal(err)
+		}
+		s := setting{name: "audience", target: &id.audiences}
+		args, err := s.values(id.flags.Lookup("audience"))
 		if err != nil {
 			if !strings.Contains(value, "\r") {
 				t.Errorf("%q: %v", value, err)
 			}
 			return
 		}
-		if got := parsed(t, "--audience="+args[0], "--audience="+args[1]).audiences; !slices.Equal(got, []string{value, "next"}) {
+		if got := parsed(t, "--audience="+args[0]).audiences; !slices.Equal(got, []string{value, "next"}) {
 			t.Errorf("%q becomes %q", value, got)
 		}
 	})

@@ -11,9 +11,136 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/gcp"
 )
 
-// newIdentity adds the flags to a command. Each can come from the environment too, as WID_<NAME>: some programs call their
+// setting is a flag that all commands for credentials have.
+type setting struct {
+	group string // one of those below, or the name of the only provider that the flag serves
+	name  string
+	// target receives the value: a pointer to a string, a list, a duration or a bool. It holds the default.
+	target any
+	option string // names of the same option in the library, separated by blanks
+	usage  string
+	marks  mark
+}
+
+type mark int
+
+const (
+	// aboutSource marks flags that do not change a credential, or that are in the key of its source already (sourceKey).
+	aboutSource mark = 1 << iota
+	// isPath marks names of files and directories.
+	isPath
+	// shapesByContent marks the file whose content shapes the credential: the client's secret.
+	shapesByContent
+	// common marks flags that --help shows.
+	common
+)
+
+// Groups of flags that serve every provider.
+const (
+	groupIdentity = "identity"
+	groupRequest  = "request"
+	groupProgram  = "program"
+)
+
+// groupTitles are the headings of --help, in order.
+var groupTitles = []string{"Whose identity", "What to request", "AWS", "Azure", "Google Cloud", "Token exchange (RFC 8693)", "This program"}
+
+func (s *setting) title() string {
+	order := []string{groupIdentity, groupRequest, aws.ProviderName, azure.ProviderName, gcp.ProviderName, exchange.ProviderName, groupProgram}
+	return groupTitles[slices.Index(order, s.group)]
+}
+
+// repeated is a list whose values may hold commas.
+type repeated []string
+
+// settings are all flags of an identity, in the order of --help. docs/wid.md lists them too.
+func (id *identity) settings() []setting {
+	return slices.Concat(id.generalSettings(), id.awsSettings(), id.otherSettings(), id.exchangeSettings(), id.programSettings())
+}
+
+func (id *identity) generalSettings() []setting {
+	return []setting{
+		{groupIdentity, "service-account", &id.serviceAccount, "auth.WithServiceAccount", "ServiceAccount to act as, namespace/name", aboutSource | common},
+		{groupIdentity, "kubeconfig", &id.kubeconfig, "auth.WithClient", "kubeconfig of its cluster; else KUBECONFIG, ~/.kube/config, the pod's own", aboutSource | isPath | common},
+		{groupIdentity, "context", &id.kubeContext, "", "context of the kubeconfig", aboutSource | common},
+		{groupIdentity, "in-cluster", &id.inCluster, "", "use the cluster and the login of the pod that wid runs in, and no kubeconfig", aboutSource},
+		{groupIdentity, "token-file", &id.tokenFile, "auth.WithSubjectToken exchange.Provider.TokenFile", "file with a token of the ServiceAccount, instead of a cluster", aboutSource | isPath | common},
+		{groupIdentity, "token-stdin", &id.tokenStdin, "", "read that token from standard input, if nothing else is read there", aboutSource},
+		{groupIdentity, "annotation", &id.annotations, "", "annotation of the ServiceAccount, key=value, with a token; may be repeated", aboutSource | common},
+		{groupIdentity, "allow-shell-out", &id.allowShellOut, "auth.WithAllowShellOut", "without a ServiceAccount: run az, a credential_process and similar programs", 0},
+
+		{groupRequest, "provider", &id.provider, "", "aws, azure, gcp, generic or exchange; else found by the host or the ServiceAccount's annotations", aboutSource | common},
+		{groupRequest, "audience", &id.audiences, "auth.WithAudiences auth.Policy.Audiences", "audience of the ServiceAccount's token instead of the provider's own", common},
+		{groupRequest, "scope", &id.scopes, "auth.WithScopes", "scope of the access token", common},
+		{groupRequest, "token-lifetime", &id.tokenLifetime, "auth.WithTokenLifetime", "lifetime of the ServiceAccount's token, 10m at least", 0},
+		{groupRequest, "bound-object", &id.boundObject, "auth.WithBoundObject", "object that the token is bound to: Pod, Secret or Node/name/UID", 0},
+		{groupRequest, "region", &id.region, "auth.WithSTSRegion", "region of AWS STS; else AWS_REGION, or that of registry, cluster, repository", common},
+		{groupRequest, "sts-endpoint", &id.stsEndpoint, "auth.WithSTSEndpoint", "address of the provider's token service", 0},
+		{groupRequest, "proxy-url", &id.proxyURL, "auth.WithProxyURL", "proxy for the provider's services; else HTTPS_PROXY", 0},
+	}
+}
+
+func (id *identity) awsSettings() []setting {
+	const g, role = aws.ProviderName, "aws.WithAssumeRole"
+	return []setting{
+		{g, "assume-role", &id.assumeRoles, role, "ARN of a further role to assume (role chaining); the next six flags shape the last one", 0},
+		{g, "session-name", &id.role.SessionName, role, "exact name of that role's session", 0},
+		{g, "external-id", &id.role.ExternalID, role, "external ID that the trust policy of that role requires", 0},
+		{g, "session-policy", &id.role.Policy, role, "session policy in JSON that limits that role", 0},
+		{g, "session-tag", &id.sessionTags, role, "session tag of that role, key=value", 0},
+		{g, "transitive-tag-key", &id.role.TransitiveTagKeys, role, "key of a session tag that further roles inherit", 0},
+		{g, "source-identity", &id.role.SourceIdentity, role, "source identity of that role's sessions", 0},
+		{g, "session-duration", &id.sessionDuration, "aws.WithSessionDuration", "lifetime of the session, 15m to 12h, 1h at most with --assume-role", 0},
+		{g, "session-name-prefix", &id.sessionNamePrefix, "aws.WithSessionNamePrefix", "prefix of the session name in CloudTrail", 0},
+		{g, "fips-endpoint", &id.aws.UseFIPSEndpoint, "aws.Provider.UseFIPSEndpoint", "use endpoints that conform to FIPS 140", 0},
+		{g, "dual-stack-endpoint", &id.aws.UseDualStackEndpoint, "aws.Provider.UseDualStackEndpoint", "use endpoints that support IPv6 too", 0},
+	}
+}
+
+func (id *identity) otherSettings() []setting {
+	return []setting{
+		{azure.ProviderName, "authority-host", &id.azure.AuthorityHost, "azure.WithAuthorityHost azure.Provider.AuthorityHost", "authority, such as https://login.microsoftonline.us, which selects the cloud; else AZURE_AUTHORITY_HOST", 0},
+
+		{gcp.ProviderName, "delegate", &id.delegates, "gcp.WithDelegates", "e-mail address of a service account that delegates to that of the annotation", 0},
+		{gcp.ProviderName, "access-token-lifetime", &id.accessTokenLifetime, "gcp.WithLifetime gcp.Provider.AllowExtendedLifetime", "lifetime of the access token; more than 1h only where the organization allows it", 0},
+		{gcp.ProviderName, "id-token-audience", &id.idTokenAudience, "gcp.WithIDTokenAudience", "get an ID token for this audience instead of an access token", 0},
+		{gcp.ProviderName, "universe-domain", &id.gcp.UniverseDomain, "gcp.Provider.UniverseDomain", "domain of the cloud's services, if not googleapis.com", 0},
+	}
+}
+
+func (id *identity) exchangeSettings() []setting {
+	const g = exchange.ProviderName
+	x := &id.exchange
+	return []setting{
+		{g, "exchange-endpoint", &x.Endpoint, "exchange.Provider.Endpoint", "token endpoint of the server", 0},
+		{g, "exchange-issuer", &x.IssuerURL, "exchange.Provider.IssuerURL", "issuer whose metadata name the token endpoint, instead of it", 0},
+		{g, "exchange-allowed-host", &x.AllowedEndpointHosts, "exchange.Provider.AllowedEndpointHosts", "host that the issuer's token endpoint may have besides the issuer's own", 0},
+		{g, "exchange-audience", &x.Audience, "exchange.WithAudience exchange.Provider.Audience exchange.Provider.AllowedAudiences", "audience of the issued token", 0},
+		{g, "exchange-resource", &x.Resource, "exchange.WithResource exchange.Provider.Resource exchange.Provider.AllowedResources", "resource of the issued token, a URI", 0},
+		{g, "exchange-token-type", &x.RequestedTokenType, "exchange.Provider.RequestedTokenType", "requested token type, a URN of RFC 8693", 0},
+		{g, "exchange-subject-token-type", &x.SubjectTokenType, "exchange.Provider.SubjectTokenType", "type of the ServiceAccount's token, a URN", 0},
+		{g, "exchange-assumed-lifetime", &x.AssumedLifetime, "exchange.Provider.AssumedLifetime", "lifetime of tokens for which the server returns none", 0},
+		{g, "exchange-client-id", &id.clientID, "exchange.Provider.Client", "client ID of wid at the server", 0},
+		{g, "exchange-client-secret-file", &id.clientSecretFile, "exchange.ClientSecretBasic", "file with that client's secret", isPath | shapesByContent},
+	}
+}
+
+func (id *identity) programSettings() []setting {
+	return []setting{
+		{groupProgram, "cache-dir", &id.cacheDir, "", "directory of kept credentials; else workloadid in the user's cache directory", aboutSource | isPath},
+		{groupProgram, "no-cache", &id.noCache, "", "keep nothing on disk", aboutSource | common},
+		{groupProgram, "timeout", &id.timeout, "", "time for everything together", aboutSource | common},
+	}
+}
+
+// newIdentity adds the flags to a command. The environment holds each one too, as WID_<NAME>, since some programs call their
 // plugins without arguments.
 func (a *app) newIdentity(cmd *cobra.Command) *identity {
 	id := &identity{app: a, flags: pflag.NewFlagSet("identity", pflag.ContinueOnError), timeout: defaultTimeout}
@@ -34,11 +161,15 @@ func (a *app) newIdentity(cmd *cobra.Command) *identity {
 		default:
 			panic(fmt.Sprintf("the flag %s is a %T", s.name, s.target)) // a mistake in the table
 		}
+		annotate(id.flags, flagGroup, s.title(), s.name)
+		if s.marks&common == 0 {
+			rare(id.flags, s.name)
+		}
 	}
 	cmd.Flags().AddFlagSet(id.flags)
-	cmd.Flags().BoolVar(&id.noEnvironment, "no-environment", false, "ignore WID_ variables, but for those of cache and time-out")
+	cmd.Flags().BoolVar(&id.noEnvironment, "no-environment", false, "ignore WID_ variables, except those of cache and time-out")
+	rare(cmd.Flags(), "no-environment")
 	id.clientSecret = sync.OnceValues(func() ([]byte, error) { return readBounded(id.clientSecretFile) })
-	cmd.SetUsageFunc(id.printUsage)
 	return id
 }
 
@@ -46,7 +177,7 @@ func variableOf(flag string) string {
 	return "WID_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnvironment takes from there what no flag says.
+// fromEnvironment sets the flags that the command line left out.
 func (id *identity) fromEnvironment() error {
 	for _, s := range id.settings() {
 		value := os.Getenv(variableOf(s.name))
@@ -60,7 +191,7 @@ func (id *identity) fromEnvironment() error {
 	return nil
 }
 
-// checkText refuses what is not UTF-8: in the key of the cache, two such texts could look the same.
+// checkText refuses text that is not UTF-8, since the key of the cache encodes two such texts alike.
 func (id *identity) checkText(cmd *cobra.Command) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !utf8.ValidString(f.Value.String()) {
@@ -75,36 +206,24 @@ func (id *identity) checkText(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// given are the names of the flags that are set.
-func (id *identity) given() (names []string) {
-	id.flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			names = append(names, f.Name)
-		}
-	})
-	return names
-}
+func (id *identity) changed(flag string) bool { return id.flags.Lookup(flag).Changed }
 
-// ofOther reports whether the flag is for one provider only, and not for this one.
+// ofOther reports whether the flag serves only one provider, and not this one.
 func (s *setting) ofOther(provider string) bool {
-	switch s.group {
-	case groupIdentity, groupRequest, groupProgram, provider:
-		return false
-	}
-	return true
+	return !slices.Contains([]string{groupIdentity, groupRequest, groupProgram, provider}, s.group)
 }
 
-// checkGiven refuses flags of the command line that the provider would ignore. The environment may be for all providers.
-func (id *identity) checkGiven(given []string, provider string) error {
+// checkGiven refuses flags of the command line that the provider would ignore. The environment may serve several providers.
+func (id *identity) checkGiven(provider string) error {
 	for _, s := range id.settings() {
-		if slices.Contains(given, s.name) && s.ofOther(provider) {
+		if id.given[s.name] && s.ofOther(provider) {
 			return usagef("--%s is for the provider %s, not for %.100q; leave it out", s.name, s.group, provider)
 		}
 	}
 	return nil
 }
 
-// flagValues are the flags that are set, on the command line or by the environment.
+// flagValues returns the flags that are set, on the command line or by the environment.
 func (id *identity) flagValues() map[string]any {
 	values := map[string]any{}
 	id.flags.VisitAll(func(f *pflag.Flag) {
@@ -117,38 +236,4 @@ func (id *identity) flagValues() map[string]any {
 		}
 	})
 	return values
-}
-
-// printUsage is that of cobra, with the flags in groups.
-func (id *identity) printUsage(cmd *cobra.Command) error {
-	var b strings.Builder
-	section := func(title, text string) {
-		if text != "" {
-			_, _ = fmt.Fprintf(&b, "\n%s:\n%s", title, text) // buffers take everything
-		}
-	}
-	_, _ = fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
-	if cmd.Example != "" {
-		section("Examples", strings.TrimRight(cmd.Example, "\n")+"\n")
-	}
-	own := pflag.NewFlagSet("own", pflag.ContinueOnError)
-	own.SortFlags = false
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if id.flags.Lookup(f.Name) == nil {
-			own.AddFlag(f)
-		}
-	})
-	section("Flags", own.FlagUsages())
-	for _, group := range groupTitles {
-		set := pflag.NewFlagSet(group[0], pflag.ContinueOnError)
-		set.SortFlags = false
-		for _, s := range id.settings() {
-			if s.group == group[0] {
-				set.AddFlag(id.flags.Lookup(s.name))
-			}
-		}
-		section(group[1], set.FlagUsages())
-	}
-	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
-	return err
 }

@@ -204,16 +204,25 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	}
 }
 
-// --help has every flag once, under a heading.
+// --help-all has every flag once, under a heading. --help leaves out the rare ones.
 func TestHelpIsGrouped(t *testing.T) {
-	usage := must(t, "token", "--help")
+	usage := must(t, "token", "--help-all")
 	for _, s := range parsed(t).settings() {
 		if n := strings.Count(usage, "      --"+s.name+" "); n != 1 {
 			t.Errorf("--%s is there %d times", s.name, n)
 		}
-		if i := slices.IndexFunc(groupTitles, func(g [2]string) bool { return g[0] == s.group }); i < 0 || !strings.Contains(usage, groupTitles[i][1]+":\n") {
+		if !strings.Contains(usage, s.title()+":\n") {
 			t.Errorf("--%s has no group", s.name)
 		}
+	}
+	short := must(t, "token", "--help")
+	for flag, want := range map[string]bool{"--service-account": true, "--region": true, "--help-all": true, "--exchange-issuer": false, "--no-environment": false} {
+		if strings.Contains(short, " "+flag+" ") != want {
+			t.Errorf("--help shows %s: %t", flag, !want)
+		}
+	}
+	if !strings.Contains(short, " more flags: wid token --help-all\n") && !strings.HasSuffix(short, " more flags: wid token --help-all") {
+		t.Errorf("--help does not name --help-all: %s", short)
 	}
 	if !strings.Contains(usage, "--reveal") || strings.Index(usage, "--reveal") > strings.Index(usage, "Whose identity:") {
 		t.Error("the command's own flags do not come first")

@@ -3,9 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,34 +22,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/token"
 )
 
 func newHub() *cobra.Command {
-	cmd := &cobra.Command{Use: "hub", Short: "Set up a hub, and decide which clusters join it (Open Cluster Management)",
-		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
-	cmd.AddCommand(newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), newHubCleanup())
-	cmd.Args = exactly(cmd.Args)
-	return cmd
+	return group("hub", "Set up a hub, and decide which clusters join it (Open Cluster Management)",
+		newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), newHubCleanup())
+}
+
+// bindKubeFile adds --kubeconfig and --context.
+func bindKubeFile(f *pflag.FlagSet, k *kubeFile, of string) {
+	f.StringVar(&k.path, "kubeconfig", "", "kubeconfig of "+of+"; KUBECONFIG and ~/.kube/config otherwise")
+	f.StringVar(&k.context, "context", "", "context of the kubeconfig")
 }
 
 // side is the hub or the managed cluster, as a command reaches it.
 type side struct {
-	kubeFile
+	cluster
 	timeout time.Duration
 }
 
-// command makes a command whose work ends in time.
-func (s *side) command(cmd *cobra.Command, whose string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
-	f := cmd.Flags()
-	f.StringVar(&s.path, "kubeconfig", "", "kubeconfig of "+whose+"; KUBECONFIG and ~/.kube/config otherwise")
-	f.StringVar(&s.context, "context", "", "context of the kubeconfig")
-	f.DurationVar(&s.timeout, "timeout", 5*time.Minute, "time for everything together, with --wait too")
-	cmd.Args = exactly(cobra.NoArgs)
+// command returns a command whose work ends in time.
+func (s *side) command(cmd *cobra.Command, of string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
+	bindKubeFile(cmd.Flags(), &s.kubeFile, of)
+	cmd.Flags().DurationVar(&s.timeout, "timeout", 5*time.Minute, "time for everything together")
+	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if s.timeout <= 0 {
 			return usagef("--timeout is more than 0, not %s", s.timeout)
@@ -56,7 +68,7 @@ func (s *side) command(cmd *cobra.Command, whose string, work func(ctx context.C
 
 // connect reads the kubeconfig. It makes no request.
 func (s *side) connect() (client.Client, *rest.Config, error) {
-	config, err := (&cluster{s.path, s.context}).config()
+	config, err := s.config()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -174,7 +186,7 @@ func checkClusters(names []string) error {
 
 const pollInterval = 250 * time.Millisecond
 
-// await polls until done, or until the time is up. done says what it waits for.
+// await polls until done returns "" or an error, or until the time is up. done names what is missing.
 func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor string, err error)) error {
 	said := ""
 	tick := time.NewTicker(pollInterval)
@@ -184,7 +196,7 @@ func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor stri
 		switch {
 		case said != "" && ctx.Err() != nil:
 			return &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting " + said,
-				Remedy: "mend that, or give it more time with --timeout"}
+				Remedy: "correct that, or raise --timeout"}
 		case err != nil || waitingFor == "":
 			return err
 		case waitingFor != said:
@@ -196,4 +208,238 @@ func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor stri
 		case <-ctx.Done():
 		}
 	}
+}
+
+var authTypeAWS = registration.ProposedNames.AuthTypeAWS()
+
+const (
+	hubARNFlag     = "eks-hub-cluster-arn"
+	managedARNFlag = "eks-managed-cluster-arn"
+)
+
+// clusterARNs are the flags of the auth type aws-irsa.
+type clusterARNs struct{ hub, managed string }
+
+func (a *clusterARNs) bindHub(f *pflag.FlagSet) {
+	f.StringVar(&a.hub, hubARNFlag, "", "ARN of the hub, for auth type "+authTypeAWS)
+}
+
+func (a *clusterARNs) bindManaged(f *pflag.FlagSet) {
+	f.StringVar(&a.managed, managedARNFlag, "", "ARN of the managed cluster, for auth type "+authTypeAWS)
+}
+
+// check judges the ARN of the hub. Both ARNs are refused without the auth type that needs them.
+func (a *clusterARNs) check(authTypes ...string) error {
+	if slices.Contains(authTypes, authTypeAWS) {
+		_, err := parseARN(hubARNFlag, a.hub)
+		return err
+	}
+	if a.hub != "" || a.managed != "" {
+		return usagef("the ARNs of clusters are for --registration-auth=%s: pass that, or leave them out", authTypeAWS)
+	}
+	return nil
+}
+
+// args are the flags for the programs of examples.
+func (a *clusterARNs) args() (args []string) {
+	for _, f := range []struct{ name, value string }{{hubARNFlag, a.hub}, {managedARNFlag, a.managed}} {
+		if f.value != "" {
+			args = append(args, "--"+f.name+"="+f.value)
+		}
+	}
+	return args
+}
+
+func parseARN(flag, value string) (awsirsa.ClusterARN, error) {
+	if value == "" {
+		return awsirsa.ClusterARN{}, usagef("--%s is missing: pass the ARN of that cluster, as arn:aws:eks:eu-central-1:123456789012:cluster/name", flag)
+	}
+	arn, err := awsirsa.ParseClusterARN(value)
+	if err != nil {
+		return arn, usagef("--%s: %v", flag, err)
+	}
+	return arn, nil
+}
+
+// pair parses both ARNs.
+func (a *clusterARNs) pair() (hub, managed awsirsa.ClusterARN, err error) {
+	if hub, err = parseARN(hubARNFlag, a.hub); err == nil {
+		managed, err = parseARN(managedARNFlag, a.managed)
+	}
+	return hub, managed, err
+}
+
+func (a *clusterARNs) driver() (registration.Driver, error) {
+	if _, _, err := a.pair(); err != nil {
+		return nil, err
+	}
+	driver, err := awsirsa.New(awsirsa.Options{Hub: a.hub, Managed: a.managed})
+	if err != nil {
+		return nil, usagef("--%s and --%s: %v", hubARNFlag, managedARNFlag, err)
+	}
+	return driver, nil
+}
+
+// awsClaims reads the claims of auth type aws-irsa, without a login at AWS.
+type awsClaims struct{}
+
+func (awsClaims) Name() string { return authTypeAWS }
+
+func (awsClaims) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
+	return awsirsa.Claim(cluster)
+}
+
+// isEKS reports whether an API server has an address of Amazon EKS. One with another address may still be behind a proxy.
+func isEKS(server string) bool {
+	u, err := url.Parse(server)
+	if err != nil {
+		return false
+	}
+	host := strings.TrimSuffix(strings.TrimSuffix(u.Hostname(), "."), ".cn")
+	return strings.HasSuffix(host, ".eks.amazonaws.com") || strings.Contains(host, ".eks-cluster.") && strings.HasSuffix(host, ".api.aws")
+}
+
+// checkHub applies the support matrix. Only the address of EKS is proof; what another address contradicts is a warning.
+func checkHub(cmd *cobra.Command, authTypes []string, server string) error {
+	binding := awsirsa.AccessEntries
+	if slices.Contains(authTypes, registration.AuthTypeCSR) {
+		binding = awsirsa.AWSAuth
+	}
+	onEKS := isEKS(server)
+	if binding == awsirsa.AWSAuth && slices.Contains(authTypes, authTypeAWS) && !onEKS {
+		cmd.PrintErrln("wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
+	}
+	err := awsirsa.CheckHub(awsirsa.Hub{AuthTypes: authTypes, OnEKS: onEKS, TokenWebhook: true, Binding: binding})
+	return judge(cmd, onEKS, "the hub", server, err)
+}
+
+// checkManaged is checkHub for the cluster that joins.
+func checkManaged(cmd *cobra.Command, authType, server string) error {
+	return judge(cmd, isEKS(server), "the managed cluster", server, awsirsa.CheckManaged(authType, isEKS(server)))
+}
+
+func judge(cmd *cobra.Command, onEKS bool, which, server string, err error) error {
+	switch {
+	case err == nil:
+	case onEKS:
+		return usagef("--registration-auth: %s %q is on EKS: %v", which, server, err)
+	default:
+		cmd.PrintErrf("wid: warning: %s %q has no address of EKS: %v\n", which, server, err)
+	}
+	return nil
+}
+
+// withoutCSR leaves out the right to approve certificates, which a hub without the auth type csr does not need.
+func withoutCSR(manifests string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(manifests, separator), func(document string) bool {
+		return strings.Contains(document, "\n  name: open-cluster-management:hub:csr") // and hub:csr-addons
+	}), separator)
+}
+
+// withRole annotates the ServiceAccount of manifests with its role in IAM, and gives it the name that the role trusts.
+func withRole(manifests, account, trusted, roleARN string) string {
+	return strings.NewReplacer(
+		"kind: ServiceAccount\nmetadata:\n  name: "+account+"\n", "kind: ServiceAccount\nmetadata:\n  annotations: {"+aws.RoleARNAnnotation+": \""+roleARN+"\"}\n  name: "+trusted+"\n",
+		"{kind: ServiceAccount, name: "+account+",", "{kind: ServiceAccount, name: "+trusted+",").Replace(manifests)
+}
+
+type hubPolicies struct {
+	arns               clusterARNs
+	issuer, klusterlet string
+	authTypes          []string
+	verify             bool
+	output             *output
+}
+
+func newHubPolicies() *cobra.Command {
+	p := &hubPolicies{}
+	cmd := &cobra.Command{
+		Use:   "policies",
+		Short: "Print the IAM role that a hub or an agent needs for auth type " + authTypeAWS + ", or verify it",
+		Long: "Print an IAM role as JSON: name, trust policy, access policy and tags. Without --" + managedARNFlag + " it is the hub's\n" +
+			"role, with it the role of that cluster's agent. --verify calls iam:GetRole and iam:GetRolePolicy with your own login at AWS.",
+		Example: "  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --oidc-issuer \"$HUB_ISSUER\"",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd) },
+	}
+	f := cmd.Flags()
+	p.output = outputFlag(cmd, "json", "yaml")
+	p.arns.bindHub(f)
+	p.arns.bindManaged(f)
+	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
+	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
+	f.StringSliceVar(&p.authTypes, "registration-auth", []string{authTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
+	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing it")
+	cmd.Args = cobra.NoArgs
+	return cmd
+}
+
+func (p *hubPolicies) run(ctx context.Context, cmd *cobra.Command) error {
+	role, of, err := p.role()
+	if err != nil {
+		return err
+	}
+	if p.verify {
+		return p.compare(ctx, cmd, role, of)
+	}
+	return p.output.print(cmd, struct {
+		Name         string            `json:"name"`
+		ARN          string            `json:"arn"`
+		TrustPolicy  awsirsa.Policy    `json:"trustPolicy"`
+		AccessPolicy awsirsa.Policy    `json:"accessPolicy"`
+		Tags         map[string]string `json:"tags,omitempty"`
+	}{role.Name(), role.ARN, role.Trust, role.Access, role.Tags}, nil)
+}
+
+// role returns the role, and the cluster in whose account it is.
+func (p *hubPolicies) role() (role awsirsa.Role, of awsirsa.ClusterARN, err error) {
+	for _, authType := range p.authTypes {
+		if err := checkAuthType(authType); err != nil {
+			return role, of, err
+		}
+	}
+	hub, err := parseARN(hubARNFlag, p.arns.hub)
+	switch {
+	case err != nil:
+		return role, of, err
+	case p.issuer == "":
+		return role, of, usagef("--oidc-issuer is missing: pass what aws eks describe-cluster shows as identity.oidc.issuer")
+	case p.arns.managed == "":
+		binding := awsirsa.AccessEntries
+		if slices.Contains(p.authTypes, registration.AuthTypeCSR) {
+			binding = awsirsa.AWSAuth
+		}
+		of = hub
+		role, err = awsirsa.HubRole(hub, p.issuer, binding)
+	default:
+		if of, err = parseARN(managedARNFlag, p.arns.managed); err != nil {
+			return role, of, err
+		}
+		role, err = awsirsa.AgentRole(hub, of, p.issuer, p.klusterlet)
+	}
+	if err != nil {
+		err = usagef("%v", err)
+	}
+	return role, of, err
+}
+
+// compare uses the login of the caller. The region only picks the partition: IAM has no others.
+func (p *hubPolicies) compare(ctx context.Context, cmd *cobra.Command, role awsirsa.Role, of awsirsa.ClusterARN) error {
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(of.Region))
+	if err == nil {
+		err = role.Verify(ctx, iam.NewFromConfig(cfg))
+	}
+	if err == nil {
+		return say(cmd, "role %q is as it should be", role.ARN)
+	}
+	e := &auth.Error{Reason: auth.ErrMisconfigured, Provider: "aws", Operation: "verify a role", Err: err, Message: redact.Line(err.Error()),
+		Remedy: fmt.Sprintf("correct the role in account %s by the output of wid hub policies without --verify", of.Account)}
+	var api smithy.APIError
+	var call *smithy.OperationError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode() == "AccessDenied":
+		e.Reason, e.Code, e.Remedy = auth.ErrDenied, api.ErrorCode(), "use a login that may call iam:GetRole and iam:GetRolePolicy in account "+of.Account
+	case errors.As(err, &call) && api == nil:
+		e.Reason, e.Remedy = auth.ErrUnavailable, "log in to account "+of.Account+", with AWS_PROFILE for example, and check the network"
+	}
+	return e
 }

@@ -36,10 +36,8 @@ func newHubAccept() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accept",
 		Short: "Let clusters join the hub, and approve the requests of their agents for a certificate",
-		Long: "Let clusters join the hub. For each cluster it shows what the cluster says that it is, accepts exactly that, and\n" +
-			"approves the pending request of its agent, which has to ask for the certificate of this cluster and nothing else. If\n" +
-			"there are several requests, it approves none. Run it again for an agent that has lost its\n" +
-			"certificate, with --approve-request while the cluster still counts as available.",
+		Long: "Let clusters join the hub. It shows the claim of each cluster, accepts exactly that, and approves the one pending\n" +
+			"request of the agent. It approves none of several requests. Repeat it for an agent that lost its certificate.",
 		Example: "  wid hub accept --clusters managed-0,managed-1 --wait",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
@@ -74,7 +72,7 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 		}
 	}
 	if !accepted {
-		return say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it by itself", cluster.Name)
+		return say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically", cluster.Name)
 	}
 	return say(d.cmd, "cluster %q denied: the hub takes away its access", cluster.Name)
 }
@@ -125,7 +123,7 @@ func (d *deciding) read(ctx context.Context, name string) (*ocm.ManagedCluster, 
 	})
 }
 
-// set fails if the cluster has changed since it was read: what is accepted is what was shown.
+// set fails if the cluster has changed since it was read, so that it accepts exactly the shown claim.
 func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepted bool) error {
 	if cluster.Spec.HubAcceptsClient == accepted {
 		return nil
@@ -163,7 +161,7 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	if err != nil {
 		return err
 	}
-	// A hub with bootstrap users approves all their requests once the cluster is accepted, so look before that.
+	// A hub with bootstrap users approves all their requests once the cluster is accepted, so read them first.
 	request, err := d.request(ctx, cluster.Name, authType)
 	if err != nil {
 		return err
@@ -184,7 +182,7 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 				return "", err
 			}
 		}
-		if request != nil && !approved { // a second one would be that of another requester
+		if request != nil && !approved { // a second request comes from another requester
 			if err := d.approve(ctx, cluster.Name, request); err != nil {
 				return "", err
 			}
@@ -255,7 +253,7 @@ func (d *deciding) request(ctx context.Context, cluster, authType string) (*cert
 	pending, err := csr.Pending(ctx, d.hub, cluster)
 	switch {
 	case err != nil:
-		return nil, answerOf(err, fmt.Sprintf("look for the request of cluster %q", cluster))
+		return nil, answerOf(err, fmt.Sprintf("list the requests of cluster %q", cluster))
 	case len(pending) == 0:
 		return nil, nil
 	case len(pending) > 1:
@@ -296,12 +294,12 @@ func (d *deciding) joined(ctx context.Context, cluster *ocm.ManagedCluster) (wai
 	refused := accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
-		return "", &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q was denied meanwhile", cluster.Name), Remedy: "find out by whom, or whether it has left by wid unjoin"}
+		return "", &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q was denied meanwhile", cluster.Name), Remedy: "check whether an administrator denied it or wid unjoin ran"}
 	case refused && accepted.Reason == registration.ReasonGrantFailed:
 		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, oneLine(accepted.Message)), nil
 	case refused:
 		return "", &auth.Error{Reason: auth.ErrMisconfigured, Code: oneLine(accepted.Reason),
-			Message: fmt.Sprintf("the hub cannot let cluster %q in: %s", cluster.Name, oneLine(accepted.Message)), Remedy: "mend that: the hub tries again by itself"}
+			Message: fmt.Sprintf("the hub cannot let cluster %q in: %s", cluster.Name, oneLine(accepted.Message)), Remedy: "correct that: the hub retries"}
 	case accepted == nil || accepted.Status != metav1.ConditionTrue:
 		return fmt.Sprintf("for the hub program to let cluster %q in: it runs in Deployment %q", cluster.Name, hubNamespace+"/"+hubDeployment), nil
 	case !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined):

@@ -220,7 +220,7 @@ func TestHubDenyFailsIfTheHubAcceptsMeanwhile(t *testing.T) {
 func TestHubDenySaysWhatItDoes(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, false)
-	for _, want := range []string{"it was not accepted, and the hub no longer accepts it by itself", `cluster "shop" is denied already`} {
+	for _, want := range []string{"it was not accepted, and the hub no longer accepts it automatically", `cluster "shop" is denied already`} {
 		if out, err := h.decide(h.fake, (*deciding).deny); err != nil || !strings.Contains(out, want) {
 			t.Errorf("deny says %q, %v, want %s", out, err, want)
 		}
@@ -271,9 +271,7 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clusterStatus{Name: "shop", AuthType: "csr", Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
 			var out strings.Builder
-			if err := writeStatusTable(&out, []clusterStatus{c}); err != nil {
-				t.Fatal(err)
-			}
+			statusTable(&out, []clusterStatus{c})
 			want := tc.want + " - -"
 			if tc.accepted {
 				want = tc.want + " True Unknown"

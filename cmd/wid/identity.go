@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,11 +17,12 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// identity is who asks and how: the flags that all commands for credentials share. Without a ServiceAccount and a token it
-// is the program's own ("controller level").
+// identity holds the flags that all commands for credentials share. Without a ServiceAccount and a token it is the program's own
+// identity ("controller level").
 type identity struct {
 	*app
 	flags *pflag.FlagSet
+	given map[string]bool // flags of the command line
 
 	provider                string
 	serviceAccount          string
@@ -38,13 +38,13 @@ type identity struct {
 	noCache                 bool
 	timeout                 time.Duration
 	extras
-	// noEnvironment has the command mean the same whatever variables somebody has set for another plugin.
+	// noEnvironment ignores the variables of other plugins.
 	noEnvironment bool
 
 	// clientSecret reads the file of the flag once: it may be a pipe.
 	clientSecret func() ([]byte, error)
 
-	// examines says that this is wid doctor: it asks the cluster about a token too, and takes the ServiceAccount from a pod.
+	// examines marks wid doctor, which asks the cluster about a token too, and takes the ServiceAccount from a pod.
 	examines bool
 	pod      string
 
@@ -57,16 +57,20 @@ type identity struct {
 
 const defaultTimeout = time.Minute
 
-// complete takes from the environment what no flag says, and refuses what contradicts itself.
+// complete applies the environment to flags that are not set, and refuses contradictions.
 func (id *identity) complete(cmd *cobra.Command) error {
-	given := id.given()
+	id.given = map[string]bool{}
+	id.flags.VisitAll(func(f *pflag.Flag) { id.given[f.Name] = f.Changed })
 	if err := id.fromEnvironment(); err != nil {
 		return err
 	}
 	if err := id.checkText(cmd); err != nil {
 		return err
 	}
-	if err := id.checkExtras(given); err != nil {
+	if err := id.checkProvider(); err != nil {
+		return err
+	}
+	if err := id.checkExtras(); err != nil {
 		return err
 	}
 	token := id.hasToken()
@@ -110,11 +114,12 @@ func parseServiceAccount(s string) (client.ObjectKey, error) {
 // source is where the identity comes from, once it is known.
 type source struct {
 	opts []auth.Option
-	// serviceAccount is nil for the program's own identity.
+	// serviceAccount is nil for the program's own identity. After readErr it is empty.
 	serviceAccount *corev1.ServiceAccount
+	readErr        error
 	// expires is when a token in hand expires.
 	expires time.Time
-	// key is what of the source shapes credentials. Nil: they are not kept on disk.
+	// key holds the parts of the source that shape credentials. With nil, nothing is kept on disk.
 	key *sourceKey
 }
 
@@ -122,9 +127,9 @@ type source struct {
 type sourceKey struct {
 	Namespace, Name, UID string
 	Annotations          map[string]string
-	// TokenSHA256 is set if the caller holds a token: only who holds the same one shares what it was exchanged for.
+	// TokenSHA256 is set if the caller holds a token: only callers with the same token share its credentials.
 	TokenSHA256 []byte
-	// Cluster is set otherwise: where the ServiceAccount was read, and as whom.
+	// Cluster is set otherwise: the cluster of the ServiceAccount, and the user that reads it.
 	Cluster *clusterKey
 }
 
@@ -151,35 +156,6 @@ func (id *identity) resolve(ctx context.Context, cmd *cobra.Command) (*source, e
 	return s, nil
 }
 
-// options are those that do not depend on the identity. Audiences are the caller's own choice here, annotations are not.
-func (id *identity) options() ([]auth.Option, error) {
-	opts := []auth.Option{auth.WithPolicy(auth.Policy{Audiences: id.policyAudiences(), AllowCluster: id.allowsCluster})}
-	if len(id.audiences) > 0 {
-		opts = append(opts, auth.WithAudiences(id.audiences...))
-	}
-	if len(id.scopes) > 0 {
-		opts = append(opts, auth.WithScopes(id.scopes...))
-	}
-	if id.region != "" {
-		opts = append(opts, auth.WithSTSRegion(id.region))
-	}
-	if id.stsEndpoint != "" {
-		opts = append(opts, auth.WithSTSEndpoint(id.stsEndpoint))
-	}
-	if id.proxyURL != "" {
-		proxy, err := url.Parse(id.proxyURL)
-		if err != nil {
-			return nil, usagef("--proxy-url is not a URL")
-		}
-		opts = append(opts, auth.WithProxyURL(*proxy))
-	}
-	if id.httpClient != nil {
-		opts = append(opts, auth.WithHTTPClient(id.httpClient))
-	}
-	more, err := id.extraOptions()
-	return append(opts, more...), err
-}
-
 // allowsCluster allows wid's own identity for the cluster that the flags name. A cluster that only the kubeconfig names is refused.
 func (id *identity) allowsCluster(r auth.ClusterRequest) bool {
 	if r.Resource != id.cluster.resource {
@@ -193,7 +169,7 @@ func (id *identity) allowsCluster(r auth.ClusterRequest) bool {
 	return err == nil && address == r.Address
 }
 
-// fromToken is for callers that hold a token. Who it speaks for stands in it.
+// fromToken serves callers that hold a token, which names its ServiceAccount.
 func (id *identity) fromToken(ctx context.Context, cmd *cobra.Command) (*source, error) {
 	token, err := id.readToken(ctx, cmd)
 	if err != nil {
@@ -266,7 +242,7 @@ func parseAnnotations(list []string) (map[string]string, error) {
 	return annotations, nil
 }
 
-// own is the program's own identity. What it is depends on the whole environment, so nothing of it is kept on disk.
+// own returns the program's own identity. It depends on the whole environment, so nothing of it is kept on disk.
 func (id *identity) own() *source {
 	s := &source{}
 	// The provider generic asks the API server for its own tokens.
@@ -276,7 +252,7 @@ func (id *identity) own() *source {
 	return s
 }
 
-// owner is the object that the library's policy judges: whoever runs wid acts for the ServiceAccount itself.
+// owner returns the object that the library's policy judges. The user of wid acts for the ServiceAccount itself.
 func owner(sa client.ObjectKey) auth.Option {
 	return auth.WithOwner(cache.InvolvedObject{Kind: "ServiceAccount", Namespace: sa.Namespace, Name: sa.Name})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -25,7 +27,9 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // agentName is the name of the agent's Deployment, and of its ServiceAccount in registration.AgentManifest.
@@ -47,11 +51,8 @@ func newJoin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join",
 		Short: "Join a cluster to a hub: print or apply its agent, with the credential for the first contact",
-		Long: "Join a cluster to a hub. It tries the credential at the hub, then prints the manifests of the agent, or applies them\n" +
-			"with --apply to the cluster of the kubeconfig. The manifests hold the credential: they are printed to a file or a pipe,\n" +
-			"and to a terminal with --reveal only. Afterwards the hub accepts the cluster with wid hub accept.\n\n" +
-			"--hub-token is a bootstrap token, by which the hub's CA is found if --ca-cert-hash pins it, or the token of a\n" +
-			"ServiceAccount of the hub together with --ca-file.",
+		Long: "Join a cluster to a hub. It tries the credential at the hub, then prints or applies the manifests of the agent, which\n" +
+			"hold that credential. --hub-token is a bootstrap token with --ca-cert-hash, or a ServiceAccount's token with --ca-file.",
 		Example: "  wid join --hub-token - --hub-apiserver https://hub.example:6443 --ca-cert-hash sha256:… \\\n" +
 			"    --cluster-name managed-0 --image registry.example/agent:v1 --apply --wait <token",
 	}
@@ -68,6 +69,7 @@ func newJoin() *cobra.Command {
 	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
 	f.StringVar(&j.caFile, "ca-file", "", "PEM file with the hub's CA, instead of --ca-cert-hash")
 	f.BoolVar(&j.reveal, "reveal", false, "print the manifests to a terminal too, with the credential")
+	rare(f, "force-conflicts", addOnAuthFlag, addOnSecondsFlag)
 	return j.command(cmd, "the cluster that joins", j.run)
 }
 
@@ -226,7 +228,7 @@ func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap
 	if err == nil {
 		return info.CAData, nil
 	}
-	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "find the hub's CA", Err: err, Message: oneLine(err.Error()), Remedy: "wid doctor bootstrap tells the causes apart"}
+	e := &auth.Error{Reason: auth.ErrMisconfigured, Operation: "find the hub's CA", Err: err, Message: oneLine(err.Error()), Remedy: "run wid doctor bootstrap to find the cause"}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Reason = auth.ErrUnavailable
@@ -337,4 +339,128 @@ func agentSecret(ctx context.Context, local client.Client, cluster string) (*cor
 			Remedy: fmt.Sprintf("use that name with --cluster-name, or another cluster with --context; wid unjoin --cluster-name %.100q ends that registration", name)}
 	}
 	return secret, nil
+}
+
+func newUnjoin() *cobra.Command {
+	s := &side{}
+	var name string
+	var purge, force bool
+	var arns clusterARNs
+	cmd := &cobra.Command{
+		Use:   "unjoin",
+		Short: "Take a cluster out of its hub, and remove its agent",
+		Long: "Take a cluster out of its hub. It withdraws the acceptance with the agent's own credential, then removes the agent and\n" +
+			"its Secrets. If the hub does not answer, it removes nothing without --force.",
+		Example: "  wid unjoin --cluster-name managed-0 --context managed-0",
+	}
+	f := cmd.Flags()
+	f.StringVar(&name, "cluster-name", "", "name of the cluster on the hub")
+	f.BoolVar(&purge, "purge", false, "remove the agent's RBAC too, and its namespace with all that is in it")
+	f.BoolVar(&force, "force", false, "remove the agent even if the hub cannot be told")
+	arns.bindHub(f)
+	arns.bindManaged(f)
+	return s.command(cmd, "the cluster that leaves", func(ctx context.Context, cmd *cobra.Command) error {
+		if name == "" {
+			return usagef("name the cluster with --cluster-name")
+		}
+		if err := registration.CheckClusterName(name); err != nil {
+			return usagef("--cluster-name: %v", err)
+		}
+		local, _, err := s.connect()
+		if err != nil {
+			return err
+		}
+		if err := withdraw(ctx, cmd, local, name, &arns, force); err != nil {
+			return err
+		}
+		return removeAgent(ctx, cmd, local, name, purge)
+	})
+}
+
+var errNoCredential = errors.New("the agent has no credential of its own yet")
+
+// withdraw informs the hub. An agent without access there only causes a warning.
+func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *clusterARNs, force bool) error {
+	secret, err := agentSecret(ctx, local, name)
+	if err != nil {
+		return err
+	}
+	err = tell(ctx, local, name, secret, arns)
+	if err == nil {
+		return say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
+	}
+	var usage *usageError
+	switch {
+	case errors.Is(err, errNoCredential) || errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
+		cmd.PrintErrf("wid: warning: the hub was not informed; run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
+		return nil
+	case errors.As(err, &usage):
+		return err
+	}
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: oneLine(kubeerror.Message(err)),
+		Remedy: "correct that, or pass --force to remove the agent without informing the hub"}
+}
+
+// tell withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also
+// serves those that are unknown here, as long as their kubeconfig runs no program.
+func tell(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *clusterARNs) error {
+	if len(secret.Data[registration.SecretKeyKubeconfig]) == 0 {
+		return errNoCredential
+	}
+	driver, err := registration.Driver(csr.New(csr.Options{})), error(nil)
+	if string(secret.Data[registration.SecretKeyAuthType]) == authTypeAWS {
+		driver, err = arns.driver()
+	}
+	if err != nil {
+		return err
+	}
+	agent, err := registration.NewAgent(registration.AgentOptions{Cluster: name, Driver: driver, Local: local,
+		NewHubClient: func(config *rest.Config) (client.Client, error) {
+			boundAnswers(config)
+			return newRegistrationClient(config)
+		}})
+	if err != nil {
+		return err
+	}
+	return agent.Unjoin(ctx)
+}
+
+// removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret and those of
+// add-ons. The namespace of add-ons stays: their programs may run there.
+func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, name string, purge bool) error {
+	var objects []*unstructured.Unstructured
+	if purge {
+		all, err := parseManifests(joinManifests(registration.AgentManifest, registration.AgentAddOnManifest))
+		if err != nil {
+			return err
+		}
+		objects = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "Namespace" && o.GetName() == registration.DefaultAddOnNamespace
+		})
+	}
+	secrets := &unstructured.UnstructuredList{}
+	secrets.SetAPIVersion("v1")
+	secrets.SetKind("SecretList")
+	err := local.List(ctx, secrets, client.MatchingLabels{registration.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
+	switch {
+	case apierrors.IsForbidden(err):
+		cmd.PrintErrf("wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
+			registration.AddOnClusterLabel, name)
+	case err != nil:
+		return answerOf(err, "list the Secrets of add-ons")
+	}
+	for i := range secrets.Items {
+		objects = append(objects, &secrets.Items[i])
+	}
+	for _, o := range []struct{ version, kind, name string }{
+		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", registration.DefaultBootstrapSecret}, {"apps/v1", "Deployment", agentName},
+	} {
+		object := &unstructured.Unstructured{}
+		object.SetAPIVersion(o.version)
+		object.SetKind(o.kind)
+		object.SetNamespace(registration.DefaultAgentNamespace)
+		object.SetName(o.name)
+		objects = append(objects, object)
+	}
+	return removeAll(ctx, cmd, local, objects)
 }

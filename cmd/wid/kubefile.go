@@ -1,19 +1,28 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
-	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
+	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// maxKubeFile is more than any kubeconfig has, or any file that it names, in bytes.
-const maxKubeFile = 16 << 20
-
-// kubeFile is a kubeconfig and one of its contexts. Empty: those that kubectl would take.
+// kubeFile names a kubeconfig and a context. Empty fields mean the defaults of kubectl.
 type kubeFile struct{ path, context string }
 
 func (k kubeFile) rules() *clientcmd.ClientConfigLoadingRules {
@@ -34,9 +43,6 @@ func (k kubeFile) configAndNamespace() (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err := k.checkNamed(loader); err != nil {
-		return nil, "", err
-	}
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, "", err
@@ -46,96 +52,178 @@ func (k kubeFile) configAndNamespace() (*rest.Config, string, error) {
 	return config, namespace, err
 }
 
-// load leaves files to client-go, once it is known that they have an end. A pipe is read here: client-go would
-// read it for as long as somebody writes.
+// load reads the files once, since a pipe such as <(…) of the shell has no second time.
 func (k kubeFile) load() (clientcmd.ClientConfig, error) {
-	rules := k.rules()
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: k.context}
-	files := rules.GetLoadingPrecedence()
-	for _, file := range files {
-		switch pipe, err := checkKubeFile(file); {
-		case err != nil:
-			return nil, err
-		case pipe && len(files) > 1:
-			return nil, fmt.Errorf("%.300q is a pipe, which cannot be merged with other files", file)
-		case pipe:
-			config, err := readKubePipe(file)
-			if err != nil {
-				return nil, err
-			}
-			return clientcmd.NewNonInteractiveClientConfig(*config, "", overrides, rules), nil
-		}
+	rules, overrides := k.rules(), &clientcmd.ConfigOverrides{CurrentContext: k.context}
+	config, err := rules.Load()
+	switch {
+	case err != nil:
+		return nil, err
+	case clientcmdapi.IsConfigEmpty(config): // the pod's own serves as well
+		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
 	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
+	return clientcmd.NewNonInteractiveClientConfig(*config, "", overrides, rules), nil
 }
 
-// readKubePipe reads a kubeconfig that another program writes, such as <(…) of the shell.
-func readKubePipe(name string) (*clientcmdapi.Config, error) {
-	content, err := readAtMost(name, maxKubeFile)
-	if errors.Is(err, errTooLarge) {
-		return nil, kubeFileTooLarge(name)
-	}
+// boundAnswers bounds size and waiting time of answers.
+func boundAnswers(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{transport.Bounded(next)} })
+}
+
+// patience removes a Retry-After that exceeds the deadline: client-go then returns the error of the server.
+type patience struct{ next http.RoundTripper }
+
+func (p patience) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := p.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	return clientcmd.Load(content)
-}
-
-func kubeFileTooLarge(name string) error {
-	return fmt.Errorf("%.300q is larger than %d bytes", name, maxKubeFile)
-}
-
-// checkKubeFile refuses what client-go would read without end, and tells what is a pipe. What does not exist is left for
-// client-go to tell.
-func checkKubeFile(name string) (pipe bool, err error) {
-	info, err := os.Stat(name)
-	if name == "" || err != nil {
-		return false, nil //nolint:nilerr // client-go tells
+	// Without it no client follows a redirect with the user's credentials.
+	resp.Header.Del("Location")
+	deadline, limited := r.Context().Deadline()
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	// client-go knows seconds only.
+	if err == nil && limited && time.Until(deadline) < time.Duration(seconds)*time.Second+grace {
+		resp.Header.Del("Retry-After")
 	}
-	null, err := os.Stat(os.DevNull)
-	switch mode := info.Mode(); {
-	case err == nil && os.SameFile(info, null):
-		return false, nil
-	case mode.IsDir():
-		return false, fmt.Errorf("%.300q is a directory", name)
-	case mode&os.ModeNamedPipe != 0:
-		return true, nil
-	case mode&os.ModeDevice != 0:
-		return false, fmt.Errorf("%.300q is a device", name)
-	case !mode.IsRegular():
-		return false, fmt.Errorf("%.300q is not a file", name)
-	case info.Size() > maxKubeFile:
-		return false, kubeFileTooLarge(name)
-	}
-	return false, nil
+	return resp, nil
 }
 
-// checkNamed does that for the files that the kubeconfig names for the cluster and the user. They are read more than
-// once, so they cannot be pipes.
-func (k kubeFile) checkNamed(config clientcmd.ClientConfig) error {
-	raw, err := config.RawConfig()
+// relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard error it would
+// keep the reader of a pipe waiting.
+type relay struct {
+	plugins *os.File
+	done    chan struct{}
+}
+
+// relayTime bounds the wait for the last output of a plugin.
+const relayTime = 500 * time.Millisecond
+
+// relayPlugin sets up the exec plugin of the kubeconfig, if there is one. client-go reads os.Stderr during the set-up only, and keeps
+// the plugin for all clients with the same configuration.
+func (id *identity) relayPlugin(config *rest.Config) error {
+	r, err := newRelay(config, id.stderr)
+	if r != nil {
+		id.relay.Store(r)
+	}
+	return err
+}
+
+// newRelay is nil if there is nothing to pass on.
+func newRelay(config *rest.Config, to io.Writer) (*relay, error) {
+	if config.ExecProvider == nil || term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a file descriptor fits
+		return nil, nil // a terminal never ends, and plugins may detect it
+	}
+	out, plugins, err := os.Pipe()
 	if err != nil {
-		return nil //nolint:nilerr // ClientConfig tells
+		return nil, err
 	}
-	current := raw.CurrentContext
-	if k.context != "" {
-		current = k.context
+	r := &relay{plugins, make(chan struct{})}
+	stderr := os.Stderr
+	os.Stderr = plugins
+	_, err = config.TransportConfig()
+	os.Stderr = stderr
+	go func() {
+		defer close(r.done)
+		defer out.Close()                            //nolint:errcheck // nothing was written
+		_, _ = io.Copy(struct{ io.Writer }{to}, out) // stderr is the last resort
+	}()
+	return r, err
+}
+
+// end waits for the output of plugins that have ended.
+func (r *relay) end() {
+	if r == nil {
+		return
 	}
-	pair, cluster, user := raw.Contexts[current], &clientcmdapi.Cluster{}, &clientcmdapi.AuthInfo{}
-	if pair != nil && raw.Clusters[pair.Cluster] != nil {
-		cluster = raw.Clusters[pair.Cluster]
+	_ = r.plugins.Close() // nothing is kept back
+	select {
+	case <-r.done:
+	case <-time.After(relayTime):
 	}
-	if pair != nil && raw.AuthInfos[pair.AuthInfo] != nil {
-		user = raw.AuthInfos[pair.AuthInfo]
+}
+
+// sent holds the credentials that clients sent to API servers, since the error of a server may repeat them.
+type sent struct {
+	mu      sync.Mutex
+	secrets []string
+}
+
+// watch records the credentials of the config's clients, including those of plugins.
+func (s *sent) watch(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return telling{next, s} })
+}
+
+type telling struct {
+	next http.RoundTripper
+	sent *sent
+}
+
+func (t telling) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.sent.note(r.Header.Get("Authorization"))
+	return t.next.RoundTrip(r)
+}
+
+func (s *sent) note(header string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, credential, found := strings.Cut(header, " ")
+	if !found {
+		credential = header
 	}
-	for _, file := range []string{cluster.CertificateAuthority, user.ClientCertificate, user.ClientKey, user.TokenFile} {
-		pipe, err := checkKubeFile(file)
-		if pipe {
-			err = fmt.Errorf("%.300q, which the kubeconfig names, is a pipe", file)
-		}
-		if err != nil {
-			return err
-		}
+	if credential == "" || slices.Contains(s.secrets, credential) {
+		return
 	}
-	return nil
+	s.secrets = append(s.secrets, credential)
+	if pair, err := base64.StdEncoding.DecodeString(credential); err == nil {
+		_, password, _ := strings.Cut(string(pair), ":")
+		s.secrets = append(s.secrets, password, string(pair))
+	}
+}
+
+// clean returns the text without these credentials.
+func (s *sent) clean(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return redact.Clean(text, s.secrets...)
+}
+
+// maxFile bounds files that are read whole, in bytes.
+const maxFile = 1 << 20
+
+var errTooLarge = errors.New("it is larger than a megabyte")
+
+// readBounded reads a file that a flag names.
+func readBounded(name string) ([]byte, error) {
+	file, err := os.Open(name) //nolint:gosec // the caller names it
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(content) > maxFile {
+		err = errTooLarge
+	}
+	return content, err
+}
+
+// replaceFile writes a file of that mode, whatever the umask is, whole or not at all. A symbolic link of that name is
+// replaced, not followed.
+func replaceFile(name string, content []byte, mode os.FileMode) error {
+	file, err := os.CreateTemp(filepath.Dir(name), ".wid-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) //nolint:errcheck // it is gone if all went well
+	_, err = file.Write(content)
+	if chmodErr := os.Chmod(file.Name(), mode); err == nil {
+		err = chmodErr
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), name)
 }

@@ -49,12 +49,18 @@ func TestMistakes(t *testing.T) {
 		code  int
 		want  string // on standard error
 	}{
-		"no provider":         {args: with("token"), code: exitUsage, want: "--provider, one of: aws, azure, gcp, generic, exchange\n"},
+		"no provider":         {args: []string{"token"}, code: exitUsage, want: "--provider, one of: aws, azure, gcp, generic, exchange\n"},
+		"three clouds":        {args: with("token"), code: exitUsage, want: `ServiceAccount "tenant-a/app" has annotations of aws and azure and gcp: pick one with --provider`},
+		"no cloud":            {args: []string{"token", inHand[len(inHand)-2], "--annotation=a=b"}, code: exitUsage, want: `"tenant-a/app" has no annotation of a cloud`},
+		"flag of another":     {args: []string{"token", inHand[len(inHand)-2], "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a"), "--delegate=x"}, code: exitUsage, want: "--delegate is for the provider gcp"},
+		"nobody's provider":   {args: []string{"token", "--kubeconfig=nobody.yaml", "--service-account=a/b", "--timeout=10s"}, code: exitUnavailable, want: `read ServiceAccount "a/b"`},
+		"nobody's completion": {args: []string{"completion", "tcsh"}, code: exitUsage, want: "wid completion --help"},
+		"bootstrap token":     {args: []string{"bootstrap", "extend", "ABC"}, code: exitUsage, want: "six lower-case letters and digits"},
 		"unknown provider":    {args: with("token --provider oracle"), code: exitMisconfigured, want: `no provider "oracle"; use one of: aws, azure, gcp, generic, exchange`},
 		"unknown command":     {args: []string{"tokn"}, code: exitUsage, want: "unknown command"},
 		"unknown flag":        {args: []string{"token", "--secret"}, code: exitUsage, want: "wid token --help"},
 		"argument":            {args: with("token x"), code: exitUsage, want: "--help"},
-		"output":              {args: with("token --provider aws -o xml"), code: exitUsage, want: "table, json or env"},
+		"output":              {args: with("token --provider aws -o xml"), code: exitUsage, want: "pass table, json, yaml or env"},
 		"env not revealed":    {args: with("token --provider aws -o env"), code: exitUsage, want: "add --reveal"},
 		"environment":         {args: with("token --provider aws"), env: []string{"WID_TIMEOUT=soon"}, code: exitUsage, want: "WID_TIMEOUT"},
 		"no time":             {args: with("token --provider aws --timeout 0"), code: exitUsage, want: "--timeout"},
@@ -116,7 +122,7 @@ func TestMistakes(t *testing.T) {
 		"kubelet, bad token":  {args: []string{"kubelet-credential-provider"}, stdin: kubeletRequest + `,"serviceAccountToken":"x"}`, code: exitMisconfigured, want: "JWT"},
 		"kubelet, not ours":   {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, registryHost, "ghcr.io", 1) + "}", code: exitMisconfigured, want: "ghcr.io"},
 		"kubelet, identity":   {args: []string{"kubelet-credential-provider", "--service-account=a/b"}, stdin: kubeletRequest + "}", code: exitUsage, want: "kubelet says"},
-		"version":             {args: []string{"version", "-o", "xml"}, code: exitUsage, want: "text or json"},
+		"version":             {args: []string{"version", "-o", "xml"}, code: exitUsage, want: "pass table, json or yaml"},
 		"man":                 {args: []string{"man"}, code: exitUsage, want: "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -19,29 +20,26 @@ import (
 )
 
 func newPodIdentity() *cobra.Command {
-	cmd := &cobra.Command{Use: "pod-identity", Short: "AWS credentials of pods (IAMBinding)",
-		Args: exactly(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }} // so that a slip is an error
-	cmd.AddCommand(newTrustPolicy())
-	return cmd
+	return group("pod-identity", "AWS credentials of pods (IAMBinding)", newTrustPolicy())
 }
 
 type trustPolicy struct {
 	side
 	namespace, cluster, serverRole   string
 	role, serviceAccount, externalID string // of a binding that is not read
+	output                           *output
 }
 
 func newTrustPolicy() *cobra.Command {
 	p := &trustPolicy{}
 	cmd := &cobra.Command{
-		Use:   "trust-policy [BINDING]",
-		Short: "Print the trust policy that the IAM role of an IAMBinding needs",
-		Long: "Print the trust policy that the IAM role of an IAMBinding needs, as JSON. It trusts the server for the pods of the binding's\n" +
-			"ServiceAccount. Without BINDING no cluster is asked: --role and --service-account describe the binding.",
-		Example: "  wid pod-identity trust-policy -n team-a reporting --cluster prod --server-role \"$SERVER_ROLE\"\n" +
-			"  wid pod-identity trust-policy --role \"$ROLE\" --service-account team-a/reporting --cluster prod --server-role \"$SERVER_ROLE\"",
+		Use:     "trust-policy [BINDING]",
+		Short:   "Print the trust policy that the IAM role of an IAMBinding needs",
+		Long:    "Print the trust policy as JSON. It trusts the server for the pods of the ServiceAccount. Without BINDING it asks no cluster.",
+		Example: "  wid pod-identity trust-policy -n team-a reporting --cluster prod --server-role \"$SERVER_ROLE\"",
 	}
 	f := cmd.Flags()
+	p.output = outputFlag(cmd, "json", "yaml")
 	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")
 	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server")
 	f.StringVarP(&p.namespace, "namespace", "n", "", "namespace of the IAMBinding; that of the kubeconfig's context otherwise")
@@ -49,8 +47,7 @@ func newTrustPolicy() *cobra.Command {
 	f.StringVar(&p.serviceAccount, "service-account", "", "namespace/name of the ServiceAccount, without BINDING")
 	f.StringVar(&p.externalID, "external-id", "", "external ID of the IAMBinding, without BINDING")
 	cmd = p.command(cmd, "the cluster with the IAMBinding", p.run)
-	f.Lookup("timeout").Usage = "time for everything together"
-	cmd.Args = exactly(cobra.MaximumNArgs(1))
+	cmd.Args = cobra.MaximumNArgs(1)
 	return cmd
 }
 
@@ -72,7 +69,7 @@ func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	return say(cmd, "%s", strings.TrimSpace(string(policy)))
+	return p.output.print(cmd, json.RawMessage(policy), nil)
 }
 
 func (p *trustPolicy) binding(ctx context.Context, args []string) (*v1alpha1.IAMBinding, error) {
@@ -112,7 +109,7 @@ func roleFlag(flag, arn string) error {
 }
 
 func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBinding, error) {
-	config, namespace, err := (&cluster{p.path, p.context}).configAndNamespace()
+	config, namespace, err := p.configAndNamespace()
 	if err != nil {
 		return nil, err
 	}

@@ -1,45 +1,113 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/token"
 )
 
 // providers are all that the library has; exchange only if the flags say where.
 func (id *identity) providers() (*auth.ProviderSet, error) {
-	list := []auth.Provider{id.awsProvider(), &azure.Provider{AuthorityHost: id.authorityHost}, id.gcpProvider(),
-		&token.Provider{}}
+	// The flag asks for the longer lifetime explicitly, and the organization's policy still decides.
+	id.gcp.AllowExtendedLifetime = true
+	list := []auth.Provider{&id.aws, &id.azure, &id.gcp, &token.Provider{}}
 	if id.exchange.Endpoint != "" || id.exchange.IssuerURL != "" {
-		list = append(list, id.exchangeProvider())
+		id.exchange.Client = id.exchangeClient()
+		if len(id.audiences) == 1 {
+			id.exchange.KubernetesAudience = id.audiences[0]
+		}
+		list = append(list, &id.exchange)
 	} else if id.provider == exchange.ProviderName {
 		return nil, usagef("--provider exchange needs --exchange-endpoint or --exchange-issuer")
 	}
 	return auth.NewProviderSet(list...)
 }
 
+func providerNames() []string {
+	return []string{aws.ProviderName, azure.ProviderName, gcp.ProviderName, token.ProviderName, exchange.ProviderName}
+}
+
+// checkProvider accepts the name of a provider in any case.
+func (id *identity) checkProvider() error {
+	id.provider = strings.ToLower(id.provider)
+	if id.provider != "" && !slices.Contains(providerNames(), id.provider) {
+		return &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("there is no provider %.100q", id.provider),
+			Remedy: "use one of: " + strings.Join(providerNames(), ", ")}
+	}
+	return nil
+}
+
 // named returns the provider of --provider.
 func (id *identity) named() (auth.Provider, error) {
-	all := strings.Join(providerNames(), ", ") // a set has exchange only if it is asked for
-	switch {
-	case id.provider == "":
-		return nil, usagef("name the provider with --provider, one of: %s", all)
-	case !slices.Contains(providerNames(), id.provider):
-		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("there is no provider %.100q", id.provider),
-			Remedy: "use one of: " + all}
+	if id.provider == "" {
+		return nil, usagef("name the provider with --provider, one of: %s", strings.Join(providerNames(), ", "))
 	}
 	set, err := id.providers()
 	if err != nil {
 		return nil, err
 	}
 	return set.Get(id.provider)
+}
+
+// resolveNamed is resolve for commands whose provider is that of --provider, or the only cloud in the ServiceAccount's annotations.
+func (id *identity) resolveNamed(ctx context.Context, cmd *cobra.Command) (*source, auth.Provider, error) {
+	if id.provider != "" || id.serviceAccount == "" && !id.hasToken() {
+		if _, err := id.named(); err != nil { // before any request
+			return nil, nil, err
+		}
+	}
+	s, err := id.resolve(ctx, cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	if id.provider == "" {
+		if err := id.detect(s); err != nil {
+			return nil, nil, err
+		}
+	}
+	provider, err := id.named()
+	return s, provider, err
+}
+
+// detect sets --provider from the annotations.
+func (id *identity) detect(s *source) error {
+	if s.readErr != nil {
+		return answerOf(s.readErr, fmt.Sprintf("read ServiceAccount %q", id.serviceAccount))
+	}
+	var found []string
+	for _, cloud := range [][]string{{aws.ProviderName, aws.RoleARNAnnotation}, {azure.ProviderName, azure.ClientIDAnnotation},
+		{gcp.ProviderName, gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation}} {
+		if slices.ContainsFunc(cloud[1:], func(key string) bool { return s.serviceAccount.Annotations[key] != "" }) {
+			found = append(found, cloud[0])
+		}
+	}
+	name := client.ObjectKeyFromObject(s.serviceAccount).String()
+	switch len(found) {
+	case 0:
+		return usagef("ServiceAccount %q has no annotation of a cloud: annotate it, or name the provider with --provider, one of: %s", name, strings.Join(providerNames(), ", "))
+	case 1:
+		if err := id.flags.Set("provider", found[0]); err != nil {
+			return err
+		}
+		return id.checkGiven(id.provider)
+	}
+	return usagef("ServiceAccount %q has annotations of %s: pick one with --provider", name, strings.Join(found, " and "))
 }
 
 // at returns the provider of --provider, or the one whose host it is. knows returns an error for a host that is a provider's
@@ -75,7 +143,7 @@ func (id *identity) at(what string, host string, knows func(p auth.Provider, o *
 		Remedy:  "set wid up for hosts of AWS, Azure and Google Cloud only"}
 }
 
-// errNotOurs is below the error for hosts that belong to nobody here.
+// errNotOurs is wrapped by errors for hosts of no known provider.
 var errNotOurs = errors.New("the host belongs to no provider")
 
 func (id *identity) atRegistry(repository string) (auth.Provider, error) {
@@ -104,5 +172,149 @@ func (id *identity) atRepository(u *url.URL) (auth.Provider, error) {
 		}
 		_, err := g.ParseGitRepository(u, o)
 		return err == nil, nil
+	})
+}
+
+// extras are the rare flags. Those of a provider's fields lead to the provider.
+type extras struct {
+	aws      aws.Provider
+	azure    azure.Provider
+	gcp      gcp.Provider
+	exchange exchange.Provider
+
+	allowShellOut bool
+	tokenLifetime time.Duration
+	boundObject   string
+
+	assumeRoles       []string
+	role              aws.AssumeRole // shapes the last of them
+	sessionTags       []string
+	sessionDuration   time.Duration
+	sessionNamePrefix string
+
+	delegates           []string
+	accessTokenLifetime time.Duration
+	idTokenAudience     string
+
+	clientID, clientSecretFile string
+}
+
+// checkExtras refuses flags without effect.
+func (id *identity) checkExtras() error {
+	if id.provider != "" {
+		if err := id.checkGiven(id.provider); err != nil {
+			return err
+		}
+	}
+	for _, s := range id.settings() {
+		if len(id.assumeRoles) == 0 && s.option == "aws.WithAssumeRole" && id.changed(s.name) {
+			return usagef("--%s goes with --assume-role", s.name)
+		}
+	}
+	switch {
+	case id.clientSecretFile != "" && id.clientID == "":
+		return usagef("--exchange-client-secret-file goes with --exchange-client-id")
+	case id.allowShellOut && (id.serviceAccount != "" || id.hasToken()):
+		return usagef("--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token")
+	}
+	return nil
+}
+
+// options are those that do not depend on the identity. Providers ignore the options of others. Audiences are the caller's own
+// choice here, annotations are not.
+func (id *identity) options() ([]auth.Option, error) {
+	opts, err := id.assumedRoles()
+	if err != nil {
+		return nil, err
+	}
+	bound, err := parseBoundObject(id.boundObject)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := url.Parse(id.proxyURL)
+	if err != nil {
+		return nil, usagef("--proxy-url is not a URL")
+	}
+	add := func(set bool, option func() auth.Option) {
+		if set {
+			opts = append(opts, option())
+		}
+	}
+	opts = append(opts, auth.WithPolicy(auth.Policy{Audiences: id.policyAudiences(), AllowCluster: id.allowsCluster}))
+	add(len(id.audiences) > 0, func() auth.Option { return auth.WithAudiences(id.audiences...) })
+	add(len(id.scopes) > 0, func() auth.Option { return auth.WithScopes(id.scopes...) })
+	add(id.region != "", func() auth.Option { return auth.WithSTSRegion(id.region) })
+	add(id.stsEndpoint != "", func() auth.Option { return auth.WithSTSEndpoint(id.stsEndpoint) })
+	add(id.proxyURL != "", func() auth.Option { return auth.WithProxyURL(*proxy) })
+	add(id.httpClient != nil, func() auth.Option { return auth.WithHTTPClient(id.httpClient) })
+	add(id.allowShellOut, auth.WithAllowShellOut)
+	add(id.changed("token-lifetime"), func() auth.Option { return auth.WithTokenLifetime(id.tokenLifetime) })
+	add(id.boundObject != "", func() auth.Option { return auth.WithBoundObject(bound) })
+	add(id.changed("session-duration"), func() auth.Option { return aws.WithSessionDuration(id.sessionDuration) })
+	add(id.changed("session-name-prefix"), func() auth.Option { return aws.WithSessionNamePrefix(id.sessionNamePrefix) })
+	add(len(id.delegates) > 0, func() auth.Option { return gcp.WithDelegates(id.delegates...) })
+	add(id.changed("access-token-lifetime"), func() auth.Option { return gcp.WithLifetime(id.accessTokenLifetime) })
+	add(id.idTokenAudience != "", func() auth.Option { return gcp.WithIDTokenAudience(id.idTokenAudience) })
+	return opts, nil
+}
+
+// assumedRoles is the chain of roles, the last one with all that shapes it.
+func (id *identity) assumedRoles() (opts []auth.Option, err error) {
+	last := id.role
+	last.Tags = map[string]string{}
+	for _, tag := range id.sessionTags {
+		key, value, ok := strings.Cut(tag, "=")
+		if _, twice := last.Tags[key]; !ok || twice {
+			return nil, usagef("--session-tag is key=value, each key once, not %.300q", tag)
+		}
+		last.Tags[key] = value
+	}
+	for n, arn := range id.assumeRoles {
+		role := aws.AssumeRole{}
+		if n == len(id.assumeRoles)-1 {
+			role = last
+		}
+		role.RoleARN = arn
+		opts = append(opts, aws.WithAssumeRole(role))
+	}
+	return opts, nil
+}
+
+// parseBoundObject wants the UID: a token that is kept must not outlive the object for another one of that name.
+func parseBoundObject(s string) (authenticationv1.BoundObjectReference, error) {
+	parts := strings.Split(s, "/")
+	switch {
+	case s == "":
+		return authenticationv1.BoundObjectReference{}, nil
+	case len(parts) != 3 || !slices.Contains([]string{"Pod", "Secret", "Node"}, parts[0]), slices.Contains(parts, ""):
+		return authenticationv1.BoundObjectReference{},
+			usagef("--bound-object is Pod/<name>/<UID>, or the same of a Secret or a Node, not %.300q", s)
+	}
+	uid := types.UID(parts[2])
+	return authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: parts[0], Name: parts[1], UID: uid}, nil
+}
+
+// policyAudiences are those that the caller has chosen.
+func (id *identity) policyAudiences() []string {
+	if id.idTokenAudience == "" {
+		return id.audiences
+	}
+	return append(slices.Clone(id.audiences), id.idTokenAudience)
+}
+
+func (id *identity) exchangeClient() exchange.ClientAuthentication {
+	switch {
+	case id.clientID == "":
+		return nil
+	case id.clientSecretFile == "":
+		return exchange.PublicClient(id.clientID)
+	}
+	return exchange.ClientSecretBasic(id.clientID, func(context.Context) (string, error) {
+		content, err := id.clientSecret()
+		if err != nil {
+			return "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "name a file with nothing but the secret",
+				Message: "--exchange-client-secret-file cannot be read: " + oneLine(err.Error())}
+		}
+		return strings.TrimSpace(string(content)), nil
 	})
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/workloadid/workloadid/internal/jwt"
 )
 
-// clusterKey says which cluster a ServiceAccount was read from and as whom: another user's rights may be fewer.
+// clusterKey identifies the cluster and the user that read a ServiceAccount: another user may have fewer rights.
 type clusterKey struct {
 	Host, Path, ServerName string
 	Insecure               bool
@@ -42,8 +42,7 @@ func newClusterKey(c *rest.Config) *clusterKey {
 	k := &clusterKey{Host: c.Host, Path: c.APIPath, ServerName: c.ServerName, Insecure: c.Insecure,
 		User: c.Username, Impersonate: c.Impersonate, TokenFile: c.BearerTokenFile,
 		Exec: c.ExecProvider, Plugin: c.AuthProvider, Secrets: map[string]string{}}
-	secrets := map[string]string{"password": c.Password, "ca": string(c.CAData), "cert": string(c.CertData),
-		"key": string(c.KeyData)}
+	secrets := map[string]string{"password": c.Password, "ca": string(c.CAData), "cert": string(c.CertData), "key": string(c.KeyData)}
 	secrets["token"] = c.BearerToken
 	if c.BearerTokenFile != "" {
 		secrets["token"] = bearer(c.BearerToken)
@@ -57,8 +56,8 @@ func newClusterKey(c *rest.Config) *clusterKey {
 	return k
 }
 
-// bearer says whose a token from a file is: the token changes every hour, its user does not. Whoever puts somebody else's
-// name into a token gets nothing for it: the API server is asked with it on every call.
+// bearer returns the user of a token from a file, since the token changes every hour. A forged name gains nothing: the API server
+// checks the token on every call.
 func bearer(token string) string {
 	claims, err := jwt.Parse(strings.TrimSpace(token))
 	if err != nil || claims.Issuer == "" || claims.Subject == "" {
@@ -67,7 +66,7 @@ func bearer(token string) string {
 	return fmt.Sprintf("%q %q", claims.Issuer, claims.Subject)
 }
 
-// fromCluster reads the ServiceAccount. If that fails, the library is left to tell why: it tries with the same answer.
+// fromCluster reads the ServiceAccount. After a failure the library gets the same answer and reports it.
 func (id *identity) fromCluster(ctx context.Context) (*source, error) {
 	key, err := parseServiceAccount(id.serviceAccount)
 	if err != nil {
@@ -86,7 +85,7 @@ func (id *identity) fromCluster(ctx context.Context) (*source, error) {
 	if answer := apierrors.APIStatus(nil); read.err != nil && !errors.As(read.err, &answer) {
 		read.err = &unreached{read.err}
 	}
-	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, serviceAccount: &read.sa}
+	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, serviceAccount: &read.sa, readErr: read.err}
 	if read.err == nil {
 		s.key = &sourceKey{Namespace: key.Namespace, Name: key.Name, UID: string(read.sa.UID),
 			Annotations: read.sa.Annotations, Cluster: newClusterKey(config)}
@@ -179,6 +178,7 @@ func newKubeClient(config *rest.Config) (client.Client, error) {
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	config = rest.CopyConfig(config)
 	config.UserAgent = "wid"
 	if token := strings.TrimSpace(config.BearerToken); token != "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/gcp"
 )
 
 // Every provider, with a token in hand.
@@ -96,5 +97,24 @@ func TestTokenFromStandardInput(t *testing.T) {
 	r := w.exec(t, w.jwt(t, aws.DefaultAudience)+"\n", env, "wid", "token")
 	if r.code != 0 || !strings.Contains(r.stdout, "assumed-role/tenant-a/tenant-a.app") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The only cloud in the annotations is the provider, and --provider has any case.
+func TestProviderOfAnnotations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, args := range map[string][]string{
+		"aws":             {w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1", "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a")},
+		"azure":           {w.tokenFile(t, azure.DefaultAudience), "--scope=https://management.azure.com/.default", "--annotation=" + azure.ClientIDAnnotation + "=" + azureClient, "--annotation=" + azure.TenantIDAnnotation + "=" + azureTenant},
+		"gcp":             {w.tokenFile(t, "//iam.googleapis.com/"+gcpProvider), "--annotation=" + gcp.WorkloadIdentityProviderAnnotation + "=" + gcpProvider},
+		"aws, upper case": append(w.inHand(t), "--provider=AWS"),
+	} {
+		provider, _, _ := strings.Cut(name, ",")
+		t.Run(name, func(t *testing.T) {
+			if out := w.mustWid(t, "", append([]string{"token", "-o=yaml"}, args...)...); !strings.Contains(out, "provider: "+provider+"\n") {
+				t.Error(out)
+			}
+		})
 	}
 }

@@ -3,10 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,34 +19,26 @@ import (
 )
 
 func (a *app) newToken() *cobra.Command {
-	var output string
 	var reveal bool
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Get an access token or credentials of a provider",
-		Long: "Get an access token or credentials of a provider: for a ServiceAccount, or without one for the identity that\n" +
-			"wid itself runs as. Secrets are shown with --reveal only.",
-		Example: "  wid token --provider aws --service-account tenant-a/app --region eu-central-1\n" +
-			"  wid token --provider gcp --service-account tenant-a/app -o json\n" +
-			"  keys=$(wid token --provider aws --service-account tenant-a/app --region eu-central-1 -o env --reveal) &&\n" +
-			"    eval \"$keys\"\n" +
-			"  wid token --provider generic --service-account tenant-a/app --audience vault -o json --reveal\n" +
-			"  wid token --provider azure --token-file /run/token --annotation azure.workload.identity/client-id=$ID",
-		Args: exactly(cobra.NoArgs),
+		Long: "Get an access token or credentials of a provider for a ServiceAccount. Without one it uses wid's own identity.\n" +
+			"Secrets are shown with --reveal only.",
+		Example: "  wid token --service-account tenant-a/app --region eu-central-1\n" +
+			"  keys=$(wid token --service-account tenant-a/app --region eu-central-1 -o env --reveal) && eval \"$keys\"\n" +
+			"  wid token --provider generic --service-account tenant-a/app --audience vault -o json --reveal",
+		Args: cobra.NoArgs,
 	}
 	id := a.newIdentity(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or env")
+	o := outputFlag(cmd, "table", "json", "yaml", "env")
 	cmd.Flags().BoolVar(&reveal, "reveal", false, "show secrets")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return id.run(cmd, func(ctx context.Context) ([]byte, error) {
-			if err := checkOutput(output, reveal); err != nil {
-				return nil, err
+			if o.format == "env" && !reveal {
+				return nil, usagef("--output env is made of secrets: add --reveal")
 			}
-			provider, err := id.named()
-			if err != nil {
-				return nil, err
-			}
-			s, err := id.resolve(ctx, cmd)
+			s, provider, err := id.resolveNamed(ctx, cmd)
 			if err != nil {
 				return nil, err
 			}
@@ -55,23 +46,10 @@ func (a *app) newToken() *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			return newShown(c, s).print(output, reveal)
+			return newShown(c, s, reveal).print(o)
 		})
 	}
 	return cmd
-}
-
-func checkOutput(output string, reveal bool) error {
-	switch output {
-	case "table", "json":
-		return nil
-	case "env":
-		if !reveal {
-			return usagef("--output env is made of secrets: add --reveal")
-		}
-		return nil
-	}
-	return usagef("--output is table, json or env, not %.100q", output)
 }
 
 // accessToken is auth.GetAccessToken through the cache on disk.
@@ -86,11 +64,11 @@ func (id *identity) accessToken(ctx context.Context, s *source, provider auth.Pr
 		})
 }
 
-// fromAccessToken takes the tokens of all providers apart.
+// fromAccessToken reads the token types of all providers.
 func fromAccessToken(provider auth.Provider, s *source, t auth.Token) (*credential, error) {
 	c := &credential{Provider: provider.GetName()}
 	if s.serviceAccount != nil {
-		c.Identity, _ = provider.GetIdentity(s.serviceAccount, &auth.Options{}) // it was good enough for the token
+		c.Identity, _ = provider.GetIdentity(s.serviceAccount, &auth.Options{}) // the token shows that it is valid
 	}
 	switch t := t.(type) {
 	case *aws.Token:
@@ -116,7 +94,7 @@ func fromAccessToken(provider auth.Provider, s *source, t auth.Token) (*credenti
 	return c, nil
 }
 
-// value is a part of a credential, under the name of the environment variable that tools expect it in.
+// value is a part of a credential. Its name is the environment variable that tools read.
 type value struct {
 	name, text string
 	secret     bool
@@ -144,7 +122,7 @@ func (c *credential) values() []value {
 	return all
 }
 
-// shown is a credential as people and scripts see it.
+// shown is the output of wid token.
 type shown struct {
 	Provider       string            `json:"provider"`
 	ServiceAccount string            `json:"serviceAccount,omitempty"`
@@ -158,9 +136,8 @@ type shown struct {
 	all []value
 }
 
-func newShown(c *credential, s *source) *shown {
-	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, all: c.values(),
-		Values: map[string]string{}}
+func newShown(c *credential, s *source, reveal bool) *shown {
+	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.AccountID, all: c.values(), Values: map[string]string{}}
 	if sa := s.serviceAccount; sa != nil {
 		out.ServiceAccount = sa.Namespace + "/" + sa.Name
 	}
@@ -168,60 +145,42 @@ func newShown(c *credential, s *source) *shown {
 		end := c.Expires.UTC().Truncate(time.Second)
 		out.Expires = &end
 	}
+	for _, v := range out.all {
+		if v.secret && !reveal {
+			out.Redacted = append(out.Redacted, v.name)
+			continue
+		}
+		out.Values[v.name] = v.text
+	}
 	return out
 }
 
-func (s *shown) print(output string, reveal bool) ([]byte, error) {
-	for _, v := range s.all {
-		if v.secret && !reveal {
-			s.Redacted = append(s.Redacted, v.name)
-			continue
-		}
-		s.Values[v.name] = v.text
+func (s *shown) print(o *output) ([]byte, error) {
+	if o.format != "env" {
+		return o.encode(s, s.table)
 	}
-	switch output {
-	case "json":
-		content, err := json.MarshalIndent(s, "", "  ")
-		return append(content, '\n'), err
-	case "env":
-		return s.env(), nil
-	}
-	return s.table()
-}
-
-// env is for the shell.
-func (s *shown) env() []byte {
 	var b bytes.Buffer
 	for _, v := range s.all {
-		_, _ = fmt.Fprintf(&b, "export %s='%s'\n", v.name, strings.ReplaceAll(v.text, "'", `'\''`)) // buffers take everything
+		_, _ = fmt.Fprintf(&b, "export %s='%s'\n", v.name, strings.ReplaceAll(v.text, "'", `'\''`)) // a bytes.Buffer never fails
 	}
-	return b.Bytes()
+	return b.Bytes(), nil
 }
 
-func (s *shown) table() ([]byte, error) {
-	var b bytes.Buffer
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(name, text string) {
-		if text != "" {
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", name, text) // Flush tells
-		}
+func (s *shown) table(w io.Writer) {
+	expires := "never"
+	if s.Expires != nil {
+		expires = fmt.Sprintf("%s (in %s)", s.Expires.Format(time.RFC3339), time.Until(*s.Expires).Round(time.Second))
 	}
-	row("provider", s.Provider)
-	row("ServiceAccount", s.ServiceAccount)
-	row("identity", s.Identity)
-	row("account", s.AccountID)
-	if s.Expires == nil {
-		row("expires", "never")
-	} else {
-		row("expires", fmt.Sprintf("%s (in %s)", s.Expires.Format(time.RFC3339), time.Until(*s.Expires).Round(time.Second)))
+	for _, line := range [][2]string{{"provider", s.Provider}, {"ServiceAccount", s.ServiceAccount}, {"identity", s.Identity}, {"account", s.AccountID}, {"expires", expires}} {
+		if line[1] != "" {
+			row(w, line[:]...)
+		}
 	}
 	for _, v := range s.all {
 		text, ok := s.Values[v.name]
 		if !ok {
 			text = "[redacted, see --reveal]"
 		}
-		row(v.name, text)
+		row(w, v.name, text)
 	}
-	err := w.Flush()
-	return b.Bytes(), err
 }

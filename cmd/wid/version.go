@@ -1,22 +1,30 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
+	"io"
+	"maps"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/registration"
 )
 
-// version is what the build has recorded.
+// version holds the records of the build.
 type version struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -58,27 +66,12 @@ func (v version) String() string {
 }
 
 func newVersion() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print what this program was built from",
-		Example: "  wid version -o json",
-		Args:    exactly(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch v := buildVersion(); output {
-			case "text":
-				return say(cmd, "%s", v)
-			case "json":
-				content, err := json.Marshal(v)
-				if err != nil {
-					return err
-				}
-				return say(cmd, "%s", content)
-			}
-			return usagef("--output is text or json, not %.100q", output)
-		},
+	cmd := &cobra.Command{Use: "version", Short: "Print the version and commit of this program", Example: "  wid version -o json", Args: cobra.NoArgs}
+	o := outputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		v := buildVersion()
+		return o.print(cmd, v, func(w io.Writer) { row(w, v.String()) })
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }
 
@@ -87,41 +80,157 @@ func newMan(root *cobra.Command) *cobra.Command {
 		Use:     "man <directory>",
 		Short:   "Write manual pages, one for each command",
 		Example: "  wid man ~/.local/share/man/man1 && man wid-token",
-		Args:    exactly(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manuals
+			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manuals are public
 				return badDirectory(err)
 			}
-			root.DisableAutoGenTag = true // the pages do not change from day to day
-			return writePages(root, args[0])
+			root.DisableAutoGenTag = true // pages of one version never change
+			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: buildVersion().Version, Manual: "workloadid"}, args[0]); err != nil {
+				return badDirectory(err)
+			}
+			return nil
 		},
 	}
-}
-
-// writePages writes one page for the command and for each below it.
-func writePages(cmd *cobra.Command, dir string) error {
-	for _, child := range cmd.Commands() {
-		if !child.IsAvailableCommand() || child.IsAdditionalHelpTopicCommand() {
-			continue
-		}
-		if err := writePages(child, dir); err != nil {
-			return err
-		}
-	}
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	header := &doc.GenManHeader{Title: strings.ToUpper(name), Section: "1", Source: buildVersion().Version,
-		Manual: "workloadid"}
-	var page bytes.Buffer
-	if err := doc.GenMan(cmd, header, &page); err != nil {
-		return err
-	}
-	if err := replaceFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644); err != nil {
-		return badDirectory(err)
-	}
-	return nil
 }
 
 func badDirectory(err error) error {
 	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another directory",
 		Message: "the manuals cannot be written: " + oneLine(err.Error())}
+}
+
+func newCompletion(root *cobra.Command) *cobra.Command {
+	scripts := map[string]func(w io.Writer) error{
+		"bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) }, "zsh": root.GenZshCompletion,
+		"fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) }, "powershell": root.GenPowerShellCompletionWithDesc,
+	}
+	return &cobra.Command{
+		Use:       "completion bash|zsh|fish|powershell",
+		Short:     "Print a script that completes commands, flags and names from the cluster",
+		Example:   "  wid completion bash >~/.wid-completion && source ~/.wid-completion",
+		ValidArgs: slices.Sorted(maps.Keys(scripts)),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		RunE:      func(cmd *cobra.Command, args []string) error { return scripts[args[0]](cmd.OutOrStdout()) },
+	}
+}
+
+// completeFlags offers the shell the values of flags, instead of names of files.
+func completeFlags(cmd *cobra.Command) {
+	complete := func(f *pflag.Flag) {
+		if offer := completionOf(f); offer != nil {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, offer) // a flag that is both local and persistent has it already
+		}
+	}
+	cmd.Flags().VisitAll(complete)
+	cmd.PersistentFlags().VisitAll(complete)
+}
+
+func completionOf(f *pflag.Flag) cobra.CompletionFunc {
+	fixed := func(values ...string) cobra.CompletionFunc {
+		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	}
+	if o, ok := f.Value.(*output); ok {
+		return fixed(o.all...)
+	}
+	switch f.Name {
+	case "output":
+		return fixed("text", "json") // of wid doctor
+	case "provider":
+		return fixed(providerNames()...)
+	case "registration-auth":
+		return fixed(registration.AuthTypeCSR, authTypeAWS)
+	case addOnAuthFlag, "addon-registration-auth":
+		return fixed(registration.AuthTypeCSR, registration.AuthTypeToken)
+	case "usages":
+		return fixed(bootstrap.UsageSigning, bootstrap.UsageAuthentication)
+	case "context", "hub-context":
+		return offering(contexts(strings.TrimSuffix(f.Name, "context") + "kubeconfig"))
+	case "namespace":
+		return offering(namespaces(""))
+	case "service-account":
+		return offering(serviceAccounts)
+	}
+	return nil
+}
+
+// completionTime bounds a completion: the shell waits for it.
+const completionTime = 2 * time.Second
+
+// offer lists the values that may complete what was typed.
+type offer func(ctx context.Context, cmd *cobra.Command, typed string) ([]string, error)
+
+// offering offers nothing after an error or when the time is up.
+func offering(list offer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		defer cancel()
+		done := make(chan []string, 1)
+		go func() {
+			values, _ := list(ctx, cmd, typed)
+			done <- values
+		}()
+		select {
+		case values := <-done:
+			if len(values) > 0 && strings.HasSuffix(values[0], "/") {
+				return values, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+			}
+			return values, cobra.ShellCompDirectiveNoFileComp
+		case <-ctx.Done():
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+}
+
+// valueOf returns "" for a flag that the command lacks.
+func valueOf(cmd *cobra.Command, flag string) string {
+	if f := cmd.Flag(flag); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
+
+func contexts(kubeconfigFlag string) offer {
+	return func(_ context.Context, cmd *cobra.Command, _ string) ([]string, error) {
+		loader, err := kubeFile{path: valueOf(cmd, kubeconfigFlag)}.load()
+		if err != nil {
+			return nil, err
+		}
+		raw, err := loader.RawConfig()
+		return slices.Sorted(maps.Keys(raw.Contexts)), err
+	}
+}
+
+func namespaces(suffix string) offer {
+	return func(ctx context.Context, cmd *cobra.Command, _ string) ([]string, error) {
+		return namesOf(ctx, cmd, "Namespace", "", "", suffix)
+	}
+}
+
+// serviceAccounts offers namespaces first, since listing every ServiceAccount of a large cluster takes too long.
+func serviceAccounts(ctx context.Context, cmd *cobra.Command, typed string) ([]string, error) {
+	namespace, _, complete := strings.Cut(typed, "/")
+	if !complete {
+		return namespaces("/")(ctx, cmd, typed)
+	}
+	return namesOf(ctx, cmd, "ServiceAccount", namespace, namespace+"/", "")
+}
+
+// namesOf lists the names of objects, each between prefix and suffix.
+func namesOf(ctx context.Context, cmd *cobra.Command, kind, namespace, prefix, suffix string) (names []string, err error) {
+	config, err := kubeFile{valueOf(cmd, "kubeconfig"), valueOf(cmd, "context")}.config()
+	if err != nil {
+		return nil, err
+	}
+	kube, err := newKubeClient(config)
+	if err != nil {
+		return nil, err
+	}
+	const most = 500
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind + "List"))
+	err = kube.List(ctx, list, client.InNamespace(namespace), client.Limit(most))
+	for i := range list.Items {
+		names = append(names, prefix+list.Items[i].Name+suffix)
+	}
+	return names, err
 }

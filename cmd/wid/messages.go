@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"regexp"
 	"strings"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/exchange"
 )
 
@@ -12,7 +15,7 @@ var goName = regexp.MustCompile(`(?:\b[a-z]+\.)?\b` +
 	`(With[A-Z]\w*|TokenType[A-Z]\w*|(?:Provider|Policy|Settings)\.[A-Z]\w*)` +
 	`(?:\(("[^"]*")\))?`)
 
-// flagNames are for names that no flag of an identity has: flags of some commands, and what people at a command line do.
+// flagNames are names without a flag of an identity.
 var flagNames = map[string]string{
 	"WithAnnotations":            "--annotation",
 	"WithClusterResource":        "--cluster",
@@ -28,9 +31,10 @@ var flagNames = map[string]string{
 	"Policy.AllowProxy":          "--proxy-url",
 	"Provider.PrivateClouds":     "the file that AZURE_ENVIRONMENT_FILEPATH names",
 	"TokenTypeAccessToken":       exchange.TokenTypeAccessToken,
+	"Provider.Registries":        "the list of registries",
 }
 
-// inTermsOfFlags is an error of the library for people who do not know its options.
+// inTermsOfFlags rewrites an error of the library for users of the command line.
 func (id *identity) inTermsOfFlags(err error) error {
 	if err == nil {
 		return nil
@@ -42,7 +46,7 @@ func (id *identity) inTermsOfFlags(err error) error {
 	return &reworded{err, text}
 }
 
-// textOfFlags has the flags where the library names its options.
+// textOfFlags replaces names of the library's options with flags.
 func (id *identity) textOfFlags(text string) string {
 	names := id.flagsOfOptions()
 	return goName.ReplaceAllStringFunc(text, func(match string) string {
@@ -81,4 +85,41 @@ func (id *identity) flagsOfOptions() map[string]string {
 		}
 	}
 	return names
+}
+
+// unreached marks the error of an API server of the ServiceAccount that gave no answer.
+type unreached struct{ error }
+
+func (e *unreached) Unwrap() error { return e.error }
+
+// withRemedy returns the text of an error of the library, with the remedy of a person at the command line.
+func withRemedy(err error) string {
+	text := err.Error()
+	var e *auth.Error
+	switch {
+	case !errors.As(err, &e):
+	case e.Remedy == "":
+		if remedy := remedyFor(err, e); remedy != "" {
+			text += "; " + remedy
+		}
+	case e.Cause == auth.CauseNoOwnIdentity:
+		text = strings.Replace(text, e.Remedy, e.Remedy+" with --service-account", 1)
+	case e.Cause == auth.CauseAudienceNotAllowed:
+		text = strings.Replace(text, e.Remedy, "pass it with --audience", 1)
+	}
+	return text
+}
+
+// remedyFor returns remedies that only the command knows.
+func remedyFor(err error, e *auth.Error) string {
+	var cluster *unreached
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "raise --timeout, or check what does not answer"
+	case errors.As(err, &cluster):
+		return "check the cluster's address in the kubeconfig, and that its user can log in: try kubectl get serviceaccounts"
+	case strings.HasPrefix(e.Code, "AADSTS"):
+		return "look the code up at https://login.microsoftonline.com/error"
+	}
+	return ""
 }

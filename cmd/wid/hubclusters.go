@@ -1,22 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -28,7 +30,7 @@ type clusterStatus struct {
 	Name     string `json:"name"`
 	AuthType string `json:"authType"`
 	Claim    string `json:"claim,omitempty"`
-	// Accepted is what the administrator wants, Condition what the hub has done about it.
+	// Accepted is the administrator's decision. Condition reports what the hub has done.
 	Accepted        bool        `json:"accepted"`
 	Condition       string      `json:"condition,omitempty"`
 	Reason          string      `json:"reason,omitempty"`
@@ -41,7 +43,6 @@ type clusterStatus struct {
 
 func newHubStatus() *cobra.Command {
 	s := &side{}
-	var output string
 	var clusters []string
 	cmd := &cobra.Command{
 		Use:     "status",
@@ -49,11 +50,8 @@ func newHubStatus() *cobra.Command {
 		Example: "  wid hub status\n  wid hub status --clusters managed-0 -o json",
 	}
 	cmd.Flags().StringSliceVar(&clusters, "clusters", nil, "names of the clusters; all otherwise")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	o := outputFlag(cmd, "table", "json", "yaml")
 	return s.command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
-		if !slices.Contains([]string{"table", "json", "yaml"}, output) {
-			return usagef("--output is table, json or yaml, not %.100q", output)
-		}
 		if len(clusters) > 0 {
 			if err := checkClusters(clusters); err != nil {
 				return err
@@ -70,7 +68,7 @@ func newHubStatus() *cobra.Command {
 		if len(clusters) > 0 {
 			all = slices.DeleteFunc(all, func(c clusterStatus) bool { return !slices.Contains(clusters, c.Name) })
 		}
-		return writeStatus(cmd.OutOrStdout(), all, output)
+		return o.print(cmd, map[string]any{"items": all}, func(w io.Writer) { statusTable(w, all) })
 	})
 }
 
@@ -129,33 +127,15 @@ func conditionOf(cluster *ocm.ManagedCluster, kind string) (status, reason strin
 	return "", ""
 }
 
-func writeStatus(out io.Writer, all []clusterStatus, output string) error {
-	if output == "table" {
-		return writeStatusTable(out, all)
-	}
-	content, err := json.MarshalIndent(map[string]any{"items": all}, "", "  ")
-	if err == nil && output == "yaml" {
-		content, err = yaml.JSONToYAML(content)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\n", strings.TrimSpace(string(content)))
-	return err
-}
-
-func writeStatusTable(out io.Writer, all []clusterStatus) error {
-	const width = 2
-	w := tabwriter.NewWriter(out, 0, 0, width, ' ', 0)
-	_, _ = fmt.Fprintln(w, "NAME\tAUTH TYPE\tACCEPTED\tJOINED\tAVAILABLE\tAGE\tPENDING REQUESTS\tCLAIM") // Flush tells
+func statusTable(w io.Writer, all []clusterStatus) {
+	row(w, "NAME", "AUTH TYPE", "ACCEPTED", "JOINED", "AVAILABLE", "AGE", "PENDING REQUESTS", "CLAIM")
 	for _, c := range all {
-		if !c.Accepted { // its agent reports no longer
+		if !c.Accepted { // its agent no longer reports
 			c.Joined, c.Available = "", ""
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name, c.AuthType, c.accepted(), orDash(c.Joined), orDash(c.Available),
-			duration.HumanDuration(time.Since(c.Created.Time)), len(c.PendingRequests), orDash(oneLine(c.Claim)))
+		row(w, c.Name, c.AuthType, c.accepted(), cmp.Or(c.Joined, "-"), cmp.Or(c.Available, "-"),
+			duration.HumanDuration(time.Since(c.Created.Time)), strconv.Itoa(len(c.PendingRequests)), cmp.Or(oneLine(c.Claim), "-"))
 	}
-	return w.Flush()
 }
 
 // accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
@@ -176,9 +156,90 @@ func (c *clusterStatus) accepted() string {
 	return fmt.Sprintf("%t (%s)", c.Accepted, detail)
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
+func newHubCleanup() *cobra.Command {
+	s := &side{}
+	var olderThan time.Duration
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Delete the ManagedClusters that denied clusters leave behind",
+		Long: "Delete the ManagedClusters that the hub denied more than --older-than ago, if they are unchanged since the listing.\n" +
+			"The denial is deleted too: an agent with a bootstrap credential can ask to join again.",
+		Example: "  wid hub cleanup --context hub --dry-run",
 	}
-	return s
+	cmd.Flags().DurationVar(&olderThan, "older-than", time.Hour, "delete clusters that have been denied for longer than this")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list the clusters, and delete nothing")
+	return s.command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
+		if olderThan < 0 {
+			return usagef("--older-than is 0 or more, not %s", olderThan)
+		}
+		hub, _, err := s.connect()
+		if err != nil {
+			return err
+		}
+		return cleanUp(ctx, cmd, hub, time.Now().Add(-olderThan), dryRun)
+	})
+}
+
+// cleanupPage bounds the memory: bootstrap users can create thousands of ManagedClusters of 64 KiB.
+const cleanupPage = client.Limit(100)
+
+// cleanUp deletes the clusters that were denied before the given time. After a failure it goes on with the others.
+func cleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, before time.Time, dryRun bool) error {
+	var failures []error
+	more := client.Continue("")
+	for {
+		var clusters ocm.ManagedClusterList
+		if err := hub.List(ctx, &clusters, cleanupPage, more); err != nil {
+			return errors.Join(append(failures, answerOf(err, "list the clusters"))...)
+		}
+		failures = append(failures, cleanUpPage(ctx, cmd, hub, clusters.Items, before, dryRun))
+		if more = client.Continue(clusters.Continue); more == "" {
+			return errors.Join(failures...)
+		}
+	}
+}
+
+func cleanUpPage(ctx context.Context, cmd *cobra.Command, hub client.Client, clusters []ocm.ManagedCluster, before time.Time, dryRun bool) error {
+	var failures []error
+	for i := range clusters {
+		cluster := &clusters[i]
+		since, denied := deniedSince(cluster)
+		if !denied || !since.Before(before) {
+			continue
+		}
+		outcome, err := "would be deleted", error(nil)
+		if !dryRun {
+			outcome, err = deleteUnchanged(ctx, hub, cluster)
+		}
+		if err == nil {
+			err = say(cmd, "cluster %q %s: denied since %s", cluster.Name, outcome, end(since))
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// deniedSince reports when the hub denied a cluster. It reports false while only one of the administrator and the hub denies it.
+func deniedSince(cluster *ocm.ManagedCluster) (since time.Time, denied bool) {
+	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != ocm.ReasonHubDenied || cluster.Spec.HubAcceptsClient || !cluster.DeletionTimestamp.IsZero() {
+		return time.Time{}, false
+	}
+	return c.LastTransitionTime.Time, true
+}
+
+// deleteUnchanged leaves a cluster alone that was accepted or created again since it was listed.
+func deleteUnchanged(ctx context.Context, hub client.Client, cluster *ocm.ManagedCluster) (outcome string, err error) {
+	err = hub.Delete(ctx, cluster, client.Preconditions{UID: &cluster.UID, ResourceVersion: &cluster.ResourceVersion})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return "left alone, since it has changed meanwhile", nil
+	}
+	return "deleted", answerOf(err, fmt.Sprintf("delete ManagedCluster %q", cluster.Name))
+}
+
+// cleanupManifest returns the CronJob that runs cleanup, with an image of this program.
+func cleanupManifest(image string) (string, error) {
+	quoted, err := json.Marshal(image)
+	return strings.Replace(registration.CleanupManifest, "WID_IMAGE", string(quoted), 1), err
 }
