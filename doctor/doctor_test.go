@@ -213,6 +213,18 @@ func TestColorOnlyOnRequest(t *testing.T) {
 	}
 }
 
+// A check that the interrupt cut off has judged nothing.
+func TestInterruptIsNoVerdict(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := doctor.Run(ctx, doctor.Examination{Subject: "x", Checks: []doctor.Check{{ID: "server", Run: func(context.Context) doctor.Finding {
+		cancel()
+		return doctor.Failed("B4", doctor.Remedy{}, "The server gives no answer.")
+	}}}})
+	if f := r.Worst(); f == nil || f.Result != doctor.Unknown || r.ExitCode() != doctor.ExitUncertain {
+		t.Errorf("%s", r)
+	}
+}
+
 // A check that ignores its context, such as one that waits for a login program, holds up neither its deadline nor the report.
 func TestCheckThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -79,13 +79,20 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 		}
 	}
 	if reason := e.stopped(ctx); reason != "" {
-		f = Unclear(Remedy{}, "not examined: %s", reason)
+		f = Unclear(Remedy{}, "Not examined: %s.", reason)
 		f.cutShort = true
 		return f
 	}
 	if e.Progress != nil {
 		e.Progress(check)
 	}
+	if f = e.await(ctx, check); ctx.Err() != nil && f.Result == Fail {
+		f.Result = Unknown // an interrupt is no verdict
+	}
+	return f
+}
+
+func (e *Examination) await(ctx context.Context, check Check) (f Finding) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(check.Timeout))
 	defer cancel()
 	done := make(chan Finding, 1)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -62,13 +63,13 @@ func (x *examiner) open(k kubeFile) (*kubeCluster, error) {
 
 // connect is open with kubectl's defaults.
 func (x *examiner) connect(k kubeFile) (*kubeCluster, error) {
-	const each = 5 * time.Second
 	config, err := k.config()
 	if err != nil {
 		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
 	config = rest.CopyConfig(config)
-	config.UserAgent, config.Timeout = "wid", each // the lookup of kinds has no context
+	config.UserAgent = "wid"
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limited{next} })
 	x.sent.watch(config)
 	if err := x.relay(config); err != nil {
 		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
@@ -78,6 +79,16 @@ func (x *examiner) connect(k kubeFile) (*kubeCluster, error) {
 		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
 	}
 	return &kubeCluster{Client: kube, config: config, name: describe(k, config)}, nil
+}
+
+// limited bounds each request, because the lookup of kinds has no context.
+type limited struct{ next http.RoundTripper }
+
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	const each = 5 * time.Second
+	ctx, cancel := context.WithTimeout(r.Context(), each)
+	context.AfterFunc(ctx, cancel) // the body is read until then
+	return l.next.RoundTrip(r.WithContext(ctx))
 }
 
 // describe returns the text of a report's first line.
