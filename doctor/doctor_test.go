@@ -233,7 +233,10 @@ func TestCheckThatIgnoresItsContext(t *testing.T) {
 		start := time.Now()
 		r := doctor.Run(t.Context(), doctor.Examination{Subject: "x", Checks: []doctor.Check{
 			{ID: "login", Run: func(context.Context) doctor.Finding { <-forever; return doctor.Passed("x") }},
-			{ID: "later", Run: func(context.Context) doctor.Finding { t.Error("runs beside an abandoned check"); return doctor.Passed("x") }},
+			{ID: "later", Run: func(context.Context) doctor.Finding {
+				t.Error("runs beside an abandoned check")
+				return doctor.Passed("x")
+			}},
 		}})
 		if f := r.Worst(); f == nil || f.Check != "login" || f.Result != doctor.Unknown || time.Since(start) != doctor.DefaultTimeout+time.Second {
 			t.Errorf("after %s: %s", time.Since(start), r)
