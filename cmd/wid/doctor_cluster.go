@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -63,20 +64,20 @@ func (x *examiner) open(k kubeFile) (*kubeCluster, error) {
 
 // connect is open with kubectl's defaults.
 func (x *examiner) connect(k kubeFile) (*kubeCluster, error) {
+	unusable := func(err error) error { return usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err)) }
 	config, err := k.config()
 	if err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+		return nil, unusable(err)
 	}
-	config = rest.CopyConfig(config)
 	config.UserAgent = "wid"
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limited{next} })
 	x.sent.watch(config)
 	if err := x.relay(config); err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+		return nil, unusable(err)
 	}
 	kube, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
+		return nil, unusable(err)
 	}
 	return &kubeCluster{Client: kube, config: config, name: describe(k, config)}, nil
 }
@@ -102,7 +103,7 @@ func describe(k kubeFile, config *rest.Config) string {
 
 // current returns the name of the context, "" if it cannot be told. A pipe is not read twice.
 func (k kubeFile) current() string {
-	isPipe := func(file string) bool { pipe, err := checkKubeFile(file); return pipe || err != nil }
+	isPipe := func(file string) bool { info, err := os.Stat(file); return err == nil && !info.Mode().IsRegular() }
 	if k.context != "" || slices.ContainsFunc(k.rules().GetLoadingPrecedence(), isPipe) {
 		return k.context
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -192,31 +193,24 @@ func (d *doctorFlags) provider(ctx context.Context, config *identitydoctor.Confi
 
 // guessProvider takes the provider from annotations of one cloud.
 func (d *doctorFlags) guessProvider(ctx context.Context, config *identitydoctor.Config) (err error) {
-	annotations := config.Annotations
+	annotations, name := config.Annotations, "name the provider with --provider, one of: "+strings.Join(providerNames(), ", ")
 	if config.Client != nil && (config.ServiceAccount.Name != "" || config.Pod.Name != "") {
 		if annotations, err = annotated(ctx, config.Client, config.ServiceAccount, config.Pod); err != nil {
-			return usagef("name the provider with --provider, one of: %s; the annotations cannot be read: %s", strings.Join(providerNames(), ", "), kubeMessage(err))
+			return usagef("%s; the annotations cannot be read: %s", name, kubeMessage(err))
 		}
 	}
-	var found []string
-	for provider, prefixes := range map[string][]string{
-		aws.ProviderName:   {"eks.amazonaws.com/"},
-		azure.ProviderName: {"azure.workload.identity/"},
-		gcp.ProviderName:   {"iam.gke.io/", "gcp.auth.fluxcd.io/"},
-	} {
-		isOwn := func(key string) bool {
-			return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
-		}
-		if slices.ContainsFunc(slices.Collect(maps.Keys(annotations)), isOwn) {
+	keys, found := slices.Sorted(maps.Keys(annotations)), []string(nil)
+	for provider, prefixes := range map[string]string{aws.ProviderName: `^eks\.amazonaws\.com/`, azure.ProviderName: `^azure\.workload\.identity/`,
+		gcp.ProviderName: `^(iam\.gke\.io|gcp\.auth\.fluxcd\.io)/`} {
+		if slices.ContainsFunc(keys, regexp.MustCompile(prefixes).MatchString) {
 			found = append(found, provider)
 		}
 	}
 	if len(found) != 1 {
-		keys := strings.Join(slices.Sorted(maps.Keys(annotations)), ", ")
-		return usagef("name the provider with --provider, one of: %s; the annotations are not of one cloud: %.500q", strings.Join(providerNames(), ", "), keys)
+		return usagef("%s; the annotations are not of one cloud: %.500q", name, keys)
 	}
 	d.id.provider = found[0]
-	return d.id.checkGiven(d.id.given(), found[0])
+	return nil
 }
 
 // files reads those that flags name.
@@ -242,18 +236,27 @@ func readNamed(flag, path string) ([]byte, error) {
 
 // trust reads what the cloud trusts from a file, or asks the cloud with the login of the person at the command line. That is done
 // only on request, because this login is not the one under examination and has more rights.
-func (d *doctorFlags) trust(_ context.Context, config *identitydoctor.Config) error {
-	parse := map[string]func([]byte) (doctor.Trust, error){aws.ProviderName: trustaws.Parse, azure.ProviderName: trustazure.Parse,
-		gcp.ProviderName: trustgcp.Parse}[config.Provider.GetName()]
+func (d *doctorFlags) trust(_ context.Context, config *identitydoctor.Config) (err error) {
+	var live doctor.Trust
+	var parse func(content []byte) (doctor.Trust, error)
+	switch config.Provider.GetName() {
+	case aws.ProviderName:
+		live, parse = &trustaws.Reader{HTTPClient: d.id.httpClient}, trustaws.Parse
+	case azure.ProviderName:
+		live, parse = &trustazure.Reader{HTTPClient: d.id.httpClient}, trustazure.Parse
+	case gcp.ProviderName:
+		live, parse = &trustgcp.Reader{HTTPClient: d.id.httpClient}, trustgcp.Parse
+	}
 	switch {
 	case d.trustFile == "" && !d.trustLive:
 		return nil
 	case d.trustFile != "" && d.trustLive:
 		return usagef("--trust-live and --trust-file both say what the cloud trusts: use one of them")
-	case parse == nil:
+	case live == nil:
 		return usagef("--trust-live and --trust-file are for aws, azure and gcp; %s has no cloud to ask", config.Provider.GetName())
 	case d.trustLive:
-		d.live(config)
+		config.Trust = live
+		config.Access, _ = live.(doctor.Access)
 		return nil
 	}
 	content, err := readNamed("trust-file", d.trustFile)
@@ -264,16 +267,4 @@ func (d *doctorFlags) trust(_ context.Context, config *identitydoctor.Config) er
 		return usagef("--trust-file: %v", err)
 	}
 	return nil
-}
-
-func (d *doctorFlags) live(config *identitydoctor.Config) {
-	switch config.Provider.GetName() {
-	case aws.ProviderName:
-		r := &trustaws.Reader{HTTPClient: d.id.httpClient}
-		config.Trust, config.Access = r, r
-	case azure.ProviderName:
-		config.Trust = &trustazure.Reader{HTTPClient: d.id.httpClient}
-	case gcp.ProviderName:
-		config.Trust = &trustgcp.Reader{HTTPClient: d.id.httpClient}
-	}
 }

