@@ -129,6 +129,27 @@ func TestDoctorWithoutLogin(t *testing.T) {
 	}
 }
 
+// A file with a role's trust policy explains the refusal. The command that widens it is printed on request.
+func TestDoctorTrustFile(t *testing.T) {
+	w := newWorld(t)
+	w.env = nil
+	issuer := strings.TrimPrefix(w.issuer.URL(), "https://")
+	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+	file := filepath.Join(w.home, "trust.json")
+	w.write(t, file, `{"Role":{"Arn":"`+role("tenant-a")+`","AssumeRolePolicyDocument":{"Version":"2012-10-17","Statement":[{"Effect":"Allow",`+
+		`"Principal":{"Federated":"arn:aws:iam::`+account+`:oidc-provider/`+issuer+`"},"Action":"sts:AssumeRoleWithWebIdentity",`+
+		`"Condition":{"StringEquals":{"`+issuer+`:sub":"system:serviceaccount:tenant-b:app"}}}]}}}`)
+	args := append(w.inHand(t), "--provider=aws", "--trust-file="+file)
+	stdout, code := w.doctorOf(t, args...)
+	if code != doctor.ExitFail || !strings.Contains(stdout, "[trust-rule, A1]") || !strings.Contains(stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
+		!strings.Contains(stdout, "see: wid doctor … --show-policy\n") || strings.Contains(stdout, "aws iam update-assume-role-policy") || strings.Count(stdout, "\n") > 14 {
+		t.Errorf("ends with %d:\n%s", code, stdout)
+	}
+	if stdout, _ = w.doctorOf(t, append(args, "--show-policy")...); !strings.Contains(stdout, "aws iam update-assume-role-policy") {
+		t.Errorf("%s", stdout)
+	}
+}
+
 func TestDoctorTrustLiveMistakes(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(w.home, "trust.json")
