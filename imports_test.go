@@ -62,7 +62,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth/token", own, all...)
 	refuse(t, module+"/auth/exchange", own, all...)
 	refuse(t, module+"/auth/clientgo", own, all...)
-	refuse(t, module+"/doctor", "what only an SDK can do comes in as a value: a Provider, a TrustReader, Config.Identify", all...)
+	refuseInDoctor(t, all)
 	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
 		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor")
 	}
@@ -79,7 +79,6 @@ func TestImportGraph(t *testing.T) {
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/auth/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
-	refuse(t, module+"/doctor", "tests use the fakes, programs do not", module+"/auth/authtest")
 	for _, example := range []string{"/examples/hub", "/examples/agent", "/examples/iam-credentials-provider"} {
 		refuse(t, module+example, "the examples need AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	}
@@ -96,6 +95,29 @@ func TestImportGraph(t *testing.T) {
 			if other != provider {
 				refuse(t, module+"/auth/"+provider, "a provider uses its own cloud's SDK only", prefixes...)
 				refuse(t, module+"/doctor/trust/"+provider, "a reader uses its own cloud's SDK only", prefixes...)
+				refuse(t, module+"/doctor/trust/"+provider, "the readers share doctor/internal/reading", module+"/doctor/trust/"+other)
+			}
+		}
+	}
+}
+
+// refuseInDoctor keeps clouds out of the doctor, and its packages of checks apart.
+func refuseInDoctor(t *testing.T, all []string) {
+	t.Helper()
+	const value = "a value of the Config does what only an SDK can do: a Provider, a Trust, Identify"
+	for _, pkg := range []string{"", "/identity", "/bootstrap", "/podidentity"} {
+		refuse(t, module+"/doctor"+pkg, value, all...)
+	}
+	refuse(t, module+"/doctor/registration", "it uses the SDK of AWS only, through registration/awsirsa", append(sdks["azure"], sdks["gcp"]...)...)
+	packages := []string{"identity", "trust", "bootstrap", "registration", "podidentity"}
+	for _, pkg := range append(packages, "trust/aws", "trust/azure", "trust/gcp") {
+		if pkg == "trust" {
+			continue // it has no files
+		}
+		refuse(t, module+"/doctor/"+pkg, "tests use the fakes, programs do not", module+"/auth/authtest")
+		for _, other := range packages {
+			if other != pkg && !strings.HasPrefix(pkg, other+"/") {
+				refuse(t, module+"/doctor/"+pkg, "what two packages of checks need belongs into doctor or doctor/internal", module+"/doctor/"+other)
 			}
 		}
 	}

@@ -212,3 +212,34 @@ func TestColorOnlyOnRequest(t *testing.T) {
 		t.Errorf("got %q", r.Text(doctor.TextOptions{Color: true}))
 	}
 }
+
+// A check that the interrupt cut off has judged nothing.
+func TestInterruptIsNoVerdict(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := doctor.Run(ctx, doctor.Examination{Subject: "x", Checks: []doctor.Check{{ID: "server", Run: func(context.Context) doctor.Finding {
+		cancel()
+		return doctor.Failed("B4", doctor.Remedy{}, "The server gives no answer.")
+	}}}})
+	if f := r.Worst(); f == nil || f.Result != doctor.Unknown || r.ExitCode() != doctor.ExitUncertain {
+		t.Errorf("%s", r)
+	}
+}
+
+// A check that ignores its context, such as one that waits for a login program, holds up neither its deadline nor the report.
+func TestCheckThatIgnoresItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forever := make(chan struct{})
+		defer close(forever)
+		start := time.Now()
+		r := doctor.Run(t.Context(), doctor.Examination{Subject: "x", Checks: []doctor.Check{
+			{ID: "login", Run: func(context.Context) doctor.Finding { <-forever; return doctor.Passed("x") }},
+			{ID: "later", Run: func(context.Context) doctor.Finding {
+				t.Error("runs beside an abandoned check")
+				return doctor.Passed("x")
+			}},
+		}})
+		if f := r.Worst(); f == nil || f.Check != "login" || f.Result != doctor.Unknown || time.Since(start) != doctor.DefaultTimeout+time.Second {
+			t.Errorf("after %s: %s", time.Since(start), r)
+		}
+	})
+}

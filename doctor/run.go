@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -10,8 +11,12 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// maxTimeout bounds an examination that sets no Timeout.
-const maxTimeout = time.Minute
+const (
+	// maxTimeout bounds an examination that sets no Timeout.
+	maxTimeout = time.Minute
+	// grace is the time between the end of a check's context and the moment at which Run abandons the check.
+	grace = time.Second
+)
 
 // Examination is what Run performs.
 type Examination struct {
@@ -33,10 +38,12 @@ type Examination struct {
 	Secrets func() []string
 	// Progress is called before each check, on the goroutine of Run.
 	Progress func(Check)
+
+	abandoned string // the ID of a check that ignores its context
 }
 
 // Run performs the checks one after the other and returns a finding for each. When ctx ends or the Timeout expires, the checks
-// that are left are Unknown.
+// that are left are Unknown. A check that ignores its context, such as one that waits for a login program, is abandoned.
 func Run(ctx context.Context, e Examination) *Report {
 	if e.Timeout <= 0 {
 		e.Timeout = maxTimeout
@@ -71,16 +78,40 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 			return f
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		f = Unclear(Remedy{}, "not examined: %s", reasonOf(err))
+	if reason := e.stopped(ctx); reason != "" {
+		f = Unclear(Remedy{}, "Not examined: %s.", reason)
 		f.cutShort = true
 		return f
 	}
 	if e.Progress != nil {
 		e.Progress(check)
 	}
+	if f = e.await(ctx, check); ctx.Err() != nil && f.Result == Fail {
+		f.Result = Unknown // an interrupt is no verdict
+	}
+	return f
+}
+
+func (e *Examination) await(ctx context.Context, check Check) (f Finding) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(check.Timeout))
 	defer cancel()
+	done := make(chan Finding, 1)
+	go func() { done <- run(ctx, check) }()
+	select {
+	case f = <-done:
+		return f
+	case <-ctx.Done():
+	}
+	select {
+	case f = <-done:
+	case <-time.After(grace):
+		e.abandoned = check.ID
+		f = Unclear(Do("Look at the programs and files of the kubeconfig: a login may wait for input."), "There was no answer in time.")
+	}
+	return f
+}
+
+func run(ctx context.Context, check Check) (f Finding) {
 	defer func() {
 		if p := recover(); p != nil { // the objects are hostile; the value may hold anything
 			f = Unclear(Do("report this as a defect of workloadid"), "the check panicked with a %T", p)
@@ -96,11 +127,17 @@ func orDefault(timeout time.Duration) time.Duration {
 	return DefaultTimeout
 }
 
-func reasonOf(err error) string {
-	if err == context.Canceled { //nolint:errorlint // Context.Err returns one of two values
+// stopped says why no further check runs. Checks share state, so none runs beside an abandoned one.
+func (e *Examination) stopped(ctx context.Context) string {
+	switch err := ctx.Err(); {
+	case errors.Is(err, context.Canceled):
 		return "interrupted"
+	case err != nil:
+		return "the time is over"
+	case e.abandoned != "":
+		return e.abandoned + " still waits"
 	}
-	return "the time is over"
+	return ""
 }
 
 // override applies Check.OverriddenBy.

@@ -127,7 +127,7 @@ func TestCompletion(t *testing.T) {
 		t.Error(out)
 	}
 	for _, tc := range [][]string{{"token", "--provider", "aws azure gcp generic exchange"}, {"doctor", "--provider", "aws azure gcp generic exchange"},
-		{"token", "-o", "table json yaml env"}, {"doctor", "--output", "text json"}, {"version", "-o", "table json yaml"},
+		{"token", "-o", "table json yaml env"}, {"doctor", "--output", "text json yaml"}, {"version", "-o", "table json yaml"},
 		{"hub status", "-o", "table json yaml"}, {"join", "--registration-auth", "csr aws-irsa"}, {"bootstrap create", "--usages", "signing authentication"}} {
 		values, directive, _ := strings.Cut(must(t, slices.Concat([]string{"__complete"}, strings.Fields(tc[0]), []string{tc[1], ""})...), ":")
 		if strings.Join(strings.Fields(values), " ") != tc[2] || !strings.HasPrefix(directive, "4") {

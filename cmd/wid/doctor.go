@@ -2,20 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/olddoctor"
+	"github.com/workloadid/workloadid/doctor"
 )
 
 // exitStatus ends the program with a code after its answer has been written.
@@ -23,237 +23,205 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// doctorFlags are the flags of wid doctor that the other commands do not have.
-type doctorFlags struct {
-	id *identity
+const (
+	doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unknown or doubtful."
+	// silence is the time after which a check that still runs is named on standard error.
+	silence = 2 * time.Second
+)
 
-	output           string
-	container        string
-	inPod            bool
-	registry         string
-	cluster          string
-	clusterAddress   string
-	clusterCA        string
-	issuer, jwksFile string
-	trustFile        string
-	trustLive        bool
-	showPolicy       bool
-	helper           string
-	skip             []string
-	issuerClient     *http.Client // of tests
+// examiner runs the checks of wid doctor or of one of its subcommands, and prints the report.
+type examiner struct {
+	output              *output
+	verbose, showPolicy bool
+	skip                []string
+	timeout             time.Duration
+	checks              []doctor.Check
+	// reword changes a finding for people at a command line. Optional.
+	reword func(f *doctor.Finding)
+
+	waiting waiting
+	stderr  io.Writer
+	sent    *sent
+	mu      sync.Mutex
+	relays  []*relay // of the kubeconfigs' exec plugins
 }
 
-func (a *app) newDoctor() *cobra.Command { return a.doctorCommand(&doctorFlags{}) }
-
-func (a *app) doctorCommand(d *doctorFlags) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Find out why a ServiceAccount gets no credentials",
-		Long: "Find out why a ServiceAccount gets no credentials: 25 checks from the token to the registry, each with what was\n" +
-			"observed beside what was expected. Tokens are never shown. From a workstation it uses the kubeconfig, in a pod without\n" +
-			"--service-account it examines the pod's own environment.\n\n" +
-			"Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unknown or doubtful.",
-		Example: "  wid doctor --provider aws --service-account tenant-a/app --region eu-central-1\n" +
-			"  wid doctor --provider azure --service-account tenant-a/app --pod tenant-a/app-5f7c --registry example.azurecr.io/app\n" +
-			"  wid doctor --provider gcp --service-account tenant-a/app --trust-file trust.json -o json\n" +
-			"  kubectl exec app-5f7c -- wid doctor --provider aws\n" +
-			"  wid doctor --provider aws --token-file token --annotation eks.amazonaws.com/role-arn=$ROLE --region eu-central-1",
-		Args: exactly(cobra.NoArgs),
-	}
-	d.id = a.newIdentity(cmd)
-	d.id.examines = true
+func (x *examiner) addTo(cmd *cobra.Command) {
+	cmd.Args = cobra.NoArgs
+	cmd.Long += "\n\n" + doctorCodes
+	x.output = outputFlag(cmd, "text", "json", "yaml")
 	f := cmd.Flags()
-	f.StringVarP(&d.output, "output", "o", "text", "text or json")
-	f.StringVar(&d.id.pod, "pod", "", "the pod that gets no credentials, namespace/name; its ServiceAccount if none is named")
-	f.StringVar(&d.container, "container", "", "the container of the pod that gets no credentials; else all are judged")
-	f.BoolVar(&d.inPod, "in-pod", false, "examine the environment of this pod; so it is in a pod without --service-account")
-	f.StringVar(&d.registry, "registry", "", "artifact repository to pull from, host/name")
-	f.StringVar(&d.cluster, "cluster", "", "cluster to reach, its full name in the provider's API")
-	f.StringVar(&d.clusterAddress, "cluster-address", "", "address of the cluster to reach")
-	f.StringVar(&d.clusterCA, "cluster-ca-file", "", "file with the certificate authority of the cluster to reach")
-	f.StringVar(&d.issuer, "issuer", "", "the issuer that the cloud has been told to trust")
-	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
-	f.StringVar(&d.trustFile, "trust-file", "", "file with what the cloud trusts, as aws, az or gcloud print it")
-	f.BoolVar(&d.trustLive, "trust-live", false, "ask the cloud what it trusts, with your own login for it (aws, az, gcloud)")
-	f.BoolVar(&d.showPolicy, "show-policy", false, "also print the commands that have a cloud trust more")
-	f.StringVar(&d.helper, "helper", "", "address of an endpoint for credentials; else AWS_CONTAINER_CREDENTIALS_FULL_URI in a pod")
-	f.StringSliceVar(&d.skip, "skip", nil, "names of checks to leave out")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		code := 0
-		err := d.id.run(cmd, func(ctx context.Context) ([]byte, error) {
-			report, err := d.examine(ctx, cmd)
-			if err != nil {
-				return nil, err
-			}
-			code = report.ExitCode()
-			return d.print(report)
-		})
-		return d.exit(code, err)
-	}
-	cmd.AddCommand(newDoctorBootstrap(), newDoctorEnrolment())
-	return cmd
+	f.BoolVar(&x.verbose, "verbose", false, "list every check")
+	f.BoolVar(&x.showPolicy, "show-policy", false, "also print the commands that make a cloud trust more")
+	f.StringSliceVar(&x.skip, "skip", nil, "names of checks to leave out")
 }
 
-// exit makes every mistake before the first check one of usage: 1 and 3 are verdicts.
-func (*doctorFlags) exit(code int, err error) error {
-	var usage *usageError
-	switch {
-	case err == nil && code == 0:
-		return nil
-	case err == nil:
-		return exitStatus(code)
-	case errors.As(err, &usage):
+// addTimeoutTo is for commands without the flags of an identity.
+func (x *examiner) addTimeoutTo(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&x.timeout, "timeout", defaultTimeout, "time for all checks together, a minute at most")
+}
+
+// run prints the report, also if the checks were interrupted. examine returns an error only if it began no check.
+func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*doctor.Report, error)) error {
+	if err := x.judgeFlags(); err != nil {
 		return err
 	}
-	return usagef("%v", err)
-}
-
-func (d *doctorFlags) print(report *doctor.Report) ([]byte, error) {
-	if d.output == "json" {
-		content, err := json.MarshalIndent(report, "", "  ")
-		return append(content, '\n'), err
+	if x.sent == nil {
+		x.sent = &sent{}
 	}
-	return []byte(report.String()), nil
-}
-
-func (d *doctorFlags) examine(ctx context.Context, cmd *cobra.Command) (*doctor.Report, error) {
-	config, err := d.config()
+	x.stderr, x.waiting.out = cmd.ErrOrStderr(), cmd.ErrOrStderr()
+	ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
+	defer cancel()
+	report, err := awaitReport(ctx, examine)
+	x.waiting.stop()
+	x.endRelays()
 	if err != nil {
-		return nil, err
+		return x.asUsage(err)
 	}
-	if d.id.tokenStdin {
-		if config.Token, err = d.id.readToken(ctx, cmd); err != nil {
-			return nil, err
-		}
-	}
-	report := doctor.Run(ctx, *config)
 	for i := range report.Findings {
-		d.inTermsOfFlags(&report.Findings[i])
+		x.finish(&report.Findings[i])
 	}
-	return report, nil
+	content, err := x.encode(cmd, report)
+	if err == nil {
+		_, err = cmd.OutOrStdout().Write(content)
+	}
+	code := report.ExitCode()
+	if cmd.Context().Err() != nil {
+		code = exitInterrupted
+	}
+	if err != nil || code == doctor.ExitPass {
+		return err
+	}
+	return exitStatus(code)
 }
 
-// config gathers what the flags say. It uses no network.
-func (d *doctorFlags) config() (*doctor.Config, error) {
-	if err := d.checkOutput(doctor.Checks()); err != nil {
-		return nil, err
-	}
-	provider, err := d.id.named()
-	if err != nil {
-		return nil, err
-	}
-	opts, err := d.id.options()
-	if err != nil {
-		return nil, err
-	}
-	config := &doctor.Config{Provider: provider, TokenFile: d.id.tokenFile, InPod: d.inPod, Issuer: d.issuer, Repository: d.registry,
-		Cluster: d.cluster, ClusterAddress: d.clusterAddress, Helper: d.helper, ShowPolicy: d.showPolicy, Skip: d.skip, IssuerClient: d.issuerClient,
-		Timeout: d.id.timeout, Identify: d.identify}
-	// The tenant's own choice of an audience is examined, not judged.
-	config.Options = append(opts, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
-	if err := d.names(config); err != nil {
-		return nil, err
-	}
-	if err := d.files(config); err != nil {
-		return nil, err
-	}
-	if err := d.live(config); err != nil {
-		return nil, err
-	}
-	return config, d.connect(config)
-}
-
-// checkOutput judges the flags that decide what of the report is wanted, and how.
-func (d *doctorFlags) checkOutput(checks []doctor.Check) error {
-	if d.output != "text" && d.output != "json" {
-		return usagef("--output is text or json, not %.100q", d.output)
+func (x *examiner) judgeFlags() error {
+	if x.timeout <= 0 {
+		return usagef("--timeout has to be more than 0, not %s", x.timeout)
 	}
 	var known []string
-	for _, c := range checks {
+	for _, c := range x.checks {
 		known = append(known, c.ID)
 	}
-	for _, id := range d.skip {
+	for _, id := range x.skip {
 		if !slices.Contains(known, id) {
-			return usagef("--skip %.100q is no check; there are %s", id, strings.Join(known, ", "))
+			return usagef("--skip %.100q names no check; the checks are %s", id, strings.Join(known, ", "))
 		}
 	}
 	return nil
 }
 
-// names reads the flags that name objects.
-func (d *doctorFlags) names(config *doctor.Config) (err error) {
-	if d.id.serviceAccount != "" {
-		if config.ServiceAccount, err = parseServiceAccount(d.id.serviceAccount); err != nil {
-			return err
-		}
+// awaitReport leaves behind what ignores its context, such as a read from a pipe. The engine abandons a check earlier.
+func awaitReport(ctx context.Context, examine func(ctx context.Context) (*doctor.Report, error)) (*doctor.Report, error) {
+	type outcome struct {
+		report *doctor.Report
+		err    error
 	}
-	if d.id.pod != "" {
-		namespace, name, ok := strings.Cut(d.id.pod, "/")
-		if !ok || namespace == "" || name == "" {
-			return usagef("--pod is namespace/name, not %.300q", d.id.pod)
-		}
-		config.Pod = client.ObjectKey{Namespace: namespace, Name: name}
+	done := make(chan outcome, 1)
+	go func() {
+		report, err := examine(ctx)
+		done <- outcome{report, err}
+	}()
+	select {
+	case o := <-done:
+		return o.report, o.err
+	case <-ctx.Done():
 	}
-	if config.Container = d.container; d.container != "" && d.id.pod == "" {
-		return usagef("--container needs --pod")
+	select {
+	case o := <-done:
+		return o.report, o.err
+	case <-time.After(2 * grace):
+		return nil, ctx.Err()
 	}
-	if len(d.id.annotations) > 0 {
-		config.Annotations, err = parseAnnotations(d.id.annotations)
-	}
-	inAnyPod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
-	if inAnyPod && config.ServiceAccount.Name == "" && !d.id.hasToken() && !d.id.namesCluster() {
-		config.InPod = true
-	}
-	return err
 }
 
-// files reads those that flags name.
-func (d *doctorFlags) files(config *doctor.Config) error {
-	read := func(flag, path string) ([]byte, error) {
-		if path == "" {
-			return nil, nil
-		}
-		content, err := readBounded(path)
-		if err != nil {
-			return nil, usagef("--%s: %v", flag, err)
-		}
-		return content, nil
-	}
-	ca, err := read("cluster-ca-file", d.clusterCA)
-	if err != nil {
-		return err
-	}
-	config.ClusterCA = string(ca)
-	if config.JWKS, err = read("jwks-file", d.jwksFile); err != nil {
-		return err
-	}
-	trust, err := read("trust-file", d.trustFile)
-	if err != nil || trust == nil {
-		return err
-	}
-	if config.Trust, err = doctor.ParseTrust(trust); err != nil {
-		return usagef("--trust-file: %v", err)
-	}
-	return nil
-}
-
-// connect finds the cluster of the ServiceAccount: this one in a pod, and for callers that hold a token only one that is named.
-func (d *doctorFlags) connect(config *doctor.Config) (err error) {
+// asUsage makes every mistake before the first check one of usage, because 1 and 3 are verdicts.
+func (x *examiner) asUsage(err error) error {
+	var usage *usageError
 	switch {
-	case d.id.hasToken() && !d.id.namesCluster():
-		return nil
-	case config.InPod:
-		if config.RESTConfig, err = rest.InClusterConfig(); err != nil {
-			config.RESTConfig = nil
-			return nil //nolint:nilerr // the checks that need it tell
-		}
-	case config.ServiceAccount.Name == "" && d.id.pod == "" && !d.id.hasToken():
-		return nil
-	default:
-		if config.RESTConfig, err = d.id.clusterConfig(); err != nil {
-			return err
+	case errors.As(err, &usage):
+		return err
+	case errors.Is(err, context.Canceled):
+		return errInterrupted
+	case errors.Is(err, context.DeadlineExceeded):
+		_, _ = fmt.Fprintln(x.stderr, "wid: gave up waiting for a file, a program or the network") // as main does
+		return exitStatus(doctor.ExitUncertain)
+	}
+	return usagef("%s", x.sent.clean(err.Error()))
+}
+
+// finish removes what clients of the kubeconfig have sent, which an API server may repeat.
+func (x *examiner) finish(f *doctor.Finding) {
+	if x.reword != nil {
+		x.reword(f)
+	}
+	rewrite(f, x.sent.clean)
+}
+
+// rewrite changes all texts of a finding but its commands.
+func rewrite(f *doctor.Finding, change func(string) string) {
+	f.Message, f.Remedy.Text = change(f.Message), change(f.Remedy.Text)
+	for _, v := range []*doctor.Value{f.Observed, f.Expected} {
+		if v != nil {
+			v.Text = change(v.Text)
 		}
 	}
-	config.Client, err = newDoctorClient(config.RESTConfig)
+	for i := range f.Details {
+		f.Details[i].Text = change(f.Details[i].Text)
+	}
+	for i := range f.Causes {
+		f.Causes[i] = change(f.Causes[i])
+	}
+}
+
+func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, error) {
+	if x.output.format != "text" {
+		return x.output.encode(report, nil)
+	}
+	o := doctor.TextOptions{Verbose: x.verbose, PolicyHint: cmd.CommandPath() + " … --show-policy"}
+	if file, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
+		o.Color = os.Getenv("NO_COLOR") == ""
+		o.Width, _, _ = term.GetSize(int(file.Fd())) //nolint:gosec // a file descriptor fits; zero is the default
+	}
+	return []byte(report.Text(o)), nil
+}
+
+// relay keeps our standard error from exec plugins, which may outlive this program.
+func (x *examiner) relay(config *rest.Config) error {
+	r, err := newRelay(config, x.stderr)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.relays = append(x.relays, r)
 	return err
+}
+
+func (x *examiner) endRelays() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, r := range x.relays {
+		r.end()
+	}
+}
+
+// waiting names each check that takes long. Its methods are safe for concurrent use.
+type waiting struct {
+	out   io.Writer
+	mu    sync.Mutex
+	timer *time.Timer
+}
+
+// begin is the progress callback of an examination.
+func (w *waiting) begin(c doctor.Check) {
+	w.stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(silence, func() { _, _ = fmt.Fprintf(w.out, "waiting for %s …\n", c.Title) }) // nothing depends on it
+}
+
+func (w *waiting) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/kubetest"
-	"github.com/workloadid/workloadid/internal/olddoctor"
 )
 
 func (w *kubeWorld) createPod(t *testing.T, name string) {
@@ -25,7 +26,6 @@ func (w *kubeWorld) createPod(t *testing.T, name string) {
 	}
 }
 
-// The most natural call names a pod alone.
 func TestDoctorOfPodAlone(t *testing.T) {
 	w := newKubeWorld(t)
 	w.createPod(t, "good")
@@ -34,30 +34,30 @@ func TestDoctorOfPodAlone(t *testing.T) {
 		"by a flag":          {"--kubeconfig=" + w.kubeconfig},
 		"by the environment": {},
 	} {
-		w.env = append(w.env, "KUBECONFIG="+w.kubeconfig)
-		r := w.wid(t, "", append([]string{"doctor", "--provider=aws", "--region=eu-central-1", "--pod=" + pod, "-o=json"}, args...)...)
-		report := parseReport(t, r.stdout)
-		for _, id := range []string{"api-server", "service-account", "token-request", "exchange"} {
-			if f := report.Of(id); f.Result != doctor.Pass {
-				t.Errorf("%s: %+v %s", name, f, r.stderr)
+		t.Run(name, func(t *testing.T) {
+			w.env = append(w.env, "KUBECONFIG="+w.kubeconfig)
+			r := w.wid(t, "", append([]string{"doctor", "--provider=aws", "--region=eu-central-1", "--pod=" + pod, "-o=json"}, args...)...)
+			report := parseReport(t, r.stdout)
+			for _, id := range []string{"api-server", "service-account", "token-request", "exchange"} {
+				if f := report.Of(id); f.Result != doctor.Pass {
+					t.Errorf("%+v %s", f, r.stderr)
+				}
 			}
-		}
-		if report.ServiceAccount != w.namespace+"/app" {
-			t.Errorf("%s: %q", name, report.ServiceAccount)
-		}
+		})
 	}
-	// Who may only look gets no verdict about a pod whose tokens are the kubelet's.
-	config := w.cluster.User(t, "looker", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "pods"}, Verbs: []string{"get"}})
-	kubeconfig := filepath.Join(w.home, "looker.yaml")
-	w.write(t, kubeconfig, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
-	r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--pod="+pod, "--kubeconfig="+kubeconfig, "-o=json")
-	f := parseReport(t, r.stdout).Of("token-request")
-	if f.Result != doctor.Unknown || !strings.Contains(f.Remedy, "\nkubectl exec -n "+w.namespace+" good -- wid doctor --provider aws") {
-		t.Errorf("%+v", f)
-	}
+	t.Run("without the right to create tokens", func(t *testing.T) { // which are the kubelet's
+		config := w.cluster.User(t, "looker", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "pods"}, Verbs: []string{"get"}})
+		kubeconfig := filepath.Join(w.home, "looker.yaml")
+		w.write(t, kubeconfig, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
+		r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--pod="+pod, "--kubeconfig="+kubeconfig, "-o=json")
+		f := parseReport(t, r.stdout).Of("token-request")
+		want := "kubectl --kubeconfig " + kubeconfig + " exec -n " + w.namespace + " good -- wid doctor --provider aws"
+		if f.Result != doctor.Unknown || !slices.Contains(f.Remedy.Commands, want) {
+			t.Errorf("%+v", f)
+		}
+	})
 }
 
-// What a run with a token says about the cluster can be done.
 func TestDoctorOfTokenAndCluster(t *testing.T) {
 	w := newKubeWorld(t)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{aws.DefaultAudience}}}
@@ -69,10 +69,8 @@ func TestDoctorOfTokenAndCluster(t *testing.T) {
 	w.write(t, file, request.Status.Token)
 	args := []string{"doctor", "--provider=aws", "--region=eu-central-1", "--token-file=" + file, "-o=json"}
 	report := parseReport(t, w.wid(t, "", args...).stdout)
-	for id, flag := range map[string]string{"api-server": "--kubeconfig", "cluster-issuer": "--kubeconfig", "identifiers": "--annotation eks.amazonaws.com/role-arn="} {
-		if f := report.Of(id); f.Result != doctor.Unknown || !strings.Contains(f.Remedy, flag) {
-			t.Errorf("%+v", f)
-		}
+	if f := report.Of("api-server"); f.Result == doctor.Pass || report.Of("token-review").Result == doctor.Pass {
+		t.Errorf("%+v", f)
 	}
 	if n := w.tokenRequests(t); n != 0 {
 		t.Errorf("%d tokens were asked for", n)
@@ -92,7 +90,7 @@ func TestDoctorOfTokenAndCluster(t *testing.T) {
 	}
 }
 
-// A kubeconfig whose user cannot log in, or whose cluster is another one, is what the report says to mend.
+// A kubeconfig that does not log in, or whose CA is another cluster's, is the headline.
 func TestDoctorOfBadKubeconfig(t *testing.T) {
 	w := newKubeWorld(t)
 	expired := filepath.Join(w.home, "plug")
@@ -102,26 +100,23 @@ func TestDoctorOfBadKubeconfig(t *testing.T) {
 	other := kubetest.StartNew(t)
 	good := w.cluster.Config()
 	withPlugin := func(command string) string {
-		config := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
+		return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
 			`"clusters":[{"name":"c","cluster":{"server":"` + good.Host + `","insecure-skip-tls-verify":true}}],` +
 			`"users":[{"name":"u","user":{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"` + command + `","interactiveMode":"Never"}}}]}`
-		return config
 	}
-	for name, tc := range map[string]struct{ kubeconfig, says, remedy string }{
-		"a login that has expired": {withPlugin(expired), "log in has failed", "log in again"},
-		"a missing program":        {withPlugin(expired + "-missing"), "does not exist", "install it"},
-		"another authority": {kubeconfigOf(t, good.Host, other.Config().CAData, good.CertData, good.KeyData, ""), "not of the authority",
-			"certificate-authority-data"},
+	for name, kubeconfig := range map[string]string{
+		"a login that has expired": withPlugin(expired),
+		"a missing program":        withPlugin(expired + "-missing"),
+		"another CA":               kubeconfigOf(t, good.Host, other.Config().CAData, good.CertData, good.KeyData, ""),
 	} {
-		file := filepath.Join(w.home, "bad.yaml")
-		w.write(t, file, tc.kubeconfig)
-		r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--service-account="+w.namespace+"/app", "--kubeconfig="+file, "-o=json")
-		f := parseReport(t, r.stdout).Of("api-server")
-		if f.Result != doctor.Unknown || !strings.Contains(f.Message, tc.says) || !strings.Contains(f.Remedy, tc.remedy) {
-			t.Errorf("%s: %+v", name, f)
-		}
-		if name != "another authority" && !strings.Contains(f.Remedy, "\nkubectl --kubeconfig "+file+" get --raw /version") {
-			t.Errorf("%s: %s", name, f.Remedy)
-		}
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(w.home, "bad.yaml")
+			w.write(t, file, kubeconfig)
+			r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--service-account="+w.namespace+"/app", "--kubeconfig="+file, "-o=json")
+			f := parseReport(t, r.stdout).Worst()
+			if r.code != doctor.ExitUncertain || f.Check != "api-server" || f.Result != doctor.Unknown || !slices.Contains(f.Remedy.Commands, "kubectl --kubeconfig "+file+" get --raw /version") {
+				t.Errorf("%+v", f)
+			}
+		})
 	}
 }

@@ -9,48 +9,48 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/auth/plugin"
-	"github.com/workloadid/workloadid/internal/olddoctor"
+	"github.com/workloadid/workloadid/doctor"
+	bootstrapdoctor "github.com/workloadid/workloadid/doctor/bootstrap"
 )
 
 // bootstrapDoctor are the flags of wid doctor bootstrap.
 type bootstrapDoctor struct {
 	examiner
 
-	server, serverName      string
-	token, tokenFile        string
-	pins                    []string
-	unsafe                  bool
-	kubeconfig, kubeContext string
+	server, serverName string
+	token, tokenFile   string
+	pins               []string
+	unsafe             bool
+	kube               kubeFile
 }
 
-// tokenVariable is for those who do not want the token in the list of processes.
+// tokenVariable keeps the token out of the list of processes.
 const tokenVariable = "WID_BOOTSTRAP_TOKEN"
 
 func newDoctorBootstrap() *cobra.Command {
-	d := &bootstrapDoctor{examiner: examiner{checks: doctor.BootstrapChecks()}}
+	d := &bootstrapDoctor{examiner: examiner{checks: bootstrapdoctor.Checks()}}
+	d.reword = func(f *doctor.Finding) { d.kube.inCluster(f) }
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Find out why a machine cannot discover or join a cluster by token",
-		Long: "Find out why a machine cannot discover or join a cluster by token: what kubeadm join and wid bootstrap discover\n" +
-			"need, one check for each part. The token's secret is never shown, and sent only to a cluster that has proved who it\n" +
-			"is. With the ID of a token alone, or without an administrator's kubeconfig, it looks as far as that goes.\n\n" +
-			doctorCodes,
+		Long: "Find out why a machine cannot discover or join a cluster by token, as kubeadm join and wid bootstrap discover do. The\n" +
+			"token's secret is never shown, and sent only to a cluster that has proved its identity. With the ID of a token alone,\n" +
+			"or without an administrator's kubeconfig, it examines as much as these allow.",
 		Example: "  wid doctor bootstrap --server 10.0.0.1:6443 --token-file token --ca-cert-hash sha256:…\n" +
 			"  wid doctor bootstrap --server 10.0.0.1:6443 --token-file - --ca-cert-hash sha256:… --kubeconfig admin.conf <token\n" +
 			"  wid doctor bootstrap --server 10.0.0.1:6443 --token abcdef --unsafe-skip-ca-verification",
-		Args: exactly(cobra.NoArgs),
 	}
 	d.addTo(cmd)
+	d.addTimeoutTo(cmd)
 	f := cmd.Flags()
 	f.StringVar(&d.server, "server", "", "the API server, as host:port")
 	f.StringVar(&d.token, "token", "", "bootstrap token, <id>.<secret>, or its ID; also "+tokenVariable)
 	f.StringVar(&d.tokenFile, "token-file", "", "file with the token, - for standard input")
-	f.StringSliceVar(&d.pins, "ca-cert-hash", nil, "pin of the cluster's certificate authority, sha256:<hex>; may be repeated")
-	f.BoolVar(&d.unsafe, "unsafe-skip-ca-verification", false, "trust whoever knows the token, without a pin")
-	f.StringVar(&d.serverName, "tls-server-name", "", "name to check the server's certificate against, if it is not that of "+
-		"the address")
-	f.StringVar(&d.kubeconfig, "kubeconfig", "", "kubeconfig of an administrator of that cluster, to read the token's Secret")
-	f.StringVar(&d.kubeContext, "context", "", "context of the kubeconfig")
+	f.StringSliceVar(&d.pins, "ca-cert-hash", nil, "pin of the cluster's CA, sha256:<hex>; may be repeated")
+	f.BoolVar(&d.unsafe, "unsafe-skip-ca-verification", false, "trust every server that knows the token, without a pin")
+	f.StringVar(&d.serverName, "tls-server-name", "", "name in the server's certificate, if it differs from the address")
+	f.StringVar(&d.kube.path, "kubeconfig", "", "kubeconfig of an administrator of that cluster, to read the token's Secret")
+	f.StringVar(&d.kube.context, "context", "", "context of the kubeconfig")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return d.run(cmd, func(ctx context.Context) (*doctor.Report, error) { return d.examine(ctx, cmd) })
 	}
@@ -70,15 +70,19 @@ func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*doc
 	if err != nil {
 		return nil, err
 	}
-	config := doctor.BootstrapConfig{Server: d.server, ServerName: d.serverName, Token: token, Pins: d.pins,
-		WithoutPins: d.unsafe, Skip: d.skip, Timeout: d.timeout}
-	if config.Client, config.RESTConfig, err = d.readerOf(d.kubeconfig, d.kubeContext); err != nil {
+	cluster, err := d.open(d.kube)
+	if err != nil {
 		return nil, err
 	}
-	return doctor.RunBootstrap(ctx, config), nil
+	config := bootstrapdoctor.Config{Server: d.server, ServerName: d.serverName, Token: token, Pins: d.pins, WithoutPins: d.unsafe,
+		Client: cluster.reader(), Skip: d.skip, Timeout: d.timeout, Progress: d.waiting.begin}
+	if cluster != nil {
+		config.Cluster = cluster.name
+	}
+	return bootstrapdoctor.Run(ctx, config), nil
 }
 
-// readToken judges nothing: what is malformed is a finding.
+// readToken judges nothing, because a malformed token is a finding.
 func (d *bootstrapDoctor) readToken(ctx context.Context, cmd *cobra.Command) (string, error) {
 	switch {
 	case d.token != "":
@@ -86,7 +90,7 @@ func (d *bootstrapDoctor) readToken(ctx context.Context, cmd *cobra.Command) (st
 	case d.tokenFile == "":
 		return strings.TrimSpace(os.Getenv(tokenVariable)), nil
 	}
-	in, err := d.open(cmd)
+	in, err := d.openToken(cmd)
 	if err != nil {
 		return "", err
 	}
@@ -98,7 +102,7 @@ func (d *bootstrapDoctor) readToken(ctx context.Context, cmd *cobra.Command) (st
 	return strings.TrimSpace(string(content)), nil
 }
 
-func (d *bootstrapDoctor) open(cmd *cobra.Command) (io.ReadCloser, error) {
+func (d *bootstrapDoctor) openToken(cmd *cobra.Command) (io.ReadCloser, error) {
 	if d.tokenFile == "-" {
 		in, err := inputOf(cmd)
 		return io.NopCloser(in), err

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -27,14 +25,32 @@ func TestDoctorReadsBoundedAnswers(t *testing.T) {
 		_ = z.Close()
 	}))
 	defer server.Close()
-	kube, err := newDoctorClient(&rest.Config{Host: server.URL})
+	for name, kube := range doctorClients(t, server.URL) {
+		err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{})
+		if err == nil || !strings.Contains(err.Error(), "too large") {
+			t.Errorf("%s: an answer of 17 MiB gives %v", name, err)
+		}
+	}
+}
+
+// doctorClients are the clients of all targets, for one API server.
+func doctorClients(t *testing.T, server string) map[string]client.Client {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, path, kubeconfigThrough(server, ""))
+	config, err := kubeFile{path: path}.config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{})
-	if err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("an answer of 17 MiB gives %v", err)
+	kube, err := newDoctorClient(config)
+	if err != nil {
+		t.Fatal(err)
 	}
+	cluster, err := (&examiner{sent: &sent{}}).open(kubeFile{path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]client.Client{"identity": kube, "others": cluster}
 }
 
 func TestDoctorFollowsNoRedirect(t *testing.T) {
@@ -43,21 +59,10 @@ func TestDoctorFollowsNoRedirect(t *testing.T) {
 	defer other.Close()
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer server.Close()
-	kube, err := newDoctorClient(&rest.Config{Host: server.URL, BearerToken: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{}); err == nil || asked.Load() != 0 {
-		t.Errorf("a redirect gives %v, and the other server got %d requests", err, asked.Load())
-	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	writeKubeconfig(t, path, kubeconfigThrough(server.URL, ""))
-	reader, _, err := (&examiner{}).readerOf(path, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := reader.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}); err == nil || asked.Load() != 0 {
-		t.Errorf("a redirect gives %v, and the other server got %d requests", err, asked.Load())
+	for name, kube := range doctorClients(t, server.URL) {
+		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{}); err == nil || asked.Load() != 0 {
+			t.Errorf("%s: a redirect gives %v, and the other server got %d requests", name, err, asked.Load())
+		}
 	}
 }
 
@@ -66,9 +71,9 @@ func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
 	for _, proxy := range []string{"http://me:hunter2@proxy:port", "ftp://me:hunter2@proxy", "http://me:hunter2@pro xy", "%hunter2"} {
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		writeKubeconfig(t, path, kubeconfigThrough("https://127.0.0.1:1", proxy))
-		_, _, err := (&examiner{}).readerOf(path, "")
+		_, err := (&examiner{sent: &sent{}}).open(kubeFile{path: path})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("readerOf: %v", err)
+			t.Errorf("open: %v", err)
 		}
 		_, err = (&identity{kubeconfig: path}).clusterConfig()
 		if err == nil || strings.Contains(err.Error(), "hunter2") {

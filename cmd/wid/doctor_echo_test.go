@@ -75,19 +75,19 @@ func TestErrorsKeepWhatIsEchoed(t *testing.T) {
 	}
 }
 
-// What a plugin of a kubeconfig prints, or a user's password, is in no report of an API server that repeats it: not of the binary
-// either, whose own client for the cluster looks kinds up by itself.
+// No report holds what a plugin of a kubeconfig prints, or a user's password, although the API server repeats it.
 func TestDoctorKeepsWhatIsEchoed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, path := range w.echoing(t, func(sent string) string { return "you sent " + sent }) {
 		for doctor, args := range map[string][]string{
-			"provider":  {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--pod=tenant-a/p", "--skip=time"},
-			"bootstrap": {"doctor", "bootstrap", "--server=127.0.0.1:1", "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification"},
-			"enrolment": {"doctor", "enrolment", "--cluster-name=cluster1", "--hub-kubeconfig=" + path},
+			"provider":     {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--pod=tenant-a/p", "--skip=time"},
+			"pod identity": {"doctor", "pod-identity", "--service-account=tenant-a/app"},
+			"bootstrap":    {"doctor", "bootstrap", "--server=127.0.0.1:1", "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification"},
+			"registration": {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + path},
 		} {
-			for _, output := range []string{"text", "json"} {
-				r := w.wid(t, "", append(args, "--kubeconfig="+path, "--output="+output)...)
+			for _, output := range []string{"text", "json", "yaml"} {
+				r := w.wid(t, "", append(args, "--kubeconfig="+path, "--output="+output, "--verbose")...)
 				all := r.stdout + r.stderr
 				if strings.Contains(all, echoedSecret[:18]) || strings.Contains(all, echoedPassword) || strings.Contains(all, base64.StdEncoding.EncodeToString([]byte("joe:" + echoedPassword))[:12]) {
 					t.Errorf("%s, %s, %s: %s", name, doctor, output, all)

@@ -1,17 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/internal/olddoctor"
+	"github.com/workloadid/workloadid/doctor"
 )
 
-// silent accepts connections and never answers. It says when there is one.
+// silent accepts connections and never answers. It reports each connection.
 func silent(t *testing.T) (address string, called <-chan struct{}) {
 	t.Helper()
 	var config net.ListenConfig
@@ -34,53 +37,105 @@ func silent(t *testing.T) (address string, called <-chan struct{}) {
 	return listener.Addr().String(), first
 }
 
-// hangingDoctors are the commands in a world where every server hangs, each with what is to be named.
-func hangingDoctors(t *testing.T, w *world, address, kubeconfig string) map[string][]string {
+// hangingDoctors are the commands in a world where every server hangs.
+func hangingDoctors(t *testing.T, w *world, address string) map[string][]string {
 	t.Helper()
-	return map[string][]string{
-		"provider": append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address}, w.inHand(t)...),
-		"cluster":  {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--kubeconfig=" + kubeconfig},
-		"bootstrap": {"doctor", "bootstrap", "--server=" + address, "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification",
-			"--kubeconfig=" + kubeconfig},
-		"enrolment": {"doctor", "enrolment", "--cluster-name=cluster1", "--hub-kubeconfig=" + kubeconfig, "--kubeconfig=" + kubeconfig},
-	}
-}
-
-// Ctrl-C ends each doctor at once, with nothing on standard output, whatever hangs.
-func TestDoctorInterrupted(t *testing.T) {
-	w := newWorld(t)
-	address, called := silent(t)
-	kubeconfig := filepath.Join(w.home, "silent.yaml")
-	w.write(t, kubeconfig, kubeconfigThrough("https://"+address, ""))
-	for _, args := range hangingDoctors(t, w, address, kubeconfig) {
-		w.interrupted(t, called, args...)
-		for len(called) > 0 {
-			<-called
-		}
-	}
-}
-
-// When the time is over there is a report, which names whoever has used it.
-func TestDoctorOutOfTime(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	address, _ := silent(t)
 	kubeconfig, login := filepath.Join(w.home, "silent.yaml"), filepath.Join(w.home, "login.yaml")
 	w.write(t, kubeconfig, kubeconfigThrough("https://"+address, ""))
 	w.write(t, login, strings.Replace(kubeconfigThrough("https://"+address, ""), `"token":"secret"`,
 		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["60"],"interactiveMode":"Never"}`, 1))
-	all := hangingDoctors(t, w, address, kubeconfig)
-	all["login"] = []string{"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--kubeconfig=" + login}
-	all["login for the hub"] = []string{"doctor", "enrolment", "--cluster-name=cluster1", "--hub-kubeconfig=" + login}
-	for name, args := range all {
-		w.outOfTime(t, args, func(r result) bool {
-			return r.code == doctor.ExitUncertain && (name == "provider" || strings.Contains(r.stdout, address)) && strings.Contains(r.stdout, "Begin with check")
+	identity := []string{"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app"}
+	return map[string][]string{
+		"exchange": append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address, withoutCluster + ",discovery,keys,time"}, w.inHand(t)...),
+		"cluster":  append(identity[:len(identity):len(identity)], "--kubeconfig="+kubeconfig),
+		"login":    append(identity[:len(identity):len(identity)], "--kubeconfig="+login),
+		"bootstrap": {"doctor", "bootstrap", "--server=" + address, "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification",
+			"--kubeconfig=" + kubeconfig},
+		"registration":                 {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + kubeconfig, "--kubeconfig=" + kubeconfig},
+		"registration, login at a hub": {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + login},
+		"pod identity":                 {"doctor", "pod-identity", "--service-account=tenant-a/app", "--kubeconfig=" + kubeconfig},
+	}
+}
+
+// lines reports each line that is written to it.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// A check that takes 2 s is named on standard error. Ctrl-C then ends the command at once, with what is known on standard output.
+func TestDoctorInterrupted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	address, _ := silent(t)
+	for name, args := range hangingDoctors(t, w, address) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, said := w.interruptedDoctor(t, args...)
+			if len(said) == 0 || !strings.HasPrefix(said[0], "waiting for ") || !strings.HasSuffix(said[0], " …\n") {
+				t.Errorf("standard error: %q", said)
+			}
+			if !strings.HasPrefix(stdout, "? ") || strings.Count(stdout, "\n") > 14 {
+				t.Errorf("%s", stdout)
+			}
+			if name == "exchange" && (said[0] != "waiting for the exchange at the cloud …\n" || len(said) > 1 || !strings.Contains(stdout, "sts.eu-central-1.amazonaws.com")) {
+				t.Errorf("%q\n%s", said, stdout)
+			}
 		})
 	}
 }
 
-// outOfTime calls wid with little time, which it keeps to. On a busy machine it may be over before what is wanted was even
-// begun: then it is called again with more.
+// interruptedDoctor interrupts wid once it has said what it waits for.
+func (w *world) interruptedDoctor(t *testing.T, args ...string) (stdout string, said []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), args...) //nolint:gosec // the test's own
+	var out bytes.Buffer
+	stderr := make(lines, 100)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), &out, stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case line := <-stderr:
+		said = append(said, line)
+	case <-ctx.Done():
+		t.Fatal("no line on standard error")
+	}
+	start := time.Now()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the code tells
+	if took := time.Since(start); took > 10*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("wid %q: after %s with %d: %s", args, took, cmd.ProcessState.ExitCode(), out.String())
+	}
+	for len(stderr) > 0 {
+		said = append(said, <-stderr)
+	}
+	return out.String(), said
+}
+
+// When the time is over there is a report.
+func TestDoctorOutOfTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	address, _ := silent(t)
+	for name, args := range hangingDoctors(t, w, address) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w.outOfTime(t, args, func(r result) bool {
+				return r.code == doctor.ExitUncertain && strings.HasPrefix(r.stdout, "? ") && strings.Contains(r.stdout, "(--verbose)")
+			})
+		})
+	}
+}
+
+// outOfTime calls wid with little time, which it keeps to. On a busy machine it may be over before the wanted step has begun: then
+// wid is called again with more.
 func (w *world) outOfTime(t *testing.T, args []string, wanted func(r result) bool) {
 	t.Helper()
 	var r result

@@ -3,39 +3,38 @@ package main
 import (
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/olddoctor"
+	"github.com/workloadid/workloadid/doctor"
 )
 
-// What is pasted asks and changes the cluster that was examined, not the one that kubectl happens to be set to.
+// A pasted command asks and changes the cluster that was examined, not the current context of kubectl.
 func TestRemediesNameTheCluster(t *testing.T) {
 	const flags = " --kubeconfig 'a b/prod.yaml' --context admin@prod"
-	for _, tc := range []struct {
-		number       int
-		remedy, want string
-	}{
-		{10, "publish this:\nkubectl get --raw /openid/v1/jwks", "publish this:\nkubectl" + flags + " get --raw /openid/v1/jwks"},
-		{16, "kubectl create role x\nkubectl create rolebinding y", "in the cluster that" + flags + " leads to, as somebody who may:\nkubectl create role x\nkubectl create rolebinding y"},
-		{13, "see: kubectl get --raw /version", "see: kubectl" + flags + " get --raw /version"},
-		{13, "kubectl get --raw /version", "kubectl" + flags + " get --raw /version"},
-		{15, "kubectl logs a 'kubectl get --raw /x'", "kubectl" + flags + " logs a 'kubectl get --raw /x'"},
-		{24, "kubectl -n kube-system get configmap aws-auth", "kubectl -n kube-system get configmap aws-auth"},
-		{20, "kubectlx", "kubectlx"},
+	named, unnamed := kubeFile{"a b/prod.yaml", "admin@prod"}, kubeFile{}
+	for command, want := range map[string]string{
+		"kubectl get --raw /openid/v1/jwks":        "kubectl" + flags + " get --raw /openid/v1/jwks",
+		"kubectl create role x":                    "kubectl" + flags + " create role x",
+		"kubectl config get-contexts":              "kubectl --kubeconfig 'a b/prod.yaml' config get-contexts",
+		"kubectl logs a 'kubectl get --raw /x'":    "kubectl" + flags + " logs a 'kubectl get --raw /x'",
+		"kubectlx":                                 "kubectlx",
+		"aws iam get-role --role-name kubectl x":   "aws iam get-role --role-name kubectl x",
+		"# as another person: kubectl get pods -A": "# as another person: kubectl get pods -A",
 	} {
-		d := &doctorFlags{id: &identity{kubeconfig: "a b/prod.yaml", kubeContext: "admin@prod"}}
-		f := &doctor.Finding{Number: tc.number, Remedy: tc.remedy}
-		if d.inTermsOfFlags(f); f.Remedy != tc.want {
-			t.Errorf("%d, %q: %q", tc.number, tc.remedy, f.Remedy)
+		if got := named.kubectl(command); got != want {
+			t.Errorf("%q: %q", command, got)
 		}
-		d = &doctorFlags{id: &identity{}}
-		f = &doctor.Finding{Number: tc.number, Remedy: tc.remedy}
-		if d.inTermsOfFlags(f); f.Remedy != tc.remedy {
-			t.Errorf("%d, %q: %q", tc.number, tc.remedy, f.Remedy)
+		if got := unnamed.kubectl(command); got != command {
+			t.Errorf("%q: %q", command, got)
 		}
 	}
-	// What no shell takes for a word is for the reader to fill in.
-	d := &doctorFlags{id: &identity{kubeconfig: "-x", kubeContext: "a\nb"}}
-	f := &doctor.Finding{Number: 13, Remedy: "kubectl get --raw /version"}
-	if d.inTermsOfFlags(f); f.Remedy != "kubectl --kubeconfig KUBECONFIG --context CONTEXT get --raw /version" {
-		t.Errorf("%q", f.Remedy)
+	if got := (kubeFile{"-x", "a\nb"}).kubectl("kubectl get pods"); got != "kubectl --kubeconfig KUBECONFIG --context CONTEXT get pods" {
+		t.Errorf("a word that no shell takes: %q", got)
+	}
+	d := &doctorFlags{id: &identity{kubeconfig: "prod.yaml"}}
+	for check, want := range map[string]string{"cluster": "kubectl get nodes", "pod": "kubectl --kubeconfig prod.yaml get nodes"} {
+		f := doctor.Failed("", doctor.Do("See:", "kubectl get nodes").OrTrust("Or", "kubectl get nodes"), "x")
+		f.Check = check
+		if d.inTermsOfFlags(&f); f.Remedy.Commands[0] != want || f.Remedy.Or.Commands[0] != want {
+			t.Errorf("%s: %+v", check, f.Remedy)
+		}
 	}
 }

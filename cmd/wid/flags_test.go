@@ -233,10 +233,10 @@ func TestHelpIsGrouped(t *testing.T) {
 func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
 	for target, want := range map[string][]string{
-		"bootstrap": {"ca-cert-hash", "context", "help", "kubeconfig", "output", "server", "skip", "timeout", "tls-server-name", "token",
-			"token-file", "unsafe-skip-ca-verification"},
+		"bootstrap": {"ca-cert-hash", "context", "help", "kubeconfig", "output", "server", "show-policy", "skip", "timeout", "tls-server-name", "token",
+			"token-file", "unsafe-skip-ca-verification", "verbose"},
 		"enrolment": {"cluster-name", "context", "help", "hub-cluster-arn", "hub-context", "hub-kubeconfig", "klusterlet", "kubeconfig",
-			"output", "skip", "timeout"},
+			"output", "show-policy", "skip", "timeout", "verbose"},
 	} {
 		var got []string
 		for _, match := range flag.FindAllStringSubmatch(must(t, "doctor", target, "--help"), -1) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -16,66 +15,51 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/token"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// identify says whose a credential is: STS has told, a token of Entra tells itself, Google is asked. "" if nobody tells.
+// identify returns the identity of a credential: as STS told it, from a token of Entra or Kubernetes itself, or from Google. It
+// returns "" if the service tells none.
 func (d *doctorFlags) identify(ctx context.Context, t auth.Token) (string, error) {
 	switch t := t.(type) {
 	case *aws.Token:
 		return t.AssumedRoleARN(), nil
-	case *azure.Token:
-		return clientOf(t.AccessToken().Token), nil
+	case *azure.Token: // version 2 of its tokens says azp
+		return stringClaim(t.AccessToken().Token, "appid", "azp"), nil
 	case *gcp.Token:
 		return d.tokenInfo(ctx, t.AccessToken())
 	case *token.Token:
-		return subjectOfJWT(t.Reveal()), nil
+		return stringClaim(t.Reveal(), "sub"), nil
 	}
 	return "", nil
 }
 
-// claimsOf leaves into as it is if there are no claims.
-func claimsOf(jwt string, into any) {
-	parts := strings.Split(jwt, ".")
-	if len(parts) != 3 {
-		return
+// stringClaim returns the first of the claims that the JWT has.
+func stringClaim(jwt string, names ...string) string {
+	_, rest, _ := strings.Cut(jwt, ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	content, err := base64.RawURLEncoding.DecodeString(payload)
+	claims := map[string]any{}
+	if err != nil || json.Unmarshal(content, &claims) != nil {
+		return ""
 	}
-	if content, err := base64.RawURLEncoding.DecodeString(parts[1]); err == nil {
-		_ = json.Unmarshal(content, into) // see above
+	for _, name := range names {
+		if value, ok := claims[name].(string); ok {
+			return value
+		}
 	}
+	return ""
 }
 
-func subjectOfJWT(jwt string) string {
-	var claims struct {
-		Subject string `json:"sub"`
-	}
-	claimsOf(jwt, &claims)
-	return claims.Subject
-}
-
-// clientOf is the client ID in an access token of Entra, which calls it azp in version 2.
-func clientOf(jwt string) string {
-	var claims struct {
-		ApplicationID   string `json:"appid"`
-		AuthorizedParty string `json:"azp"`
-	}
-	claimsOf(jwt, &claims)
-	if claims.ApplicationID != "" {
-		return claims.ApplicationID
-	}
-	return claims.AuthorizedParty
-}
-
-const maxTokenInfo = 64 << 10
-
-// tokenInfo asks Google for the e-mail address. The token goes where it came from, and not into a URL.
+// tokenInfo asks Google for the e-mail address. The token goes to its issuer, and not into a URL.
 func (d *doctorFlags) tokenInfo(ctx context.Context, token string) (string, error) {
 	form := url.Values{"access_token": {token}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oauth2.googleapis.com/tokeninfo", bytes.NewBufferString(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oauth2.googleapis.com/tokeninfo", strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{CheckRedirect: transport.NoRedirect}
 	if d.id.httpClient != nil {
 		client.Transport = d.id.httpClient.Transport
 	}
@@ -87,7 +71,7 @@ func (d *doctorFlags) tokenInfo(ctx context.Context, token string) (string, erro
 	var answer struct {
 		Email string `json:"email"`
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxTokenInfo)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, transport.MaxBody)).Decode(&answer); err != nil {
 		return "", errors.New("the answer of Google's tokeninfo cannot be read")
 	}
 	return answer.Email, nil

@@ -2,7 +2,7 @@
 //
 //	wid token                                          credentials of any provider
 //	wid doctor                                         why there are none
-//	wid doctor bootstrap, doctor enrolment             why a machine or a cluster cannot join
+//	wid doctor bootstrap|registration|pod-identity     why a machine, a cluster or a pod cannot join or has none
 //	wid exec-credential, kubeconfig                    for kubectl and client-go
 //	wid docker-credential, git-credential              for docker and git
 //	wid credential-process                             for the AWS SDKs

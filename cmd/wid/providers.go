@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -100,7 +101,8 @@ func (id *identity) detect(s *source) error {
 	name := client.ObjectKeyFromObject(s.serviceAccount).String()
 	switch len(found) {
 	case 0:
-		return usagef("ServiceAccount %q has no annotation of a cloud: annotate it, or name the provider with --provider, one of: %s", name, strings.Join(providerNames(), ", "))
+		return usagef("ServiceAccount %q has no annotation of a cloud, but %.500q: annotate it, or name the provider with --provider, one of: %s",
+			name, slices.Sorted(maps.Keys(s.serviceAccount.Annotations)), strings.Join(providerNames(), ", "))
 	case 1:
 		if err := id.flags.Set("provider", found[0]); err != nil {
 			return err

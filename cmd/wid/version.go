@@ -133,8 +133,6 @@ func completionOf(f *pflag.Flag) cobra.CompletionFunc {
 		return fixed(o.all...)
 	}
 	switch f.Name {
-	case "output":
-		return fixed("text", "json") // of wid doctor
 	case "provider":
 		return fixed(providerNames()...)
 	case "registration-auth":

@@ -71,15 +71,15 @@ func Checks() []doctor.Check { return (&examination{}).checks() }
 func (e *examination) checks() []doctor.Check {
 	after := func(ids ...string) []string { return ids }
 	return []doctor.Check{
-		{ID: "args", Title: "address, token and pins are well formed", Run: e.checkArguments},
-		{ID: "server", Title: "anonymous clients can read cluster-info", Needs: after("args"), Run: e.checkServer},
-		{ID: "clock", Title: "this machine's clock agrees with the server's", Needs: after("args"), Run: e.checkClock},
+		{ID: "args", Title: "the form of address, token and pins", Run: e.checkArguments},
+		{ID: "server", Title: "cluster-info, as anonymous clients read it", Needs: after("args"), Run: e.checkServer},
+		{ID: "clock", Title: "the clocks of this machine and the server", Needs: after("args"), Run: e.checkClock},
 		{ID: "token", Title: "the Secret of the token", Needs: after("args"), Run: e.checkSecret},
-		{ID: "pins", Title: "a CA of the cluster is pinned", Needs: after("server"), Run: e.checkPins},
-		{ID: "tls", Title: "the server's certificate is from a pinned CA", Needs: after("pins"), Run: e.checkCertificate},
-		{ID: "signature", Title: "cluster-info is signed with the token", Needs: after("server", "token"), Timeout: signatureTimeout, Run: e.checkSignature},
-		{ID: "discovery", Title: "the discovery works", Needs: after("signature", "tls"), Timeout: discoveryTimeout + time.Second, Run: e.checkDiscovery},
-		{ID: "login", Title: "the token logs in", Needs: after("discovery"), Run: e.checkLogin},
+		{ID: "pins", Title: "the pins of the CAs", Needs: after("server"), Run: e.checkPins},
+		{ID: "tls", Title: "the server's certificate", Needs: after("pins"), Run: e.checkCertificate},
+		{ID: "signature", Title: "the signature of cluster-info", Needs: after("server", "token"), Timeout: signatureTimeout, Run: e.checkSignature},
+		{ID: "discovery", Title: "the discovery", Needs: after("signature", "tls"), Timeout: discoveryTimeout + time.Second, Run: e.checkDiscovery},
+		{ID: "login", Title: "the login with the token", Needs: after("discovery"), Run: e.checkLogin},
 	}
 }
 

@@ -4,14 +4,18 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/token"
@@ -87,5 +91,41 @@ func TestGrantedRightOnARealCluster(t *testing.T) {
 	}
 	if report.Of("exchange").Result != doctor.Pass {
 		t.Errorf("got %s", report)
+	}
+}
+
+// The client of a manager, which each reconciler has, starts no watch of pods and ServiceAccounts.
+func TestClientOfAManagerStartsNoWatch(t *testing.T) {
+	cluster := kubetest.Start(t)
+	key := realAccount(t, cluster, "app")
+	name := "manager of " + key.Namespace
+	user := cluster.User(t, name, key.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "serviceaccounts"}, Verbs: []string{"get"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}})
+	mgr, err := ctrl.NewManager(user, ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	<-mgr.Elected()
+	config := onCluster(t, cluster, user, key)
+	config.Client, config.Pod = mgr.GetClient(), client.ObjectKey{Namespace: key.Namespace, Name: "missing"}
+	if report := identity.Run(t.Context(), config); report.Of("service-account").Result != doctor.Pass {
+		t.Errorf("got %s", report)
+	}
+	requests := cluster.Audit(t, name)
+	if len(requests) == 0 {
+		t.Error("no requests")
+	}
+	for _, r := range requests {
+		if r.Verb == "watch" || r.Verb == "list" {
+			t.Errorf("%+v", r)
+		}
 	}
 }

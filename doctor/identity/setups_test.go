@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -192,5 +194,16 @@ func setups() []setup {
   Fix   Synchronize this machine's clock (timedatectl, chronyc tracking).
   Also  14 passed, 8 skipped (--verbose)
 `},
+	}
+}
+
+// The report in docs/doctor.md is that of a set-up.
+func TestDocumentedReport(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := setups()[3].want; !strings.Contains(string(content), "```text"+want+"```\n") {
+		t.Errorf("docs/doctor.md has another report than:%s", want)
 	}
 }

@@ -214,7 +214,7 @@ func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
 	got, annotated := e.serviceAccount().Annotations[key]
 	where, remedy := "The audience in the annotation "+key, doctor.Do("Remove the annotation. The default is "+e.defaultAudience()+":", e.annotating(key+"-"))
 	if requested := e.resolved().Audiences; len(requested) == 1 {
-		got, annotated, where, remedy = requested[0], true, "The requested audience", doctor.Do("Correct the audience in the options, or leave it out.")
+		got, annotated, where, remedy = requested[0], true, "The requested audience", doctor.Do("Correct the audience of WithAudiences, or leave it out.")
 	}
 	if !annotated || !e.cloud.readsIssuer || slices.Contains(e.cloud.audiences, got) {
 		return doctor.Finding{}, false

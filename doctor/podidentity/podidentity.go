@@ -53,17 +53,17 @@ func Checks() []doctor.Check { return (&examination{}).checks() }
 func (e *examination) checks() []doctor.Check {
 	after := func(ids ...string) []string { return ids }
 	return []doctor.Check{
-		{ID: "pod", Title: "the pod exists", Run: e.checkPod},
-		{ID: "binding", Title: "one IAMBinding names the ServiceAccount", Needs: after("pod"), Run: e.checkBinding},
-		{ID: "allow-list", Title: "the namespace may use the role", Needs: after("binding"), Run: e.checkAllowList},
-		{ID: "server", Title: "the server accepts the binding", Needs: after("allow-list"), Run: e.checkServer},
-		{ID: "role", Title: "AWS lets the server assume the role", Needs: after("server"), Run: e.checkRole},
-		{ID: "namespace", Title: "the namespace opts in to injection", Needs: after("binding"), Run: e.checkNamespace},
-		{ID: "webhook", Title: "a webhook injects pods", Needs: after("namespace"), Run: e.checkWebhook},
-		{ID: "injection", Title: "the pod has the sidecar", Needs: after("webhook"), Run: e.checkInjection},
-		{ID: "variables", Title: "the containers ask the sidecar", Needs: after("injection"), Run: e.checkVariables},
-		{ID: "token", Title: "the API server accepts the pod's token", Needs: after("injection"), Run: e.checkToken},
-		{ID: "sidecar", Title: "the sidecar has credentials", Needs: after("role", "token"), Run: e.checkSidecar},
+		{ID: "pod", Title: "the pod", Run: e.checkPod},
+		{ID: "binding", Title: "the IAMBinding of the ServiceAccount", Needs: after("pod"), Run: e.checkBinding},
+		{ID: "allow-list", Title: "the allow-list of roles", Needs: after("binding"), Run: e.checkAllowList},
+		{ID: "server", Title: "the server's verdict on the binding", Needs: after("allow-list"), Run: e.checkServer},
+		{ID: "role", Title: "the role in AWS", Needs: after("server"), Run: e.checkRole},
+		{ID: "namespace", Title: "the namespace's label for injection", Needs: after("binding"), Run: e.checkNamespace},
+		{ID: "webhook", Title: "the webhook", Needs: after("namespace"), Run: e.checkWebhook},
+		{ID: "injection", Title: "the sidecar in the pod", Needs: after("webhook"), Run: e.checkInjection},
+		{ID: "variables", Title: "the variables of the containers", Needs: after("injection"), Run: e.checkVariables},
+		{ID: "token", Title: "the pod's token", Needs: after("injection"), Run: e.checkToken},
+		{ID: "sidecar", Title: "the sidecar's credentials", Needs: after("role", "token"), Run: e.checkSidecar},
 	}
 }
 

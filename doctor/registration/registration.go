@@ -66,19 +66,19 @@ func Checks() []doctor.Check { return (&examination{}).checks() }
 func (e *examination) checks() []doctor.Check {
 	after := func(ids ...string) []string { return ids }
 	return []doctor.Check{
-		{ID: "time", Title: "this machine's clock agrees with the hub's", Run: e.checkTime},
-		{ID: "sides", Title: "the kubeconfigs are those of a hub and of a cluster", Run: e.checkSides},
-		{ID: "agent", Title: "the agent runs and reaches the hub", Needs: after("sides"), Run: e.checkAgent},
-		{ID: "hub", Title: "the hub knows the cluster", Needs: after("sides", "agent"), Run: e.checkHub},
+		{ID: "time", Title: "the clocks of this machine and the hub", Run: e.checkTime},
+		{ID: "sides", Title: "the kubeconfigs of hub and cluster", Run: e.checkSides},
+		{ID: "agent", Title: "the agent and its way to the hub", Needs: after("sides"), Run: e.checkAgent},
+		{ID: "hub", Title: "the ManagedCluster", Needs: after("sides", "agent"), Run: e.checkHub},
 		{ID: "claim", Title: "the cluster's claim of an AWS role", Needs: after("hub"), Run: e.withCluster(e.checkClaim)},
-		{ID: "accept", Title: "the hub accepts the cluster", Needs: after("hub", "claim"), Run: e.withCluster(e.checkAccepted)},
+		{ID: "accept", Title: "the acceptance by the hub", Needs: after("hub", "claim"), Run: e.withCluster(e.checkAccepted)},
 		{ID: "rbac", Title: "the cluster's RBAC on the hub", Needs: after("accept"), Run: e.withCluster(e.checkRBAC)},
 		{ID: "csr", Title: "the agent's requests for certificates", Needs: after("hub", "accept"), Run: e.withCluster(e.checkRequests)},
 		{ID: "secret", Title: "the agent's Secrets", Needs: after("agent", "csr", "accept"), Run: e.checkSecrets},
-		{ID: "credential", Title: "the agent's own credential works", Needs: after("secret"), Run: e.checkCredential},
-		{ID: "joined", Title: "the agent has joined", Needs: after("csr", "accept", "rbac", "credential"), Run: e.withCluster(e.checkJoined)},
-		{ID: "clock", Title: "the clocks of hub and cluster agree", Needs: after("hub"), Run: e.withCluster(e.checkClocks)},
-		{ID: "lease", Title: "the agent renews its Lease", Needs: after("joined", "secret", "clock"), Run: e.withCluster(e.checkLease)},
+		{ID: "credential", Title: "the agent's own credential", Needs: after("secret"), Run: e.checkCredential},
+		{ID: "joined", Title: "the join of the agent", Needs: after("csr", "accept", "rbac", "credential"), Run: e.withCluster(e.checkJoined)},
+		{ID: "clock", Title: "the clocks of hub and cluster", Needs: after("hub"), Run: e.withCluster(e.checkClocks)},
+		{ID: "lease", Title: "the agent's Lease", Needs: after("joined", "secret", "clock"), Run: e.withCluster(e.checkLease)},
 		{ID: "addons", Title: "the credentials of add-ons", Needs: after("hub", "accept"), Run: e.withCluster(e.checkAddOns)},
 		{ID: "aws", Title: "the cluster's role in AWS", Needs: after("claim", "accept"), Run: e.withCluster(e.checkRole)},
 	}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/doctor"
+	bootstrapdoctor "github.com/workloadid/workloadid/doctor/bootstrap"
+	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
+	podidentitydoctor "github.com/workloadid/workloadid/doctor/podidentity"
+	registrationdoctor "github.com/workloadid/workloadid/doctor/registration"
+)
+
+func doctorPage(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestDocumentedChecks(t *testing.T) {
+	page := doctorPage(t)
+	for command, checks := range map[string][]doctor.Check{"wid doctor": identitydoctor.Checks(), "wid doctor bootstrap": bootstrapdoctor.Checks(),
+		"wid doctor registration": registrationdoctor.Checks(), "wid doctor pod-identity": podidentitydoctor.Checks()} {
+		row := "| `" + command + "` |"
+		for _, c := range checks {
+			row += " `" + c.ID + "`"
+		}
+		if !strings.Contains(page, row+" |\n") {
+			t.Errorf("docs/doctor.md has to have this row:\n%s |", row)
+		}
+	}
+}
+
+// Every class in the code is in the page, and the page has no other.
+func TestDocumentedClasses(t *testing.T) {
+	class := regexp.MustCompile(`"([AZGKNBOP][0-9]{1,2})"`)
+	inCode := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join("..", "..", "doctor"), func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, match := range class.FindAllStringSubmatch(string(content), -1) {
+			inCode[match[1]] = true
+		}
+		return err
+	})
+	if err != nil || len(inCode) < 100 {
+		t.Fatalf("%v, %d classes", err, len(inCode))
+	}
+	_, tables, _ := strings.Cut(doctorPage(t), "\n## Classes\n")
+	var onPage []string
+	for _, match := range regexp.MustCompile(`\b[AZGKNBOP][0-9]{1,2}\b`).FindAllString(tables, -1) {
+		onPage = append(onPage, match)
+	}
+	for id := range inCode {
+		if !slices.Contains(onPage, id) {
+			t.Errorf("docs/doctor.md lacks the class %s", id)
+		}
+	}
+	for _, id := range onPage {
+		if !inCode[id] {
+			t.Errorf("docs/doctor.md has the class %s, which no check finds", id)
+		}
+	}
+}
+
+// The commands of the page have flags that exist.
+func TestDocumentedDoctorCommands(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(doctorPage(t), -1)
+	found := 0
+	for _, block := range blocks {
+		for line := range strings.Lines(block[1]) {
+			_, rest, ok := strings.Cut(line, "wid doctor")
+			if !ok {
+				continue
+			}
+			found++
+			cmd, args, err := newRoot().Find(append([]string{"doctor"}, strings.Fields(rest)...))
+			if err == nil {
+				err = cmd.ParseFlags(args)
+			}
+			if err != nil || cmd.Flags().NArg() != 0 {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+	if found < 8 {
+		t.Errorf("%d commands", found)
+	}
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/doctor"
+	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
+	trustaws "github.com/workloadid/workloadid/doctor/trust/aws"
+	trustazure "github.com/workloadid/workloadid/doctor/trust/azure"
+	trustgcp "github.com/workloadid/workloadid/doctor/trust/gcp"
+)
+
+// doctorFlags are the flags of wid doctor that the other commands do not have.
+type doctorFlags struct {
+	examiner
+
+	id               *identity
+	container        string
+	inPod            bool
+	registry         string
+	cluster          string
+	clusterAddress   string
+	clusterCA        string
+	issuer, jwksFile string
+	trustFile        string
+	trustLive        bool
+	helper           string
+	issuerClient     *http.Client // of tests
+}
+
+func (a *app) newDoctor() *cobra.Command { return a.doctorCommand(&doctorFlags{}) }
+
+func (a *app) doctorCommand(d *doctorFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out why a ServiceAccount gets no credentials",
+		Long: "Find out why a ServiceAccount gets no credentials: what is wrong, on which cluster, and what to do. It tries the\n" +
+			"exchange itself and explains its failure. Tokens are never shown. From a workstation it uses the kubeconfig. In a pod,\n" +
+			"without --service-account, it examines the pod's own environment.",
+		Example: "  wid doctor --service-account tenant-a/app --region eu-central-1\n" +
+			"  wid doctor --pod tenant-a/app-5f7c --registry example.azurecr.io/app\n" +
+			"  wid doctor --service-account tenant-a/app --trust-file trust.json -o json\n" +
+			"  kubectl exec app-5f7c -- wid doctor --provider aws\n" +
+			"  wid doctor --token-file token --annotation eks.amazonaws.com/role-arn=$ROLE --region eu-central-1",
+	}
+	d.checks = identitydoctor.Checks()
+	d.id = a.newIdentity(cmd)
+	d.id.examines, d.sent, d.reword = true, &d.id.sent, d.inTermsOfFlags
+	d.addTo(cmd)
+	d.addTargetsTo(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d.id.stderr, d.stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr()
+		if err := d.id.complete(cmd); err != nil {
+			return d.asUsage(err)
+		}
+		d.timeout = d.id.timeout
+		defer func() { d.id.relay.Load().end() }()
+		return d.run(cmd, func(ctx context.Context) (*doctor.Report, error) { return d.examine(ctx, cmd) })
+	}
+	cmd.AddCommand(newDoctorBootstrap(), newDoctorRegistration(), newDoctorPodIdentity())
+	return cmd
+}
+
+func (d *doctorFlags) addTargetsTo(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.id.pod, "pod", "", "the pod that gets no credentials, namespace/name; its ServiceAccount if none is named")
+	f.StringVar(&d.container, "container", "", "the container of the pod that gets no credentials; else any")
+	f.BoolVar(&d.inPod, "in-pod", false, "examine the environment of this pod; the default in a pod without --service-account")
+	f.StringVar(&d.registry, "registry", "", "artifact repository to pull from, host/name")
+	f.StringVar(&d.cluster, "cluster", "", "cluster to reach, its full name in the provider's API")
+	f.StringVar(&d.clusterAddress, "cluster-address", "", "address of the cluster to reach")
+	f.StringVar(&d.clusterCA, "cluster-ca-file", "", "file with the CA of the cluster to reach")
+	f.StringVar(&d.issuer, "issuer", "", "the issuer that the cloud trusts")
+	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
+	f.StringVar(&d.trustFile, "trust-file", "", "file with what the cloud trusts, as aws, az or gcloud print it")
+	f.BoolVar(&d.trustLive, "trust-live", false, "ask the cloud what it trusts, with your own login for it (aws, az, gcloud)")
+	f.StringVar(&d.helper, "helper", "", "address of a credentials endpoint; else AWS_CONTAINER_CREDENTIALS_FULL_URI in a pod")
+	rare(f, "container", "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file", "helper")
+}
+
+// inTermsOfFlags replaces the names of the library's options, and makes commands ask the examined cluster. The check "cluster"
+// is about another one.
+func (d *doctorFlags) inTermsOfFlags(f *doctor.Finding) {
+	rewrite(f, d.id.textOfFlags)
+	if f.Check != "cluster" {
+		d.id.kubeFile().inCluster(f)
+	}
+}
+
+func (d *doctorFlags) examine(ctx context.Context, cmd *cobra.Command) (*doctor.Report, error) {
+	config := identitydoctor.Config{TokenFile: d.id.tokenFile, InPod: d.inPod, Container: d.container, Issuer: d.issuer, Repository: d.registry,
+		Cluster: d.cluster, ClusterAddress: d.clusterAddress, Helper: d.helper, ShowPolicy: d.showPolicy, Skip: d.skip, Timeout: d.timeout,
+		IssuerClient: d.issuerClient, Identify: d.identify, Progress: d.waiting.begin}
+	for _, step := range []func(context.Context, *identitydoctor.Config) error{d.names, d.connect, d.provider, d.files, d.trust} {
+		if err := step(ctx, &config); err != nil {
+			return nil, err
+		}
+	}
+	if d.id.tokenStdin {
+		var err error
+		if config.Token, err = d.id.readToken(ctx, cmd); err != nil {
+			return nil, err
+		}
+	}
+	return identitydoctor.Run(ctx, config), nil
+}
+
+// names reads the flags that name objects.
+func (d *doctorFlags) names(_ context.Context, config *identitydoctor.Config) (err error) {
+	if d.id.serviceAccount != "" {
+		if config.ServiceAccount, err = parseServiceAccount(d.id.serviceAccount); err != nil {
+			return err
+		}
+	}
+	if config.Pod, err = parsePod(d.id.pod); err != nil {
+		return err
+	}
+	if d.container != "" && d.id.pod == "" {
+		return usagef("--container needs --pod")
+	}
+	if len(d.id.annotations) > 0 {
+		config.Annotations, err = parseAnnotations(d.id.annotations)
+	}
+	inAnyPod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if inAnyPod && config.ServiceAccount.Name == "" && !d.id.hasToken() && !d.id.namesCluster() {
+		config.InPod = true
+	}
+	return err
+}
+
+func parsePod(s string) (client.ObjectKey, error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if s != "" && (!ok || namespace == "" || name == "" || strings.Contains(name, "/")) {
+		return client.ObjectKey{}, usagef("--pod is namespace/name, not %.300q", s)
+	}
+	return client.ObjectKey{Namespace: namespace, Name: name}, nil
+}
+
+// connect finds the cluster of the ServiceAccount: this one in a pod, and for callers that hold a token only one that is named.
+func (d *doctorFlags) connect(_ context.Context, config *identitydoctor.Config) (err error) {
+	switch {
+	case d.id.hasToken() && !d.id.namesCluster():
+		return nil
+	case config.InPod:
+		if config.RESTConfig, err = rest.InClusterConfig(); err != nil {
+			config.RESTConfig = nil
+			return nil //nolint:nilerr // the checks that need it say so
+		}
+		boundAnswers(config.RESTConfig)
+		d.sent.watch(config.RESTConfig)
+	case config.ServiceAccount.Name == "" && d.id.pod == "" && !d.id.hasToken():
+		return nil
+	default:
+		if config.RESTConfig, err = d.id.clusterConfig(); err != nil {
+			return err
+		}
+		if !d.id.inCluster {
+			config.ClusterName = d.id.kubeFile().current()
+		}
+	}
+	config.Client, err = newDoctorClient(config.RESTConfig)
+	return err
+}
+
+// provider finds the provider, and the options of its calls.
+func (d *doctorFlags) provider(ctx context.Context, config *identitydoctor.Config) (err error) {
+	if d.id.provider == "" {
+		if err := d.guessProvider(ctx, config); err != nil {
+			return err
+		}
+	}
+	if config.Provider, err = d.id.named(); err != nil {
+		return err
+	}
+	opts, err := d.id.options()
+	// The tenant's own choice of an audience is examined, not judged.
+	config.Options = append(opts, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+	return err
+}
+
+// guessProvider takes the provider from annotations of one cloud.
+func (d *doctorFlags) guessProvider(ctx context.Context, config *identitydoctor.Config) error {
+	s := &source{serviceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: config.Annotations}}}
+	switch {
+	case config.Client != nil && (config.ServiceAccount.Name != "" || config.Pod.Name != ""):
+		s.serviceAccount, s.readErr = readAccount(ctx, config.Client, config.ServiceAccount, config.Pod)
+	case len(config.Annotations) == 0:
+		return nil // named explains it
+	}
+	return d.id.detect(s)
+}
+
+// files reads those that flags name.
+func (d *doctorFlags) files(_ context.Context, config *identitydoctor.Config) (err error) {
+	ca, err := readNamed("cluster-ca-file", d.clusterCA)
+	if err == nil {
+		config.ClusterCA = string(ca)
+		config.JWKS, err = readNamed("jwks-file", d.jwksFile)
+	}
+	return err
+}
+
+func readNamed(flag, path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	content, err := readBounded(path)
+	if err != nil {
+		return nil, usagef("--%s: %v", flag, err)
+	}
+	return content, nil
+}
+
+// trust reads what the cloud trusts from a file, or asks the cloud with the login of the person at the command line. That is done
+// only on request, because this login is not the one under examination and has more rights.
+func (d *doctorFlags) trust(_ context.Context, config *identitydoctor.Config) (err error) {
+	var live doctor.Trust
+	var parse func(content []byte) (doctor.Trust, error)
+	switch config.Provider.GetName() {
+	case aws.ProviderName:
+		live, parse = &trustaws.Reader{HTTPClient: d.id.httpClient}, trustaws.Parse
+	case azure.ProviderName:
+		live, parse = &trustazure.Reader{HTTPClient: d.id.httpClient}, trustazure.Parse
+	case gcp.ProviderName:
+		live, parse = &trustgcp.Reader{HTTPClient: d.id.httpClient}, trustgcp.Parse
+	}
+	switch {
+	case d.trustFile == "" && !d.trustLive:
+		return nil
+	case d.trustFile != "" && d.trustLive:
+		return usagef("--trust-live and --trust-file both say what the cloud trusts: use one of them")
+	case live == nil:
+		return usagef("--trust-live and --trust-file are for aws, azure and gcp; %s has no cloud to ask", config.Provider.GetName())
+	case d.trustLive:
+		config.Trust = live
+		config.Access, _ = live.(doctor.Access)
+		return nil
+	}
+	content, err := readNamed("trust-file", d.trustFile)
+	if err != nil {
+		return err
+	}
+	if config.Trust, err = parse(content); err != nil {
+		return usagef("--trust-file: %v", err)
+	}
+	return nil
+}
