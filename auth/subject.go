@@ -100,9 +100,8 @@ func (s fileTokenSource) unreadable(err error) error {
 // Callers share a request that is in flight. If a renewal fails for now (ErrUnavailable, ErrThrottled), the old token is kept until it
 // expires. A permanent error (Error.Permanent) drops it.
 //
-// A ServiceAccount that is deleted meanwhile takes effect with the next request. A re-created one takes effect at once if
-// WithSubjectToken has its new UID. WithServiceAccount reads the ServiceAccount on every call. WithInvalidBefore replaces the token too,
-// under the same conditions as a credential.
+// A ServiceAccount that is deleted meanwhile takes effect with the next request, a re-created one at once if WithSubjectToken has its
+// new UID. WithServiceAccount reads the ServiceAccount on every call.
 //
 // A TokenRequest is safe for concurrent use. It must not be copied, nor its fields changed, after its first use.
 type TokenRequest struct {
@@ -130,14 +129,13 @@ type heldToken struct {
 // tokenFlight is one request, and its result once done is closed. Its times are on the wall clock, because a suspended machine stops
 // the monotonic one.
 type tokenFlight struct {
-	done     chan struct{}
-	jwt      redact.Secret
-	obtained time.Time
-	expiry   time.Time
-	err      error
+	done             chan struct{}
+	jwt              redact.Secret
+	obtained, expiry time.Time
+	err              error
 }
 
-// usable reports whether the flight has a token that is valid. Very young ones count as valid, as in the cache.
+// usable reports whether the flight has a valid token. A refusal does not count against a very young one, as in the cache.
 func (f *tokenFlight) usable(now, invalidBefore time.Time) bool {
 	return f != nil && now.Before(f.expiry) && (f.obtained.After(invalidBefore) || now.Sub(f.obtained) < replaceTokenAfter)
 }
@@ -150,7 +148,7 @@ func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, t
 	return r.token(ctx, audiences, "", time.Time{})
 }
 
-// token is Token for a caller that knows the UID of the ServiceAccount, and that the tokens up to invalidBefore are refused.
+// token is Token for a call that may know the UID of the ServiceAccount, and that tokens obtained until invalidBefore were refused.
 func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) (string, time.Time, error) {
 	if r == nil || isNil(r.Client) || r.ServiceAccount == nil {
 		return "", time.Time{}, misconfigured("set both fields", "the TokenRequest has no Client or no ServiceAccount")
@@ -167,18 +165,18 @@ func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.
 	}
 }
 
-// flight returns the flight whose token is usable, else the one that is in flight. It starts one if there is none or if a renewal is due.
+// flight returns the request whose token is usable, else the one in flight. It starts one if there is neither or a renewal is due.
 func (r *TokenRequest) flight(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) *tokenFlight {
 	key, now := fmt.Sprintf("%q %q", uid, audiences), time.Now().Round(0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.held, func(_ string, h *heldToken) bool { return h.next == nil && !h.last.usable(now, time.Time{}) })
+	if r.held == nil {
+		r.held = map[string]*heldToken{}
+	}
 	h := r.held[key]
 	if h == nil {
 		h = &heldToken{}
-		if r.held == nil {
-			r.held = map[string]*heldToken{}
-		}
 		r.held[key] = h
 	}
 	usable := h.last.usable(now, invalidBefore)
