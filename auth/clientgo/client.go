@@ -68,22 +68,17 @@ func (s subResource) Create(ctx context.Context, obj, sub client.Object, opts ..
 	return fill(request)(s.core.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request, create))
 }
 
-// Get refuses.
+// The other methods exist only because the interface has them.
+
 func (s subResource) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
 	return s.refuse("get")
 }
-
-// Update refuses.
 func (s subResource) Update(context.Context, client.Object, ...client.SubResourceUpdateOption) error {
 	return s.refuse("update")
 }
-
-// Patch refuses.
 func (s subResource) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
 	return s.refuse("patch")
 }
-
-// Apply refuses.
 func (s subResource) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
 	return s.refuse("apply")
 }
