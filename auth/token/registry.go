@@ -10,8 +10,7 @@ import (
 
 // Registry is an artifact registry that trusts the cluster's token issuer, such as Zot with OpenID Connect.
 type Registry struct {
-	// Host is the registry's host in the form of auth.RegistryHost: lower case, with the port unless that is 443. Any other form is
-	// ErrMisconfigured at each call.
+	// Host is in the form of auth.RegistryHost: lower case, with the port unless that is 443. Calls refuse any other form.
 	Host string
 	// Audience is the audience of the tokens. Empty: Host. auth.WithAudiences replaces it.
 	Audience string
