@@ -339,7 +339,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 	return token, err
 }
 
-// unverifiedToken is the tenant of all tokens in hand: a forged one could name any namespace and take its slots.
+// unverifiedToken is the tenant of all tokens in hand without an owner: a forged one could name any namespace and take its slots.
 const unverifiedToken = "unverified token"
 
 // tenant returns the tenant whose slots in the cache an exchange takes. A value with a blank is no namespace.
@@ -350,14 +350,14 @@ func (c *call) tenant() string {
 	return c.tenantOfCluster()
 }
 
-// tenantOfCluster prefers the owner's namespace for the controller's own identity and for an address that an object brings, which
-// might hang.
+// tenantOfCluster prefers the owner's namespace for the controller's own identity, for a token in hand, and for an address that an
+// object brings, which might hang.
 func (c *call) tenantOfCluster() string {
-	owner, own := c.opts.owner().Namespace, !c.named
+	owner, own, inHand := c.opts.owner().Namespace, !c.named, c.opts.SubjectServiceAccount != nil
 	switch {
-	case owner != "" && (own || c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil):
+	case owner != "" && (own || inHand || c.opts.STSEndpoint != "" || c.opts.ProxyURL != nil):
 		return owner
-	case c.opts.SubjectServiceAccount != nil:
+	case inHand:
 		return unverifiedToken
 	case !own:
 		return c.account.Namespace

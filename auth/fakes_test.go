@@ -61,6 +61,13 @@ func (c *cluster) annotate(key client.ObjectKey, annotations map[string]string) 
 	c.accounts[key] = sa
 }
 
+// fail has requests for tokens fail with err, or succeed again if it is nil.
+func (c *cluster) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requestErr = err
+}
+
 func (c *cluster) remove(key client.ObjectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +106,7 @@ type tokens struct {
 
 func (t tokens) Create(_ context.Context, obj, sub client.Object, _ ...client.SubResourceCreateOption) error {
 	c := t.cluster
-	c.requests.Add(1)
+	serial := c.requests.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.requestErr != nil {
@@ -116,7 +123,7 @@ func (t tokens) Create(_ context.Context, obj, sub client.Object, _ ...client.Su
 	expiry := time.Now().Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second)
 	claims := map[string]any{
 		"iss": "https://issuer.example", "sub": "system:serviceaccount:" + stored.Namespace + ":" + stored.Name,
-		"aud": request.Spec.Audiences, "exp": expiry.Unix(),
+		"aud": request.Spec.Audiences, "exp": expiry.Unix(), "jti": serial,
 		"kubernetes.io": map[string]any{"serviceaccount": map[string]any{"uid": stored.UID}},
 	}
 	if c.claims != nil {

@@ -183,7 +183,7 @@ func (c *call) addLifetimes(k *KeyBuilder) {
 }
 
 func (c *call) callersToken(ctx context.Context) (string, error) {
-	jwt, expiry, err := c.opts.SubjectToken.Token(ctx, c.audiences)
+	jwt, expiry, err := c.askSource(ctx)
 	switch {
 	case err != nil:
 		return "", err
@@ -197,4 +197,12 @@ func (c *call) callersToken(ctx context.Context) (string, error) {
 		expiry = claims.Expiry.Time
 	}
 	return jwt, checkExpiry(expiry, time.Now())
+}
+
+// askSource tells a TokenRequest also what the call knows of its tokens.
+func (c *call) askSource(ctx context.Context) (string, time.Time, error) {
+	if r, ok := c.opts.SubjectToken.(*TokenRequest); ok {
+		return r.token(ctx, c.audiences, c.account.UID, c.opts.invalidBefore)
+	}
+	return c.opts.SubjectToken.Token(ctx, c.audiences)
 }

@@ -294,7 +294,8 @@ func WithProviderOption(key, value any) Option {
 //
 // A credential that is younger than ten seconds is returned nevertheless: a service that refuses everything must not cause an
 // exchange for every request. Calls at the same time share the exchange. Calls without this option keep the old credential until
-// there is a new one. Adapters and the Keychain have a method Invalidate instead, and GetClusterConfig needs neither.
+// there is a new one. A TokenRequest that WithSubjectToken has set replaces its token too. Adapters, TokenRequest and the Keychain have
+// a method Invalidate instead, and GetClusterConfig needs neither.
 func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidBefore = t } }
 
 // WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/jwt"
@@ -95,9 +96,12 @@ func (s fileTokenSource) unreadable(err error) error {
 }
 
 // TokenRequest is the source that asks the API server for tokens of a ServiceAccount. It returns the same token for the same
-// audiences until 80 % of the token's lifetime have passed, so pass the same TokenRequest to every call. Callers share a request
-// that is in flight. A ServiceAccount that is deleted or re-created meanwhile takes effect with the next request;
-// WithServiceAccount, which reads the ServiceAccount on every call, takes effect at once.
+// audiences and renews it in the background once 80 % of its lifetime have passed, so pass the same TokenRequest to every call.
+// Callers share a request that is in flight. If a renewal fails for now (ErrUnavailable, ErrThrottled), the old token is kept until it
+// expires. A permanent error (Error.Permanent) drops it.
+//
+// A ServiceAccount that is deleted meanwhile takes effect with the next request, a re-created one at once if WithSubjectToken has its
+// new UID. WithServiceAccount reads the ServiceAccount on every call.
 //
 // A TokenRequest is safe for concurrent use. It must not be copied, nor its fields changed, after its first use.
 type TokenRequest struct {
@@ -110,23 +114,49 @@ type TokenRequest struct {
 	// BoundObject optionally binds the token to an object's life.
 	BoundObject *authenticationv1.BoundObjectReference
 
-	mu      sync.Mutex
-	flights map[string]*tokenFlight // by audiences
+	invalidated invalidation
+	mu          sync.Mutex
+	held        map[string]*heldToken // by the UID that the caller knows, and by audiences
 }
 
-// tokenFlight is one request, and its token once done is closed.
-type tokenFlight struct {
-	done    chan struct{}
-	running bool
-	jwt     redact.Secret
-	expiry  time.Time
-	renew   time.Time // on the wall clock, because a suspended machine stops the monotonic one
-	err     error
+// heldToken is the last token for one key, and the request for the next one.
+type heldToken struct {
+	last  *tokenFlight // nil if there is no token
+	next  *tokenFlight // nil if no request is in flight
+	renew time.Time
 }
+
+// tokenFlight is one request, and its result once done is closed. Its times are on the wall clock, because a suspended machine stops
+// the monotonic one.
+type tokenFlight struct {
+	done             chan struct{}
+	jwt              redact.Secret
+	obtained, expiry time.Time
+	err              error
+}
+
+// usable reports whether the flight has a valid token. A refusal does not count against a very young one, as in the cache.
+func (f *tokenFlight) usable(now, invalidBefore time.Time) bool {
+	return f != nil && now.Before(f.expiry) && (f.obtained.After(invalidBefore) || now.Sub(f.obtained) < replaceTokenAfter)
+}
+
+// Invalidate replaces all tokens of the TokenRequest, as WithInvalidBefore of this moment does. Call it when a service has refused one.
+func (r *TokenRequest) Invalidate() { r.invalidated.set(time.Now()) }
 
 // Token implements SubjectTokenSource. A caller leaves when its context ends; the request goes on for the others.
 func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, time.Time, error) {
-	f := r.flight(ctx, audiences)
+	return r.token(ctx, audiences, "", time.Time{})
+}
+
+// token is Token for a call that may know the UID of the ServiceAccount, and that tokens obtained until invalidBefore were refused.
+func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) (string, time.Time, error) {
+	if r == nil || isNil(r.Client) || r.ServiceAccount == nil {
+		return "", time.Time{}, misconfigured("set both fields", "the TokenRequest has no Client or no ServiceAccount")
+	}
+	if t := r.invalidated.time(); t.After(invalidBefore) {
+		invalidBefore = t
+	}
+	f := r.flight(ctx, audiences, uid, invalidBefore)
 	select {
 	case <-f.done:
 		return f.jwt.Reveal(), f.expiry, f.err
@@ -135,25 +165,32 @@ func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, t
 	}
 }
 
-// flight returns the request for the audiences that is in flight or whose token is fresh, else a new one.
-func (r *TokenRequest) flight(ctx context.Context, audiences []string) *tokenFlight {
-	key, now := fmt.Sprintf("%q", audiences), time.Now()
+// flight returns the request whose token is usable, else the one in flight. It starts one if there is neither or a renewal is due.
+func (r *TokenRequest) flight(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) *tokenFlight {
+	key, now := fmt.Sprintf("%q %q", uid, audiences), time.Now().Round(0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.flights, func(_ string, f *tokenFlight) bool { return !f.running && !now.Before(f.renew) })
-	if f := r.flights[key]; f != nil {
-		return f
+	maps.DeleteFunc(r.held, func(_ string, h *heldToken) bool { return h.next == nil && !h.last.usable(now, time.Time{}) })
+	if r.held == nil {
+		r.held = map[string]*heldToken{}
 	}
-	if r.flights == nil {
-		r.flights = map[string]*tokenFlight{}
+	h := r.held[key]
+	if h == nil {
+		h = &heldToken{}
+		r.held[key] = h
 	}
-	f := &tokenFlight{done: make(chan struct{}), running: true}
-	r.flights[key] = f
-	go r.run(context.WithoutCancel(ctx), f, slices.Clone(audiences))
-	return f
+	usable := h.last.usable(now, invalidBefore)
+	if h.next == nil && (!usable || !now.Before(h.renew)) {
+		h.next = &tokenFlight{done: make(chan struct{})}
+		go r.run(context.WithoutCancel(ctx), h, h.next, slices.Clone(audiences))
+	}
+	if usable {
+		return h.last
+	}
+	return h.next
 }
 
-func (r *TokenRequest) run(ctx context.Context, f *tokenFlight, audiences []string) {
+func (r *TokenRequest) run(ctx context.Context, h *heldToken, f *tokenFlight, audiences []string) {
 	ctx, stop := context.WithTimeout(ctx, tokenRequestTimeout)
 	defer stop()
 	defer func() {
@@ -162,12 +199,26 @@ func (r *TokenRequest) run(ctx context.Context, f *tokenFlight, audiences []stri
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		now := time.Now().Round(0)
-		f.running, f.renew = false, now.Add(f.expiry.Sub(now)/5*4)
+		f.obtained = time.Now().Round(0)
+		h.land(f)
 		close(f.done)
 	}()
 	token, expiry, err := r.request(ctx, audiences)
 	f.jwt, f.expiry, f.err = redact.New(token), expiry, err
+}
+
+// land replaces the token, or decides how long the old one stays.
+func (h *heldToken) land(f *tokenFlight) {
+	h.next = nil
+	var failed *Error
+	switch {
+	case f.err == nil:
+		h.last, h.renew = f, f.obtained.Add(f.expiry.Sub(f.obtained)/5*4)
+	case errors.As(f.err, &failed) && failed.Permanent(), apierrors.IsConflict(f.err): // with another UID, the old token is void
+		h.last = nil
+	default:
+		h.renew = f.obtained.Add(max(minTokenRetry, RetryAfter(f.err)))
+	}
 }
 
 const (
@@ -175,6 +226,8 @@ const (
 	minTokenLifetime     = 10 * time.Minute      // the API server refuses less
 	maxTokenLifetime     = 1<<32*time.Second - 1 // and more
 	tokenRequestTimeout  = 30 * time.Second
+	minTokenRetry        = time.Second      // between failed renewals
+	replaceTokenAfter    = 10 * time.Second // as cache.Request.InvalidBefore
 )
 
 const opCreateToken = "create ServiceAccount token"

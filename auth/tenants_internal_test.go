@@ -129,13 +129,14 @@ func TestTenantOfAnExchange(t *testing.T) {
 		"controller, for itself":            {nil, "", ""},
 		"the same, a region":                {[]Option{WithSTSRegion("r1")}, "", "region r1"},
 		"token in hand":                     {[]Option{inHand}, "owner", "unverified token"},
-		"token in hand, owner":              {[]Option{inHand, owner}, "owner", "unverified token"},
+		"token in hand, owner":              {[]Option{inHand, owner}, "owner", "owner"},
 		"token in hand, own proxy":          {[]Option{inHand, owner, proxy}, "owner", "owner"},
 		"controller, own proxy":             {[]Option{owner, proxy}, "", "owner"},
 		"controller, proxy, unknown":        {[]Option{proxy}, "", ""},
 		"ServiceAccount of cluster one":     {[]Option{owner, WithClusterID("one")}, "owner", "one owner"},
 		"the same namespace of cluster two": {[]Option{owner, WithClusterID("two")}, "owner", "two owner"},
 		"controller, for cluster two":       {[]Option{owner, WithClusterID("two")}, "", "two owner"},
+		"token in hand, involved object":    {[]Option{inHand, WithCache(nil, cache.InvolvedObject{Namespace: "owner", Name: "o"})}, "owner", "owner"},
 		"token in hand, cluster two":        {[]Option{inHand, WithClusterID("two")}, "owner", "two unverified token"},
 	} {
 		c := &call{}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,11 +52,192 @@ func TestTokenRequestRenewsAfterFourFifthsOfTheLifetime(t *testing.T) {
 			requests int64
 		}{{0, 1}, {47 * time.Minute, 1}, {2 * time.Minute, 2}} {
 			time.Sleep(step.wait)
-			if _, err := ask(t.Context(), "vault"); err != nil || k8s.requests.Load() != step.requests {
+			_, err := ask(t.Context(), "vault")
+			synctest.Wait() // the renewal runs in the background
+			if err != nil || k8s.requests.Load() != step.requests {
 				t.Errorf("after another %s: %d TokenRequests, want %d, %v", step.wait, k8s.requests.Load(), step.requests, err)
 			}
 		}
 	})
+}
+
+// While a renewal fails for now, callers get the old token and make at most one request a second. After its expiry they get the error.
+func TestTokenRequestKeepsTheTokenWhileRenewalsFail(t *testing.T) {
+	for name, failure := range map[string]error{
+		"unavailable":                   errors.New("connection refused"),
+		"throttled":                     apierrors.NewTooManyRequestsError("slow down"),
+		"RBAC of a starting API server": apierrors.NewForbidden(serviceAccounts, "app", errors.New("not yet")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k8s := newCluster()
+				ask := tokenRequest(t, k8s)
+				first, err := ask(t.Context(), "vault")
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(50 * time.Minute)
+				k8s.fail(failure)
+				for range 50 {
+					if got, err := ask(t.Context(), "vault"); err != nil || got != first {
+						t.Fatalf("the old token was not kept: %v", err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if n := k8s.requests.Load() - 1; n < 5 || n > 6 {
+					t.Errorf("%d renewals in 5 seconds, want one a second", n)
+				}
+				time.Sleep(10 * time.Minute)
+				if got, err := ask(t.Context(), "vault"); err == nil {
+					t.Errorf("an expired token was returned, the same %v", got == first)
+				}
+				k8s.fail(nil)
+				if got, err := ask(t.Context(), "vault"); err != nil || got == first {
+					t.Errorf("no new token: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// An API server that hangs delays no caller while the old token is valid.
+func TestTokenRequestRenewsInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s := slow{newCluster(), make(chan struct{}, 1)}
+		key := k8s.create("tenant-a", "app", nil)
+		source := &auth.TokenRequest{Client: k8s,
+			ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
+		k8s.release <- struct{}{}
+		first, _, err := source.Token(t.Context(), []string{"vault"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Minute)
+		before := time.Now()
+		got, _, err := source.Token(t.Context(), []string{"vault"})
+		if err != nil || got != first || time.Since(before) > 0 {
+			t.Errorf("after %s: %v", time.Since(before), err)
+		}
+		k8s.release <- struct{}{}
+		synctest.Wait()
+		if got, _, err := source.Token(t.Context(), []string{"vault"}); err != nil || got == first {
+			t.Errorf("the renewed token is not used: %v", err)
+		}
+	})
+}
+
+// A renewal that shows the ServiceAccount gone drops the old token.
+func TestTokenRequestDropsTheTokenOnAPermanentError(t *testing.T) {
+	for name, failure := range map[string]error{
+		"not found":     apierrors.NewNotFound(serviceAccounts, "app"),
+		"misconfigured": apierrors.NewBadRequest("no such audience"),
+		"another UID":   apierrors.NewConflict(serviceAccounts, "app", errors.New("the UID does not match")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k8s := newCluster()
+				ask := tokenRequest(t, k8s)
+				if _, err := ask(t.Context(), "vault"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(50 * time.Minute)
+				k8s.fail(failure)
+				_, _ = ask(t.Context(), "vault") // starts the renewal
+				synctest.Wait()
+				if _, err := ask(t.Context(), "vault"); err == nil {
+					t.Error("the old token was returned after the refusal")
+				}
+			})
+		})
+	}
+}
+
+// A call with WithInvalidBefore gets another token, once in ten seconds. Other calls keep the old one until there is a new one.
+func TestTokenRequestWithInvalidBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), &exchange{}
+		key := k8s.create("tenant-a", "app", nil)
+		sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		opts := []auth.Option{auth.WithSubjectToken(&auth.TokenRequest{Client: k8s, ServiceAccount: &sa}, sa),
+			auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		refused := func(since time.Time) (auth.Token, error) {
+			return auth.GetAccessToken(t.Context(), provider, append(opts[:2:2], auth.WithInvalidBefore(since))...)
+		}
+		first, obtained := mustGet(t, provider, opts...), time.Now()
+		if got, err := refused(time.Now()); got != auth.Token(first) {
+			t.Errorf("a token that is seconds old was replaced, %v", err)
+		}
+		time.Sleep(11 * time.Second)
+		k8s.fail(errors.New("connection refused"))
+		if _, err := refused(time.Now()); !errors.Is(err, auth.ErrUnavailable) {
+			t.Errorf("the refused token was used again: %v", err)
+		}
+		if mustGet(t, provider, opts...) != first {
+			t.Error("other calls lost the token")
+		}
+		k8s.fail(nil)
+		second, err := refused(time.Now())
+		if err != nil || second == auth.Token(first) || auth.Token(mustGet(t, provider, opts...)) != second {
+			t.Errorf("the token was not replaced for all, %v", err)
+		}
+		requests := k8s.requests.Load()
+		time.Sleep(11 * time.Second)
+		if got, err := refused(obtained); got != second || k8s.requests.Load() != requests {
+			t.Errorf("the refusal of an old token replaced the new one, %v", err)
+		}
+	})
+}
+
+func TestTokenRequestInvalidate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s := newCluster()
+		key := k8s.create("tenant-a", "app", nil)
+		source := &auth.TokenRequest{Client: k8s,
+			ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
+		testworld.CheckInvalidate(t, source, func() (string, error) {
+			token, _, err := source.Token(t.Context(), []string{"vault"})
+			return token, err
+		})
+	})
+}
+
+// Calls that know the new UID of a ServiceAccount that was re-created never get the old one's token.
+func TestTokenRequestOfAReCreatedServiceAccount(t *testing.T) {
+	k8s, provider := newCluster(), &exchange{}
+	key := k8s.create("tenant-a", "app", nil)
+	named := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	source := &auth.TokenRequest{Client: k8s, ServiceAccount: &named}
+	for want := range int64(2) {
+		living := named
+		if err := k8s.Get(t.Context(), key, &living); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			mustGet(t, provider, auth.WithSubjectToken(source, living), auth.WithCache(testworld.Cache(t), object("tenant-a")))
+		}
+		if n := k8s.requests.Load(); n != want+1 {
+			t.Errorf("%d TokenRequests, want %d", n, want+1)
+		}
+		k8s.create("tenant-a", "app", nil)
+	}
+}
+
+func TestTokenRequestWithoutItsFields(t *testing.T) {
+	k8s := newCluster()
+	sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
+	for name, source := range map[string]*auth.TokenRequest{
+		"no client":         {ServiceAccount: &sa},
+		"nil client":        {ServiceAccount: &sa, Client: (*cluster)(nil)},
+		"no ServiceAccount": {Client: k8s},
+		"nil":               nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := source.Token(t.Context(), []string{"vault"})
+			testworld.CheckError(t, err, auth.ErrMisconfigured)
+			_, err = auth.GetAccessToken(t.Context(), &exchange{}, auth.WithSubjectToken(source, sa))
+			testworld.CheckError(t, err, auth.ErrMisconfigured)
+		})
+	}
 }
 
 func TestTokenRequestKeepsAudiencesApart(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/workloadid/workloadid/auth"
 )
 
@@ -29,12 +31,19 @@ type classRule struct {
 	cause        auth.Cause // found by this module itself
 	status       int
 	code, text   string // sent by a service; text is a part of its message
+	apiServer    bool   // sent by a Kubernetes API server
 }
 
 func (r *classRule) matches(e *auth.Error) bool {
 	return (r.provider == "" || r.provider == e.Provider) && (r.cause == "" || r.cause == e.Cause) &&
 		(r.status == 0 || r.status == e.StatusCode) && (r.code == "" || r.code == e.Code) &&
-		(r.text == "" || e.StatusCode != 0 && strings.Contains(e.Message, r.text))
+		(r.text == "" || e.StatusCode != 0 && strings.Contains(e.Message, r.text)) && (!r.apiServer || isFromAPIServer(e))
+}
+
+// isFromAPIServer keeps apart services whose codes have the same names.
+func isFromAPIServer(e *auth.Error) bool {
+	var status apierrors.APIStatus
+	return errors.As(e.Err, &status)
 }
 
 // classify returns the class of the error. The error's own remedy wins.
@@ -76,11 +85,11 @@ func classByID(id string) (Class, bool) {
 // kubernetesRules come first, because errors of the API server name the provider too.
 func kubernetesRules() []classRule {
 	return []classRule{
-		{id: "K4", status: 403, text: "not found in pod spec volume"},
+		{id: "K4", status: 403, text: "not found in pod spec volume", apiServer: true},
 		{id: "K1", cause: auth.CauseTokenRequestForbidden},
 		{id: "K2", cause: auth.CauseServiceAccountNotFound},
-		{id: "K3", status: 422, text: "expirationSeconds"},
-		{id: "K10", status: 401, code: "Unauthorized"},
+		{id: "K3", status: 422, text: "expirationSeconds", apiServer: true},
+		{id: "K10", status: 401, code: "Unauthorized", apiServer: true},
 		{id: "K5", cause: auth.CauseAPIServerAudience},
 		{id: "K9", cause: auth.CauseTokenFileForbidden},
 	}

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
 )
@@ -79,6 +82,9 @@ func TestClasses(t *testing.T) {
 		{"", "aws", 503, "", "it is down", ""}, {"", "aws", 400, "InvalidAction", "", ""}, {"", "gcp", 500, "INTERNAL", "Internal error encountered.", ""},
 	} {
 		e := &auth.Error{Provider: tc.provider, StatusCode: tc.status, Code: tc.code, Message: tc.text, Cause: tc.cause}
+		if strings.HasPrefix(tc.id, "K") {
+			e.Err = fromAPIServer(tc.status)
+		}
 		before := e.Error()
 		c := doctor.ClassOf(fmt.Errorf("wrapped: %w", e))
 		seen[c.ID] = true
@@ -112,5 +118,29 @@ func TestClassRemedy(t *testing.T) {
 	}
 	if c := doctor.ClassOf(nil); c.ID != "" {
 		t.Errorf("%+v", c)
+	}
+}
+
+func fromAPIServer(status int) error {
+	return fmt.Errorf("wrapped: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(status)}}) //nolint:gosec // an HTTP status
+}
+
+// Another service's error with the codes and words of Kubernetes is not explained as the API server's.
+func TestClassesOfTheAPIServerOnly(t *testing.T) {
+	for id, e := range map[string]auth.Error{
+		"K3":  {StatusCode: 422, Code: "Invalid", Message: "expirationSeconds: too short"},
+		"K4":  {StatusCode: 403, Message: "audience not found in pod spec volume"},
+		"K10": {StatusCode: 401, Code: "Unauthorized"},
+	} {
+		t.Run(id, func(t *testing.T) {
+			e.Provider, e.Err = "oauth", errors.New("answer of an OAuth server")
+			if c := doctor.ClassOf(&e); c.ID != "" {
+				t.Errorf("another service: %+v", c)
+			}
+			e.Err = fromAPIServer(e.StatusCode)
+			if c := doctor.ClassOf(&e); c.ID != id {
+				t.Errorf("the API server: %+v", c)
+			}
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,9 +51,8 @@ func (k kube) SubResource(name string) client.SubResourceClient {
 	return subResource{core: k.core, name: name}
 }
 
-// subResource has no methods but Create, the only one that auth calls.
+// subResource serves Create, the only method that auth calls.
 type subResource struct {
-	client.SubResourceClient
 	core typedcorev1.CoreV1Interface
 	name string
 }
@@ -66,4 +66,23 @@ func (s subResource) Create(ctx context.Context, obj, sub client.Object, opts ..
 	}
 	create := *(&client.SubResourceCreateOptions{}).ApplyOptions(opts).AsCreateOptions()
 	return fill(request)(s.core.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request, create))
+}
+
+// The other methods exist only because the interface has them.
+
+func (s subResource) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
+	return s.refuse("get")
+}
+func (s subResource) Update(context.Context, client.Object, ...client.SubResourceUpdateOption) error {
+	return s.refuse("update")
+}
+func (s subResource) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	return s.refuse("patch")
+}
+func (s subResource) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
+	return s.refuse("apply")
+}
+
+func (s subResource) refuse(verb string) error {
+	return fmt.Errorf("the client for auth creates tokens of ServiceAccounts, it does not %s the sub-resource %q", verb, s.name)
 }

@@ -143,11 +143,16 @@ func TestClusterReferenceThroughAClientset(t *testing.T) {
 
 func TestClientRefusesEverythingElse(t *testing.T) {
 	kube := clientgo.New(fake.NewClientset())
+	sub, account := kube.SubResource("token"), &corev1.ServiceAccount{}
 	for name, err := range map[string]error{
 		"get of another kind":         kube.Get(t.Context(), app, &corev1.Secret{}),
 		"another sub-resource":        kube.SubResource("scale").Create(t.Context(), &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}),
 		"another kind with a token":   kube.SubResource("token").Create(t.Context(), &corev1.Pod{}, &authenticationv1.TokenRequest{}),
 		"another body of the request": kube.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{}, &corev1.Pod{}),
+		"get of a sub-resource":       sub.Get(t.Context(), account, &authenticationv1.TokenRequest{}),
+		"update":                      sub.Update(t.Context(), account),
+		"patch":                       sub.Patch(t.Context(), account, client.Merge),
+		"apply":                       sub.Apply(t.Context(), nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "the client for auth") {
 			t.Errorf("%s: %v", name, err)

@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Registry is an artifact registry that trusts the cluster's token issuer, such as Zot with OpenID Connect.
 type Registry struct {
-	// Host is the registry's host in the form of auth.RegistryHost: lower case, with the port unless that is 443.
+	// Host is in the form of auth.RegistryHost: lower case, with the port unless that is 443. Calls refuse any other form.
 	Host string
 	// Audience is the audience of the tokens. Empty: Host. auth.WithAudiences replaces it.
 	Audience string
@@ -17,10 +18,32 @@ type Registry struct {
 	Username string
 }
 
-var _ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+var (
+	_ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+	_ auth.OptionsValidator                    = (*Provider)(nil)
+	_ auth.RegistryOwner                       = (*Provider)(nil)
+)
+
+// ValidateOptions refuses a Registry whose Host would match no registry.
+func (p *Provider) ValidateOptions(*auth.Options) error {
+	for _, r := range p.Registries {
+		if host, err := auth.RegistryHost(r.Host); err != nil || host != r.Host {
+			return self.Misconfigured("use <host> or <host>:<port> in lower case, without the port 443",
+				"the Host %q in Provider.Registries is not the canonical host of a registry", redact.URL(r.Host))
+		}
+	}
+	return nil
+}
+
+// OwnsRegistry implements auth.RegistryOwner. It claims all registries if a Host is malformed, because any of them may be meant: a
+// Keychain then returns the error instead of anonymous access.
+func (p *Provider) OwnsRegistry(string) bool { return p.ValidateOptions(nil) != nil }
 
 // ParseArtifactRepository accepts repositories in Provider.Registries. The credentials depend on the host and on the user name.
-func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
+func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth.Options) (registryInput string, err error) {
+	if err := p.ValidateOptions(opts); err != nil {
+		return "", err
+	}
 	host, err := auth.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err

@@ -3,6 +3,7 @@ package token_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -162,6 +163,30 @@ func TestRegistriesThatTheControllerDoesNotAllow(t *testing.T) {
 			host, _, _ := strings.Cut(repository, "/")
 			if got, err := keychain(t, provider, auth.WithServiceAccount(app, c), auth.WithOwner(object)).Resolve(resource(host)); err != nil || got != authn.Anonymous {
 				t.Errorf("the keychain returns %v, %v", got, err)
+			}
+		})
+	}
+	if n := issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d TokenRequests", n)
+	}
+}
+
+// A Host that would match no registry is reported, also by a keychain, which would otherwise return anonymous access.
+func TestHostThatIsNotCanonical(t *testing.T) {
+	issuer, c := newIssuer(t)
+	opts := []auth.Option{auth.WithServiceAccount(app, c), auth.WithOwner(object)}
+	for _, host := range []string{"https://zot.example", "zot.example/", "zot.example/team", "hunter2@zot.example", "ZOT.example", "zot.example:443", ""} {
+		t.Run(host, func(t *testing.T) {
+			provider := &token.Provider{Registries: []token.Registry{{Host: "first.example"}, {Host: host}}}
+			_, accessToken := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithAudiences("vault"), allowed)...)
+			_, credentials := auth.GetArtifactRegistryCredentials(t.Context(), provider, "zot.example/app", opts...)
+			_, resolved := keychain(t, provider, opts...).Resolve(resource("zot.example"))
+			for call, err := range map[string]error{"access token": accessToken, "credentials": credentials, "keychain": resolved} {
+				testworld.CheckError(t, err, auth.ErrMisconfigured)
+				_, shown, _ := strings.Cut(host, "hunter2")
+				if text := fmt.Sprint(err); !strings.Contains(text, shown) || strings.Contains(text, "hunter2") {
+					t.Errorf("%s: got %v", call, err)
+				}
 			}
 		})
 	}

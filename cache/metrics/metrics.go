@@ -82,6 +82,9 @@ type options struct{ namespaceLabel string }
 
 // WithNamespaceLabel renames the label "namespace" of cache_events_total, the namespace of the involved object. Prometheus renames
 // a label "namespace" to "exported_namespace" where the scraped target has one itself, so dashboards may expect that name.
+//
+// A registry keeps the label names of a metric for its whole life, also after Unregister. Another name therefore needs another
+// registry or another prefix.
 func WithNamespaceLabel(name string) Option {
 	return func(o *options) { o.namespaceLabel = name }
 }
@@ -147,10 +150,14 @@ func (m *Metrics) register(collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// Unregister removes the metrics from the registry, so that others of the same prefix can be registered. Caches may continue to
-// use m.
+// Unregister removes the metrics from the registry, so that others of the same prefix and namespace label can be registered. A second
+// call does nothing. Caches may continue to use m.
 func (m *Metrics) Unregister() {
-	for _, c := range m.registered {
+	m.mu.Lock()
+	registered := m.registered
+	m.registered = nil // the registry knows collectors by their metrics, so it would remove a successor's
+	m.mu.Unlock()
+	for _, c := range registered {
 		m.registerer.Unregister(c)
 	}
 }

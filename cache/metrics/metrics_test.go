@@ -296,6 +296,24 @@ func TestUnregister(t *testing.T) {
 	}
 }
 
+// A second Unregister removes nothing of a successor with the same prefix.
+func TestUnregisterTwiceKeepsTheSuccessor(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New("x_", registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Unregister()
+	if _, err := metrics.New("x_", registry); err != nil {
+		t.Fatal(err)
+	}
+	before := names(t, registry)
+	m.Unregister()
+	if after := names(t, registry); !slices.Equal(after, before) {
+		t.Errorf("%q are left of %q", after, before)
+	}
+}
+
 // The metrics that were registered before the one that fails leave again. The one in the way stays.
 func TestFailedRegistrationLeavesNothing(t *testing.T) {
 	registry := prometheus.NewRegistry()
