@@ -264,7 +264,7 @@ func (h *Harness) testConcurrency(t *testing.T) {
 	wg.Wait()
 }
 
-// testOther asks one provider, without a cache.
+// testOther asks one provider value twice, because the provider may keep credentials in it.
 func (h *Harness) testOther(t *testing.T) {
 	p := h.New(t)
 	good, err := h.get(t.Context(), p, h.Good)
@@ -273,11 +273,11 @@ func (h *Harness) testOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	if slices.Equal(h.Secrets(t, good), h.Secrets(t, other)) {
-		t.Errorf("the provider keeps the credential of %s and returns it to %s; leave the keeping to auth.WithCache", h.Good, h.Other)
+		t.Errorf("the provider returns the credential of %s to %s; leave caching to auth.WithCache", h.Good, h.Other)
 	}
 }
 
-// testRefused asks a provider that has made a credential, which it must not give to another ServiceAccount.
+// testRefused first gets a credential for Good, which the provider may keep and must not return for Refused.
 func (h *Harness) testRefused(t *testing.T) {
 	p := h.New(t)
 	if _, err := h.get(t.Context(), p, h.Good); err != nil {

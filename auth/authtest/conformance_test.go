@@ -78,7 +78,7 @@ func (p *exampleProvider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.Service
 	if p.mistake != "annotation" {
 		key.Add("scope", sa.Annotations[scopeAnnotation])
 	}
-	if p.mistake != "annotation that only a few values fit" {
+	if p.mistake != "annotation with few valid values" {
 		key.Add("mount", sa.Annotations[mountAnnotation])
 	}
 	if p.mistake == "cache key writes" && len(sa.Annotations) > 0 {
@@ -200,7 +200,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Each mistake fails the cases that are about it and no other.
+// Each mistake fails its own cases and no other.
 func TestConformanceFailsForMistakes(t *testing.T) {
 	const annotation, other, refused, unchanged, redirect, length = "every_annotation_is_part_of_the_cache_key",
 		"no_ServiceAccount_gets_the_credential_of_another", "a_refusal_is_ErrDenied_without_a_fallback",
@@ -211,10 +211,10 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 		"body":                                  {length},
 		"body of an outage":                     {length},
 		"annotation":                            {annotation},
-		"annotation that only a few values fit": {annotation},
+		"annotation with few valid values":      {annotation},
 		"no valid value in Harness.Annotations": {annotation},
 		"memo":                                  {other, refused},
-		"memo of those that are trusted":        {other},
+		"memo for trusted ServiceAccounts":      {other},
 		"identity writes":                       {unchanged},
 		"cache key writes":                      {unchanged},
 	} {

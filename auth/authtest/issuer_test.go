@@ -32,17 +32,17 @@ func TestVerify(t *testing.T) {
 		t.Errorf("got %v, %v", sa, err)
 	}
 	for name, tc := range map[string]struct{ token, audience string }{
-		"no token":                            {"", "vault"},
-		"another audience":                    {good, "vault2"},
-		"no audience":                         {good, ""},
-		"another issuer":                      {sign(issuer, map[string]any{"iss": "https://other.example"}), "vault"},
-		"another key":                         {sign(testworld.SharedIssuer(t), nil), "vault"},
-		"expired a second ago":                {sign(issuer, map[string]any{"exp": now.Unix() - 1}), "vault"},
-		"no expiry":                           {sign(issuer, map[string]any{"exp": nil}), "vault"},
-		"not yet valid":                       {sign(issuer, map[string]any{"nbf": now.Unix() + 2}), "vault"},
-		"a user as subject":                   {sign(issuer, map[string]any{"sub": "alice"}), "vault"},
-		"a subject without a name":            {sign(issuer, map[string]any{"sub": "system:serviceaccount:tenant-a"}), "vault"},
-		"signature with another token's text": {good[:len(good)-8] + "AAAAAAAA", "vault"},
+		"no token":                 {"", "vault"},
+		"another audience":         {good, "vault2"},
+		"no audience":              {good, ""},
+		"another issuer":           {sign(issuer, map[string]any{"iss": "https://other.example"}), "vault"},
+		"another key":              {sign(testworld.SharedIssuer(t), nil), "vault"},
+		"expired a second ago":     {sign(issuer, map[string]any{"exp": now.Unix() - 1}), "vault"},
+		"no expiry":                {sign(issuer, map[string]any{"exp": nil}), "vault"},
+		"not yet valid":            {sign(issuer, map[string]any{"nbf": now.Unix() + 2}), "vault"},
+		"a user as subject":        {sign(issuer, map[string]any{"sub": "alice"}), "vault"},
+		"a subject without a name": {sign(issuer, map[string]any{"sub": "system:serviceaccount:tenant-a"}), "vault"},
+		"a changed signature":      {good[:len(good)-8] + "AAAAAAAA", "vault"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if sa, err := issuer.Verify(tc.token, tc.audience); err == nil || sa != (client.ObjectKey{}) {
