@@ -112,12 +112,12 @@ func (c *Cloud) CA() []byte { return c.authority.pem }
 
 // DialContext connects to the cloud if it serves the host of addr, for other clients and proxies.
 func (c *Cloud) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(addr)
+	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	if c.serviceAt(host) == nil {
-		return nil, fmt.Errorf("authtest: the fake cloud has no service at host %q", host)
+	if c.serviceAt(addr) == nil {
+		return nil, fmt.Errorf("authtest: the fake cloud has no service at host %q", addr)
 	}
 	listener := c.listener
 	if port == "80" {
@@ -175,7 +175,7 @@ func (c *Cloud) Log() []Call {
 
 // service is one of the services of a cloud.
 type service struct {
-	// at reports whether the service has a host name, which is in lower case and without a port.
+	// at reports whether the service has a host name in lower case. It is asked without the port and with it.
 	at func(host string) bool
 	// serve answers. It calls Cloud.begin once it knows the action.
 	serve func(w http.ResponseWriter, r *http.Request, host string)
@@ -184,26 +184,31 @@ type service struct {
 // Handler returns the cloud's services as one handler, which picks the service by the request's Host.
 func (c *Cloud) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		s := c.serviceAt(host)
+		s := c.serviceAt(r.Host)
 		if s == nil {
-			http.Error(w, fmt.Sprintf("authtest: the fake cloud has no service at host %q", host), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("authtest: the fake cloud has no service at host %q", r.Host), http.StatusMisdirectedRequest)
 			return
 		}
-		s.serve(w, r, host)
+		s.serve(w, r, withoutPort(r.Host))
 	})
 }
 
-func (c *Cloud) serviceAt(host string) *service {
-	host = strings.ToLower(host)
+func withoutPort(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}
+
+// serviceAt returns the service at a host name with or without a port.
+func (c *Cloud) serviceAt(address string) *service {
+	address = strings.ToLower(address)
+	host := withoutPort(address)
 	c.mu.Lock()
 	services := c.services
 	c.mu.Unlock()
 	for i := range services {
-		if services[i].at(host) {
+		if services[i].at(host) || services[i].at(address) {
 			return &services[i]
 		}
 	}
@@ -213,10 +218,13 @@ func (c *Cloud) serviceAt(host string) *service {
 // Handle serves a host name with a handler: a fake of a service that Cloud lacks, or another one in place of its own. AWS,
 // Azure, GCP and OAuth return the identity behind a request's credential: see AWS.VerifySignature and the methods Identity.
 //
-// Clients reach the host like the others, over TLS with the cloud's CA. In Calls and Fault, the service is the host name in
-// lower case, and the action is the method and the path, such as "GET /bucket". The error of a Fault is plain text.
+// A host with a port, such as vault.example:8443, serves that port alone. A host without a port, or with port 443, serves every
+// port. Of several handlers that match, the last one serves.
+//
+// Clients reach the host like the others, over TLS with the cloud's CA. In Calls and Fault, the service is the host in lower case,
+// with its port unless that is 443, and the action is the method and the path, such as "GET /bucket". The error of a Fault is plain text.
 func (c *Cloud) Handle(host string, handler http.Handler) {
-	host = strings.ToLower(host)
+	host = strings.TrimSuffix(strings.ToLower(host), ":443") // clients leave it out of the Host header
 	s := service{at: func(asked string) bool { return asked == host }, serve: func(w http.ResponseWriter, r *http.Request, _ string) {
 		call := Call{Service: host, Action: r.Method + " " + r.URL.Path, Host: host}
 		fault, ok := c.begin(w, r, call, func(f Fault) { http.Error(w, f.Message, f.Status) })

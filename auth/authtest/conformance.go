@@ -32,11 +32,14 @@ type Harness struct {
 	Client client.Client
 	// Good names a ServiceAccount that gets a credential. Required. Each of its annotations has to shape the credential.
 	Good client.ObjectKey
-	// Refused names a ServiceAccount whose token the service refuses.
+	// Other names another ServiceAccount that gets a credential. The suite compares it by Secrets with that of Good.
+	Other client.ObjectKey
+	// Refused names a ServiceAccount whose token the service refuses. Annotations equal to those of Good find the most mistakes.
 	Refused client.ObjectKey
 	// Malformed names a ServiceAccount with malformed annotations.
 	Malformed client.ObjectKey
-	// Annotations are further annotations that shape the credential, each with a value for which Good gets a credential.
+	// Annotations are further annotations that shape the credential, each with a value for which Good gets a credential. An
+	// annotation of Good itself belongs here, with another value, if GetIdentity refuses its own value followed by "x".
 	Annotations map[string]string
 	// Break makes the service fail until the test ends: with ErrThrottled, with ErrUnavailable, or without an answer (Hang).
 	Break func(t *testing.T, how auth.Reason)
@@ -73,6 +76,7 @@ func RunConformance(t *testing.T, h Harness) {
 		{"the token redacts itself", h.Secrets != nil, h.testRedaction},
 		{"options and ServiceAccount stay unchanged", true, h.testArguments},
 		{"concurrent calls succeed", true, h.testConcurrency},
+		{"no ServiceAccount gets the credential of another", h.Other.Name != "" && h.Secrets != nil, h.testOther},
 		{"a refusal is ErrDenied without a fallback", h.Refused.Name != "", h.testRefused},
 		{"a malformed annotation is ErrMisconfigured before any request", h.Malformed.Name != "", h.testMalformed},
 		{"the caller's annotations win and errors name the caller", h.Malformed.Name != "", h.testCallersIdentity},
@@ -80,7 +84,7 @@ func RunConformance(t *testing.T, h Harness) {
 		{"a throttled call is ErrThrottled", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) }},
 		{"an outage is ErrUnavailable", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) }},
 		{"a call ends with its context", h.Break != nil && h.Calls != nil, h.testCancel},
-		{"no redirect receives a credential", overHTTP, h.testRedirects},
+		{"no redirect is followed", overHTTP, h.testRedirects},
 		{"the length of answers is limited", overHTTP, h.testEndlessBodies},
 		{"derived credentials have a lifetime, redact themselves and are cached", derived, h.testDerived},
 		{"access to a cluster is described deterministically and without a request", len(h.Cluster) > 0, h.testCluster},
@@ -225,6 +229,12 @@ func printAll(values ...any) string {
 func (h *Harness) testArguments(t *testing.T) {
 	p, sa, opts := h.New(t), h.serviceAccount(t, h.Good), h.options()
 	before, optsBefore := *sa.DeepCopy(), *opts
+	if _, err := p.GetIdentity(&sa, opts); err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := p.(auth.CacheKeyContributor); ok {
+		c.AddToCacheKey(&auth.KeyBuilder{}, &sa, opts)
+	}
 	audiences, err := p.GetAudiences(t.Context(), &sa, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +247,7 @@ func (h *Harness) testArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(sa, before) || !reflect.DeepEqual(*opts, optsBefore) {
-		t.Error("NewTokenForServiceAccount or GetAudiences changed its arguments")
+		t.Error("GetIdentity, AddToCacheKey, GetAudiences or NewTokenForServiceAccount changed its arguments")
 	}
 }
 
@@ -254,8 +264,26 @@ func (h *Harness) testConcurrency(t *testing.T) {
 	wg.Wait()
 }
 
+// testOther asks one provider value twice, because the provider may keep credentials in it.
+func (h *Harness) testOther(t *testing.T) {
+	p := h.New(t)
+	good, err := h.get(t.Context(), p, h.Good)
+	other, otherErr := h.get(t.Context(), p, h.Other)
+	if err := errors.Join(err, otherErr); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(h.Secrets(t, good), h.Secrets(t, other)) {
+		t.Errorf("the provider returns the credential of %s to %s; leave caching to auth.WithCache", h.Good, h.Other)
+	}
+}
+
+// testRefused first gets a credential for Good, which the provider may keep and must not return for Refused.
 func (h *Harness) testRefused(t *testing.T) {
-	token, err := h.get(t.Context(), h.New(t), h.Refused)
+	p := h.New(t)
+	if _, err := h.get(t.Context(), p, h.Good); err != nil {
+		t.Fatal(err)
+	}
+	token, err := h.get(t.Context(), p, h.Refused)
 	if !errors.Is(err, auth.ErrDenied) || token != nil {
 		t.Fatalf("got %v, %v, want ErrDenied", token, err)
 	}
@@ -311,10 +339,13 @@ func (h *Harness) testAnnotations(t *testing.T) {
 	for name, value := range h.variations(t) {
 		before := tokens.Len()
 		err := get(map[string]string{name: value})
-		if _, valid := h.Annotations[name]; valid && err != nil {
+		_, valid := h.Annotations[name]
+		switch {
+		case valid && err != nil:
 			t.Errorf("annotation %s=%q of Harness.Annotations: %v", name, value, err)
-		}
-		if err == nil && tokens.Len() == before {
+		case errors.Is(err, auth.ErrMisconfigured):
+			t.Errorf("annotation %s=%q is refused as malformed, so the cache key stays unknown; add another valid value to Harness.Annotations", name, value)
+		case err == nil && tokens.Len() == before:
 			t.Errorf("annotation %s is not part of the cache key: return it from GetIdentity or GetAudiences, or add it in AddToCacheKey", name)
 		}
 	}

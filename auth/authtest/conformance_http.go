@@ -2,10 +2,8 @@ package authtest
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -29,10 +27,11 @@ func (h *Harness) testRedirects(t *testing.T) {
 
 // testEndlessBodies also changes answers into errors, because clients read those in another way.
 func (h *Harness) testEndlessBodies(t *testing.T) {
-	for _, isError := range []bool{false, true} {
+	const unchanged = 0
+	for _, status := range []int{unchanged, http.StatusBadRequest, http.StatusInternalServerError} {
 		h.tamper(t, func(answer *http.Response) {
-			if isError {
-				answer.StatusCode = http.StatusBadRequest
+			if status != unchanged {
+				answer.StatusCode = status
 			}
 			answer.ContentLength = -1
 			answer.Header.Del("Content-Length")
@@ -73,10 +72,8 @@ type tamperer struct {
 
 func (c *tamperer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host == elsewhere {
-		// A request other than GET repeats its body; "eyJ" begins a JWT, in the URL, in Referer or in another header.
-		if r.Method != http.MethodGet || r.Header.Get("Authorization") != "" || strings.Contains(fmt.Sprint(r.URL, r.Header), "eyJ") {
-			c.t.Errorf("%s: the provider follows a redirect to another host with a credential; set http.Client.CheckRedirect", c.what)
-		}
+		// Any header, the body, the URL and Referer may hold a credential, in an encoding that the suite does not know.
+		c.t.Errorf("%s: the provider follows a redirect to another host; use auth.HTTPClients, or set http.Client.CheckRedirect", c.what)
 		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 	}
 	base := c.base

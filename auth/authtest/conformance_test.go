@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 const (
 	tokenService    = "token.example"
 	scopeAnnotation = "token.example/scope"
+	mountAnnotation = "token.example/mount"
 )
 
 // opaqueToken is a credential of the token service.
@@ -40,71 +42,127 @@ func (opaqueToken) Format(s fmt.State, _ rune)   { _, _ = io.WriteString(s, "red
 func (opaqueToken) MarshalJSON() ([]byte, error) { return []byte(`"redacted"`), nil }
 
 // exampleProvider keeps the contract except for one mistake.
-type exampleProvider struct{ mistake string }
+type exampleProvider struct {
+	mistake string
+	mu      sync.Mutex
+	kept    *opaqueToken
+}
 
-func (exampleProvider) GetName() string { return "example" }
+func (*exampleProvider) GetName() string { return "example" }
 
-func (exampleProvider) NewControllerToken(context.Context, *auth.Options) (auth.Token, error) {
+func (*exampleProvider) NewControllerToken(context.Context, *auth.Options) (auth.Token, error) {
 	return nil, failed(auth.ErrMisconfigured, "no identity of its own")
 }
 
-func (exampleProvider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (*exampleProvider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
 	return []string{tokenService}, nil
 }
 
-func (exampleProvider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
 	if scope := sa.Annotations[scopeAnnotation]; strings.Contains(scope, " ") {
 		return "", failed(auth.ErrMisconfigured, "annotation %s%s is %q, not one word", scopeAnnotation, opts.CallersIdentity(scopeAnnotation), scope)
+	}
+	if mount, ok := sa.Annotations[mountAnnotation]; ok && len(mount) != len("1234") {
+		return "", failed(auth.ErrMisconfigured, "annotation %s%s is %q, not four characters", mountAnnotation, opts.CallersIdentity(mountAnnotation), mount)
+	}
+	if p.mistake == "identity writes" && len(sa.Annotations) > 0 {
+		sa.Annotations["seen"] = "yes"
 	}
 	return "", nil
 }
 
-func (p exampleProvider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, _ *auth.Options) {
-	if sa != nil && p.mistake != "annotation" {
+func (p *exampleProvider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, _ *auth.Options) {
+	if sa == nil {
+		return
+	}
+	if p.mistake != "annotation" {
 		key.Add("scope", sa.Annotations[scopeAnnotation])
+	}
+	if p.mistake != "annotation with few valid values" {
+		key.Add("mount", sa.Annotations[mountAnnotation])
+	}
+	if p.mistake == "cache key writes" && len(sa.Annotations) > 0 {
+		sa.Annotations["seen"] = "yes"
 	}
 }
 
-func (p exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *auth.Options) (auth.Token, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+tokenService+"/"+sa.Annotations[scopeAnnotation], strings.NewReader(oidcToken))
-	if err != nil {
-		return nil, err
-	}
-	c := *opts.HTTPClient
-	if p.mistake != "redirect" {
-		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		return nil, &auth.Error{Provider: "example", Reason: auth.ErrUnavailable, Message: "no answer", Err: err}
-	}
-	defer resp.Body.Close() //nolint:errcheck // read as far as it is needed
-	body := io.Reader(io.LimitReader(resp.Body, 1<<20))
-	if p.mistake == "body" {
-		body = resp.Body
+func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *auth.Options) (auth.Token, error) {
+	if strings.HasPrefix(p.mistake, "memo") {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.kept != nil && (p.mistake == "memo" || sa.Name != "refused") {
+			return p.kept, nil
+		}
 	}
 	var answer struct{ Token string }
-	err = json.NewDecoder(body).Decode(&answer)
+	address := "https://" + tokenService + "/" + sa.Annotations[scopeAnnotation]
+	if err := p.send(ctx, http.MethodPost, address, oidcToken, "", opts, &answer); err != nil {
+		return nil, err
+	}
+	// The service confirms the token, which is a request without a JWT.
+	if err := p.send(ctx, http.MethodGet, "https://"+tokenService+"/lookup", "", answer.Token, opts, &struct{}{}); err != nil {
+		return nil, err
+	}
+	token := &opaqueToken{answer.Token, time.Now().Add(time.Hour)}
+	if strings.HasPrefix(p.mistake, "memo") {
+		p.kept = token
+	}
+	return token, nil
+}
+
+func (p *exampleProvider) send(ctx context.Context, method, address, body, token string, opts *auth.Options, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("X-Token", token)
+	}
+	resp, err := p.client(opts, method).Do(req)
+	if err != nil {
+		return &auth.Error{Provider: "example", Reason: auth.ErrUnavailable, Message: "no answer", Err: err}
+	}
+	defer resp.Body.Close() //nolint:errcheck // read as far as it is needed
+	if p.mistake == "body of an outage" && resp.StatusCode >= http.StatusInternalServerError {
+		_, _ = io.Copy(io.Discard, resp.Body) // the mistake
+	}
+	content := io.Reader(io.LimitReader(resp.Body, 1<<20))
+	if p.mistake == "body" {
+		content = resp.Body
+	}
+	err = json.NewDecoder(content).Decode(into)
 	switch {
 	case resp.StatusCode == http.StatusForbidden:
-		return nil, failed(auth.ErrDenied, "the service refuses the token")
+		return failed(auth.ErrDenied, "the service refuses the token")
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return nil, failed(auth.ErrThrottled, "the service limits the rate")
+		return failed(auth.ErrThrottled, "the service limits the rate")
 	case err != nil || resp.StatusCode != http.StatusOK:
-		return nil, failed(auth.ErrUnavailable, "the answer has status %d and is malformed", resp.StatusCode)
+		return failed(auth.ErrUnavailable, "the answer has status %d and is malformed", resp.StatusCode)
 	}
-	return &opaqueToken{answer.Token, time.Now().Add(time.Hour)}, nil
+	return nil
+}
+
+func (p *exampleProvider) client(opts *auth.Options, method string) *http.Client {
+	c := *opts.HTTPClient
+	if p.mistake != "redirect" && (p.mistake != "redirect of a header" || method != http.MethodGet) {
+		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &c
 }
 
 func failed(reason auth.Reason, format string, args ...any) error {
 	return &auth.Error{Provider: "example", Operation: "exchange token", Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// exchangeExample issues tokens to the ServiceAccount app.
+// exchangeExample issues tokens to the ServiceAccounts app and second, and answers lookups of tokens.
 func exchangeExample(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/lookup" {
+		_, _ = io.WriteString(w, "{}")
+		return
+	}
 	body, _ := io.ReadAll(r.Body) // what is cut short is not a token
 	claims, err := jwt.Parse(string(body))
-	if err != nil || claims.Subject != "system:serviceaccount:tenant-a:app" {
+	if err != nil || claims.Subject != "system:serviceaccount:tenant-a:app" && claims.Subject != "system:serviceaccount:tenant-a:second" {
 		http.Error(w, "{}", http.StatusForbidden)
 		return
 	}
@@ -118,13 +176,18 @@ func TestConformance(t *testing.T) {
 	issuer, cloud := testworld.Issuer(t), testworld.Cloud(t)
 	cloud.Handle(tokenService, http.HandlerFunc(exchangeExample))
 	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: "tenant-a", Name: name} }
+	annotations := map[string]string{scopeAnnotation: "read", mountAnnotation: "5678"}
+	if os.Getenv(mistakeVariable) == "no valid value in Harness.Annotations" {
+		delete(annotations, mountAnnotation)
+	}
 	authtest.RunConformance(t, authtest.Harness{
-		New:     func(*testing.T) auth.Provider { return exampleProvider{os.Getenv(mistakeVariable)} },
+		New:     func(*testing.T) auth.Provider { return &exampleProvider{mistake: os.Getenv(mistakeVariable)} },
 		Options: []auth.Option{auth.WithHTTPClient(cloud.Client())},
-		Client: issuer.Client(testworld.ServiceAccount("tenant-a", "app"), testworld.ServiceAccount("tenant-a", "other"),
+		Client: issuer.Client(testworld.ServiceAccount("tenant-a", "app", mountAnnotation, "1234"),
+			testworld.ServiceAccount("tenant-a", "second"), testworld.ServiceAccount("tenant-a", "refused"),
 			testworld.ServiceAccount("tenant-a", "malformed", scopeAnnotation, "two words")),
-		Good: key("app"), Refused: key("other"), Malformed: key("malformed"),
-		Annotations: map[string]string{scopeAnnotation: "read"},
+		Good: key("app"), Other: key("second"), Refused: key("refused"), Malformed: key("malformed"),
+		Annotations: annotations,
 		Break: func(t *testing.T, how auth.Reason) {
 			t.Cleanup(cloud.AddFault(map[auth.Reason]authtest.Fault{auth.ErrThrottled: {Status: http.StatusTooManyRequests},
 				auth.ErrUnavailable: {Status: http.StatusServiceUnavailable}, authtest.Hang: {Hang: true}}[how]))
@@ -137,12 +200,23 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Each mistake fails its own case and no other.
+// Each mistake fails its own cases and no other.
 func TestConformanceFailsForMistakes(t *testing.T) {
-	for mistake, want := range map[string]string{
-		"redirect":   "no_redirect_receives_a_credential",
-		"body":       "the_length_of_answers_is_limited",
-		"annotation": "every_annotation_is_part_of_the_cache_key",
+	const annotation, other, refused, unchanged, redirect, length = "every_annotation_is_part_of_the_cache_key",
+		"no_ServiceAccount_gets_the_credential_of_another", "a_refusal_is_ErrDenied_without_a_fallback",
+		"options_and_ServiceAccount_stay_unchanged", "no_redirect_is_followed", "the_length_of_answers_is_limited"
+	for mistake, want := range map[string][]string{
+		"redirect":                              {redirect},
+		"redirect of a header":                  {redirect},
+		"body":                                  {length},
+		"body of an outage":                     {length},
+		"annotation":                            {annotation},
+		"annotation with few valid values":      {annotation},
+		"no valid value in Harness.Annotations": {annotation},
+		"memo":                                  {other, refused},
+		"memo for trusted ServiceAccounts":      {other},
+		"identity writes":                       {unchanged},
+		"cache key writes":                      {unchanged},
 	} {
 		t.Run(mistake, func(t *testing.T) {
 			suite := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConformance$", "-test.v") //nolint:gosec // this test itself
@@ -152,7 +226,7 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 			for _, match := range regexp.MustCompile(`--- FAIL: TestConformance/(\S+)`).FindAllSubmatch(out, -1) {
 				failures = append(failures, string(match[1]))
 			}
-			if err == nil || !slices.Equal(failures, []string{want}) {
+			if err == nil || !slices.Equal(failures, want) {
 				t.Errorf("failed cases %q, want %q\n%s", failures, want, out)
 			}
 		})
@@ -169,7 +243,7 @@ func TestConformanceLeavesOutCasesWithoutTheirFields(t *testing.T) {
 			if name := t.Name(); !slices.Contains(names, name) {
 				names = append(names, name)
 			}
-			return exampleProvider{}
+			return &exampleProvider{}
 		},
 		Options: []auth.Option{auth.WithHTTPClient(cloud.Client())},
 		Client:  issuer.Client(testworld.ServiceAccount("tenant-a", "app")),

@@ -20,7 +20,7 @@
 //		auth.WithHTTPClient(cloud.Client()))
 //
 // A controller with kinds of its own passes its fake client to Issuer.Wrap, or its fake clientset to Issuer.PrependTo. Its fake of
-// another service, such as a bucket, joins the cloud with Cloud.Handle. Whole programs reach the cloud with the environment of
+// another service, such as a bucket, joins the cloud with Cloud.Handle, and checks tokens with Issuer.Verify. Whole programs reach the cloud with the environment of
 // Cloud.ProxyEnv. Cloud.AddFault makes services fail, and Cloud.Calls counts their requests. RunConformance checks a provider
 // against the contract of auth.Provider.
 //

@@ -1,6 +1,7 @@
 package authtest_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -10,26 +11,31 @@ import (
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
-	"github.com/workloadid/workloadid/internal/testworld"
 )
 
 // TestVault checks the provider of docs/writing-a-provider.md.
 func TestVault(t *testing.T) {
-	issuer := testworld.Issuer(t)
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := startVault(t, issuer)
+	account := func(name, role string) *corev1.ServiceAccount {
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: name,
+			Annotations: map[string]string{RoleAnnotation: role}}}
+	}
 	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: "tenant-a", Name: name} }
 	authtest.RunConformance(t, authtest.Harness{
 		New:     func(*testing.T) auth.Provider { return &Vault{Address: server.URL} },
 		Options: []auth.Option{auth.WithHTTPClient(server.Client())},
-		Client: issuer.Client(
-			testworld.ServiceAccount("tenant-a", "app", RoleAnnotation, "app"),
-			testworld.ServiceAccount("tenant-a", "other", RoleAnnotation, "app"),
-			testworld.ServiceAccount("tenant-a", "typo", RoleAnnotation, "no role!")),
-		Good: key("app"), Refused: key("other"), Malformed: key("typo"),
+		Client:  issuer.Client(account("app", "app"), account("second", "second"), account("thief", "app"), account("typo", "no role!")),
+		Good:    key("app"), Other: key("second"), Refused: key("thief"), Malformed: key("typo"),
 		Break: server.fail, Calls: server.count,
 		Secrets: func(t *testing.T, token auth.Token) []string {
 			v, ok := token.(*VaultToken)
@@ -41,10 +47,10 @@ func TestVault(t *testing.T) {
 	})
 }
 
-// fakeVault has one role, "app", which is bound to the ServiceAccount tenant-a/app.
+// fakeVault has the roles "app" and "second". Each is bound to the ServiceAccount of that name in the namespace tenant-a.
 type fakeVault struct {
 	*httptest.Server
-	verify  func(token, audience string) (subject string, err error)
+	issuer  *authtest.Issuer
 	calls   atomic.Int64
 	failing atomic.Value // of auth.Reason
 	closing chan struct{}
@@ -52,7 +58,7 @@ type fakeVault struct {
 
 func startVault(t *testing.T, issuer *authtest.Issuer) *fakeVault {
 	t.Helper()
-	v := &fakeVault{verify: testworld.Verifier(t, issuer), closing: make(chan struct{})}
+	v := &fakeVault{issuer: issuer, closing: make(chan struct{})}
 	v.Server = httptest.NewTLSServer(v)
 	t.Cleanup(func() {
 		close(v.closing)
@@ -89,17 +95,17 @@ func (v *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (v *fakeVault) logIn(w http.ResponseWriter, r *http.Request) {
 	var login struct{ Role, JWT string }
-	if r.URL.Path != "/v1/auth/jwt/login" || json.NewDecoder(r.Body).Decode(&login) != nil || login.Role != "app" || !v.trusts(login.JWT) {
+	if r.URL.Path != "/v1/auth/jwt/login" || json.NewDecoder(r.Body).Decode(&login) != nil || !v.trusts(login.JWT, login.Role) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"errors":["error validating token: ` + login.JWT + `"]}`))
 		return
 	}
-	_, _ = w.Write([]byte(`{"auth":{"client_token":"hvs.secret-of-vault","lease_duration":3600}}`))
+	_, _ = w.Write([]byte(`{"auth":{"client_token":"hvs.` + rand.Text() + `","lease_duration":3600}}`))
 }
 
-func (v *fakeVault) trusts(jwt string) bool {
-	subject, err := v.verify(jwt, "vault")
-	return err == nil && subject == "system:serviceaccount:tenant-a:app"
+func (v *fakeVault) trusts(jwt, role string) bool {
+	sa, err := v.issuer.Verify(jwt, "vault")
+	return err == nil && sa == client.ObjectKey{Namespace: "tenant-a", Name: role} && (role == "app" || role == "second")
 }
 
 // docs/writing-a-provider.md shows the provider and its test as they are compiled here.

@@ -54,6 +54,31 @@ func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
 	}
 }
 
+func TestHandleServesThePortOfItsHost(t *testing.T) {
+	cloud := testworld.Cloud(t)
+	for _, host := range []string{"Vault.Example:8443", "vault.example:9443", "default.example:443"} {
+		cloud.Handle(host, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, host) }))
+	}
+	for url, want := range map[string]string{
+		"https://vault.example:8443/":   "Vault.Example:8443",
+		"https://vault.example:9443/":   "vault.example:9443",
+		"https://default.example/":      "default.example:443",
+		"https://default.example:8443/": "default.example:443",
+	} {
+		t.Run(url, func(t *testing.T) {
+			if status, body := fetch(t, cloud, url); status != http.StatusOK || body != want {
+				t.Errorf("%d %q, want %q", status, body, want)
+			}
+		})
+	}
+	if n := cloud.Calls("vault.example:8443", ""); n != 1 {
+		t.Errorf("%d calls in %+v", n, cloud.Log())
+	}
+	if _, err := cloud.DialContext(t.Context(), "tcp", "vault.example:443"); err == nil || !strings.Contains(err.Error(), "vault.example:443") {
+		t.Errorf("another port: %v", err)
+	}
+}
+
 func TestHandleReplacesAServiceOfTheCloud(t *testing.T) {
 	cloud := testworld.Cloud(t)
 	cloud.Handle("sts.eu-west-2.amazonaws.com", http.NotFoundHandler())

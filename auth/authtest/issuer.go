@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,12 +17,14 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Issuer is the token issuer of a Kubernetes API server. As an http.Handler it serves the OIDC discovery document and the keys.
-// Client, Wrap and PrependTo give access to an API server that mints its tokens. It is safe for concurrent use.
+// Client, Wrap and PrependTo give access to an API server that mints its tokens, and Verify checks them. It is safe for concurrent use.
 type Issuer struct {
 	url string
 	now func() time.Time
@@ -164,6 +167,33 @@ func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime 
 			"serviceaccount": map[string]any{"name": sa.Name, "uid": string(sa.UID)},
 		},
 	}
+}
+
+// Verify checks a token as a service that trusts the issuer does, and returns its ServiceAccount. It checks the signature against the
+// published keys, the issuer, the audience, the validity without a tolerance for clock skew, and the form of the subject. A token
+// without an expiry is refused.
+func (i *Issuer) Verify(token, audience string) (client.ObjectKey, error) {
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
+	if err != nil {
+		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: %w", err)
+	}
+	var claims tokenClaims
+	if err := parsed.Claims(i.keys(), &claims); err != nil {
+		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: %w", err)
+	}
+	if claims.Expiry == nil {
+		return client.ObjectKey{}, errors.New("authtest: verify token: it has no expiry")
+	}
+	expected := jwt.Expected{Issuer: i.url, AnyAudience: jwt.Audience{audience}, Time: i.now()}
+	if err := claims.ValidateWithLeeway(expected, 0); err != nil {
+		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: %w", err)
+	}
+	subject, ok := strings.CutPrefix(claims.Subject, "system:serviceaccount:")
+	namespace, name, found := strings.Cut(subject, ":")
+	if !ok || !found {
+		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: the subject %.100q is not a ServiceAccount", claims.Subject)
+	}
+	return client.ObjectKey{Namespace: namespace, Name: name}, nil
 }
 
 // Sign returns a JWT with the given claims, signed with the current key.

@@ -368,7 +368,7 @@ func TestOtherHosts(t *testing.T) {
 	if err == nil {
 		_ = resp.Body.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), `no service at host "sts.amazonaws.com.evil.example"`) {
+	if err == nil || !strings.Contains(err.Error(), `no service at host "sts.amazonaws.com.evil.example:443"`) {
 		t.Errorf("got %v", err)
 	}
 }

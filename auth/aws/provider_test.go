@@ -431,6 +431,7 @@ func TestConformance(t *testing.T) {
 		Options:             []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
 		Client:              w.client,
 		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
 		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
 		Break: func(t *testing.T, how auth.Reason) {

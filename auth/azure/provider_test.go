@@ -323,6 +323,7 @@ func TestTokenPrintsARedactedSummary(t *testing.T) {
 func TestConformance(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
+	w.trust(tenantID, clientB, "tenant-a")
 	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	w.cloud.Azure().SetCluster(clusterID, cluster())
 	authtest.RunConformance(t, authtest.Harness{
@@ -332,10 +333,11 @@ func TestConformance(t *testing.T) {
 		Repository:          "example.azurecr.io/team/app",
 		Cluster:             []auth.Option{auth.WithClusterResource(clusterID)},
 		GitURL:              "https://dev.azure.com/org/project/_git/app",
-		Annotations:         map[string]string{azure.TokenExpirationAnnotation: "1800"},
+		Annotations:         map[string]string{azure.TokenExpirationAnnotation: "1800", azure.ClientIDAnnotation: clientB, azure.TenantIDAnnotation: domain},
 		ForeignRepositories: []string{"example.azurecr.io.evil.example/app", "ghcr.io/app", "example.azurecr.us/app"},
 		ForeignGitURLs:      []string{"https://dev.azure.com.evil.example/o/p/_git/r", "https://ssh.dev.azure.com/v3/o/p/r", "https://github.com/o/r"},
 		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
 		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
 		Break: func(t *testing.T, how auth.Reason) {

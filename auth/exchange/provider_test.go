@@ -50,7 +50,7 @@ func newWorld(t testing.TB) *world {
 	issuer := testworld.SharedIssuer(t)
 	cloud := testworld.Cloud(t)
 	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(), before: issuer.TokenRequests(),
-		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"))}
+		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"), serviceAccount("controller"))}
 	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
 	w.oauth.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},
 		Audiences: []string{"api", "store"}, Resources: []string{api, store}, Scopes: []string{"read", "write"}})
@@ -345,6 +345,7 @@ func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.P
 		Options: []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.cloud.Client())},
 		Client:  w.client,
 		Good:    client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:   client.ObjectKey{Namespace: "controller", Name: "app"},
 		Refused: client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Break: func(t *testing.T, how auth.Reason) {
 			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{

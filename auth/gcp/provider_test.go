@@ -225,6 +225,9 @@ func TestConformance(t *testing.T) {
 	w := newWorld(t,
 		testworld.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-b")),
 		testworld.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"))
+	const west = pool + "/providers/west"
+	w.cloud.GCP().SetWorkloadIdentityProvider(west, authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
+	w.cloud.GCP().SetServiceAccount(email("second"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
 	w.setCluster(authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.cloud.CA()})
 	authtest.RunConformance(t, authtest.Harness{
 		Repository:          "europe-docker.pkg.dev/project/repo/app",
@@ -236,7 +239,9 @@ func TestConformance(t *testing.T) {
 		Options:             []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
 		Client:              w.client,
 		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:             client.ObjectKey{Namespace: "tenant-a", Name: "refused"},
+		Annotations:         map[string]string{gcp.WorkloadIdentityProviderAnnotation: west, gcp.ServiceAccountAnnotation: email("second")},
 		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
 		Calls:               func() int { return w.cloud.Calls("", "") },
 		Break: func(t *testing.T, how auth.Reason) {

@@ -34,7 +34,7 @@ var (
 func newIssuer(t *testing.T) (*authtest.Issuer, client.Client) {
 	t.Helper()
 	issuer := testworld.Issuer(t)
-	return issuer, issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
+	return issuer, issuer.Client(testworld.ServiceAccount("tenant-a", "app"), testworld.ServiceAccount("tenant-a", "second"))
 }
 
 func claims(t *testing.T, got auth.Token) *jwt.Claims {
@@ -140,6 +140,7 @@ func TestConformance(t *testing.T) {
 				Options:    []auth.Option{auth.WithAudiences("vault"), allowed},
 				Client:     c,
 				Good:       app,
+				Other:      client.ObjectKey{Namespace: "tenant-a", Name: "second"},
 				Cluster:    []auth.Option{auth.WithClusterAddress("https://cluster.example")},
 				Repository: "registry.example/team/app",
 				ForeignRepositories: []string{

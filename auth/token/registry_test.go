@@ -34,7 +34,7 @@ const (
 // guarded is a registry that trusts the issuer's ServiceAccount tokens, as bearer or as password of the user "token".
 type guarded struct {
 	inner     http.Handler
-	verify    func(token, audience string) (subject string, err error)
+	issuer    *authtest.Issuer
 	audience  string
 	password  bool
 	challenge string
@@ -45,7 +45,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if user, password, _ := r.BasicAuth(); g.password && user == "token" {
 		raw = password
 	}
-	if subject, err := g.verify(raw, g.audience); err != nil || subject != "system:serviceaccount:tenant-a:app" {
+	if sa, err := g.issuer.Verify(raw, g.audience); err != nil || sa != app {
 		w.Header().Set("WWW-Authenticate", g.challenge)
 		w.WriteHeader(http.StatusUnauthorized)
 		return
@@ -56,7 +56,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // startRegistry returns the transport of a client for the registry.
 func startRegistry(t *testing.T, issuer *authtest.Issuer, g *guarded) http.RoundTripper {
 	t.Helper()
-	g.inner, g.verify = registry.New(registry.Logger(log.New(t.Output(), "", 0))), testworld.Verifier(t, issuer)
+	g.inner, g.issuer = registry.New(registry.Logger(log.New(t.Output(), "", 0))), issuer
 	server := httptest.NewTLSServer(g)
 	t.Cleanup(server.Close)
 	toServer, ok := server.Client().Transport.(*http.Transport)
@@ -202,7 +202,6 @@ func (r resource) RegistryStr() string { return string(r) }
 
 func TestAudienceOfARegistry(t *testing.T) {
 	issuer, c := newIssuer(t)
-	verify := testworld.Verifier(t, issuer)
 	provider := &token.Provider{Registries: []token.Registry{
 		{Host: "a.example:5000"}, {Host: "b.example", Audience: "zot"}, {Host: "kubernetes.default.svc"}}}
 	for name, tc := range map[string]struct {
@@ -230,7 +229,7 @@ func TestAudienceOfARegistry(t *testing.T) {
 			if err != nil || config.Password != "" || config.Username != "" {
 				t.Errorf("user name %q beside a bearer token, %v", config.Username, err)
 			}
-			if _, err := verify(config.RegistryToken, tc.want); err != nil {
+			if _, err := issuer.Verify(config.RegistryToken, tc.want); err != nil {
 				t.Errorf("for the audience %q: %v", tc.want, err)
 			}
 		})
