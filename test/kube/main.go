@@ -61,7 +61,7 @@ func complete(dir string) bool {
 
 // buildInto builds beside dir and renames at the end: two builds at once do no harm, the first one to end wins.
 func buildInto(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".building-")
