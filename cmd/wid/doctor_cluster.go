@@ -128,7 +128,7 @@ func (k kubeFile) inCluster(f *doctor.Finding) {
 
 func (k kubeFile) kubectl(command string) string {
 	arguments, is := strings.CutPrefix(command, "kubectl ")
-	if !is {
+	if !is || strings.HasPrefix(arguments, "--kubeconfig ") {
 		return command
 	}
 	flags := ""

@@ -105,8 +105,25 @@ func (d *doctorFlags) inTermsOfFlags(f *doctor.Finding) {
 			aws.RoleARNAnnotation, azure.ClientIDAnnotation, gcp.WorkloadIdentityProviderAnnotation)
 		f.Remedy.Text = "For " + d.id.provider + " (--provider names another one), annotate it:"
 	}
-	if f.Check != "cluster" {
-		d.id.kubeFile().inCluster(f)
+	if f.Check == "cluster" {
+		return
+	}
+	asAdministrator(&f.Remedy.Text, f.Remedy.Commands)
+	if or := f.Remedy.Or; or != nil {
+		asAdministrator(&or.When, or.Commands)
+	}
+	d.id.kubeFile().inCluster(f)
+}
+
+// asAdministrator keeps the login that lacks a right out of the commands that grant it.
+func asAdministrator(text *string, commands []string) {
+	for i, command := range commands {
+		if arguments, ok := strings.CutPrefix(command, "kubectl create "); ok && (strings.HasPrefix(arguments, "role") || strings.HasPrefix(arguments, "clusterrole")) {
+			commands[i] = "kubectl --kubeconfig ADMIN_KUBECONFIG create " + arguments
+			if i == 0 && *text != "" {
+				*text = "As an administrator: " + strings.ToLower((*text)[:1]) + (*text)[1:]
+			}
+		}
 	}
 }
 
