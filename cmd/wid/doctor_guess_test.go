@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,5 +39,16 @@ func TestDoctorWithoutProvider(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What cannot be read is the headline, and not what the guessed provider would need.
+func TestDoctorWithoutProviderAndCluster(t *testing.T) {
+	w := newWorld(t)
+	kubeconfig := filepath.Join(w.home, "unreachable.yaml")
+	w.write(t, kubeconfig, kubeconfigThrough("https://127.0.0.1:1", ""))
+	r := w.wid(t, "", "doctor", "--service-account=tenant-a/app", "--kubeconfig="+kubeconfig, "-o=json")
+	if f := parseReport(t, r.stdout).Worst(); r.code != doctor.ExitUncertain || f.Check != "api-server" {
+		t.Errorf("ends with %d: %+v", r.code, f)
 	}
 }

@@ -228,6 +228,7 @@ func (d *doctorFlags) guessProvider(ctx context.Context, config *identitydoctor.
 		sa = peek(ctx, config)
 		if len(cloudsOf(sa)) == 0 {
 			d.guessed = true
+			config.Skip = append(slices.Clone(config.Skip), "identifiers") // those of a guess prove nothing
 			return d.id.flags.Set("provider", likeliest(sa))
 		}
 	case len(config.Annotations) == 0:
