@@ -24,7 +24,7 @@ func TestDoctorWithoutProvider(t *testing.T) {
 		"key misspelt":        {w.namespace + "/misspelt", "A14", []string{" → aws", "misspelt annotation", "eks.amazonaws.com/rolearn"}},
 		"key of Azure":        {w.namespace + "/azure", "Z16", []string{" → azure", "misspelt annotation"}},
 		"key of Google Cloud": {w.namespace + "/google", "G15", []string{" → gcp", "misspelt annotation"}},
-		"namespace missing":   {"absent/app", "K2", []string{"Namespace absent does not exist", "exists in", w.namespace}},
+		"namespace missing":   {"absent/app", "K2", []string{"Namespace absent does not exist", "A ServiceAccount app exists in"}},
 		"account missing":     {w.namespace + "/absent", "K2", []string{"does not exist"}},
 	} {
 		t.Run(name, func(t *testing.T) {
