@@ -68,3 +68,47 @@ func TestCompletionIsSilentAndBounded(t *testing.T) {
 		})
 	}
 }
+
+// Shells print what they are offered.
+func TestCompletionLeavesHostileNamesOut(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api":
+			_, _ = w.Write([]byte(`{"kind":"APIVersions","versions":["v1"]}`))
+		case "/apis":
+			_, _ = w.Write([]byte(`{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`))
+		case "/api/v1":
+			_, _ = w.Write([]byte(`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"namespaces","kind":"Namespace","verbs":["list"]},` +
+				`{"name":"serviceaccounts","kind":"ServiceAccount","namespaced":true,"verbs":["list"]}]}`))
+		default:
+			_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[{"metadata":{"name":"good"}},` +
+				`{"metadata":{"name":"\u001b]0;evil\u0007"}},{"metadata":{"name":"$(evil)"}}]}`))
+		}
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig := writeFile(t, "hostile.yaml", strings.Replace(kubeconfigThrough(server.URL, ""), `"contexts":[`,
+		`"contexts":[{"name":"evil\u001b[2J","context":{"cluster":"c","user":"u"}},`, 1))
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"namespaces":      {[]string{"--service-account", ""}, "good/"},
+		"ServiceAccounts": {[]string{"--service-account", "good/"}, "good/good"},
+		"contexts":        {[]string{"--context", ""}, "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := complete(t.Context(), t, append([]string{"doctor", "--kubeconfig=" + kubeconfig}, tc.args...)...); !slices.Equal(got, []string{tc.want}) {
+				t.Errorf("offered %q, not %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestCompletionOfChecks(t *testing.T) {
+	for typed, want := range map[string]string{"": "lease", "sides,le": "sides,lease"} {
+		if got := complete(t.Context(), t, "doctor", "registration", "--skip", typed); !slices.Contains(got, want) {
+			t.Errorf("%q: offered %q", typed, got)
+		}
+	}
+}

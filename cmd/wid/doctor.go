@@ -54,6 +54,16 @@ func (x *examiner) addTo(cmd *cobra.Command) {
 	f.BoolVar(&x.verbose, "verbose", false, "list every check")
 	f.BoolVar(&x.showPolicy, "show-policy", false, "also print the commands that make a cloud trust more")
 	f.StringSliceVar(&x.skip, "skip", nil, "names of checks to leave out")
+	_ = cmd.RegisterFlagCompletionFunc("skip", x.offerChecks) // the flag exists
+}
+
+// offerChecks completes the last name of a list.
+func (x *examiner) offerChecks(_ *cobra.Command, _ []string, typed string) (values []string, _ cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	for _, c := range x.checks {
+		values = append(values, before+c.ID)
+	}
+	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
 // addTimeoutTo is for commands without the flags of an identity.

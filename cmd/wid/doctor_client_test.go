@@ -82,6 +82,16 @@ func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
 	}
 }
 
+// The first line of a report names the API server, whose address may hold a password.
+func TestDoctorKeepsThePasswordOfAnAddress(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, path, kubeconfigThrough("https://me:hunter2@127.0.0.1:1/prefix", ""))
+	cluster, err := (&examiner{sent: &sent{}}).open(kubeFile{path: path})
+	if err != nil || strings.Contains(cluster.name, "hunter2") || !strings.Contains(cluster.name, "127.0.0.1:1/prefix") {
+		t.Errorf("%+v, %v", cluster, err)
+	}
+}
+
 func kubeconfigThrough(server, proxy string) string {
 	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
 		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server + `","proxy-url":"` + proxy + `"}}]}`

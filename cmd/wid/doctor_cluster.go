@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -93,7 +94,7 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // describe returns the text of a report's first line.
 func describe(k kubeFile, config *rest.Config) string {
-	host := strings.TrimSuffix(config.Host, "/")
+	host := redact.URL(strings.TrimSuffix(config.Host, "/"))
 	if name := k.current(); name != "" {
 		return "cluster " + name + " (" + host + ")"
 	}
@@ -127,7 +128,7 @@ func (k kubeFile) inCluster(f *doctor.Finding) {
 
 func (k kubeFile) kubectl(command string) string {
 	arguments, is := strings.CutPrefix(command, "kubectl ")
-	if !is {
+	if !is || strings.HasPrefix(arguments, "--kubeconfig ") {
 		return command
 	}
 	flags := ""

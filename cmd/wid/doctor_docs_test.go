@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/workloadid/workloadid/doctor"
 	bootstrapdoctor "github.com/workloadid/workloadid/doctor/bootstrap"
 	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
@@ -91,5 +94,40 @@ func TestDocumentedDoctorCommands(t *testing.T) {
 	}
 	if found < 8 {
 		t.Errorf("%d commands", found)
+	}
+}
+
+// The table has every flag of the commands, but those of an identity, which docs/wid.md has.
+func TestDocumentedDoctorFlags(t *testing.T) {
+	ofIdentity := map[string]bool{"help": true, "help-all": true}
+	for _, s := range parsed(t).settings() {
+		ofIdentity[s.name] = true
+	}
+	root, _, err := newRoot().Find([]string{"doctor"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	commands := map[string][]string{}
+	for _, cmd := range append([]*cobra.Command{root}, root.Commands()...) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if cmd == root && ofIdentity[f.Name] || f.Name == "help" || f.Name == "help-all" {
+				return
+			}
+			name := "`--" + f.Name + "`"
+			if f.Shorthand != "" {
+				name += ", `-" + f.Shorthand + "`"
+			}
+			row := "| " + name + " | " + strings.ReplaceAll(f.Usage, "<", "\\<") + " | "
+			rows = append(rows, row)
+			commands[row] = append(commands[row], "`"+cmd.Name()+"`")
+		})
+	}
+	page := doctorPage(t)
+	slices.Sort(rows)
+	for _, row := range slices.Compact(rows) {
+		if want := row + strings.Replace(strings.Join(commands[row], ", "), "`doctor`, `bootstrap`, `pod-identity`, `registration`", "all", 1) + " |\n"; !strings.Contains(page, want) {
+			t.Errorf("docs/doctor.md has to have this row:\n%s", want)
+		}
 	}
 }

@@ -46,9 +46,11 @@ func hangingDoctors(t *testing.T, w *world, address string) map[string][]string 
 		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["60"],"interactiveMode":"Never"}`, 1))
 	identity := []string{"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app"}
 	return map[string][]string{
-		"exchange": append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address, withoutCluster + ",discovery,keys,time"}, w.inHand(t)...),
-		"cluster":  append(identity[:len(identity):len(identity)], "--kubeconfig="+kubeconfig),
-		"login":    append(identity[:len(identity):len(identity)], "--kubeconfig="+login),
+		"exchange":             append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address, withoutCluster + ",discovery,keys,time"}, w.inHand(t)...),
+		"cluster":              append(identity[:len(identity):len(identity)], "--kubeconfig="+kubeconfig),
+		"login":                append(identity[:len(identity):len(identity)], "--kubeconfig="+login),
+		"cluster, no provider": {"doctor", "--service-account=tenant-a/app", "--kubeconfig=" + kubeconfig},
+		"login, no provider":   {"doctor", "--pod=tenant-a/app-0", "--kubeconfig=" + login},
 		"bootstrap": {"doctor", "bootstrap", "--server=" + address, "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification",
 			"--kubeconfig=" + kubeconfig},
 		"registration":                 {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + kubeconfig, "--kubeconfig=" + kubeconfig},

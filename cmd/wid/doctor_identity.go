@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +42,7 @@ type doctorFlags struct {
 	trustFile        string
 	trustLive        bool
 	helper           string
+	guessed          bool         // the provider
 	issuerClient     *http.Client // of tests
 }
 
@@ -95,8 +100,30 @@ func (d *doctorFlags) addTargetsTo(cmd *cobra.Command) {
 // is about another one.
 func (d *doctorFlags) inTermsOfFlags(f *doctor.Finding) {
 	rewrite(f, d.id.textOfFlags)
-	if f.Check != "cluster" {
-		d.id.kubeFile().inCluster(f)
+	if d.guessed && f.Check == "service-account" && f.Class != "K2" && f.Result == doctor.Fail && f.Observed == nil {
+		f.Message = fmt.Sprintf("The ServiceAccount has no annotation of a cloud. AWS needs %s, Azure %s, Google Cloud %s.",
+			aws.RoleARNAnnotation, azure.ClientIDAnnotation, gcp.WorkloadIdentityProviderAnnotation)
+		f.Remedy.Text = "For " + d.id.provider + " (--provider names another one), annotate it:"
+	}
+	if f.Check == "cluster" {
+		return
+	}
+	asAdministrator(&f.Remedy.Text, f.Remedy.Commands)
+	if or := f.Remedy.Or; or != nil {
+		asAdministrator(&or.When, or.Commands)
+	}
+	d.id.kubeFile().inCluster(f)
+}
+
+// asAdministrator keeps the login that lacks a right out of the commands that grant it.
+func asAdministrator(text *string, commands []string) {
+	for i, command := range commands {
+		if arguments, ok := strings.CutPrefix(command, "kubectl create "); ok && (strings.HasPrefix(arguments, "role") || strings.HasPrefix(arguments, "clusterrole")) {
+			commands[i] = "kubectl --kubeconfig ADMIN_KUBECONFIG create " + arguments
+			if i == 0 && *text != "" {
+				*text = "As an administrator: " + strings.ToLower((*text)[:1]) + (*text)[1:]
+			}
+		}
 	}
 }
 
@@ -191,16 +218,57 @@ func (d *doctorFlags) provider(ctx context.Context, config *identitydoctor.Confi
 	return err
 }
 
-// guessProvider takes the provider from annotations of one cloud.
+// guessProvider takes the provider from annotations of one cloud. Without any it takes the likeliest one: the checks then say what
+// is missing, or why the ServiceAccount cannot be read.
 func (d *doctorFlags) guessProvider(ctx context.Context, config *identitydoctor.Config) error {
-	s := &source{serviceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: config.Annotations}}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: config.Annotations}}
 	switch {
 	case config.Client != nil && (config.ServiceAccount.Name != "" || config.Pod.Name != ""):
-		s.serviceAccount, s.readErr = readAccount(ctx, config.Client, config.ServiceAccount, config.Pod)
+		d.waiting.begin(doctor.Check{Title: "the ServiceAccount and its annotations"})
+		sa = peek(ctx, config)
+		if len(cloudsOf(sa)) == 0 {
+			d.guessed = true
+			config.Skip = append(slices.Clone(config.Skip), "identifiers") // those of a guess prove nothing
+			return d.id.flags.Set("provider", likeliest(sa))
+		}
 	case len(config.Annotations) == 0:
 		return nil // named explains it
 	}
-	return d.id.detect(s)
+	return d.id.detect(&source{serviceAccount: sa})
+}
+
+// peek returns an empty ServiceAccount if reading it fails or takes long. It leaves a login program behind that ignores ctx.
+func peek(ctx context.Context, config *identitydoctor.Config) *corev1.ServiceAccount {
+	const enough = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, enough)
+	defer cancel()
+	read := make(chan *corev1.ServiceAccount, 1)
+	go func(kube client.Client, account, pod client.ObjectKey) {
+		if sa, err := readAccount(ctx, kube, account, pod); err == nil {
+			read <- sa
+		}
+		cancel()
+	}(config.Client, config.ServiceAccount, config.Pod)
+	<-ctx.Done()
+	select {
+	case sa := <-read:
+		return sa
+	default:
+		return &corev1.ServiceAccount{}
+	}
+}
+
+// likeliest returns the provider that misspelt annotations or labels resemble.
+func likeliest(sa *corev1.ServiceAccount) string {
+	keys := strings.Join(slices.Sorted(maps.Keys(sa.Annotations)), " ") + " " + strings.Join(slices.Sorted(maps.Keys(sa.Labels)), " ")
+	switch {
+	case strings.Contains(keys, "eks.amazonaws"):
+	case strings.Contains(keys, "azure"):
+		return azure.ProviderName
+	case strings.Contains(keys, "gke.io"), strings.Contains(keys, "gcp"):
+		return gcp.ProviderName
+	}
+	return aws.ProviderName
 }
 
 // files reads those that flags name.

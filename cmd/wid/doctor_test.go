@@ -202,10 +202,10 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 		t.Fatalf("ends with %d: %s", r.code, r.stdout)
 	}
 	for _, command := range first.Remedy.Commands {
-		if !strings.HasPrefix(command, "kubectl --kubeconfig "+kubeconfig+" ") {
-			t.Errorf("the command changes another cluster: %s", command)
+		if !strings.HasPrefix(command, "kubectl --kubeconfig ADMIN_KUBECONFIG create ") || !strings.HasPrefix(first.Remedy.Text, "As an administrator: ") {
+			t.Errorf("the command uses the login that lacks the right: %s %s", first.Remedy.Text, command)
 		}
-		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", strings.ReplaceAll(command, kubeconfig, w.kubeconfig)) //nolint:gosec // what the doctor says
+		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", strings.ReplaceAll(command, "ADMIN_KUBECONFIG", w.kubeconfig)) //nolint:gosec // what the doctor says
 		kubectl.Env = append(w.env, "HOME="+w.home)
 		if out, err := kubectl.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", command, err, out)

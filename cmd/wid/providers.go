@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -91,13 +92,7 @@ func (id *identity) detect(s *source) error {
 	if s.readErr != nil {
 		return answerOf(s.readErr, fmt.Sprintf("read ServiceAccount %q", id.serviceAccount))
 	}
-	var found []string
-	for _, cloud := range [][]string{{aws.ProviderName, aws.RoleARNAnnotation}, {azure.ProviderName, azure.ClientIDAnnotation},
-		{gcp.ProviderName, gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation}} {
-		if slices.ContainsFunc(cloud[1:], func(key string) bool { return s.serviceAccount.Annotations[key] != "" }) {
-			found = append(found, cloud[0])
-		}
-	}
+	found := cloudsOf(s.serviceAccount)
 	name := client.ObjectKeyFromObject(s.serviceAccount).String()
 	switch len(found) {
 	case 0:
@@ -110,6 +105,17 @@ func (id *identity) detect(s *source) error {
 		return id.checkGiven(id.provider)
 	}
 	return usagef("ServiceAccount %q has annotations of %s: pick one with --provider", name, strings.Join(found, " and "))
+}
+
+// cloudsOf returns the providers whose annotations the ServiceAccount has.
+func cloudsOf(sa *corev1.ServiceAccount) (found []string) {
+	for _, cloud := range [][]string{{aws.ProviderName, aws.RoleARNAnnotation}, {azure.ProviderName, azure.ClientIDAnnotation},
+		{gcp.ProviderName, gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation}} {
+		if slices.ContainsFunc(cloud[1:], func(key string) bool { return sa.Annotations[key] != "" }) {
+			found = append(found, cloud[0])
+		}
+	}
+	return found
 }
 
 // at returns the provider of --provider, or the one whose host it is. knows returns an error for a host that is a provider's

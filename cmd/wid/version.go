@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -194,7 +196,9 @@ func contexts(kubeconfigFlag string) offer {
 			return nil, err
 		}
 		raw, err := loader.RawConfig()
-		return slices.Sorted(maps.Keys(raw.Contexts)), err
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { // the terminal gets them as they are
+			return strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+		}), err
 	}
 }
 
@@ -228,7 +232,9 @@ func namesOf(ctx context.Context, cmd *cobra.Command, kind, namespace, prefix, s
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind + "List"))
 	err = kube.List(ctx, list, client.InNamespace(namespace), client.Limit(most))
 	for i := range list.Items {
-		names = append(names, prefix+list.Items[i].Name+suffix)
+		if name := list.Items[i].Name; len(validation.IsDNS1123Subdomain(name)) == 0 {
+			names = append(names, prefix+name+suffix)
+		}
 	}
 	return names, err
 }

@@ -76,6 +76,9 @@ func (e *examination) pendingAddOns(n int) doctor.Finding {
 	r := &e.requests[i]
 	f := doctor.Failed("O29", doctor.Do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+shell.Word(r.Name, "NAME")),
 		"The certificate request of add-on %.63s is pending.", r.Labels[addon.NameLabel])
+	if !e.byAgent(r) {
+		f = foreign(r)
+	}
 	return describe(f.As(doctor.Warn), r, "Approved")
 }
 

@@ -62,7 +62,7 @@ func operatorLogs() doctor.Remedy {
 
 func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 	if e.Spoke == nil {
-		return doctor.Unclear(doctor.Do("Add the kubeconfig of the managed cluster."), "The agent was not examined.")
+		return doctor.Skipped("There is no kubeconfig of the cluster.")
 	}
 	items, _, err := kube.List[klusterlet](ctx, e.Spoke, klusterletKind)
 	if kube.Absent(err) {

@@ -289,7 +289,10 @@ func ownFaults() []fault {
 		{"binding of another group", func(w *world) {
 			w.binding["subjects"] = []any{object{"kind": "Group", "name": "system:open-cluster-management:cluster10"}}
 		}, "rbac", "O41", "system:open-cluster-management:cluster1 in the ClusterRoleBinding", ""},
-		{"hub's clock is ahead", func(w *world) { w.ahead = 2 * time.Hour; w.lease = nil }, "time", "O40", "2h0m0s behind", doctor.Warn},
+		{"hub's clock is ahead", func(w *world) {
+			w.ahead = 2 * time.Hour
+			part(w.lease, "spec")["renewTime"] = time.Now().Add(w.ahead).UTC().Format("2006-01-02T15:04:05.000000Z")
+		}, "time", "O40", "2h0m0s behind", doctor.Warn},
 		{"two ARNs", func(w *world) {
 			w.ownIRSA()
 			part(part(w.cluster, "metadata"), "annotations")["agent.open-cluster-management.io/managed-cluster-arn"] = managedARN + "0"

@@ -41,7 +41,7 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 			"the agent does not run, or registers under another name", "its bootstrap credential has expired"}
 		return f
 	case err != nil:
-		return kube.Unread("the ManagedCluster", err, "kubectl get managedcluster "+e.name()+" -o yaml")
+		return e.unreadCluster(err)
 	}
 	e.cluster = cluster
 	if cluster.DeletionTimestamp != nil {
@@ -50,6 +50,10 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 			Compare("finalizers", fmt.Sprintf("%.300s", strings.Join(cluster.Finalizers, ", ")), "expected", "none")
 	}
 	return doctor.Passed("The hub has the ManagedCluster %s since %s.", e.ClusterName, kube.Stamp(cluster.CreationTimestamp.Time))
+}
+
+func (e *examination) unreadCluster(err error) doctor.Finding {
+	return kube.Unread("the ManagedCluster at the hub", err, "kubectl get managedcluster "+e.name()+" -o yaml")
 }
 
 func (e *examination) checkAccepted(context.Context) doctor.Finding {
@@ -158,11 +162,14 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 			"The agent reports that the cluster is not available."), c, want)
 	case c.Status != metav1.ConditionTrue:
 		return observed(doctor.Failed("O17", e.readLog("In the cluster, read the agent's log:"), "The agent has not reported whether the cluster is available."), c, want).As(doctor.Warn)
+	case renewed.IsZero(), age < -kube.MaxSkew: // the hub's condition may be old
+		return doctor.Unclear(doctor.Do("At the hub, look at the Lease:", "kubectl get lease -n "+e.name()+" "+ocm.LeaseName+" -o yaml"),
+			"The hub says that the cluster is available, but no Lease proves it: it is missing, unreadable or dated in the future.")
 	}
 	return doctor.Passed("The cluster has joined, and the hub says that it is available.")
 }
 
-// lease returns the zero time if the Lease cannot be read: the hub's condition counts then.
+// lease returns the zero time if the Lease cannot be read.
 func (e *examination) lease(ctx context.Context) (renewed time.Time, grace time.Duration) {
 	duration := time.Duration(e.cluster.Spec.LeaseDurationSeconds) * time.Second
 	if duration <= 0 || duration > maxDuration {

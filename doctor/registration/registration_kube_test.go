@@ -156,7 +156,13 @@ func requestCertificate(t *testing.T, cluster *kubetest.Cluster) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "cluster1-", Labels: map[string]string{"open-cluster-management.io/cluster-name": "cluster1"}},
 		Spec: certificatesv1.CertificateSigningRequestSpec{Request: newRequest(t), SignerName: "kubernetes.io/kube-apiserver-client",
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}}
-	if err := cluster.Client().Create(t.Context(), csr); err != nil {
+	config := rest.CopyConfig(cluster.Config())
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:bootstrap:abcdef", Groups: []string{"system:masters"}}
+	agent, err := client.New(config, client.Options{Scheme: cluster.Client().Scheme()})
+	if err == nil {
+		err = agent.Create(t.Context(), csr)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -77,10 +77,27 @@ func (e *examination) checkRequests(context.Context) doctor.Finding {
 	case len(own) == 0:
 		return doctor.Failed("O2", e.readLog("In the cluster, read the agent's log:"), "The agent has not asked for a certificate, or the hub has forgotten that.").As(doctor.Warn)
 	}
-	return e.judgeRequest(&own[0], settled)
+	return e.judgeRequest(&own[max(0, slices.IndexFunc(own, e.fromAgent))], settled)
 }
 
-// judgeRequest judges the newest request, since the agent has given up the others.
+// fromAgent reports whether the user of the request is the agent, or an identity that agents bootstrap with. Every user who may
+// create requests can choose the label.
+func (e *examination) fromAgent(r certificateRequest) bool {
+	return e.byAgent(&r) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") || slices.Contains(r.Spec.Groups, registration.BootstrapGroup) ||
+		r.Spec.Username == "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
+}
+
+func (e *examination) byAgent(r *certificateRequest) bool {
+	return strings.HasPrefix(r.Spec.Username, registration.AgentUser(e.ClusterName, ""))
+}
+
+// foreign returns the finding of a request that nothing ties to the agent.
+func foreign(r *certificateRequest) doctor.Finding {
+	return doctor.Failed("O47", doctor.Do("Do not approve it. At the hub, delete it unless you know the user:", "kubectl delete csr "+shell.Word(r.Name, "NAME")),
+		"The pending request for a certificate is not the agent's.")
+}
+
+// judgeRequest judges the agent's newest request, since the agent has given up the others.
 func (e *examination) judgeRequest(r *certificateRequest, settled bool) doctor.Finding {
 	name, want := shell.Word(r.Name, "NAME"), "Approved, with a certificate"
 	var f doctor.Finding
@@ -90,6 +107,10 @@ func (e *examination) judgeRequest(r *certificateRequest, settled bool) doctor.F
 	case d.Type == certificatesv1.CertificateFailed:
 		f = doctor.Failed("O5", doctor.Do("Use a hub that signs for kubernetes.io/kube-apiserver-client, or register with an AWS role on EKS."),
 			"The hub cannot sign the request for a certificate.")
+	case d.Type == "" && !e.fromAgent(*r):
+		if f, want = foreign(r), "from user "+registration.AgentUser(e.ClusterName, "AGENT"); settled {
+			f.Result = doctor.Warn
+		}
 	case d.Type == "":
 		f = doctor.Failed("O3", doctor.Do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+name), "The request for a certificate is pending.")
 		if settled { // the old certificate is still valid
@@ -117,5 +138,5 @@ func (e *examination) rejoin() doctor.Remedy {
 func (e *examination) joinedAgain(r *certificateRequest) bool {
 	joined := e.condition(ocm.ConditionJoined)
 	return joined.Status == metav1.ConditionTrue && !e.isTrue(ocm.ConditionAvailable) &&
-		!strings.HasPrefix(r.Spec.Username, registration.AgentUser(e.ClusterName, "")) && r.CreationTimestamp.After(joined.LastTransitionTime.Time)
+		!e.byAgent(r) && r.CreationTimestamp.After(joined.LastTransitionTime.Time)
 }

@@ -54,8 +54,13 @@ func (e *examination) checkSides(ctx context.Context) doctor.Finding {
 	case e.Hub == nil:
 		return doctor.Skipped("There is no kubeconfig of the hub.")
 	}
-	if _, err := e.readCluster(ctx, e.Hub); !kube.Absent(err) {
+	switch _, err := e.readCluster(ctx, e.Hub); {
+	case isServed(err):
 		return doctor.Passed("The kubeconfig of the hub leads to a hub.")
+	case ctx.Err() != nil: // there may be no time for the check "hub"
+		return e.unreadCluster(err)
+	case !kube.Absent(err):
+		return doctor.Skipped("The hub does not show the ManagedCluster.")
 	}
 	remedy := doctor.Do("Use the kubeconfig of the hub. If this is to be the hub:", "wid hub init")
 	if e.Spoke != nil {
