@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -186,5 +187,29 @@ func TestChecksHaveNamesAndKnownNeeds(t *testing.T) {
 			t.Errorf("%q", c.ID)
 		}
 		ids = append(ids, c.ID)
+	}
+}
+
+func TestPasswordsInAddressesAreNotShown(t *testing.T) {
+	for name, spoil := range map[string]func(w *world){
+		"the API server": func(w *world) {
+			w.config.RESTConfig = w.api()
+			w.config.RESTConfig.Host = strings.Replace(w.config.RESTConfig.Host, "://", "://admin:hunter2pw@", 1)
+		},
+		"the helper":     func(w *world) { w.config.Helper = "http://u:hunter2pw@evil.example/x" },
+		"the variable": inPod(func(w *world) {
+			w.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://u:hunter2pw@evil.example/x?token=hunter2pw"
+		}),
+		"an https helper": func(w *world) { w.config.Helper = "https://u:hunter2pw@127.0.0.1:1/x" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "aws")
+			spoil(w)
+			report := w.run()
+			encoded, err := json.Marshal(report)
+			if all := report.Text(doctor.TextOptions{Verbose: true}) + string(encoded); err != nil || strings.Contains(all, "hunter2pw") {
+				t.Errorf("%v\n%s", err, all)
+			}
+		})
 	}
 }

@@ -200,7 +200,7 @@ func (e *examination) checkHelpers(ctx context.Context) doctor.Finding {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil || !mayServe(req.URL) {
 		return doctor.Failed("A14", doctor.Do("Use https, or the address of the agent or of a sidecar."),
-			"SDKs refuse an endpoint over http other than on this machine, ECS or EKS.").Compare(endpointVariable, address, "expected", "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]")
+			"SDKs refuse an endpoint over http other than on this machine, ECS or EKS.").Compare(endpointVariable, redact.URL(address), "expected", "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]")
 	}
 	if f, wrong := e.authorize(ctx, req, tokenFile); wrong {
 		return f
