@@ -196,7 +196,7 @@ func TestPasswordsInAddressesAreNotShown(t *testing.T) {
 			w.config.RESTConfig = w.api()
 			w.config.RESTConfig.Host = strings.Replace(w.config.RESTConfig.Host, "://", "://admin:hunter2pw@", 1)
 		},
-		"the helper":     func(w *world) { w.config.Helper = "http://u:hunter2pw@evil.example/x" },
+		"the helper": func(w *world) { w.config.Helper = "http://u:hunter2pw@evil.example/x" },
 		"the variable": inPod(func(w *world) {
 			w.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://u:hunter2pw@evil.example/x?token=hunter2pw"
 		}),

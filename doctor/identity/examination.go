@@ -290,7 +290,7 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 	f := doctor.Refusal(service, err)
 	f.Message = strings.TrimSuffix(capital(f.Message), ".") + "."
 	if f.Result == doctor.Fail {
-		f.Remedy = sentence(e.filled(f.Remedy.Text))
+		f.Remedy = e.remedyOf(doctor.ClassOf(err))
 	}
 	return f
 }
