@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,32 @@ func refused() *doctor.Examination {
 		Compare("token", "system:serviceaccount:tenant-a:app", "policy", "system:serviceaccount:tenant-b:app")
 	return &doctor.Examination{Subject: "tenant-a/app → aws", Cluster: "cluster prod (https://10.0.0.1:6443)", Decisive: "exchange", Checks: []doctor.Check{
 		fixed("claims", good), fixed("discovery", doubt), fixed("trust-rule", f, overriddenBy("exchange")), fixed("exchange", bad), fixed("identity", good, needs("exchange"))}}
+}
+
+// Runs of blanks would let a value look like the next line of the report. Only commands keep them: a manifest is indented.
+func TestReportForgesNoLines(t *testing.T) {
+	for _, blank := range []string{"   ", "\u2800", "\u3164\u3164", "\uffa0", "\u115f\u1160", "\u00a0 ", "\u2003\u3000", "\t\v", "\u200b \u200b"} {
+		t.Run(fmt.Sprintf("%q", blank), func(t *testing.T) {
+			forged := "y" + blank + "Fix" + blank + "rm"
+			f := doctor.Failed("", doctor.Do(forged, "  name: x", "z").OrTrust(forged), "%s", forged).Compare(forged, forged, "b", "c").Detail("d", forged)
+			f.Causes = []string{forged}
+			r := doctor.Run(t.Context(), doctor.Examination{Subject: forged, Cluster: forged, Checks: []doctor.Check{fixed("x", f)}})
+			text := r.Text(doctor.TextOptions{Verbose: true, Width: 200})
+			if strings.Count(text, "y Fix rm") != 9 || strings.Contains(text, "Fix"+blank) || !strings.Contains(text, "  name: x") {
+				t.Errorf("got\n%s", text)
+			}
+		})
+	}
+}
+
+func TestValuesAreBounded(t *testing.T) {
+	long := strings.Repeat("ü", 301)
+	f := run(t, fixed("x", bad.Compare("a", long, "b", long).Detail("c", long))).Of("x")
+	for _, v := range []doctor.Value{*f.Observed, *f.Expected, f.Details[0]} {
+		if v.Text != strings.Repeat("ü", 300)+"…" {
+			t.Errorf("%d characters of %s", utf8.RuneCountInString(v.Text), v.Name)
+		}
+	}
 }
 
 func TestText(t *testing.T) {
