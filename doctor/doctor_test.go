@@ -81,6 +81,25 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+func TestSkippedDecisiveCheckProvesNothing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		other    doctor.Finding
+		result   doctor.Result
+		headline string
+		exit     int
+	}{
+		"all else passes": {good, doctor.Unknown, "exchange", 3}, "a warning": {doubt, doctor.Warn, "a", 3}, "a failure": {bad, doctor.Fail, "a", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := doctor.Run(t.Context(), doctor.Examination{Subject: "x", Checks: []doctor.Check{fixed("a", tt.other), fixed("exchange", good)},
+				Decisive: "exchange", Skip: []string{"exchange"}})
+			if r.Result != tt.result || r.Headline != tt.headline || r.ExitCode() != tt.exit {
+				t.Errorf("exit code %d:\n%s", r.ExitCode(), r)
+			}
+		})
+	}
+}
+
 func TestExplainedFailureRepeatsNoRemedy(t *testing.T) {
 	r := run(t, fixed("trust-rule", bad, overriddenBy("exchange")), fixed("exchange", bad))
 	if f := r.Of("exchange"); f.Remedy.Text != "" || f.Because != "trust-rule" {

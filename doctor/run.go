@@ -31,7 +31,7 @@ type Examination struct {
 	Checks []Check
 	// Decisive is the ID of the check that proves that everything works. Its message is the headline of a healthy report.
 	Decisive string
-	// Skip are the IDs of checks that the caller does not want.
+	// Skip are the IDs of checks that the caller does not want. Without the decisive one, no report is Pass.
 	Skip []string
 	// Timeout bounds all checks together. Zero means a minute.
 	Timeout time.Duration
@@ -71,7 +71,7 @@ func Run(ctx context.Context, e Examination) *Report {
 
 func (e *Examination) perform(ctx context.Context, check Check, blocked map[string]string) (f Finding) {
 	if slices.Contains(e.Skip, check.ID) {
-		return Skipped("not wanted")
+		return e.unwanted(check.ID)
 	}
 	for _, needed := range check.Needs {
 		if by := blocked[needed]; by != "" {
@@ -91,6 +91,16 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 	}
 	if f = e.await(ctx, check); ctx.Err() != nil && f.Result == Fail {
 		f.Result = Unknown // an interrupt is no verdict
+	}
+	return f
+}
+
+// unwanted is the finding of a check that the caller skips. Without the decisive one, nothing is proved.
+func (e *Examination) unwanted(id string) Finding {
+	f := Skipped("not wanted")
+	if id == e.Decisive {
+		f = Unclear(Do("Do not skip "+id+"."), "Not wanted, so nothing proves that everything works.")
+		f.cutShort = true
 	}
 	return f
 }

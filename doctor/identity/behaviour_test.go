@@ -40,6 +40,10 @@ func TestFindings(t *testing.T) {
 		{"pod of Google shows nothing", "gcp", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Skip, "run wid doctor in the pod", 0},
 		{"EKS Pod Identity needs no annotation", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
 			func(w *world, _ *corev1.Pod) { delete(w.account.Annotations, aws.RoleARNAnnotation) })), "exchange", doctor.Skip, "agent", 0},
+		{"another endpoint than the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.example/creds"))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an endpoint that looks like the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23@evil.example/"))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an endpoint from a Secret", "aws", withPod(all(noEnv, ref("AWS_CONTAINER_CREDENTIALS_FULL_URI", false))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an agent with an IPv6 address", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://[fd00:ec2::23]/v1/credentials"))), "pod", doctor.Pass, "EKS Pod Identity", 0},
 		{"optional static keys", "aws", withPod(ref("AWS_ACCESS_KEY_ID", true)), "pod", doctor.Warn, "hides", 3},
 		{"envFrom hides the variables", "aws", withPod(all(noEnv, func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
