@@ -39,9 +39,9 @@ func awsClasses() []Class {
 	const sts, ecr, eks = "AWS STS", "Amazon ECR", "Amazon EKS"
 	return []Class{
 		{"A1", sts, "the role's trust policy does not admit the ServiceAccount",
-			[]string{"sub in the trust policy names another ServiceAccount, or has * under StringEquals",
+			[]string{"sub in the trust policy names another ServiceAccount, or has * under StringEquals", "the role does not exist",
 				"a condition is on the wrong key, or on another audience", "its principal is another cluster's OIDC provider",
-				"another role was asked for than meant", "the role does not exist"},
+				"another role was asked for than meant"},
 			"correct the role that the ServiceAccount names", "set the issuer without https://, with :sub after it, to system:serviceaccount:NAMESPACE:SERVICE_ACCOUNT in the trust policy; StringLike for patterns"},
 		{"A2", sts, "the account has no OIDC provider for the token's issuer",
 			[]string{"it was never created", "it was created in another account than the role's",

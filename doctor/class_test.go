@@ -125,6 +125,14 @@ func TestClassRemedy(t *testing.T) {
 	}
 }
 
+// STS answers AccessDenied for a role that does not exist, so a report has to show that cause.
+func TestMissingRoleIsAmongTheFirstCauses(t *testing.T) {
+	c := doctor.ClassOf(&auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403})
+	if len(c.Causes) < 2 || c.Causes[1] != "the role does not exist" {
+		t.Errorf("%q", c.Causes)
+	}
+}
+
 // The operation alone suggests the errors' remedies here. The answer says more.
 func TestRemedyOfTheClassBeatsThatOfTheOperation(t *testing.T) {
 	const grant = "grant roles/iam.workloadIdentityUser"

@@ -252,6 +252,13 @@ func TestTextStaysOnOneScreen(t *testing.T) {
 	}
 }
 
+func TestVerboseCountsEveryCheck(t *testing.T) {
+	text := run(t, fixed("a", bad), fixed("b", good), fixed("exchange", bad)).Text(doctor.TextOptions{Verbose: true})
+	if !strings.HasSuffix(text, "\n  2 failures; 1 passed\n") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
 func TestColorOnlyOnRequest(t *testing.T) {
 	r := run(t, fixed("a", bad))
 	if strings.Contains(r.String(), "\x1b") || !strings.HasPrefix(r.Text(doctor.TextOptions{Color: true}), "\x1b[31m✗\x1b[0m ") {
