@@ -69,7 +69,7 @@ type Finding struct {
 	// Because is the ID of the failed check that explains this finding. Run sets it.
 	Because string `json:"because,omitempty"`
 
-	cutShort bool // the examination ended before the check ran
+	cutShort bool // the check did not run: the examination ended before, or the caller skips it
 }
 
 // Value is a value with its name, such as {"token", "system:serviceaccount:tenant-a:app"}.

@@ -107,10 +107,14 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// The remedy is that of the error itself, if it has one: it names the object.
+// The remedy is that of the error itself, if it has one: it names the object. If the class grants something, so may the error.
 func TestClassRemedy(t *testing.T) {
-	e := &auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403, Message: "sts:AssumeRoleWithWebIdentity", Remedy: "let the role trust it"}
-	if c := doctor.ClassOf(e); c.Remedy != e.Remedy || !strings.Contains(c.Causes[0], "StringEquals") {
+	e := &auth.Error{Provider: "azure", Code: "AADSTS700016", StatusCode: 400, Remedy: "use the client ID"}
+	if c := doctor.ClassOf(e); c.Remedy != e.Remedy || c.Grant != "" {
+		t.Errorf("%+v", c)
+	}
+	e = &auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403, Message: "sts:AssumeRoleWithWebIdentity", Remedy: "let the role trust it"}
+	if c := doctor.ClassOf(e); c.Grant != e.Remedy || strings.Contains(c.Remedy, "trust") || !strings.Contains(c.Causes[0], "StringEquals") {
 		t.Errorf("%+v", c)
 	}
 	if c := doctor.ClassOf(errors.New("else")); c.ID != "" {
@@ -118,6 +122,53 @@ func TestClassRemedy(t *testing.T) {
 	}
 	if c := doctor.ClassOf(nil); c.ID != "" {
 		t.Errorf("%+v", c)
+	}
+}
+
+// STS answers AccessDenied for a role that does not exist, so a report has to show that cause.
+func TestMissingRoleIsAmongTheFirstCauses(t *testing.T) {
+	c := doctor.ClassOf(&auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403})
+	if len(c.Causes) < 2 || c.Causes[1] != "the role does not exist" {
+		t.Errorf("%q", c.Causes)
+	}
+}
+
+// The operation alone suggests the errors' remedies here. The answer says more.
+func TestRemedyOfTheClassBeatsThatOfTheOperation(t *testing.T) {
+	const grant = "grant roles/iam.workloadIdentityUser"
+	for want, e := range map[string]auth.Error{
+		"gcloud services enable iamcredentials.googleapis.com --project PROJECT": {Provider: "gcp", StatusCode: 403, Message: "API has not been used in project 1"},
+		"list the audience in a projected volume of the pod":                     {Provider: "aws", StatusCode: 403, Message: `audience "x" not found in pod spec volume`, Err: fromAPIServer(403)},
+		"correct account, region and name in the cluster's ARN":                  {Provider: "aws", StatusCode: 404, Code: "ResourceNotFoundException"},
+	} {
+		e.Remedy = grant
+		if c := doctor.ClassOf(&e); c.Remedy != want || c.Grant == grant {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// A grant is the alternative of a finding, shown on request only, and never a part of a condition.
+func TestGrantsAreTheAlternative(t *testing.T) {
+	const grant = "open the door"
+	for _, e := range []auth.Error{
+		{Provider: "aws", StatusCode: 403, Code: "AccessDenied"}, {Provider: "aws", StatusCode: 403, Message: "x: ecr:GetAuthorizationToken"},
+		{Provider: "aws", StatusCode: 403, Message: "x: eks:DescribeCluster"}, {Provider: "azure", StatusCode: 400, Code: "AADSTS501051"},
+		{Provider: "azure", StatusCode: 401, Message: "aka.ms/acr/authorization"}, {Provider: "azure", StatusCode: 403, Code: "AuthorizationFailed"},
+		{Provider: "gcp", StatusCode: 403, Message: "iam.serviceAccounts.getAccessToken"}, {Provider: "gcp", StatusCode: 403, Message: "artifactregistry.x"},
+		{Provider: "gcp", StatusCode: 403, Message: "container.clusters.get"},
+	} {
+		e.Reason, e.Remedy = auth.ErrDenied, grant
+		f := doctor.Refusal("it", &e)
+		t.Run(f.Class, func(t *testing.T) {
+			if f.Result != doctor.Fail || f.Remedy.Or == nil || f.Remedy.Text == "" {
+				t.Fatalf("%+v", f)
+			}
+			c := doctor.ConditionOf(&e, "Ready", 1)
+			if text := run(t, fixed("exchange", f)).String() + c.Message; strings.Contains(text, grant) || strings.Contains(text, f.Remedy.Or.Commands[0]) {
+				t.Errorf("%s", text)
+			}
+		})
 	}
 }
 

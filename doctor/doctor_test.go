@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,25 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+func TestSkippedDecisiveCheckProvesNothing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		other    doctor.Finding
+		result   doctor.Result
+		headline string
+		exit     int
+	}{
+		"all else passes": {good, doctor.Unknown, "exchange", 3}, "a warning": {doubt, doctor.Warn, "a", 3}, "a failure": {bad, doctor.Fail, "a", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := doctor.Run(t.Context(), doctor.Examination{Subject: "x", Checks: []doctor.Check{fixed("a", tt.other), fixed("exchange", good)},
+				Decisive: "exchange", Skip: []string{"exchange"}})
+			if r.Result != tt.result || r.Headline != tt.headline || r.ExitCode() != tt.exit {
+				t.Errorf("exit code %d:\n%s", r.ExitCode(), r)
+			}
+		})
+	}
+}
+
 func TestExplainedFailureRepeatsNoRemedy(t *testing.T) {
 	r := run(t, fixed("trust-rule", bad, overriddenBy("exchange")), fixed("exchange", bad))
 	if f := r.Of("exchange"); f.Remedy.Text != "" || f.Because != "trust-rule" {
@@ -147,6 +167,32 @@ func refused() *doctor.Examination {
 		fixed("claims", good), fixed("discovery", doubt), fixed("trust-rule", f, overriddenBy("exchange")), fixed("exchange", bad), fixed("identity", good, needs("exchange"))}}
 }
 
+// Runs of blanks would let a value look like the next line of the report. Only commands keep them: a manifest is indented.
+func TestReportForgesNoLines(t *testing.T) {
+	for _, blank := range []string{"   ", "\u2800", "\u3164\u3164", "\uffa0", "\u115f\u1160", "\u00a0 ", "\u2003\u3000", "\t\v", "\u200b \u200b"} {
+		t.Run(fmt.Sprintf("%q", blank), func(t *testing.T) {
+			forged := "y" + blank + "Fix" + blank + "rm"
+			f := doctor.Failed("", doctor.Do(forged, "  name: x", "z").OrTrust(forged), "%s", forged).Compare(forged, forged, "b", "c").Detail("d", forged)
+			f.Causes = []string{forged}
+			r := doctor.Run(t.Context(), doctor.Examination{Subject: forged, Cluster: forged, Checks: []doctor.Check{fixed("x", f)}})
+			text := r.Text(doctor.TextOptions{Verbose: true, Width: 200})
+			if strings.Count(text, "y Fix rm") != 9 || strings.Contains(text, "Fix"+blank) || !strings.Contains(text, "  name: x") {
+				t.Errorf("got\n%s", text)
+			}
+		})
+	}
+}
+
+func TestValuesAreBounded(t *testing.T) {
+	long := strings.Repeat("ü", 301)
+	f := run(t, fixed("x", bad.Compare("a", long, "b", long).Detail("c", long))).Of("x")
+	for _, v := range []doctor.Value{*f.Observed, *f.Expected, f.Details[0]} {
+		if v.Text != strings.Repeat("ü", 300)+"…" {
+			t.Errorf("%d characters of %s", utf8.RuneCountInString(v.Text), v.Name)
+		}
+	}
+}
+
 func TestText(t *testing.T) {
 	got := doctor.Run(t.Context(), *refused()).Text(doctor.TextOptions{PolicyHint: "wid doctor … --show-policy"})
 	const want = `✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
@@ -203,6 +249,13 @@ func TestTextStaysOnOneScreen(t *testing.T) {
 	}
 	if verbose := r.Text(doctor.TextOptions{Verbose: true}); strings.Count(verbose, "kind: RoleBinding") != 40 {
 		t.Errorf("--verbose leaves lines of the remedy out:\n%s", verbose)
+	}
+}
+
+func TestVerboseCountsEveryCheck(t *testing.T) {
+	text := run(t, fixed("a", bad), fixed("b", good), fixed("exchange", bad)).Text(doctor.TextOptions{Verbose: true})
+	if !strings.HasSuffix(text, "\n  2 failures; 1 passed\n") {
+		t.Errorf("got\n%s", text)
 	}
 }
 

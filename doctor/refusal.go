@@ -24,7 +24,7 @@ func Refusal(service string, err error) Finding {
 	if e.Reason == auth.ErrThrottled || class.ID == "" && (e.Reason == auth.ErrUnavailable || e.Reason == "") {
 		return outage(service, e, err)
 	}
-	f := Failed(class.ID, Do(class.Remedy), "%s", e.Message)
+	f := Failed(class.ID, class.remedy(), "%s", e.Message)
 	if class.ID != "" {
 		f.Message = class.Service + ": " + class.Summary + "."
 		f.Causes = class.Causes

@@ -88,11 +88,11 @@ func (r *Report) verdict() (Result, string) {
 	return Pass, ""
 }
 
-// counts says how many other findings there are: "2 warnings; 14 passed, 6 skipped". The headline is not counted.
-func (r *Report) counts() (doubtful, fine string) {
+// counts says how many findings there are, without that of one check: "2 warnings; 14 passed, 6 skipped".
+func (r *Report) counts(without string) (doubtful, fine string) {
 	n := map[Result]int{}
 	for i := range r.Findings {
-		if r.Findings[i].Check != r.Headline {
+		if r.Findings[i].Check != without {
 			n[r.Findings[i].Result]++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -16,6 +17,8 @@ const (
 	maxTimeout = time.Minute
 	// grace is the time between the end of a check's context and the moment at which Run abandons the check.
 	grace = time.Second
+	// maxValue bounds an observed or expected value and a detail, in characters.
+	maxValue = 300
 )
 
 // Examination is what Run performs.
@@ -28,7 +31,7 @@ type Examination struct {
 	Checks []Check
 	// Decisive is the ID of the check that proves that everything works. Its message is the headline of a healthy report.
 	Decisive string
-	// Skip are the IDs of checks that the caller does not want.
+	// Skip are the IDs of checks that the caller does not want. Without the decisive one, no report is Pass.
 	Skip []string
 	// Timeout bounds all checks together. Zero means a minute.
 	Timeout time.Duration
@@ -68,7 +71,7 @@ func Run(ctx context.Context, e Examination) *Report {
 
 func (e *Examination) perform(ctx context.Context, check Check, blocked map[string]string) (f Finding) {
 	if slices.Contains(e.Skip, check.ID) {
-		return Skipped("not wanted")
+		return e.unwanted(check.ID)
 	}
 	for _, needed := range check.Needs {
 		if by := blocked[needed]; by != "" {
@@ -88,6 +91,16 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 	}
 	if f = e.await(ctx, check); ctx.Err() != nil && f.Result == Fail {
 		f.Result = Unknown // an interrupt is no verdict
+	}
+	return f
+}
+
+// unwanted is the finding of a check that the caller skips. Without the decisive one, nothing is proved.
+func (e *Examination) unwanted(id string) Finding {
+	f := Skipped("not wanted")
+	if id == e.Decisive {
+		f = Unclear(Do("Do not skip "+id+"."), "Not wanted, so nothing proves that everything works.")
+		f.cutShort = true
 	}
 	return f
 }
@@ -183,12 +196,12 @@ func (c *cleaner) finding(f *Finding) {
 	for i := range f.Details {
 		f.Details[i] = *c.value(&f.Details[i])
 	}
-	f.Causes = c.texts(f.Causes)
-	f.Remedy.Text, f.Remedy.Commands = c.text(f.Remedy.Text), c.texts(f.Remedy.Commands)
+	f.Causes = each(f.Causes, c.text)
+	f.Remedy.Text, f.Remedy.Commands = c.text(f.Remedy.Text), each(f.Remedy.Commands, c.line)
 	if or := f.Remedy.Or; or != nil {
 		policy := Policy{When: c.text(or.When)}
 		if c.policies {
-			policy.Commands = c.texts(or.Commands)
+			policy.Commands = each(or.Commands, c.line)
 		}
 		f.Remedy.Or = &policy
 	}
@@ -198,19 +211,33 @@ func (c *cleaner) value(v *Value) *Value {
 	if v == nil {
 		return nil
 	}
-	return &Value{c.text(v.Name), c.text(v.Text)}
+	text := c.text(v.Text)
+	if utf8.RuneCountInString(text) > maxValue {
+		text = string([]rune(text)[:maxValue]) + "…"
+	}
+	return &Value{c.text(v.Name), text}
 }
 
-func (c *cleaner) texts(list []string) []string {
+func each(list []string, clean func(string) string) []string {
 	list = slices.Clone(list)
 	for i := range list {
-		list[i] = c.text(list[i])
+		list[i] = clean(list[i])
 	}
 	return list
 }
 
-// text returns one printable line of up to 1 KiB, which commands with a policy need.
+// text is line with single blanks, so that no value looks like the next line of a report.
 func (c *cleaner) text(s string) string {
+	return strings.Join(strings.FieldsFunc(c.line(s), isBlank), " ")
+}
+
+// isBlank includes letters and symbols without ink.
+func isBlank(r rune) bool {
+	return unicode.IsSpace(r) || strings.ContainsRune("\u2800\u3164\uffa0\u115f\u1160", r)
+}
+
+// line returns one printable line of up to 1 KiB, which commands with a policy need. The leading blanks of a manifest stay.
+func (c *cleaner) line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || !unicode.IsPrint(r) {
 			return ' '

@@ -98,7 +98,7 @@ func (w *writer) healthy(r *Report) {
 	if f := r.Of(r.decisive); f != nil {
 		w.wrapped("  ", "  ", f.Message)
 	}
-	_, fine := r.counts()
+	_, fine := r.counts(r.Headline)
 	w.lines = append(w.lines, "  "+fine+" (--verbose)")
 }
 
@@ -190,7 +190,7 @@ func (w *writer) alternative(p *Policy) []string {
 }
 
 func (w *writer) also(r *Report) {
-	doubtful, fine := r.counts()
+	doubtful, fine := r.counts(r.Headline)
 	parts := slices.DeleteFunc([]string{doubtful, fine}, func(s string) bool { return s == "" })
 	if len(parts) > 0 {
 		w.lines = append(w.lines, "  Also  "+strings.Join(parts, "; ")+" (--verbose)")
@@ -215,7 +215,7 @@ func (w *writer) verbose(r *Report) {
 		}
 		w.details(f, indent)
 	}
-	doubtful, fine := r.counts()
+	doubtful, fine := r.counts("")
 	w.lines = append(w.lines, "  "+strings.Join(slices.DeleteFunc([]string{doubtful, fine}, func(s string) bool { return s == "" }), "; "))
 }
 

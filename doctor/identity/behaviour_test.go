@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -39,6 +40,10 @@ func TestFindings(t *testing.T) {
 		{"pod of Google shows nothing", "gcp", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Skip, "run wid doctor in the pod", 0},
 		{"EKS Pod Identity needs no annotation", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
 			func(w *world, _ *corev1.Pod) { delete(w.account.Annotations, aws.RoleARNAnnotation) })), "exchange", doctor.Skip, "agent", 0},
+		{"another endpoint than the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.example/creds"))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an endpoint that looks like the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23@evil.example/"))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an endpoint from a Secret", "aws", withPod(all(noEnv, ref("AWS_CONTAINER_CREDENTIALS_FULL_URI", false))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an agent with an IPv6 address", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://[fd00:ec2::23]/v1/credentials"))), "pod", doctor.Pass, "EKS Pod Identity", 0},
 		{"optional static keys", "aws", withPod(ref("AWS_ACCESS_KEY_ID", true)), "pod", doctor.Warn, "hides", 3},
 		{"envFrom hides the variables", "aws", withPod(all(noEnv, func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
@@ -186,5 +191,29 @@ func TestChecksHaveNamesAndKnownNeeds(t *testing.T) {
 			t.Errorf("%q", c.ID)
 		}
 		ids = append(ids, c.ID)
+	}
+}
+
+func TestPasswordsInAddressesAreNotShown(t *testing.T) {
+	for name, spoil := range map[string]func(w *world){
+		"the API server": func(w *world) {
+			w.config.RESTConfig = w.api()
+			w.config.RESTConfig.Host = strings.Replace(w.config.RESTConfig.Host, "://", "://admin:hunter2pw@", 1)
+		},
+		"the helper": func(w *world) { w.config.Helper = "http://u:hunter2pw@evil.example/x" },
+		"the variable": inPod(func(w *world) {
+			w.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://u:hunter2pw@evil.example/x?token=hunter2pw"
+		}),
+		"an https helper": func(w *world) { w.config.Helper = "https://u:hunter2pw@127.0.0.1:1/x" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "aws")
+			spoil(w)
+			report := w.run()
+			encoded, err := json.Marshal(report)
+			if all := report.Text(doctor.TextOptions{Verbose: true}) + string(encoded); err != nil || strings.Contains(all, "hunter2pw") {
+				t.Errorf("%v\n%s", err, all)
+			}
+		})
 	}
 }

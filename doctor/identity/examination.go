@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/annotation"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -98,7 +99,7 @@ func (e *examination) clusterName() string {
 	if e.RESTConfig == nil {
 		return ""
 	}
-	host := strings.TrimSuffix(e.RESTConfig.Host, "/")
+	host := redact.URL(strings.TrimSuffix(e.RESTConfig.Host, "/"))
 	if e.ClusterName == "" {
 		return "cluster " + host
 	}
@@ -289,7 +290,7 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 	f := doctor.Refusal(service, err)
 	f.Message = strings.TrimSuffix(capital(f.Message), ".") + "."
 	if f.Result == doctor.Fail {
-		f.Remedy = sentence(e.filled(f.Remedy.Text))
+		f.Remedy = e.remedyOf(doctor.ClassOf(err))
 	}
 	return f
 }

@@ -71,26 +71,36 @@ func (e *examination) shortIdentity() string {
 	return cmp.Or(identity, "the process's own identity")
 }
 
-// correctFirst makes of a class's remedy the alternative if it changes what the cloud trusts. The correction of what the user wrote
-// precedes it.
+// correctFirst names the command that corrects what the user wrote, before the alternative of a class that grants something.
 func (e *examination) correctFirst(f doctor.Finding) doctor.Finding {
-	if f.Result != doctor.Fail {
+	if f.Remedy.Or == nil {
 		return f
 	}
-	change := cmp.Or(append(f.Remedy.Commands, f.Remedy.Text)...)
-	identity := doctor.Do("If the identity is wrong:", e.annotating(cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)+"="+cmp.Or(e.cloud.example, "VALUE")))
+	instead := func(correct doctor.Remedy, when string) { f.Remedy = correct.OrTrust(when, f.Remedy.Or.Commands...) }
 	switch f.Class {
 	case "A2", "A7", "Z2", "G4", "G5", "G6":
-		f.Remedy = doctor.Do(e.isMeant(), contexts).OrTrust("If "+e.cloud.name+" is meant to trust it", change)
+		instead(doctor.Do(e.isMeant(), contexts), "If "+e.cloud.name+" is meant to trust it")
 	case "A1", "Z1", "Z4", "Z5", "Z6", "G8":
-		f.Remedy = identity.OrTrust("If "+e.key().Namespace+" is meant to have it", change)
+		instead(doctor.Do("If the identity is wrong:", e.annotating(cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)+"="+cmp.Or(e.cloud.example, "VALUE"))), e.ifMeant())
 	case "G10", "G14":
-		f.Remedy = doctor.Do("If the service account is wrong:", e.annotating(annotation.GCPServiceAccount+"=EMAIL")).
-			OrTrust("If "+e.key().Namespace+" is meant to have it", change)
+		instead(doctor.Do("If the service account is wrong:", e.annotating(annotation.GCPServiceAccount+"=EMAIL")), e.ifMeant())
 	case "A4", "Z3", "G3":
-		f.Remedy = doctor.Do("If the audience was chosen, remove it from annotation and options.").OrTrust("If "+e.cloud.name+" is meant to accept it", change)
+		instead(doctor.Do("If the audience was chosen, remove it from annotation and options."), "If "+e.cloud.name+" is meant to accept it")
 	}
 	return f
+}
+
+func (e *examination) ifMeant() string {
+	return "If " + cmp.Or(e.key().Namespace, "the identity") + " is meant to have it"
+}
+
+// remedyOf returns the remedy of a class as sentences. A grant is the alternative.
+func (e *examination) remedyOf(class doctor.Class) doctor.Remedy { //nolint:gocritic // a copy
+	r := sentence(e.filled(class.Remedy))
+	if class.Grant != "" {
+		r = r.OrTrust(e.ifMeant(), e.filled(class.Grant))
+	}
+	return r
 }
 
 // filled puts what is known into the placeholders of a class's remedy.

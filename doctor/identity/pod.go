@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -60,13 +62,27 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) doctor.Find
 		}
 	}
 	if e.usesAgent() {
-		return doctor.Passed(byAgent)
+		return e.judgeEndpoint(containers)
 	}
 	changed := slices.IndexFunc(containers, func(c corev1.Container) bool { return variableOf(&c, e.cloud.tokenFile).set })
 	if changed < 0 {
 		return e.judgeUnchanged(pod, containers)
 	}
 	return e.judgeContainer(ctx, pod, &containers[changed])
+}
+
+// judgeEndpoint passes only the addresses of an agent or a sidecar, because another endpoint can hand out any identity.
+func (e *examination) judgeEndpoint(containers []corev1.Container) doctor.Finding {
+	for i := range containers {
+		v := variableOf(&containers[i], endpointVariable)
+		u, err := url.Parse(v.value)
+		if v.set && (err != nil || !slices.Contains([]string{"169.254.170.23", "fd00:ec2::23", "127.0.0.1", "localhost"}, u.Hostname())) {
+			return doctor.Unclear(doctor.Do("Correct "+endpointVariable+" in the pod's template, or run wid doctor in the pod."),
+				"The credentials endpoint of container %q is not that of an agent or a sidecar.", containers[i].Name).
+				Compare(endpointVariable, cmp.Or(redact.URL(v.value), "unknown"), "expected", "169.254.170.23, [fd00:ec2::23], 127.0.0.1 or localhost")
+		}
+	}
+	return doctor.Passed(byAgent)
 }
 
 // containersOf returns the named container, or all that stay: containers and sidecars.

@@ -36,7 +36,8 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 		f := e.refusal("The cluster's API", err)
 		if f.Class == "" && f.Result == doctor.Fail {
 			class, _ := doctor.ClassByID(e.cloud.cluster)
-			f.Class, f.Remedy = class.ID, sentence(cmp.Or(class.Remedy, "correct the name of the cluster"))
+			class.Remedy = cmp.Or(class.Remedy, "correct the name of the cluster")
+			f.Class, f.Remedy = class.ID, e.remedyOf(class)
 		}
 		return f
 	}
@@ -71,7 +72,7 @@ func (e *examination) unknownToCluster(ctx context.Context) doctor.Finding {
 			}
 		}
 		remedy = doctor.Do("If another cluster is meant, correct its name.").OrTrust("If the role is meant to have access",
-			strings.NewReplacer("CLUSTER_NAME", shell.Word(cluster, "CLUSTER_NAME"), "ROLE_ARN", shell.Word(role, "ROLE_ARN")).Replace(class.Remedy))
+			strings.NewReplacer("CLUSTER_NAME", shell.Word(cluster, "CLUSTER_NAME"), "ROLE_ARN", shell.Word(role, "ROLE_ARN")).Replace(class.Grant))
 	case "K6":
 		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token (AuthenticationConfiguration).")
 	}
@@ -93,7 +94,7 @@ func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user 
 		return ok
 	}
 	class, _ := doctor.ClassByID("Z18")
-	return doctor.Failed(class.ID, sentence(e.filled(class.Remedy)), "The cluster knows you as %s, but Azure RBAC denies.", user).Detail("answer", review.Status.Reason)
+	return doctor.Failed(class.ID, e.remedyOf(class), "The cluster knows you as %s, but Azure RBAC denies.", user).Detail("answer", review.Status.Reason)
 }
 
 // post creates a review at the cluster and reads the answer into it.
@@ -183,7 +184,7 @@ func (e *examination) judgeRegistry(err error) doctor.Finding {
 		class = "A17"
 	}
 	known, _ := doctor.ClassByID(class)
-	f := doctor.Failed(class, sentence(e.filled(known.Remedy)), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
+	f := doctor.Failed(class, e.remedyOf(known), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
 	f.Causes, f.StatusCode = known.Causes, status
 	return f
 }
@@ -200,7 +201,7 @@ func (e *examination) checkHelpers(ctx context.Context) doctor.Finding {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil || !mayServe(req.URL) {
 		return doctor.Failed("A14", doctor.Do("Use https, or the address of the agent or of a sidecar."),
-			"SDKs refuse an endpoint over http other than on this machine, ECS or EKS.").Compare(endpointVariable, address, "expected", "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]")
+			"SDKs refuse an endpoint over http other than on this machine, ECS or EKS.").Compare(endpointVariable, redact.URL(address), "expected", "a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]")
 	}
 	if f, wrong := e.authorize(ctx, req, tokenFile); wrong {
 		return f

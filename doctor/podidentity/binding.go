@@ -40,14 +40,26 @@ func (e *examination) checkBinding(ctx context.Context) doctor.Finding {
 	case 1:
 		e.binding = &own[0]
 	default:
-		return doctor.Failed("P3", doctor.Do("Delete all but one of them:", e.in("kubectl delete iambinding %s", shell.Word(own[1].Name, "NAME"))),
-			"%d IAMBindings name the ServiceAccount %s, and none of them serves.", len(own), e.ServiceAccount).
-			Compare("bindings", own[0].Name+", "+own[1].Name, "expected", "one")
+		return e.conflict(own)
 	}
 	if f, missing := e.noServiceAccount(ctx); missing {
 		return f
 	}
 	return doctor.Passed("The IAMBinding %s gives %s the role %s.", e.binding.Name, e.ServiceAccount, e.binding.Spec.AWS.RoleARN)
+}
+
+// conflict says which binding is the newest, because a new one may be a mistake or an attack. The person decides which one goes.
+func (e *examination) conflict(own []v1alpha1.IAMBinding) doctor.Finding {
+	slices.SortStableFunc(own, func(a, b v1alpha1.IAMBinding) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	older, newest := &own[len(own)-2], &own[len(own)-1]
+	text := "Only one may stay. Compare them, then delete the wrong one:"
+	if older.CreationTimestamp.Before(&newest.CreationTimestamp) {
+		text = fmt.Sprintf("Only one may stay; %s was created last. Compare them, then delete the wrong one:", newest.Name)
+	}
+	show := e.in("kubectl get iambindings %s %s -o yaml", shell.Word(older.Name, "NAME"), shell.Word(newest.Name, "NAME"))
+	return doctor.Failed("P3", doctor.Do(text, show, e.in("kubectl delete iambinding NAME")),
+		"%d IAMBindings name the ServiceAccount %s, and none of them serves.", len(own), e.ServiceAccount).
+		Compare("bindings", older.Name+", "+newest.Name, "expected", "one")
 }
 
 // unbound names the ServiceAccounts that are bound, since one of them may be meant.

@@ -78,6 +78,27 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A binding that was added later may be the mistake, so no command deletes the one that served before.
+func TestConflictNamesTheNewerBinding(t *testing.T) {
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		age   time.Duration
+		first string
+	}{"another is newer": {-time.Hour, "aaa-evil was created last"}, "another is older": {time.Hour, "reporting was created last"}, "of the same age": {0, "Only one may stay. "}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.binding.Name, w.binding.CreationTimestamp = "reporting", metav1.NewTime(now.Add(tt.age))
+			w.other = bindingOf("aaa-evil", account)
+			w.other.CreationTimestamp = metav1.NewTime(now)
+			remedy := w.run().Of("binding").Remedy
+			if all := strings.Join(remedy.Commands, "\n"); !strings.Contains(remedy.Text, tt.first) || strings.Contains(all, "delete iambinding reporting") ||
+				strings.Contains(all, "delete iambinding aaa-evil") {
+				t.Errorf("%+v", remedy)
+			}
+		})
+	}
+}
+
 func TestHealthy(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"with a pod":                         func(*world) {},

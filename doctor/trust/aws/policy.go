@@ -215,7 +215,7 @@ func (c *condition) matches(value string) bool {
 	return value == c.got || c.pattern && like(value, c.got)
 }
 
-// unmet recognizes the mistakes that a policy for this very ServiceAccount can have. They are corrected where they are.
+// unmet recognizes mistakes. Those of a policy for this very ServiceAccount are corrected where they are.
 func (t *target) unmet(c *condition) doctor.Finding {
 	f := t.refused("The trust policy of role %s does not admit this ServiceAccount.", t.role.Name).Compare("token", c.got, "policy", reading.List(c.values))
 	mistake := func(message, correct string) doctor.Finding {
@@ -226,7 +226,8 @@ func (t *target) unmet(c *condition) doctor.Finding {
 	for _, v := range c.values {
 		switch slip := reading.Slip(v, c.got); {
 		case !c.pattern && strings.ContainsAny(v, "*?") && like(v, c.got):
-			return mistake("has a * under StringEquals, which compares it literally.", "Use StringLike for this condition, or name the ServiceAccount in full.")
+			f.Message = "The trust policy of role " + t.role.Name + " has a * under StringEquals, which compares it literally."
+			return f // StringLike would admit every ServiceAccount of the pattern
 		case slip != "":
 			return mistake("differs from the token "+slip+".", "Write the value in the trust policy exactly as in the token.")
 		case c.name == "aud" && v == t.Claims.Subject:

@@ -77,6 +77,15 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// A pattern under StringEquals admits no ServiceAccount, and perhaps was not meant to admit this one.
+func TestPatternUnderStringEqualsIsNotWidened(t *testing.T) {
+	f := judged(t, allow+`{"StringEquals":{"ISS:sub":"`+everywhere+`"}}}`)
+	if !strings.Contains(f.Message, "literally") || !strings.HasPrefix(f.Remedy.Text, "If the role is wrong") || f.Remedy.Or == nil ||
+		strings.Contains(strings.Join(f.Remedy.Commands, "\n"), "StringLike") {
+		t.Errorf("%+v", f)
+	}
+}
+
 // The message of what is not judged quotes it.
 func TestUnjudgedIsQuoted(t *testing.T) {
 	for statements, quoted := range map[string]string{
