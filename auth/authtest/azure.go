@@ -181,7 +181,7 @@ func (a *Azure) SetClientCertificate(tenant, clientID string, certificate *x509.
 	a.app(tenant, clientID).certificate = certificate
 }
 
-// SetManagedIdentity sets the identity of the machine, whose tokens the metadata service issues. Without one it refuses.
+// SetManagedIdentity sets the identity of the machine, for which the metadata service issues tokens. Without one it refuses.
 func (a *Azure) SetManagedIdentity(tenant, clientID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

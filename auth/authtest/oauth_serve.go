@@ -14,8 +14,6 @@ type oauthError struct {
 	code, description string
 }
 
-func (e *oauthError) Error() string { return e.code + ": " + e.description }
-
 func refuseOAuth(code, format string, args ...any) *oauthError {
 	return &oauthError{http.StatusBadRequest, code, fmt.Sprintf(format, args...)}
 }

@@ -167,7 +167,7 @@ func (a *app) newIdentity(cmd *cobra.Command) *identity {
 		}
 	}
 	cmd.Flags().AddFlagSet(id.flags)
-	cmd.Flags().BoolVar(&id.noEnvironment, "no-environment", false, "ignore WID_ variables, except those of cache and time-out")
+	cmd.Flags().BoolVar(&id.noEnvironment, "no-environment", false, "ignore WID_ variables, except those for the cache and the timeout")
 	rare(cmd.Flags(), "no-environment")
 	id.clientSecret = sync.OnceValues(func() ([]byte, error) { return readBounded(id.clientSecretFile) })
 	return id
