@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // ownIdentity has the hook of ServiceAccounts for the controller's own identity too.

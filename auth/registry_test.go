@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // demandingRegistry is a registry that requires the credential of tenant-a, and counts the requests by credential.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // A program reaches the services by its environment alone, and no other host.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth/authtest"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // Reading the trust of a cloud requires a valid credential.

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 const keyARN = "arn:aws:kms:eu-central-1:" + account + ":key/3f1b0a52-0000-4000-8000-000000000001"

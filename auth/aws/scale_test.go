@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // many is a cloud with that many tenants.

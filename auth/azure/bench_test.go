@@ -7,7 +7,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // What is cached costs next to nothing: no request, and hardly any memory. The rest of what is allocated is the fake

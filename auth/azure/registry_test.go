@@ -12,7 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/internal/azurename"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func (w *world) registryCredentials(t testing.TB, p *azure.Provider, name, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {

@@ -24,8 +24,8 @@ import (
 	"github.com/workloadid/workloadid/auth/clientgo"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/kubetest"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

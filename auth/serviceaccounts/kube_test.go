@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // patience is that with an API server of a machine that is busy.

@@ -23,7 +23,7 @@ import (
 	"github.com/workloadid/workloadid/auth/serviceaccounts"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/annotation"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // A provider that reads an annotation which is not kept would say that it is missing.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/doctor"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 func (w *kubeWorld) createPod(t *testing.T, name string) {

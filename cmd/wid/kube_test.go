@@ -20,7 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // kubeWorld is a world whose clouds trust a real cluster, in which a ServiceAccount app has annotations for all of them.

@@ -17,7 +17,7 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	examine "github.com/workloadid/workloadid/doctor/bootstrap"
 	"github.com/workloadid/workloadid/doctor/internal/reporttest"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // kubeadmInit publishes cluster-info, its RBAC and a token as kubeadm does, with the program that the control plane was built with.

@@ -21,7 +21,7 @@ import (
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/identity"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // onCluster examines a ServiceAccount of a real API server.

@@ -25,8 +25,8 @@ import (
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/identity"
-	"github.com/workloadid/workloadid/internal/kubetest"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }

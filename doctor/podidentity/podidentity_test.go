@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reporttest"
 	examine "github.com/workloadid/workloadid/doctor/podidentity"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 func TestFaults(t *testing.T) {

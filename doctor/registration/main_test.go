@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

@@ -24,7 +24,7 @@ import (
 
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reporttest"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // kindsOfHub are the kinds that both sides know, without their schemas.

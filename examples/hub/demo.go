@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/controlplane"
-	"github.com/workloadid/workloadid/internal/story"
+	"github.com/workloadid/workloadid/internal/testing/controlplane"
+	"github.com/workloadid/workloadid/internal/testing/story"
 	"github.com/workloadid/workloadid/registration"
 )
 

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/authtest"
-	"github.com/workloadid/workloadid/internal/controlplane"
-	"github.com/workloadid/workloadid/internal/story"
+	"github.com/workloadid/workloadid/internal/testing/controlplane"
+	"github.com/workloadid/workloadid/internal/testing/story"
 )
 
 //go:embed config/*.yaml

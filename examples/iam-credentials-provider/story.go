@@ -38,7 +38,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/story"
+	"github.com/workloadid/workloadid/internal/testing/story"
 )
 
 const (

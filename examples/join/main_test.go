@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/controllers"
 	"github.com/workloadid/workloadid/bootstrap/tokens"
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

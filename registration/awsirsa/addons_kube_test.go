@@ -3,7 +3,7 @@ package awsirsa_test
 import (
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/regtest"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"

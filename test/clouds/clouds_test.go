@@ -29,8 +29,8 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/kubetest"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

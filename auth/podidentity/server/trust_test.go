@@ -15,7 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestSessionName(t *testing.T) {

@@ -37,8 +37,8 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
-	"github.com/workloadid/workloadid/internal/kubetest"
-	"github.com/workloadid/workloadid/internal/testworld"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/controlplane"
+	"github.com/workloadid/workloadid/internal/testing/controlplane"
 )
 
 // Cluster is a running control plane. Its methods that take a test fail it.
