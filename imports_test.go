@@ -66,7 +66,7 @@ func TestImportGraph(t *testing.T) {
 	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
 		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor")
 	}
-	for _, pkg := range []string{"/registration", "/registration/csr", "/registration/relay", "/registration/token"} {
+	for _, pkg := range []string{"/registration", "/registration/agent", "/registration/hub", "/registration/csr", "/registration/relay", "/registration/token"} {
 		refuse(t, module+pkg, "what calls AWS lives in registration/awsirsa, and hubs import that where they need it", all...)
 	}
 	refuse(t, module+"/registration/awsirsa", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)

@@ -167,7 +167,7 @@ type claimReader interface {
 }
 
 func hubDrivers(c client.Client) ([]claimReader, error) {
-	driver, err := csr.NewHub(csr.HubOptions{Client: c})
+	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c})
 	return []claimReader{driver, awsClaims{}}, err
 }
 

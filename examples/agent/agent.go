@@ -15,6 +15,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/token"
@@ -30,9 +31,15 @@ type options struct {
 	cluster, namespace, bootstrapSecret string
 	hubARN, managedARN                  string
 	driver                              registration.Driver
-	addOns                              registration.AddOnFlags
+	addOns                              addOnFlags
 	leaderElect                         bool
 	metricsAddress, probeAddress        string
+}
+
+// addOnFlags holds the settings of add-ons.
+type addOnFlags struct {
+	auth              string
+	expirationSeconds int64
 }
 
 // authType makes a driver.
@@ -56,12 +63,12 @@ func newCSR(o options) (registration.Driver, error) {
 }
 
 // newAddOnDriver makes the driver that --addon-kubeclient-registration-auth names. Add your own drivers here.
-func newAddOnDriver(f registration.AddOnFlags, r prometheus.Registerer) (registration.Driver, error) {
-	tokens, err := token.New(token.Options{ExpirationSeconds: f.TokenExpirationSeconds, Registerer: r})
+func newAddOnDriver(f addOnFlags, r prometheus.Registerer) (registration.Driver, error) {
+	tokens, err := token.New(token.Options{ExpirationSeconds: f.expirationSeconds, Registerer: r})
 	if err != nil {
 		return nil, fmt.Errorf("--addon-token-expiration-seconds: %w", err)
 	}
-	driver, err := registration.Pick([]registration.Driver{csr.New(csr.Options{}), tokens}, f.KubeClientAuth)
+	driver, err := registration.Pick([]registration.Driver{csr.New(csr.Options{}), tokens}, f.auth)
 	if err != nil {
 		return nil, fmt.Errorf("--addon-kubeclient-registration-auth: %w", err)
 	}
@@ -104,27 +111,27 @@ func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	agent, err := registration.NewAgent(registration.AgentOptions{Cluster: o.cluster, Driver: o.driver, Local: local,
+	joined, err := agent.New(agent.Options{Cluster: o.cluster, Driver: o.driver, Local: local,
 		Namespace: o.namespace, BootstrapSecret: o.bootstrapSecret, Version: version,
 		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 	if err != nil {
 		return err
 	}
-	if err := agent.SetupWithManager(mgr); err != nil {
+	if err := joined.SetupWithManager(mgr); err != nil {
 		return err
 	}
-	if err := setUpAddOns(mgr, agent, o.addOns); err != nil {
+	if err := setUpAddOns(mgr, joined, o.addOns); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
-func setUpAddOns(mgr ctrl.Manager, agent *registration.Agent, f registration.AddOnFlags) error {
+func setUpAddOns(mgr ctrl.Manager, joined *agent.Agent, f addOnFlags) error {
 	driver, err := newAddOnDriver(f, metrics.Registry)
 	if err != nil {
 		return err
 	}
-	addOns, err := registration.NewAddOns(registration.AddOnOptions{Agent: agent, KubeClient: driver, CustomSigner: csr.New(csr.Options{})})
+	addOns, err := agent.NewAddOns(agent.AddOnOptions{Agent: joined, KubeClient: driver, CustomSigner: csr.New(csr.Options{})})
 	if err != nil {
 		return err
 	}

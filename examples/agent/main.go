@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 )
 
 func main() {
@@ -61,9 +62,10 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&auth, "registration-auth", registration.AuthTypeCSR, "auth type by which this cluster reaches the hub")
 	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of the hub; required for aws-irsa")
 	fs.StringVar(&o.managedARN, "eks-managed-cluster-arn", "", "ARN of this cluster; required for aws-irsa")
-	o.addOns.BindFlags(fs)
-	fs.StringVar(&o.namespace, "namespace", registration.DefaultAgentNamespace, "namespace of the agent and of its Secrets")
-	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", registration.DefaultBootstrapSecret, "Secret with the hub's address and CA and the bootstrap credential")
+	fs.StringVar(&o.addOns.auth, "addon-kubeclient-registration-auth", registration.AuthTypeCSR, "auth type by which add-ons reach the hub's API server, csr or token")
+	fs.Int64Var(&o.addOns.expirationSeconds, "addon-token-expiration-seconds", 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
+	fs.StringVar(&o.namespace, "namespace", agent.DefaultNamespace, "namespace of the agent and of its Secrets")
+	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", agent.DefaultBootstrapSecret, "Secret with the hub's address and CA and the bootstrap credential")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")

@@ -24,6 +24,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +40,7 @@ func TestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.cluster != "c1" || o.driver.Name() != "csr" || o.namespace != "n" || o.bootstrapSecret != "s" || !o.leaderElect ||
-		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOns != (registration.AddOnFlags{KubeClientAuth: "token", TokenExpirationSeconds: 3600}) {
+		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOns != (addOnFlags{auth: "token", expirationSeconds: 3600}) {
 		t.Errorf("%+v", o)
 	}
 	o, err = parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN,
@@ -48,8 +49,8 @@ func TestFlags(t *testing.T) {
 		t.Errorf("aws-irsa: %+v, %v", o, err)
 	}
 	o, err = parseFlags([]string{"--cluster-name", "c1"}, io.Discard)
-	if err != nil || o.driver.Name() != "csr" || o.namespace != registration.DefaultAgentNamespace || o.bootstrapSecret != registration.DefaultBootstrapSecret || o.leaderElect ||
-		o.addOns.KubeClientAuth != "csr" {
+	if err != nil || o.driver.Name() != "csr" || o.namespace != agent.DefaultNamespace || o.bootstrapSecret != agent.DefaultBootstrapSecret || o.leaderElect ||
+		o.addOns.auth != "csr" {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
@@ -97,7 +98,7 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("KUBECONFIG", kubeconfigOf(t, cluster, registration.DefaultAgentNamespace, "registration-agent"))
+	t.Setenv("KUBECONFIG", kubeconfigOf(t, cluster, agent.DefaultNamespace, "registration-agent"))
 	metrics, probes := freeAddress(t), freeAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -106,7 +107,7 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 	}()
 	lease := &coordinationv1.Lease{}
 	holder := func() string {
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: name}, lease); err != nil || lease.Spec.HolderIdentity == nil {
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, lease); err != nil || lease.Spec.HolderIdentity == nil {
 			return ""
 		}
 		return *lease.Spec.HolderIdentity
@@ -156,7 +157,7 @@ func kubeconfigOf(t *testing.T, cluster *kubetest.Cluster, namespace, account st
 func hasEvent(t *testing.T, c client.Client, reason string) bool {
 	t.Helper()
 	var list eventsv1.EventList
-	if err := c.List(t.Context(), &list, client.InNamespace(registration.DefaultAgentNamespace)); err != nil {
+	if err := c.List(t.Context(), &list, client.InNamespace(agent.DefaultNamespace)); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range list.Items {

@@ -21,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/story"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 )
 
 // demo plays a join between two control planes that it starts. Its steps are in story.go, for AWS in storyaws.go.
@@ -30,7 +31,7 @@ type demo struct {
 	assets       string
 	hub, managed *controlplane.Cluster
 	admin, local client.Client // of the administrators of hub and managed cluster
-	agent        *registration.Agent
+	agent        *agent.Agent
 	own          client.Client // with the agent's own credential
 	token        bootstrap.Token
 	accepted     time.Time

@@ -25,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -89,12 +90,12 @@ func newAWSWith(cfg aws.Config, mgr ctrl.Manager, o options) (registration.HubDr
 	if o.has(registration.AuthTypeCSR) {
 		binding = awsirsa.AWSAuth
 	}
-	return awsirsa.NewHub(awsirsa.HubOptions{Hub: o.hubARN, IAM: iam.NewFromConfig(cfg), EKS: eks.NewFromConfig(cfg), Client: mgr.GetClient(),
+	return awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: o.hubARN, IAM: iam.NewFromConfig(cfg), EKS: eks.NewFromConfig(cfg), Client: mgr.GetClient(),
 		Binding: binding, AutoApprove: o.autoApproveARNs, Events: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 }
 
 func newCSR(_ context.Context, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
-	return csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name),
+	return csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name),
 		BootstrapUsers: o.bootstrapUsers, BootstrapGroups: o.bootstrapGroups, AutoApproveUsers: o.autoApproveUsers})
 }
 
@@ -192,7 +193,7 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 			return err
 		}
 	}
-	hub, err := registration.NewHub(registration.HubOptions{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth,
+	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth,
 		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 	if err != nil {
 		return err

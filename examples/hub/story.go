@@ -29,6 +29,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/story"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -165,13 +166,13 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 		return err
 	}
 	if err := d.local.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAgentNamespace, Name: registration.DefaultBootstrapSecret},
+		ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: agent.DefaultBootstrapSecret},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}); err != nil {
 		return err
 	}
 	d.Step("The manifests of the agent are applied to the managed cluster, and a Secret with the bootstrap credential.")
-	d.Detail("Secret", "%s", registration.DefaultBootstrapSecret)
+	d.Detail("Secret", "%s", agent.DefaultBootstrapSecret)
 	d.Detail("credential", "bootstrap token %q, valid for %.0f minutes", d.token.ID(), tokenLifetime.Minutes())
 	d.Detail("group", "%s", registration.BootstrapGroup)
 	return nil
@@ -179,7 +180,7 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 
 // startAgent does what examples/agent does.
 func (d *demo) startAgent(ctx context.Context) error {
-	config, err := configOf(ctx, d.managed, registration.DefaultAgentNamespace, d.account)
+	config, err := configOf(ctx, d.managed, agent.DefaultNamespace, d.account)
 	if err != nil {
 		return err
 	}
@@ -191,7 +192,7 @@ func (d *demo) startAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.agent, err = registration.NewAgent(registration.AgentOptions{Cluster: cluster, Local: local,
+	d.agent, err = agent.New(agent.Options{Cluster: cluster, Local: local,
 		Driver: d.driver, Recorder: mgr.GetEventRecorder("registration-agent")})
 	if err != nil {
 		return err
@@ -208,7 +209,7 @@ func (d *demo) setUpAgentAddOns(mgr ctrl.Manager) error {
 	if d.addOnDriver == nil {
 		return nil
 	}
-	addOns, err := registration.NewAddOns(registration.AddOnOptions{Agent: d.agent, KubeClient: d.addOnDriver})
+	addOns, err := agent.NewAddOns(agent.AddOnOptions{Agent: d.agent, KubeClient: d.addOnDriver})
 	if err != nil {
 		return err
 	}
@@ -307,7 +308,7 @@ func (d *demo) approves(ctx context.Context) error {
 func (d *demo) stores(ctx context.Context) error {
 	secret := &corev1.Secret{}
 	err := story.Wait(ctx, "the agent stores no certificate", func(ctx context.Context) (bool, error) {
-		err := d.local.Get(ctx, client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}, secret)
+		err := d.local.Get(ctx, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, secret)
 		return len(secret.Data["tls.crt"]) > 0, err
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/story"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -116,7 +117,7 @@ func (d *demo) condition(status addon.Status, kind string) {
 }
 
 func addOnSecret() *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: addOnName + "-hub-kubeconfig"}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: addOnName + "-hub-kubeconfig"}}
 }
 
 func (d *demo) storesToken(ctx context.Context) error {

@@ -28,7 +28,9 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/story"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -114,7 +116,7 @@ func (d *awsDemo) setDrivers() error {
 		return newAWSWith(config, mgr, o)
 	}}}
 	d.driver, err = awsirsa.New(awsirsa.Options{Hub: demoHubARN, Managed: demoManagedARN, AuthOptions: d.login(d.managed, d.managedARN.Region,
-		registration.DefaultAgentNamespace, d.account, awsirsa.ManagedRoleARN(d.hubARN, d.managedARN))})
+		agent.DefaultNamespace, d.account, awsirsa.ManagedRoleARN(d.hubARN, d.managedARN))})
 	return err
 }
 
@@ -206,7 +208,7 @@ func (d *awsDemo) granted(ctx context.Context) error {
 func (d *awsDemo) stores(ctx context.Context) error {
 	secret := &corev1.Secret{}
 	err := story.Wait(ctx, "the agent stores no kubeconfig", func(ctx context.Context) (bool, error) {
-		err := d.local.Get(ctx, client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}, secret)
+		err := d.local.Get(ctx, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, secret)
 		return len(secret.Data["kubeconfig"]) > 0, err
 	})
 	if err != nil {
@@ -253,7 +255,7 @@ func (d *awsDemo) steals(ctx context.Context) error {
 	if err := d.setAccepted(ctx, neighbour, true); err != nil {
 		return err
 	}
-	refused, err := d.refusal(ctx, neighbour, registration.ReasonGrantFailed)
+	refused, err := d.refusal(ctx, neighbour, hub.ReasonGrantFailed)
 	if err != nil {
 		return err
 	}

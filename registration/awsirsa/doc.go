@@ -11,7 +11,7 @@
 //
 // On the hub, [HubDriver] is one of the drivers of a registration.Hub:
 //
-//	driver, err := awsirsa.NewHub(awsirsa.HubOptions{
+//	driver, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{
 //		Hub: "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
 //		IAM: iam.NewFromConfig(config),
 //		EKS: eks.NewFromConfig(config),

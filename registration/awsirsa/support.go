@@ -16,7 +16,7 @@ type Hub struct {
 	OnEKS bool
 	// TokenWebhook reports an authentication webhook for AWS tokens in its API server, such as aws-iam-authenticator.
 	TokenWebhook bool
-	// Binding is HubOptions.Binding.
+	// Binding is HubDriverOptions.Binding.
 	Binding Binding
 }
 

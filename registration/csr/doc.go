@@ -7,7 +7,7 @@
 //
 // On the hub, [HubDriver] is one of the drivers of a registration.Hub, and runs the approver:
 //
-//	driver, err := csr.NewHub(csr.HubOptions{
+//	driver, err := csr.NewHubDriver(csr.HubDriverOptions{
 //		Client:         mgr.GetClient(),
 //		Reader:         mgr.GetAPIReader(),
 //		BootstrapUsers: []string{"system:serviceaccount:open-cluster-management:agent-registration-bootstrap"},

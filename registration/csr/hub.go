@@ -47,8 +47,8 @@ const (
 // everyone are groups of which all users, or all workloads, are members.
 var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", registration.ManagedClustersGroup}
 
-// HubOptions configures the hub's half.
-type HubOptions struct {
+// HubDriverOptions configures the hub's half.
+type HubDriverOptions struct {
 	// Client approves requests, creates SubjectAccessReviews, updates ClusterRoles and reads CertificateSigningRequests. Its reads
 	// may come from a cache. Required.
 	Client client.Client
@@ -67,14 +67,14 @@ type HubOptions struct {
 }
 
 // HubDriver is the hub's half. It is safe for concurrent use.
-type HubDriver struct{ options HubOptions }
+type HubDriver struct{ options HubDriverOptions }
 
 var _ registration.HubDriver = (*HubDriver)(nil)
 
-// NewHub returns the hub's half of the driver.
-func NewHub(options HubOptions) (*HubDriver, error) {
+// NewHubDriver returns the hub's half of the driver.
+func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 	if options.Client == nil {
-		return nil, errors.New("csr: HubOptions.Client is missing: use the manager's client")
+		return nil, errors.New("csr: HubDriverOptions.Client is missing: use the manager's client")
 	}
 	for _, group := range options.BootstrapGroups {
 		if slices.Contains(everyone, group) {
