@@ -41,9 +41,9 @@ type AddOnOptions struct {
 	CustomSigner registration.Driver
 	// Namespace holds the Secrets of add-ons whose status names none. Default: DefaultAddOnNamespace.
 	Namespace string
-	// NewHubClient returns a client of the hub for both versions of add-ons, without a timeout for watches. Drivers get it too.
-	// Default: a client with the kinds of Kubernetes, ocm and addon.
-	NewHubClient func(*rest.Config) (client.WithWatch, error)
+	// NewHubClient returns a client of the hub for both versions of add-ons. Drivers get it too. Default: a client with the kinds of
+	// Kubernetes, ocm and addon.
+	NewHubClient func(*rest.Config) (client.Client, error)
 }
 
 // AddOns registers all add-ons of one cluster on its hub, and keeps their credentials current. Reconcile requests carry the name of
@@ -82,7 +82,7 @@ type AddOns struct {
 
 // addOnHub is a client of the hub with the cluster's credential.
 type addOnHub struct {
-	client.WithWatch
+	client.Client
 	api     addon.API
 	session *hubSession
 	look    time.Time // when to look for the API again, if the hub serves none
@@ -120,8 +120,8 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 		places: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
 }
 
-// newAddOnHubClient returns a client as newHubClient does, whose watches may last. All other requests have a context with a deadline.
-func newAddOnHubClient(config *rest.Config) (client.WithWatch, error) {
+// newAddOnHubClient returns a client as newHubClient does, with the kinds of add-ons.
+func newAddOnHubClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddAllToScheme(scheme)); err != nil {
 		return nil, err
@@ -137,9 +137,18 @@ func newAddOnHubClient(config *rest.Config) (client.WithWatch, error) {
 	if err != nil {
 		return nil, err
 	}
+	return client.New(config, client.Options{Scheme: scheme, HTTPClient: bounded, Mapper: mapper})
+}
+
+// watchingHTTPClient bounds neither time nor size, because a watch lasts and begins with all objects.
+func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
+	config = rest.CopyConfig(config)
 	config.Timeout = 0
-	lasting := &http.Client{Transport: bounded.Transport, CheckRedirect: bounded.CheckRedirect}
-	return client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: lasting, Mapper: mapper})
+	c, err := rest.HTTPClientFor(config)
+	if err == nil {
+		c.CheckRedirect = transport.NoRedirect
+	}
+	return c, err
 }
 
 // Reconcile registers the add-on that the request names. It comes back exactly when a driver is due. While the cluster has no access to the
@@ -220,7 +229,7 @@ func (a *AddOns) connect() (*addOnHub, error) {
 	if err != nil {
 		return nil, err
 	}
-	hub := &addOnHub{WithWatch: c, session: session}
+	hub := &addOnHub{Client: c, session: session}
 	hub.api, err = addon.Discover(c.RESTMapper())
 	switch {
 	case meta.IsNoMatchError(err):

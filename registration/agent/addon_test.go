@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -151,22 +150,10 @@ func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
 	w.opts.Local, w.opts.Registerer = w.local, w.registry
 	w.agentWorld.restart()
 	w.join()
-	w.addOnOptions = agent.AddOnOptions{KubeClient: w.driver, CustomSigner: w.signer, NewHubClient: w.newWatchingHubClient}
+	w.addOnOptions = agent.AddOnOptions{KubeClient: w.driver, CustomSigner: w.signer, NewHubClient: w.newHubClient}
 	w.restart()
 	w.writes = nil
 	return w
-}
-
-func (w *addOnWorld) newWatchingHubClient(config *rest.Config) (client.WithWatch, error) {
-	c, err := w.newHubClient(config)
-	if err != nil {
-		return nil, err
-	}
-	watching, ok := c.(client.WithWatch)
-	if !ok {
-		w.t.Fatalf("%T does not watch", c)
-	}
-	return watching, nil
 }
 
 // failing lets the test fail requests to the managed cluster.

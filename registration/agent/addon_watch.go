@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -13,10 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -39,10 +42,6 @@ func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if err != nil {
 		return err
 	}
-	local, err := client.NewWithWatch(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return err
-	}
 	started := make(chan workqueue.TypedRateLimitingInterface[reconcile.Request], 1)
 	err = c.Watch(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		started <- queue
@@ -54,7 +53,7 @@ func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		select {
 		case queue := <-started:
-			a.watch(ctx, local, func(addOn string) {
+			a.watch(ctx, mgr, func(addOn string) {
 				queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.agent.opts.Cluster, Name: addOn}})
 			})
 		case <-ctx.Done():
@@ -64,7 +63,7 @@ func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 }
 
 // watch requests add-ons that change, on the hub or by their Secrets. It returns when ctx ends and all its watches have.
-func (a *AddOns) watch(ctx context.Context, local client.WithWatch, request func(addOn string)) {
+func (a *AddOns) watch(ctx context.Context, local manager.Manager, request func(addOn string)) {
 	var group sync.WaitGroup
 	follow := func(namespace string) { group.Go(func() { a.watchSecrets(ctx, local, namespace, request) }) }
 	a.mu.Lock()
@@ -149,161 +148,111 @@ func (a *AddOns) remembered() []string {
 	return slices.Collect(maps.Keys(a.places))
 }
 
-func (a *AddOns) watchSecrets(ctx context.Context, local client.WithWatch, namespace string, request func(addOn string)) {
-	f := &follower{kind: corev1.SchemeGroupVersion.WithKind("SecretList"),
-		options: []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{AddOnClusterLabel: a.agent.opts.Cluster}, client.HasLabels{addon.NameLabel}},
-		changed: func(o *metav1.PartialObjectMetadata) {
-			addOn := o.Labels[addon.NameLabel]
-			a.remember(addOn, namespace)
-			request(addOn)
-		}}
-	keep(ctx, func() (<-chan struct{}, error) { return nil, f.run(ctx, local) })
-}
-
-// watchHub watches with the credential of the cluster, and starts anew when that changes: then it requests all add-ons, since their
-// kubeconfigs may have to change too.
-func (a *AddOns) watchHub(ctx context.Context, request func(addOn string)) {
-	f := &follower{options: []client.ListOption{client.InNamespace(a.agent.opts.Cluster)},
-		changed: func(o *metav1.PartialObjectMetadata) { request(o.Name) }}
-	var last *addOnHub
-	keep(ctx, func() (<-chan struct{}, error) {
-		_, replaced := a.agent.sessions.get()
-		hub, err := a.connect()
-		if hub == nil {
-			return replaced.Done(), errors.Join(err, errNoHub)
-		}
-		if hub != last {
-			last = hub
-			for _, addOn := range a.remembered() {
+func (a *AddOns) watchSecrets(ctx context.Context, mgr manager.Manager, namespace string, request func(addOn string)) {
+	options := cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultNamespaces:    map[string]cache.Config{namespace: {}},
+		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{AddOnClusterLabel: a.agent.opts.Cluster})}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := follow(ctx, mgr.GetConfig(), options, corev1.SchemeGroupVersion.WithKind("Secret"), func(o *metav1.PartialObjectMetadata) {
+			if addOn := o.Labels[addon.NameLabel]; addOn != "" {
+				a.remember(addOn, namespace)
 				request(addOn)
 			}
+		})
+		if err != nil {
+			mgr.GetLogger().Error(err, "Cannot watch the Secrets of add-ons", "namespace", namespace)
 		}
-		if f.kind, err = hub.GroupVersionKindFor(hub.api.NewList()); err != nil {
-			return replaced.Done(), err
+	}, maxWait)
+}
+
+// watchHub watches with the credential of the cluster, and starts anew when that changes. It then requests all add-ons, because their
+// kubeconfigs may have to change too.
+func (a *AddOns) watchHub(ctx context.Context, request func(addOn string)) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		_, replaced := a.agent.sessions.get()
+		if err := a.followHub(ctx, replaced, request); err == nil {
+			return
 		}
-		watching, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(replaced, cancel)()
-		err = f.run(watching, hub)
-		if watching.Err() == nil && !a.hasVanished(hub, err) {
-			a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.cluster.Server, err))
+		retry := time.NewTimer(maxWait)
+		defer retry.Stop()
+		select {
+		case <-retry.C:
+		case <-replaced.Done():
+		case <-ctx.Done():
 		}
-		return replaced.Done(), err
-	})
+	}, minWait)
 }
 
 // errNoHub says that there is nothing to watch yet.
 var errNoHub = errors.New("the cluster has no access to add-ons on the hub")
 
-// keep calls do again and again until ctx ends. After a failure it waits, longer each time, or until the channel that do returned is closed.
-func keep(ctx context.Context, do func() (wake <-chan struct{}, err error)) {
-	for failures := 0; ctx.Err() == nil; failures++ {
-		start := time.Now()
-		wake, err := do()
-		if err == nil || time.Since(start) > maxWait {
-			failures = 0
-		}
-		timer := time.NewTimer(min(minWait<<min(failures, 5), maxWait))
-		select {
-		case <-timer.C:
-		case <-wake:
-			failures = 0
-		case <-ctx.Done():
-		}
-		timer.Stop()
+// followHub watches the add-ons on the hub until the credential is replaced or the hub does not serve them any more.
+func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn string)) error {
+	hub, err := a.connect()
+	if hub == nil {
+		return errors.Join(err, errNoHub)
 	}
+	kind, err := hub.GroupVersionKindFor(hub.api.New())
+	if err != nil {
+		return err
+	}
+	httpClient, err := watchingHTTPClient(hub.session.config)
+	if err != nil {
+		return err
+	}
+	for _, addOn := range a.remembered() {
+		request(addOn)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(replaced, cancel)()
+	return follow(ctx, hub.session.config, cache.Options{HTTPClient: httpClient, Scheme: hub.Scheme(), Mapper: hub.RESTMapper(),
+		DefaultNamespaces: map[string]cache.Config{a.agent.opts.Cluster: {}},
+		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {
+			switch {
+			case ctx.Err() != nil || apierrors.IsResourceExpired(err):
+			case a.hasVanished(hub, err):
+				cancel()
+			default:
+				a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.cluster.Server, err))
+			}
+		}}, kind, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
 }
 
-// follower lists and watches metadata, and calls changed with each object that appears, changes or goes. It remembers across runs, so that
-// nothing is missed in between.
-type follower struct {
-	kind    schema.GroupVersionKind // of the list
-	options []client.ListOption
-	changed func(*metav1.PartialObjectMetadata)
-	known   map[client.ObjectKey]*metav1.PartialObjectMetadata
+// follow calls changed with each object of a kind that appears, changes or goes, until ctx ends. It keeps names and labels only.
+func follow(ctx context.Context, config *rest.Config, options cache.Options, kind schema.GroupVersionKind, changed func(*metav1.PartialObjectMetadata)) error {
+	options.DefaultTransform = func(o any) (any, error) {
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+			m.ManagedFields, m.Annotations, m.OwnerReferences = nil, nil, nil
+		}
+		return o, nil
+	}
+	objects, err := cache.New(config, options)
+	if err != nil {
+		return err
+	}
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(kind)
+	informer, err := objects.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	seen := func(o any) {
+		if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+			changed(m)
+		}
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, o any) { seen(o) }, DeleteFunc: seen}); err != nil {
+		return err
+	}
+	return objects.Start(ctx)
 }
 
 func metadataList(kind schema.GroupVersionKind) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind)
 	return list
-}
-
-// run returns when ctx ends, or with an error of the API server.
-func (f *follower) run(ctx context.Context, c client.WithWatch) error {
-	version, err := f.list(ctx, c)
-	for err == nil && ctx.Err() == nil {
-		version, err = f.watch(ctx, c, version)
-	}
-	return err
-}
-
-// pageSize keeps answers small: clients of the hub read bounded ones.
-const pageSize = 100
-
-func (f *follower) list(ctx context.Context, c client.WithWatch) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
-	defer cancel()
-	seen := map[client.ObjectKey]*metav1.PartialObjectMetadata{}
-	for next := ""; ; {
-		page := metadataList(f.kind)
-		if err := c.List(ctx, page, append(slices.Clone(f.options), client.Limit(pageSize), client.Continue(next))...); err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			seen[client.ObjectKeyFromObject(&page.Items[i])] = &page.Items[i]
-		}
-		if version, next = page.ResourceVersion, page.Continue; next == "" {
-			break
-		}
-	}
-	before := f.known
-	f.known = seen
-	for key, o := range before {
-		if seen[key] == nil {
-			f.changed(o)
-		}
-	}
-	for key, o := range seen {
-		if old := before[key]; old == nil || old.ResourceVersion != o.ResourceVersion {
-			f.changed(o)
-		}
-	}
-	return version, nil
-}
-
-// watch follows from a version until the API server ends the watch, which is no failure, and returns the version that it reached.
-func (f *follower) watch(ctx context.Context, c client.WithWatch, version string) (string, error) {
-	const shortest = 5 * time.Minute
-	lasts := shortest + rand.N(shortest)                      //nolint:gosec // spreads load
-	ctx, cancel := context.WithTimeout(ctx, lasts+hubTimeout) // for a connection that died without a word
-	defer cancel()
-	w, err := c.Watch(ctx, metadataList(f.kind), append(slices.Clone(f.options), &client.ListOptions{Raw: &metav1.ListOptions{
-		ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: new(int64(lasts / time.Second))}})...)
-	if err != nil {
-		return "", err
-	}
-	defer w.Stop()
-	start, before := time.Now(), version
-	for event := range w.ResultChan() {
-		o, ok := event.Object.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return "", apierrors.FromObject(event.Object)
-		}
-		version = o.ResourceVersion
-		key := client.ObjectKeyFromObject(o)
-		switch event.Type {
-		case watch.Bookmark:
-			continue
-		case watch.Deleted:
-			delete(f.known, key)
-		default:
-			f.known[key] = o
-		}
-		f.changed(o)
-	}
-	if version == before && time.Since(start) < minWait {
-		return "", errors.New("the API server ended the watch at once")
-	}
-	return version, nil
 }
