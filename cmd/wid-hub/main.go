@@ -1,6 +1,6 @@
-// Command hub accepts managed clusters and grants them access to the hub that it runs on.
+// Command wid-hub accepts managed clusters and grants them access to the hub that it runs on.
 //
-//	go run ./examples/hub --registration-auth csr
+//	go run ./cmd/wid-hub --registration-auth csr
 //
 // With --demo or --demo=aws-irsa it needs nothing set up: it starts two control planes and plays a whole join.
 //
@@ -33,7 +33,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "hub:", err)
+		fmt.Fprintln(os.Stderr, "wid-hub:", err)
 		os.Exit(1)
 	}
 }
@@ -69,7 +69,7 @@ func logTo(log io.Writer, level slog.Leveler) {
 
 func parseFlags(args []string, out io.Writer) (o options, err error) {
 	var auth, addOnAuth []string
-	fs := pflag.NewFlagSet("hub", pflag.ContinueOnError)
+	fs := pflag.NewFlagSet("wid-hub", pflag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR}, "auth type that clusters may use; may be repeated")
 	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none, if it is enabled; empty refuses them")
