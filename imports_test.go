@@ -79,7 +79,7 @@ func TestImportGraph(t *testing.T) {
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/auth/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
-	for _, example := range []string{"/cmd/wid-hub", "/examples/agent", "/examples/iam-credentials-provider"} {
+	for _, example := range []string{"/cmd/wid-hub", "/cmd/wid-agent", "/examples/iam-credentials-provider"} {
 		refuse(t, module+example, "the examples need AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	}
 	for _, sidecar := range []string{"/auth/podidentity/proxy", "/examples/iam-credentials-provider/pod"} {

@@ -177,7 +177,7 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 	return nil
 }
 
-// startAgent does what examples/agent does.
+// startAgent does what cmd/wid-agent does.
 func (d *demo) startAgent(ctx context.Context) error {
 	config, err := configOf(ctx, d.managed, registration.DefaultAgentNamespace, d.account)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command agent joins the managed cluster that it runs on to a hub, and keeps it joined.
+// Command wid-agent joins the managed cluster that it runs on to a hub, and keeps it joined.
 //
-//	go run ./examples/agent --cluster-name cluster1
+//	go run ./cmd/wid-agent --cluster-name cluster1
 //
 // Copy main.go and agent.go.
 package main
@@ -29,7 +29,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "agent:", err)
+		fmt.Fprintln(os.Stderr, "wid-agent:", err)
 		os.Exit(1)
 	}
 }
@@ -55,7 +55,7 @@ func logTo(log io.Writer) {
 
 func parseFlags(args []string, out io.Writer) (o options, err error) {
 	var auth string
-	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	fs := pflag.NewFlagSet("wid-agent", pflag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.StringVar(&o.cluster, "cluster-name", "", "name of this cluster on the hub, a DNS label; required")
 	fs.StringVar(&auth, "registration-auth", registration.AuthTypeCSR, "auth type by which this cluster reaches the hub")
