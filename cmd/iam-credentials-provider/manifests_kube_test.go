@@ -456,7 +456,7 @@ func checkOverlay(t *testing.T, overlay string) {
 	if base, err = filepath.Rel(dir, base); err != nil {
 		t.Fatal(err)
 	}
-	overlay = strings.ReplaceAll(overlay, "https://github.com/workloadid/workloadid//examples/iam-credentials-provider/config", base)
+	overlay = strings.ReplaceAll(overlay, "https://github.com/workloadid/workloadid//cmd/iam-credentials-provider/config", base)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
 		t.Fatal(err)
 	}
