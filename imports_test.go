@@ -82,7 +82,7 @@ func TestImportGraph(t *testing.T) {
 	for _, example := range []string{"/cmd/wid-hub", "/cmd/wid-agent", "/cmd/iam-credentials-provider"} {
 		refuse(t, module+example, "the examples need AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	}
-	for _, sidecar := range []string{"/auth/podidentity/proxy", "/cmd/iam-credentials-provider/pod"} {
+	for _, sidecar := range []string{"/auth/podidentity/proxy", "/cmd/iam-credentials-pod"} {
 		refuse(t, module+sidecar, "it runs in every pod and stays below 20 MiB: use net/http and the standard library",
 			append([]string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", module + "/auth/aws", module + "/auth/podidentity/api", module + "/cache"}, all...)...)
 	}

@@ -3,10 +3,10 @@
 //	iam-credentials-provider server --audience=pod-identity.example.com --cluster=prod
 //	iam-credentials-provider webhook --audience=pod-identity.example.com --image=registry.example/iam-credentials-pod:v1
 //
-// The server issues credentials, and the webhook injects the sidecar of the folder pod into pods. With --demo it needs nothing set up:
+// The server issues credentials, and the webhook injects the sidecar, iam-credentials-pod, into pods. With --demo it needs nothing set up:
 // it starts a control plane and plays how a pod gets its credentials and loses them.
 //
-// Copy main.go, server.go, webhook.go and the folders config and pod. The demo alone is in demo.go and story.go.
+// Copy main.go, server.go, webhook.go and the folder config, and cmd/iam-credentials-pod. The demo alone is in demo.go and story.go.
 package main
 
 import (
@@ -100,7 +100,7 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 	cmd := &cobra.Command{Use: "webhook", Short: "Inject the sidecar into pods", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	o.bind(f, ":9443")
-	f.StringVar(&o.image, "image", "", "image of the sidecar, whose program /pod is the folder pod; required")
+	f.StringVar(&o.image, "image", "", "image of the sidecar, whose program /pod is iam-credentials-pod; required")
 	_ = cobra.MarkFlagRequired(f, "image") // it exists
 	f.StringVar(&o.server, "server", "https://"+name+"."+namespace+".svc:8443", "address of the server")
 	f.StringVar(&o.serverCA, "server-ca-file", "/certs/ca.crt", "PEM certificates that the certificate of the server chains to; while a CA rotates, the old one and the new one")

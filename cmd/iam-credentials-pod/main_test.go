@@ -123,7 +123,7 @@ func TestSidecarAndItsStartupProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the probe fails with the reason", func() error {
-		if out, err := probe(); err == nil || out != "pod: NotBound: no IAMBinding names this ServiceAccount\n" {
+		if out, err := probe(); err == nil || out != "iam-credentials-pod: NotBound: no IAMBinding names this ServiceAccount\n" {
 			return fmt.Errorf("%s, %w", out, err)
 		}
 		return nil

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Command pod is the part of the IAM credentials provider that runs in each pod.
+// Command iam-credentials-pod is the part of the IAM credentials provider that runs in each pod.
 //
-//	pod proxy --server=https://iam-credentials-provider.iam-system.svc:8443
-//	pod proxy --check
-//	pod redirect
+//	iam-credentials-pod proxy --server=https://iam-credentials-provider.iam-system.svc:8443
+//	iam-credentials-pod proxy --check
+//	iam-credentials-pod redirect
 //
 // proxy is the sidecar. With --check it is the sidecar's startup probe: it fails with the reason until the sidecar has
 // credentials. redirect is an init container for SDKs that know only AWS_CONTAINER_CREDENTIALS_RELATIVE_URI; the sidecar then
@@ -44,7 +44,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "pod:", err)
+		fmt.Fprintln(os.Stderr, "iam-credentials-pod:", err)
 		os.Exit(1)
 	}
 }
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, log io.
 }
 
 func runProxy(ctx context.Context, args []string, getenv func(string) string, log io.Writer) error {
-	fs := flag.NewFlagSet("pod proxy", flag.ContinueOnError)
+	fs := flag.NewFlagSet("iam-credentials-pod proxy", flag.ContinueOnError)
 	fs.SetOutput(log)
 	server := fs.String("server", "", "address of the server, https://host:port; the variable "+caVariable+" holds its CA as PEM")
 	token := fs.String("token-file", "/var/run/secrets/iam.aws.k8s.io/token", "file of the projected ServiceAccount token")
