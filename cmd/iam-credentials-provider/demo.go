@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -30,9 +29,6 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/story"
 )
-
-//go:embed config/*.yaml
-var manifests embed.FS
 
 // demo plays the life of a pod's credentials. Its steps are in story.go.
 type demo struct {

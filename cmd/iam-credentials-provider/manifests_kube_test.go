@@ -33,6 +33,9 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/story"
 )
 
+// configDir is the folder of the manifests.
+const configDir = "../../config/iam-credentials-provider"
+
 // build returns the objects of a folder, as kubectl kustomize makes them.
 func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
 	t.Helper()
@@ -90,7 +93,7 @@ func install(t *testing.T) (*demo, []*unstructured.Unstructured) {
 	if err := d.setUp(kubetest.Assets(t)); err != nil {
 		t.Fatal(err)
 	}
-	objects := build(t, "config")
+	objects := build(t, configDir)
 	for _, o := range objects {
 		var options []client.CreateOption
 		switch {
@@ -445,18 +448,18 @@ func TestDocumentedYAML(t *testing.T) {
 	}
 }
 
-// checkOverlay builds an overlay on the folder config instead of the one on GitHub.
+// checkOverlay builds an overlay on the folder of this tree instead of the one on GitHub.
 func checkOverlay(t *testing.T, overlay string) {
 	t.Helper()
 	dir := t.TempDir()
-	base, err := filepath.Abs("config")
+	base, err := filepath.Abs(configDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if base, err = filepath.Rel(dir, base); err != nil {
 		t.Fatal(err)
 	}
-	overlay = strings.ReplaceAll(overlay, "https://github.com/workloadid/workloadid//cmd/iam-credentials-provider/config", base)
+	overlay = strings.ReplaceAll(overlay, "https://github.com/workloadid/workloadid//config/iam-credentials-provider", base)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/cache"
+	manifests "github.com/workloadid/workloadid/config/iam-credentials-provider"
 	"github.com/workloadid/workloadid/internal/testing/story"
 )
 
@@ -89,15 +90,7 @@ func (d *demo) steps() []func(context.Context) error {
 }
 
 func (d *demo) install(ctx context.Context) error {
-	files := []string{v1alpha1.BindingCRD, v1alpha1.AllowListCRD, v1alpha1.Policy}
-	for _, file := range []string{"namespace.yaml", "rbac.yaml"} {
-		content, err := manifests.ReadFile("config/" + file)
-		if err != nil {
-			return err
-		}
-		files = append(files, string(content))
-	}
-	if _, err := story.Apply(ctx, d.admin, files...); err != nil {
+	if _, err := story.Apply(ctx, d.admin, v1alpha1.BindingCRD, v1alpha1.AllowListCRD, v1alpha1.Policy, manifests.Namespace, manifests.RBAC); err != nil {
 		return err
 	}
 	d.Step("The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
@@ -169,12 +162,8 @@ func (d *demo) configure() error {
 
 // registerWebhook applies its manifest, with an address of this machine instead of a Service.
 func (d *demo) registerWebhook(ctx context.Context) error {
-	content, err := manifests.ReadFile("config/webhookconfiguration.yaml")
-	if err != nil {
-		return err
-	}
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := yaml.UnmarshalStrict(content, registration); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(manifests.WebhookConfiguration), registration); err != nil {
 		return err
 	}
 	url := "https://" + d.webhook.listen + webhookPath
