@@ -6,19 +6,13 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -97,7 +91,7 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("KUBECONFIG", kubeconfigOf(t, cluster, registration.DefaultAgentNamespace, "registration-agent"))
+	t.Setenv("KUBECONFIG", cluster.AccountKubeconfig(t, registration.DefaultAgentNamespace, "registration-agent"))
 	metrics, probes := freeAddress(t), freeAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -131,25 +125,6 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 	if holder() != "" {
 		t.Error("the Lease is still held")
 	}
-}
-
-func kubeconfigOf(t *testing.T, cluster *kubetest.Cluster, namespace, account string) string {
-	t.Helper()
-	request := &authenticationv1.TokenRequest{}
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
-	if err := cluster.Client().SubResource("token").Create(t.Context(), sa, request); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: cluster.Config().Host, CertificateAuthorityData: cluster.Config().CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: request.Status.Token}},
-		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "u"}},
-		CurrentContext: "c",
-	}, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // hasEvent finds Events of both APIs.

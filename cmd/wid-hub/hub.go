@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
@@ -48,7 +47,7 @@ type options struct {
 	hubARN                                            string
 	autoApproveARNs                                   []string
 	leaderElect                                       bool
-	demo, metricsAddress, probeAddress                string
+	metricsAddress, probeAddress                      string
 }
 
 // authType makes a driver.
@@ -81,10 +80,6 @@ func newAWS(ctx context.Context, mgr ctrl.Manager, o options) (registration.HubD
 	if err != nil {
 		return nil, err
 	}
-	return newAWSWith(cfg, mgr, o)
-}
-
-func newAWSWith(cfg aws.Config, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
 	binding := awsirsa.AccessEntries
 	if o.has(registration.AuthTypeCSR) {
 		binding = awsirsa.AWSAuth

@@ -2,13 +2,10 @@
 //
 //	go run ./cmd/wid-hub --registration-auth csr
 //
-// With --demo or --demo=aws-irsa it needs nothing set up: it starts two control planes and plays a whole join.
-//
-// Copy main.go and hub.go. The demos alone are in demo.go, story.go and storyaws.go.
+// Copy main.go and hub.go. examples/registration shows a whole join with nothing to set up.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,16 +40,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if o.demo != "" {
-		// The hub also logs what the demo provokes, so its errors show only if the demo fails.
-		var kept bytes.Buffer
-		logTo(&kept, slog.LevelError)
-		if err = runDemo(ctx, out, o); err != nil && ctx.Err() == nil {
-			_, _ = kept.WriteTo(log)
-		}
-		return err
-	}
-	logTo(log, nil)
+	logTo(log)
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("%w: run the hub in a cluster, or set KUBECONFIG", err)
@@ -61,8 +49,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 }
 
 // logTo sends the logs of controller-runtime and client-go to a writer, as text.
-func logTo(log io.Writer, level slog.Leveler) {
-	logger := logr.FromSlogHandler(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))
+func logTo(log io.Writer) {
+	logger := logr.FromSlogHandler(slog.NewTextHandler(log, nil))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 }
@@ -82,19 +70,11 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
-	fs.StringVar(&o.demo, "demo", "", "start two control planes, play a whole join by this auth type and exit")
-	fs.Lookup("demo").NoOptDefVal = registration.AuthTypeCSR
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: see --help", fs.Arg(0))
-	}
-	if fs.Changed("demo") {
-		if err := o.setUpDemo(fs); err != nil {
-			return o, err
-		}
-		auth = []string{o.demo}
 	}
 	return o, o.setAuth(fs, auth, addOnAuth)
 }
@@ -137,21 +117,6 @@ func pick[D interface{ Name() string }](known []D, names []string, flag string) 
 		picked = append(picked, d)
 	}
 	return picked, nil
-}
-
-// setUpDemo sets the flags that the demo knows itself.
-func (o *options) setUpDemo(fs *pflag.FlagSet) error {
-	if _, err := registration.Pick(authTypes(), o.demo); err != nil {
-		return fmt.Errorf("--demo: %w", err)
-	}
-	if fs.Changed("registration-auth") || fs.Changed("addon-registration-auth") || fs.Changed("eks-hub-cluster-arn") {
-		return errors.New("--demo starts clusters of its own: leave --registration-auth, --addon-registration-auth and --eks-hub-cluster-arn out, and pass --demo=csr or --demo=aws-irsa")
-	}
-	if o.demo == authTypeAWS {
-		o.hubARN = demoHubARN
-		return nil
-	}
-	return fs.Set("addon-registration-auth", registration.AuthTypeCSR+","+registration.AuthTypeToken)
 }
 
 // checkAWS finds mistakes before the hub starts.

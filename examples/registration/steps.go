@@ -6,10 +6,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,11 +20,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/tokens"
@@ -37,6 +38,8 @@ import (
 
 const (
 	cluster, neighbour = "cluster1", "cluster2"
+	// namespace is the namespace of registration.HubManifest.
+	namespace = "open-cluster-management-hub"
 	// hubAccount is the ServiceAccount of registration.HubManifest.
 	hubAccount = "registration-controller-sa"
 	// agentAccount is the ServiceAccount of registration.AgentManifest.
@@ -47,8 +50,8 @@ const (
 	certificateLifetime = time.Hour
 )
 
-func (d *demo) story() []func(context.Context) error {
-	d.driver, d.account = csr.New(csr.Options{Lifetime: certificateLifetime}), agentAccount
+func (d *demo) steps() []func(context.Context) error {
+	d.hubDriver, d.driver, d.account = newCSR, csr.New(csr.Options{Lifetime: certificateLifetime}), agentAccount
 	return slices.Concat(
 		[]func(context.Context) error{d.startControlPlanes, d.setUpHub, d.startControllers, d.startHub, d.setUpCluster, d.startAgent, d.appears,
 			d.asks, d.accept, d.approves, d.stores, d.joins, d.ownNamespace, d.neighboursNamespace},
@@ -57,17 +60,22 @@ func (d *demo) story() []func(context.Context) error {
 
 // start starts both control planes. The flags are those of the hub's API server.
 func (d *demo) start(ctx context.Context, flags ...controlplane.Flag) (err error) {
-	if d.hub, err = controlplane.Start(d.assets, flags...); err != nil {
+	d.Say("Starting two control planes…")
+	assets, err := controlplane.Assets(ctx, os.Stderr)
+	if err != nil {
 		return err
 	}
-	d.stops = append(d.stops, d.hub.Stop)
+	if d.hub, err = controlplane.Start(assets, flags...); err != nil {
+		return err
+	}
+	d.Defer(d.hub.Stop)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if d.managed, err = controlplane.Start(d.assets); err != nil {
+	if d.managed, err = controlplane.Start(assets); err != nil {
 		return err
 	}
-	d.stops = append(d.stops, d.managed.Stop)
+	d.Defer(d.managed.Stop)
 	scheme, err := newScheme()
 	if err != nil {
 		return err
@@ -99,7 +107,7 @@ func (d *demo) startControllers(context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.stops = append(d.stops, func() error { stop(); return nil })
+	d.Defer(func() error { stop(); return nil })
 	d.Step("kube-controller-manager starts on the hub. It signs certificates, and removes objects whose owner is gone.")
 	return nil
 }
@@ -135,7 +143,7 @@ func (d *demo) startHub(ctx context.Context) error {
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "create"}}); err != nil {
 		return err
 	}
-	d.run(ctx, "hub controller", func(ctx context.Context) error { return runHub(ctx, config, d.options) })
+	d.Go("hub controller", func() error { return runHub(ctx, config, d.hubDriver, d.addOnDriver != nil) })
 	d.Step("The hub controller starts with the rights of its own ServiceAccount.")
 	d.Detail("account", "%s/%s", namespace, hubAccount)
 	return nil
@@ -177,42 +185,19 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 	return nil
 }
 
-// startAgent does what cmd/wid-agent does.
 func (d *demo) startAgent(ctx context.Context) error {
 	config, err := configOf(ctx, d.managed, registration.DefaultAgentNamespace, d.account)
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, agent, err := newAgent(config, d.driver, d.addOnDriver)
 	if err != nil {
 		return err
 	}
-	local, err := client.New(config, client.Options{})
-	if err != nil {
-		return err
-	}
-	d.agent, err = registration.NewAgent(registration.AgentOptions{Cluster: cluster, Local: local,
-		Driver: d.driver, Recorder: mgr.GetEventRecorder("registration-agent")})
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(d.agent.SetupWithManager(mgr), d.setUpAgentAddOns(mgr)); err != nil {
-		return err
-	}
-	d.run(ctx, "agent", mgr.Start)
+	d.agent = agent
+	d.Go("agent", func() error { return mgr.Start(ctx) })
 	d.Step("The agent starts on the managed cluster. On the hub it has nothing but the bootstrap credential.")
 	return nil
-}
-
-func (d *demo) setUpAgentAddOns(mgr ctrl.Manager) error {
-	if d.addOnDriver == nil {
-		return nil
-	}
-	addOns, err := registration.NewAddOns(registration.AddOnOptions{Agent: d.agent, KubeClient: d.addOnDriver})
-	if err != nil {
-		return err
-	}
-	return addOns.SetupWithManager(mgr, 1)
 }
 
 func (d *demo) appears(ctx context.Context) error {
@@ -433,4 +418,16 @@ func (d *demo) refusal(ctx context.Context, cluster, reason string) (refused *me
 		return refused != nil && refused.Status == metav1.ConditionFalse && refused.Reason == reason, err
 	})
 	return refused, err
+}
+
+// configOf returns the configuration of a ServiceAccount.
+func configOf(ctx context.Context, cluster *controlplane.Cluster, namespace, name string) (*rest.Config, error) {
+	request := &authenticationv1.TokenRequest{}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := cluster.Client().SubResource("token").Create(ctx, account, request); err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(cluster.Config())
+	config.BearerToken = request.Status.Token
+	return config, nil
 }

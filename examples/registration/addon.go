@@ -146,7 +146,7 @@ func (d *demo) mount(files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
-	d.stops = append(d.stops, func() error { return os.RemoveAll(dir) })
+	d.Defer(func() error { return os.RemoveAll(dir) })
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), content, 0o600); err != nil {
 			return err

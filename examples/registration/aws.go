@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -39,6 +40,8 @@ const (
 	klusterletAccount = "klusterlet-registration-sa"
 )
 
+var authTypeAWS = registration.ProposedNames.AuthTypeAWS()
+
 // awsDemo plays a join by AWS IAM. AWS is the fake of authtest. Every client of AWS here reaches the fake alone, and has a login of its own.
 type awsDemo struct {
 	*demo
@@ -46,7 +49,7 @@ type awsDemo struct {
 	hubARN, managedARN awsirsa.ClusterARN
 }
 
-func (d *awsDemo) story() []func(context.Context) error {
+func (d *awsDemo) steps() []func(context.Context) error {
 	d.account = klusterletAccount
 	return []func(context.Context) error{d.startControlPlanes, d.setUpHub, d.createRoles, d.startHub, d.setUpCluster, d.startAgent, d.appears,
 		d.claims, d.accept, d.granted, d.stores, d.joins, d.ownNamespace, d.authenticates, d.steals, d.revoke, d.cleansUp}
@@ -57,7 +60,7 @@ func (d *awsDemo) startControlPlanes(ctx context.Context) (err error) {
 	if d.cloud, err = authtest.NewCloud(); err != nil {
 		return err
 	}
-	d.stops = append(d.stops, func() error { d.cloud.Close(); return nil })
+	d.Defer(func() error { d.cloud.Close(); return nil })
 	flags, stop, err := controlplane.TokenWebhook(func(token string) (authenticationv1.UserInfo, error) {
 		user, err := d.cloud.AWS().VerifyEKSToken(demoHubARN, token)
 		return authenticationv1.UserInfo{Username: user.Username, Groups: user.Groups, UID: user.UID}, err
@@ -65,7 +68,7 @@ func (d *awsDemo) startControlPlanes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.stops = append(d.stops, stop)
+	d.Defer(stop)
 	if err := d.start(ctx, flags...); err != nil {
 		return err
 	}
@@ -110,9 +113,10 @@ func (d *awsDemo) setDrivers() error {
 	}
 	login := awsauth.NewCredentialsProvider(d.login(d.hub, d.hubARN.Region, namespace, hubAccount, role)...)
 	config := aws.Config{Region: d.hubARN.Region, HTTPClient: d.cloud.Client(), Credentials: aws.NewCredentialsCache(login)}
-	d.options.auth = []authType{{authTypeAWS, func(_ context.Context, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
-		return newAWSWith(config, mgr, o)
-	}}}
+	d.hubDriver = func(mgr ctrl.Manager) (registration.HubDriver, error) {
+		return awsirsa.NewHub(awsirsa.HubOptions{Hub: demoHubARN, IAM: iam.NewFromConfig(config), EKS: eks.NewFromConfig(config),
+			Client: mgr.GetClient(), Binding: awsirsa.AccessEntries, Events: mgr.GetEventRecorder(hubName)})
+	}
 	d.driver, err = awsirsa.New(awsirsa.Options{Hub: demoHubARN, Managed: demoManagedARN, AuthOptions: d.login(d.managed, d.managedARN.Region,
 		registration.DefaultAgentNamespace, d.account, awsirsa.ManagedRoleARN(d.hubARN, d.managedARN))})
 	return err
