@@ -3,14 +3,13 @@
 //	iam-credentials-provider server --audience=pod-identity.example.com --cluster=prod
 //	iam-credentials-provider webhook --audience=pod-identity.example.com --image=registry.example/iam-credentials-pod:v1
 //
-// The server issues credentials, and the webhook injects the sidecar, iam-credentials-pod, into pods. With --demo it needs nothing set up:
-// it starts a control plane and plays how a pod gets its credentials and loses them.
+// The server issues credentials, and the webhook injects the sidecar, iam-credentials-pod, into pods.
 //
-// Copy main.go, server.go, webhook.go and the folder config, and cmd/iam-credentials-pod. The demo alone is in demo.go and story.go.
+// Copy main.go, server.go, webhook.go, config/iam-credentials-provider and cmd/iam-credentials-pod. examples/podidentity shows them with
+// nothing to set up.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,34 +50,16 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 }
 
 func newRoot(log io.Writer) *cobra.Command {
-	var demo bool
 	root := &cobra.Command{
 		Use:           name,
 		Short:         "Give pods AWS credentials through IAMBindings",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !demo {
-				return errors.New("name the command server or webhook, or pass --demo")
-			}
-			return quietly(cmd.Context(), log, func() error { return runDemo(cmd.Context(), cmd.OutOrStdout()) })
-		},
+		RunE:          func(*cobra.Command, []string) error { return errors.New("name the command server or webhook") },
 	}
-	root.Flags().BoolVar(&demo, "demo", false, "start everything that it takes, play the life of a pod's credentials and exit")
-	root.AddCommand(newServerCommand(log), newWebhookCommand(log), newDemoApp())
+	root.AddCommand(newServerCommand(log), newWebhookCommand(log))
 	return root
-}
-
-// quietly shows logs only if the demo fails, because it provokes errors.
-func quietly(ctx context.Context, log io.Writer, work func() error) error {
-	var kept bytes.Buffer
-	logTo(&kept, slog.LevelError)
-	err := work()
-	if err != nil && ctx.Err() == nil {
-		_, _ = kept.WriteTo(log)
-	}
-	return err
 }
 
 func newServerCommand(log io.Writer) *cobra.Command {
@@ -128,14 +109,14 @@ func inCluster(log io.Writer, work func(context.Context, *rest.Config) error) fu
 		} else if err != nil {
 			return fmt.Errorf("find the API server: %w", err)
 		}
-		logTo(log, nil)
+		logTo(log)
 		return work(cmd.Context(), kube)
 	}
 }
 
 // logTo sends the logs of controller-runtime and client-go to a writer, as JSON.
-func logTo(log io.Writer, level slog.Leveler) {
-	logger := logr.FromSlogHandler(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
+func logTo(log io.Writer) {
+	logger := logr.FromSlogHandler(slog.NewJSONHandler(log, nil))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 }

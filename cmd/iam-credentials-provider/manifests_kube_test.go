@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/internal/testing/story"
 )
 
@@ -79,20 +82,28 @@ func pick[T any](t *testing.T, objects []*unstructured.Unstructured, kind string
 	return found
 }
 
+// world is a scenario that runs this program.
+type world struct {
+	podscenario.Scenario
+	server  serverOptions
+	webhook webhookOptions
+}
+
 // install applies the manifests to a control plane of its own. The API server knows no cert-manager, and the webhook's registration
 // names a Service that nothing routes to.
-func install(t *testing.T) (*demo, []*unstructured.Unstructured) {
+func install(t *testing.T) (*world, []*unstructured.Unstructured) {
 	t.Helper()
-	_, fail := context.WithCancelCause(t.Context())
-	d := &demo{Printer: story.Printer{Out: io.Discard}, fail: fail}
+	w := &world{}
+	w.Out = io.Discard
 	t.Cleanup(func() {
-		if err := d.stop(); err != nil {
+		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := d.setUp(kubetest.Assets(t)); err != nil {
+	if err := w.SetUp(kubetest.Assets(t)); err != nil {
 		t.Fatal(err)
 	}
+	w.configure(t)
 	objects := build(t, configDir)
 	for _, o := range objects {
 		var options []client.CreateOption
@@ -103,18 +114,54 @@ func install(t *testing.T) (*demo, []*unstructured.Unstructured) {
 			options = append(options, client.DryRunAll)
 		}
 		options = append(options, client.FieldValidation(metav1.FieldValidationStrict))
-		if err := d.admin.Create(t.Context(), o.DeepCopy(), options...); err != nil {
+		if err := w.Admin.Create(t.Context(), o.DeepCopy(), options...); err != nil {
 			t.Fatalf("%s %q: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
-	if err := d.awaitKinds(t.Context()); err != nil {
+	if err := w.AwaitKinds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return d, objects
+	return w, objects
+}
+
+func (w *world) configure(t *testing.T) {
+	t.Helper()
+	_, text, err := net.SplitHostPort(w.Sidecar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := common{audience: podscenario.Audience, certs: w.Dir, metricsAddress: "0", probeAddress: "0", registerer: prometheus.NewRegistry()}
+	w.server = serverOptions{common: both, cluster: podscenario.ClusterName, region: podscenario.Region, pods: 100, leaderElect: true, leaderElectNamespace: namespace, auth: w.Login()}
+	w.webhook = webhookOptions{common: both, image: podscenario.Image, server: w.ServerURL(), serverCA: filepath.Join(w.Dir, "ca.crt"), port: port}
+	w.server.listen, w.webhook.listen = w.Server, w.Webhook
+	w.RunServer = func(ctx context.Context, kube *rest.Config) error { return runServer(ctx, kube, w.server) }
+	w.RunWebhook = func(ctx context.Context, kube *rest.Config) error { return runWebhook(ctx, kube, w.webhook) }
+}
+
+// play runs steps of the scenario.
+func play(ctx context.Context, t *testing.T, steps ...func(context.Context) error) {
+	t.Helper()
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// serves waits until the server serves the pod.
+func (w *world) serves(ctx context.Context) error {
+	return story.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
+		status, _, err := w.Ask(ctx, w.ServerURL())
+		return status == http.StatusOK, err
+	})
 }
 
 func TestManifests(t *testing.T) {
-	d, objects := install(t)
+	w, objects := install(t)
 	deployments := pick[appsv1.Deployment](t, objects, "Deployment")
 	if len(deployments) != 2 {
 		t.Errorf("%d Deployments", len(deployments))
@@ -123,7 +170,7 @@ func TestManifests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			template := deployment.Spec.Template
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: template.Labels}, Spec: template.Spec}
-			if err := d.admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
+			if err := w.Admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
 				t.Errorf("the namespace refuses the pods: %v", err)
 			}
 			checkArguments(t, objects, template.Spec.Containers[0])
@@ -200,34 +247,30 @@ func mapsContain(labels, selector map[string]string) bool {
 
 // Only namespaces that opt in ask the webhook, and the API server never waits for it in its own namespace or in kube-system.
 func TestWebhookRegistration(t *testing.T) {
-	d, _ := install(t)
+	w, _ := install(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for _, step := range []func(context.Context) error{d.start, d.allow, d.bind, d.inject} {
-		if err := step(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
+	play(ctx, t, w.Start, w.Allow, w.Bind, w.Inject)
 	cancel()
-	d.running.Wait() // now the webhook refuses every connection
+	w.Wait() // now the webhook refuses every connection
 	label := client.RawPatch(client.Merge.Type(), []byte(`{"metadata":{"labels":{"iam.aws.k8s.io/injection":"enabled"}}}`))
-	for name, asked := range map[string]bool{tenant: true, "default": false, "kube-system": false, namespace: false} {
+	for name, asked := range map[string]bool{podscenario.Tenant: true, "default": false, "kube-system": false, namespace: false} {
 		t.Run(name, func(t *testing.T) {
 			if name != "default" {
-				if err := d.admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, label); err != nil {
+				if err := w.Admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, label); err != nil {
 					t.Fatal(err)
 				}
 			}
-			pod, err := newPod("other")
+			pod, err := podscenario.NewPod("other")
 			if err != nil {
 				t.Fatal(err)
 			}
 			pod.Namespace, pod.Spec.ServiceAccountName = name, "default"
 			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}}
-			if err := client.IgnoreAlreadyExists(d.admin.Create(t.Context(), account)); err != nil {
+			if err := client.IgnoreAlreadyExists(w.Admin.Create(t.Context(), account)); err != nil {
 				t.Fatal(err)
 			}
-			if err := d.admin.Create(t.Context(), pod, client.DryRunAll); (err != nil) != asked {
+			if err := w.Admin.Create(t.Context(), pod, client.DryRunAll); (err != nil) != asked {
 				t.Errorf("asked: %v", err)
 			}
 		})
@@ -236,31 +279,27 @@ func TestWebhookRegistration(t *testing.T) {
 
 // Each program does its work with the rights of its ServiceAccount, is refused nothing, and has no right that it does not use.
 func TestRights(t *testing.T) {
-	d, objects := install(t)
-	cluster := kubetest.Cluster{Cluster: d.cluster}
+	w, objects := install(t)
+	cluster := kubetest.Cluster{Cluster: w.Cluster}
 	for account, last := range map[string]authorizationv1.ResourceAttributes{
-		name:        {Group: "events.k8s.io", Resource: "events", Verb: "create"},
-		webhookName: {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
+		name:                       {Group: "events.k8s.io", Resource: "events", Verb: "create"},
+		podscenario.WebhookAccount: {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
 	} {
 		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + account, ResourceAttributes: &last})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for _, step := range []func(context.Context) error{d.start, d.allow, d.bind, d.inject, d.call, d.conflict} {
-		if err := step(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
+	play(ctx, t, w.Start, w.Allow, w.Bind, w.Inject, w.serves, w.Conflict)
 	if err := story.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
 		events := &eventsv1.EventList{}
-		err := d.admin.List(ctx, events, client.InNamespace(tenant))
+		err := w.Admin.List(ctx, events, client.InNamespace(podscenario.Tenant))
 		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Kind == "Pod" && e.Reason == "Conflict" }), err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
-	d.running.Wait()
-	for _, account := range []string{name, webhookName} {
+	w.Wait()
+	for _, account := range []string{name, podscenario.WebhookAccount} {
 		t.Run(account, func(t *testing.T) { checkRights(t, cluster, objects, account) })
 	}
 }
@@ -299,27 +338,23 @@ func checkRights(t *testing.T, cluster kubetest.Cluster, objects []*unstructured
 
 // A replica that ends, after the Service has stopped to send it requests, finishes those that it has.
 func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
-	d, _ := install(t)
-	for _, step := range []func(context.Context) error{d.start, d.allow, d.bind, d.inject, d.call} {
-		if err := step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kube, err := d.configOf(t.Context(), name)
+	w, _ := install(t)
+	play(t.Context(), t, w.Start, w.Allow, w.Bind, w.Inject, w.serves)
+	kube, err := w.ConfigOf(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := d.server
+	second := w.server
 	second.registerer = prometheus.NewRegistry()
-	if second.listen, err = freeAddress(); err != nil {
+	if second.listen, err = podscenario.FreeAddress(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- runServer(ctx, kube, second) }()
-	both, one := []string{d.webhook.server, "https://" + second.listen}, []string{d.webhook.server}
+	both, one := []string{w.ServerURL(), "https://" + second.listen}, []string{w.ServerURL()}
 	await(t, "the second replica answers", func() bool {
-		status, _, err := d.ask(t.Context(), both[1])
+		status, _, err := w.Ask(t.Context(), both[1])
 		return err == nil && status == http.StatusOK
 	})
 	var routed atomic.Pointer[[]string]
@@ -331,7 +366,7 @@ func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
 		load.Go(func() {
 			for n := 0; !over.Load(); n++ {
 				to := *routed.Load()
-				if status, answer, err := d.ask(t.Context(), to[n%len(to)]); err != nil || status != http.StatusOK {
+				if status, answer, err := w.Ask(t.Context(), to[n%len(to)]); err != nil || status != http.StatusOK {
 					t.Errorf("%s, %v", answer, err)
 				}
 				answers.Add(1)
@@ -355,31 +390,25 @@ func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
 
 // Both programs say that they live and are ready.
 func TestReady(t *testing.T) {
-	d, _ := install(t)
-	if err := d.configure(); err != nil {
-		t.Fatal(err)
-	}
+	w, _ := install(t)
 	var probes [2]string
 	for i := range probes {
 		var err error
-		if probes[i], err = freeAddress(); err != nil {
+		if probes[i], err = podscenario.FreeAddress(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.server.probeAddress, d.webhook.probeAddress = probes[0], probes[1]
+	w.server.probeAddress, w.webhook.probeAddress = probes[0], probes[1]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for i, run := range []func(context.Context, *rest.Config) error{
-		func(ctx context.Context, kube *rest.Config) error { return runServer(ctx, kube, d.server) },
-		func(ctx context.Context, kube *rest.Config) error { return runWebhook(ctx, kube, d.webhook) },
-	} {
-		account := []string{name, webhookName}[i]
+	for i, run := range []func(context.Context, *rest.Config) error{w.RunServer, w.RunWebhook} {
+		account := []string{name, podscenario.WebhookAccount}[i]
 		t.Run(account, func(t *testing.T) {
-			kube, err := d.configOf(t.Context(), account)
+			kube, err := w.ConfigOf(t.Context(), account)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.run(account, func() error { return run(ctx, kube) })
+			w.Go(account, func() error { return run(ctx, kube) })
 			for _, path := range []string{"/healthz", "/readyz"} {
 				await(t, path, func() bool { return probe(t, probes[i], path) == http.StatusOK })
 			}
@@ -414,8 +443,8 @@ func TestDocumentedYAML(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, _ := install(t)
-	if _, err := story.Apply(t.Context(), d.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
+	w, _ := install(t)
+	if _, err := story.Apply(t.Context(), w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
 		t.Fatal(err)
 	}
 	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
@@ -431,13 +460,13 @@ func TestDocumentedYAML(t *testing.T) {
 		case "Kustomization":
 			checkOverlay(t, block[1])
 		case "Namespace":
-			err = d.admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
+			err = w.Admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
 		case "IAMBinding": // after the list has reached the policy
 			err = story.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
-				return true, d.admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
+				return true, w.Admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
 			})
 		default:
-			err = d.admin.Create(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
+			err = w.Admin.Create(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
 		}
 		if err != nil {
 			t.Errorf("%s %q: %v", object.GetKind(), object.GetName(), err)
@@ -469,7 +498,7 @@ func checkOverlay(t *testing.T, overlay string) {
 		checkArguments(t, objects, container)
 		settings := pick[corev1.ConfigMap](t, objects, "ConfigMap")[container.EnvFrom[0].ConfigMapRef.Name]
 		if !strings.HasPrefix(container.Image, "registry.example/") || settings.Data["CLUSTER"] != "prod" || settings.Data["AUDIENCE"] == "" ||
-			len(container.Env) == 0 != (name == webhookName) {
+			len(container.Env) == 0 != (name == podscenario.WebhookAccount) {
 			t.Errorf("%s: image %q, settings %v, env %v", name, container.Image, settings.Data, container.Env)
 		}
 	}

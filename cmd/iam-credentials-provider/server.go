@@ -41,7 +41,7 @@ type serverOptions struct {
 	cluster, region, leaderElectNamespace string
 	pods                                  int
 	leaderElect                           bool
-	auth                                  []auth.Option // of the demo
+	auth                                  []auth.Option // in tests, the login
 }
 
 // runServer runs until ctx ends, then lets requests finish and gives up the Lease.
