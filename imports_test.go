@@ -79,8 +79,8 @@ func TestImportGraph(t *testing.T) {
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/auth/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
-	for _, example := range []string{"/cmd/wid-hub", "/cmd/wid-agent", "/cmd/iam-credentials-provider"} {
-		refuse(t, module+example, "the examples need AWS only", append(sdks["azure"], sdks["gcp"]...)...)
+	for _, program := range []string{"/cmd/wid-hub", "/cmd/wid-agent", "/cmd/iam-credentials-provider"} {
+		refuse(t, module+program, "it needs AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	}
 	for _, sidecar := range []string{"/auth/podidentity/proxy", "/cmd/iam-credentials-pod"} {
 		refuse(t, module+sidecar, "it runs in every pod and stays below 20 MiB: use net/http and the standard library",

@@ -55,6 +55,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, log io.
 		return addLoopbackAddress(proxy.LinkLocal)
 	case len(args) > 0 && args[0] == "proxy":
 		return runProxy(ctx, args[1:], getenv, log)
+	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
+		_, err := fmt.Fprintln(log, "Usage: iam-credentials-pod redirect, or iam-credentials-pod proxy [flags]. iam-credentials-pod proxy --help lists the flags.")
+		return err
 	}
 	return errors.New("use one of the commands proxy and redirect")
 }

@@ -35,6 +35,7 @@ func TestArgumentIsRefused(t *testing.T) {
 // The control plane takes seconds to start, and minutes the first time.
 func TestTheDemoSaysAtOnceWhatItDoes(t *testing.T) {
 	t.Setenv("KUBEBUILDER_ASSETS", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("TMPDIR", t.TempDir()) // envtest leaves folders behind if it cannot start
 	var out strings.Builder
 	if err := run(t.Context(), nil, &out, io.Discard); err == nil || !strings.Contains(out.String(), "Starting a control plane") {
 		t.Errorf("%v, %s", err, &out)

@@ -39,6 +39,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 // The control planes take seconds to start, and minutes the first time.
 func TestTheDemoSaysAtOnceWhatItDoes(t *testing.T) {
 	t.Setenv("KUBEBUILDER_ASSETS", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("TMPDIR", t.TempDir()) // envtest leaves folders behind if it cannot start
 	for _, auth := range []string{"csr", "aws-irsa"} {
 		t.Run(auth, func(t *testing.T) {
 			var out strings.Builder
