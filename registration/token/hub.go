@@ -116,9 +116,13 @@ func requestsFor(_ context.Context, o client.Object) []reconcile.Request {
 
 // addOnsOf returns the add-ons of a cluster, also those that are gone and left something behind.
 func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
-	for _, list := range []client.ObjectList{&corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, h.api.NewList()} {
-		if h.options.Client.List(ctx, list, client.InNamespace(cluster.GetName())) != nil {
-			continue // a hub without add-ons: all other lists come from the cache of a running manager
+	lists := []client.ObjectList{&corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}}
+	if h.served {
+		lists = append(lists, h.api.NewList())
+	}
+	for _, list := range lists {
+		if err := h.options.Client.List(ctx, list, client.InNamespace(cluster.GetName())); err != nil {
+			return nil // the lists come from the cache of a running manager
 		}
 		_ = meta.EachListItem(list, func(o runtime.Object) error {
 			if o, ok := o.(client.Object); ok {
@@ -156,11 +160,12 @@ func refuse(reason, format string, args ...any) *refusal {
 // Reconcile implements reconcile.Reconciler.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	addOn := h.api.New()
-	err := h.options.Client.Get(ctx, req.NamespacedName, addOn)
-	if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
-		return reconcile.Result{}, err
+	if h.served {
+		if err := h.options.Client.Get(ctx, req.NamespacedName, addOn); client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, err
+		}
 	}
-	if err != nil || !addOn.GetDeletionTimestamp().IsZero() {
+	if addOn.GetUID() == "" || !addOn.GetDeletionTimestamp().IsZero() {
 		addOn.SetNamespace(req.Namespace)
 		addOn.SetName(req.Name)
 		return reconcile.Result{}, h.sweep(ctx, addOn)
@@ -198,8 +203,11 @@ func (h *Hub) sweep(ctx context.Context, addOn client.Object) error {
 // isGone reports whether an add-on does not exist. It reads past the cache, which may lag behind. Add-ons whose API the hub does not serve
 // may exist.
 func (h *Hub) isGone(ctx context.Context, addOn client.Object) (bool, error) {
+	if !h.served {
+		return false, nil
+	}
 	err := h.reader.Get(ctx, client.ObjectKeyFromObject(addOn), h.api.New())
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) {
+	if apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) { // no longer served
 		return false, nil
 	}
 	return apierrors.IsNotFound(err), client.IgnoreNotFound(err)

@@ -22,6 +22,7 @@ import (
 // A cache that lags behind, or an API server that does not answer about add-ons, is no reason to end the tokens of an add-on.
 func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "managedclusteraddons"}, "addon1")
+	unserved := &meta.NoKindMatchError{}
 	for name, tc := range map[string]struct {
 		cached, live error
 		accepted     bool
@@ -31,9 +32,9 @@ func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 		"gone":                    {gone, gone, true, 0, false},
 		"gone in the cache only":  {gone, nil, true, 3, false},
 		"a version not served":    {gone, apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "addon1", "404 page not found", 0, true), true, 3, false},
-		"no version served":       {&meta.NoKindMatchError{}, &meta.NoKindMatchError{}, true, 3, false},
+		"no version served":       {unserved, unserved, true, 3, false},
 		"no answer":               {gone, apierrors.NewServiceUnavailable("starting"), true, 3, true},
-		"not served, and denied":  {&meta.NoKindMatchError{}, &meta.NoKindMatchError{}, false, 0, false},
+		"not served, and denied":  {unserved, unserved, false, 0, false},
 		"not cached, but denied":  {gone, nil, false, 0, false},
 		"unreadable by the cache": {apierrors.NewServiceUnavailable("starting"), gone, false, 3, true},
 	} {
@@ -46,7 +47,11 @@ func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 			if err := errors.Join(err, h.Update(t.Context(), cluster)); err != nil {
 				t.Fatal(err)
 			}
-			if h.hub, err = token.NewHub(token.HubOptions{Client: answering(h.WithWatch, tc.cached), Reader: answering(h.WithWatch, tc.live)}); err != nil {
+			options := token.HubOptions{Client: answering(h.WithWatch, tc.cached), Reader: answering(h.WithWatch, tc.live)}
+			if meta.IsNoMatchError(tc.live) {
+				options.Client, options.RemoveOnly = withoutAddOns{options.Client}, true
+			}
+			if h.hub, err = token.NewHub(options); err != nil {
 				t.Fatal(err)
 			}
 			_, err = h.hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
@@ -56,6 +61,11 @@ func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 		})
 	}
 }
+
+// withoutAddOns is a client of a hub that serves no version of add-ons.
+type withoutAddOns struct{ client.Client }
+
+func (withoutAddOns) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
 
 // answering is a client that answers reads of add-ons with an error.
 func answering(c client.WithWatch, answer error) client.WithWatch {
