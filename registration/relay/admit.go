@@ -13,10 +13,11 @@ import (
 const (
 	// maxBody is the API server's limit.
 	maxBody = 3 << 20
-	// maxBodies bounds the bodies that are in memory at a time: one bound for all requests with certificates, one for all with tokens.
-	maxBodies = 64 << 20
 	// bodyTimeout bounds how long a client may take to send a body.
 	bodyTimeout = 30 * time.Second
+	// maxStream bounds a request and its answer. The hub checks the rights of a watch only at its start, and serves it for as long as the
+	// client asks. The informers of client-go ask for at most ten minutes.
+	maxStream = 10 * time.Minute
 	// maxIntermediates bounds the signature checks for an anonymous client. With four intermediates, crypto/x509 makes up to 100.
 	maxIntermediates = 1
 	// agentPrefix starts the user and the groups of all agents and add-ons.
