@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"maps"
@@ -381,6 +382,15 @@ func TestReady(t *testing.T) {
 				await(t, path, func() bool { return probe(t, probes[i], path) == http.StatusOK })
 			}
 		})
+	}
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}} //nolint:gosec // only the protocol matters
+	conn, err := dialer.DialContext(ctx, "tcp", d.webhook.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()                                                                   //nolint:errcheck // nothing was written
+	if got := conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "http/1.1" { //nolint:forcetypeassert // of a tls.Dialer
+		t.Errorf("the webhook selects %s, so all requests of the API server share the memory of one connection", got)
 	}
 }
 
