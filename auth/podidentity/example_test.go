@@ -36,7 +36,7 @@ func Example() {
 		fmt.Println(sidecar(ctx))
 		return
 	}
-	listener, err := net.Listen("tcp", ":8443")
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", ":8443")
 	if err != nil {
 		fmt.Println(err)
 		return

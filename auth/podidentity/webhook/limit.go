@@ -51,7 +51,8 @@ type review struct {
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	response := h.respond(w, r)
+	response, result := h.respond(w, r)
+	h.results.WithLabelValues(result).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // every http.Server supports it
 	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{                       // fails if the client is gone
@@ -59,7 +60,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // respond returns once it needs the body no longer, so that a client that reads slowly occupies nothing.
-func (h *handler) respond(w http.ResponseWriter, r *http.Request) admission.Response {
+func (h *handler) respond(w http.ResponseWriter, r *http.Request) (response admission.Response, result string) {
 	body := &body{Reader: http.MaxBytesReader(w, r.Body, maxBody), budget: &h.bodies, connection: r.RemoteAddr}
 	defer func() { h.bodies.add(r.RemoteAddr, -body.size) }()
 	raw, err := read(w, r, body)
@@ -78,19 +79,19 @@ func (h *handler) respond(w http.ResponseWriter, r *http.Request) admission.Resp
 	if err != nil {
 		return refuse(http.StatusBadRequest, err)
 	}
-	response := h.handle(ctx, request)
+	response, result = h.handle(ctx, request)
 	if err := response.Complete(admission.Request{AdmissionRequest: *request}); err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
+		return refuse(http.StatusInternalServerError, err)
 	}
-	return response
+	return response, result
 }
 
 // refuse returns an error with a code, or with one that asks for another try.
-func refuse(code int32, err error) admission.Response {
+func refuse(code int32, err error) (admission.Response, string) {
 	if errors.Is(err, errBusy) {
-		code = http.StatusTooManyRequests
+		return admission.Errored(http.StatusTooManyRequests, err), "busy"
 	}
-	return admission.Errored(code, err)
+	return admission.Errored(code, err), "error"
 }
 
 func read(w http.ResponseWriter, r *http.Request, body io.Reader) ([]byte, error) {

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -134,13 +136,18 @@ func TestBodiesInMemoryAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &caller{t: t, h: newHandler(t, options()), address: test.address}
+				o, registry := options(), prometheus.NewRegistry()
+				o.Registerer = registry
+				c := &caller{t: t, h: newHandler(t, o), address: test.address}
 				var ends []func()
 				for range test.stalled {
 					ends = append(ends, c.stall(one))
 				}
 				if code := c.call(strings.NewReader(strings.Repeat(" ", one))); code != http.StatusTooManyRequests {
 					t.Errorf("a body that does not fit: %d", code)
+				}
+				if err := testutil.GatherAndCompare(registry, strings.NewReader(resultsHelp+"podidentity_webhook_pods_total{result=\"busy\"} 1\n")); err != nil {
+					t.Error(err)
 				}
 				if code := c.call(small()); code != http.StatusOK {
 					t.Errorf("a body that fits: %d", code)

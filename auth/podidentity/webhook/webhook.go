@@ -88,10 +88,15 @@ func New(o Options) (http.Handler, error) {
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.FromSlogHandler(slog.DiscardHandler) // controller-runtime would take its global one
 	}
-	h := &handler{o: o, slots: make(chan struct{}, maxSlots), lists: lists{running: map[string]bool{}, ended: make(chan struct{})},
+	h := &handler{
+		o: o,
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total",
+			Help: "Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied, busy or error."}, []string{"result"}),
 		bodies:  budget{max: maxBodies, maxOfKey: maxOfConnection, byKey: map[string]int{}},
-		waiting: budget{max: maxBodies, maxOfKey: maxOfNamespace, byKey: map[string]int{}}, results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total",
-			Help: "Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied or error."}, []string{"result"})}
+		slots:   make(chan struct{}, maxSlots),
+		waiting: budget{max: maxBodies, maxOfKey: maxOfNamespace, byKey: map[string]int{}},
+		lists:   lists{running: map[string]bool{}, ended: make(chan struct{})},
+	}
 	if o.Registerer != nil {
 		if err := o.Registerer.Register(h.results); err != nil {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
@@ -100,13 +105,12 @@ func New(o Options) (http.Handler, error) {
 	return h, nil
 }
 
-func (h *handler) handle(ctx context.Context, req *admissionv1.AdmissionRequest) admission.Response {
+func (h *handler) handle(ctx context.Context, req *admissionv1.AdmissionRequest) (admission.Response, string) {
 	response, result := h.answer(ctx, req)
-	h.results.WithLabelValues(result).Inc()
 	if !response.Allowed {
 		h.o.Logger.Info("pod not admitted", "namespace", fmt.Sprintf("%.253q", req.Namespace), "pod", fmt.Sprintf("%.253q", req.Name), "result", result, "reason", response.Result.Message)
 	}
-	return response
+	return response, result
 }
 
 // answer decodes the pod after it has found a binding, because a decoded pod takes several times its size.
@@ -116,7 +120,7 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 	}
 	head := &head{}
 	if err := json.Unmarshal(req.Object.Raw, head); err != nil {
-		return undecoded(err)
+		return refuse(http.StatusBadRequest, undecoded(err))
 	}
 	if a := head.Metadata.Annotations; a.Mirror != nil || a.Inject == "false" {
 		return admission.Allowed("opted out"), "skipped"
@@ -125,7 +129,7 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 	found, err := h.bindings(ctx, req.Namespace, account, len(req.Object.Raw))
 	switch {
 	case err != nil:
-		return refuse(http.StatusInternalServerError, err), "error"
+		return refuse(http.StatusInternalServerError, err)
 	case len(found) == 0:
 		return admission.Allowed("no IAMBinding"), "unbound"
 	case len(found) > 1:
@@ -135,20 +139,18 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 	return h.inject(req.Object.Raw, &found[0])
 }
 
-func undecoded(err error) (admission.Response, string) {
-	return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the pod: %.300s", err.Error())), "error"
-}
+func undecoded(err error) error { return fmt.Errorf("decode the pod: %.300s", err.Error()) }
 
 func (h *handler) inject(raw []byte, binding *v1alpha1.IAMBinding) (admission.Response, string) {
 	pod := &pod{}
 	if err := json.Unmarshal(raw, pod); errors.Is(err, errLongList) {
 		return admission.Denied(err.Error()), "denied"
 	} else if err != nil {
-		return undecoded(err)
+		return refuse(http.StatusBadRequest, undecoded(err))
 	}
 	in := injection{options: h.o, ca: h.o.CA(), pod: pod, binding: binding}
 	if len(in.ca) == 0 {
-		return admission.Errored(http.StatusInternalServerError, errors.New("the webhook has no CA of the server")), "error"
+		return refuse(http.StatusInternalServerError, errors.New("the webhook has no CA of the server"))
 	}
 	if err := in.run(); err != nil {
 		return admission.Denied(err.Error()), "denied"

@@ -627,6 +627,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+const resultsHelp = "# HELP podidentity_webhook_pods_total Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied, busy or error.\n# TYPE podidentity_webhook_pods_total counter\n"
+
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	o := options(bind("b", "app"))
@@ -637,7 +639,7 @@ func TestMetrics(t *testing.T) {
 	admit(t, h, `{"metadata":{"annotations":{"iam.aws.k8s.io/inject":"false"}}}`)
 	admit(t, h, `{"spec":{"serviceAccountName":"app","hostNetwork":true}}`)
 	admit(t, h, `[]`)
-	want := "# HELP podidentity_webhook_pods_total Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied or error.\n# TYPE podidentity_webhook_pods_total counter\n"
+	want := resultsHelp
 	for _, result := range []string{"denied", "error", "injected", "skipped", "unbound", "unchanged"} {
 		want += `podidentity_webhook_pods_total{result="` + result + "\"} 1\n"
 	}

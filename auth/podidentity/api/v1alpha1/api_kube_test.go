@@ -164,7 +164,7 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 		"many owners": func(b *v1alpha1.IAMBinding) { b.OwnerReferences = owners(2000, 1) },
 		"fields of a manager": func(b *v1alpha1.IAMBinding) {
 			b.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, APIVersion: v1alpha1.GroupVersion.String(),
-				FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:` + strings.Repeat("x", mega) + `":{}}}`)}}}
+				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:` + strings.Repeat("x", mega) + `":{}}}`)}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
