@@ -320,6 +320,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Provider: c.provider.GetName(),
 		Group:    c.group(jwt),
 		Fresh:    c.fresh,
+		Patient:  c.opts.patient,
 		Mint:     m.accessToken,
 
 		MinimumLifetime: c.opts.MinimumLifetime,

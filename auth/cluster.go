@@ -138,7 +138,7 @@ func checkCAData(data string) error {
 }
 
 // GetClusterConfig returns a rest.Config for the cluster that the options of GetRESTConfig name. Every request gets a
-// credential that is valid then, through the cache of the options, under the request's own context. The config is good for as long
+// credential that is valid then, through the cache of the options. It waits for as long as the request's context allows. The config is good for as long
 // as the cluster keeps its address. After a 401 the next request brings a new credential, at most every ten seconds. The
 // credential is only ever sent to the cluster's address.
 //
@@ -150,7 +150,7 @@ func checkCAData(data string) error {
 func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
 	source := &clusterSource{provider: provider, turn: make(chan struct{}, 1)}
 	source.opts = source.invalidated.observedBy(opts)
-	first, err := source.get(ctx)
+	first, err := source.get(ctx, func(o *Options) { o.patient = false })
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +221,8 @@ type keptToken struct {
 	lifetime     time.Duration
 }
 
-func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
-	return getRESTConfig(ctx, s.provider, s, s.opts)
+func (s *clusterSource) get(ctx context.Context, ofCall ...Option) (*RESTConfig, error) {
+	return getRESTConfig(ctx, s.provider, s, append(s.opts, ofCall...))
 }
 
 // getOrSet takes the place of the TokenCache in a call whose options have been checked. One caller at a time makes an exchange.
