@@ -245,11 +245,9 @@ func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request
 	return token, nil
 }
 
-// serves reports whether the token may be returned. Both clocks count: the wall clock may be set back, and the monotonic one,
-// which Round drops, stands still while a machine is suspended.
+// serves reports whether the token may be returned.
 func (k *keptToken) serves(req *cache.Request, now time.Time) bool {
 	const atLeast = 10 * time.Second // as cache.Request.InvalidBefore
 	return k.token != nil && k.key == req.Key && (k.since.After(req.InvalidBefore) || now.Sub(k.since) < atLeast) &&
-		now.Before(k.until) && now.Round(0).Before(k.until.Round(0)) &&
-		k.token.GetDuration() >= min(req.MinimumLifetime, k.lifetime/4*3)
+		before(now, k.until) && k.token.GetDuration() >= min(req.MinimumLifetime, k.lifetime/4*3)
 }
