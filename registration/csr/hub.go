@@ -366,7 +366,7 @@ func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, spec *certificatesv1
 		return notYet("user %.200q is neither the agent that the request names nor a bootstrap user", spec.Username)
 	}
 	if hasJoined(cluster) {
-		return notYet("cluster %q has joined, so only its agent may ask: if the agent lost its certificate, approve the request with wid hub accept", cluster.Name)
+		return notYet("cluster %q has joined, so only its agent may ask: if the agent lost its certificate, approve the request with wid hub accept --approve-request", cluster.Name)
 	}
 	return nil
 }
