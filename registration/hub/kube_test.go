@@ -44,6 +44,7 @@ func TestHubOnARealAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	k := startHub(t)
 	t.Run("the whole flow with exactly the embedded RBAC", k.testFlow)
+	t.Run("the record of a grant", k.testRecord)
 	t.Run("each verb of the RBAC is needed", k.testVerbs)
 	t.Run("the admission policy", k.testPolicy)
 }
