@@ -177,7 +177,7 @@ func capacity(n int) any {
 // clusterFields lists the fields of a ManagedCluster that its agent may write.
 func clusterFields() []field {
 	return []field{
-		{"annotations", "metadata.annotations", func(n int) any { return map[string]any{"fill": text(min(n, 250_000))} }}, // all have 256 KiB
+		{"annotations", "metadata.annotations", func(n int) any { return map[string]any{"fill": text(min(n, 250_000))} }}, // the API server has a limit of 256 KiB
 		{"labels", "metadata.labels", labels},
 		{"client configs", "spec.managedClusterClientConfigs", items(1<<12, func(_ int, s string) map[string]any { return map[string]any{"url": s} })},
 		{"taints", "spec.taints", items(1<<10, func(i int, s string) map[string]any {
