@@ -254,7 +254,7 @@ func (h *Hub) checkLost(ctx context.Context, cluster *ocm.ManagedCluster, role *
 	c := grantOf(cluster)
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
-		return errPostponed // until the cache has this change
+		return errPostponed // until the cache has this change and causes a pass
 	case c == nil:
 		return nil
 	case c.Reason == reasonRecordLost:
