@@ -302,12 +302,10 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 
 // checkRivals refuses a first request if another agent asks for the same cluster too, or a person has let another one in.
 func (h *HubDriver) checkRivals(ctx context.Context, cluster *ocm.ManagedCluster, request Request) error {
-	var list certificatesv1.CertificateSigningRequestList
-	if err := h.options.Reader.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}); err != nil {
-		return fmt.Errorf("list CertificateSigningRequests of cluster %q: %w", cluster.Name, err)
-	}
-	for i := range list.Items {
-		rival := &list.Items[i]
+	for rival, err := range requests(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
+		if err != nil {
+			return fmt.Errorf("cluster %q: %w", cluster.Name, err)
+		}
 		other, err := ParseRequest(rival)
 		if err != nil || other.Agent == request.Agent || !h.isRival(cluster, rival) {
 			continue
