@@ -49,10 +49,11 @@ var everyone = []string{"system:authenticated", "system:unauthenticated", "syste
 
 // HubDriverOptions configures the hub's half.
 type HubDriverOptions struct {
-	// Client approves requests, creates SubjectAccessReviews, updates ClusterRoles and reads CertificateSigningRequests. Its reads
-	// may come from a cache. Required.
+	// Client approves requests, creates SubjectAccessReviews and updates ClusterRoles. It lists the metadata of CertificateSigningRequests,
+	// which may come from a cache. Required.
 	Client client.Client
-	// Reader reads ManagedClusters, ClusterRoles and rival requests at each decision, so use one without a cache. Default: Client.
+	// Reader reads requests, ManagedClusters and ClusterRoles at each decision, so it must not be a cache. Default: the manager's API
+	// reader, or Client without a manager.
 	Reader client.Reader
 	// BootstrapUsers and BootstrapGroups name the bootstrap users. The hub approves their first requests once the cluster is
 	// accepted. Each bootstrap token is a user of its own, with the groups in its Secret.
@@ -67,7 +68,10 @@ type HubDriverOptions struct {
 }
 
 // HubDriver is the hub's half. It is safe for concurrent use.
-type HubDriver struct{ options HubDriverOptions }
+type HubDriver struct {
+	options  HubDriverOptions
+	noReader bool // Reader is the Client
+}
 
 var _ registration.HubDriver = (*HubDriver)(nil)
 
@@ -81,13 +85,14 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 			return nil, fmt.Errorf("csr: the bootstrap group %q would let agents of other clusters or all users get any cluster's certificate: use a group of its own", group)
 		}
 	}
-	if options.Reader == nil {
+	noReader := options.Reader == nil
+	if noReader {
 		options.Reader = options.Client
 	}
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &HubDriver{options}, nil
+	return &HubDriver{options, noReader}, nil
 }
 
 // Name returns "csr".
@@ -109,7 +114,7 @@ func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _
 		return false, nil
 	}
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Client.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
+	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	request, err := ParseRequest(csr)
@@ -135,20 +140,29 @@ func isAccepted(cluster *ocm.ManagedCluster) bool {
 
 // isOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
 func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Labels[addon.NameLabel] == "" && isUndecided(csr)
+	return isAgents(csr) && isUndecided(csr)
+}
+
+// isAgents reports whether the labels of a request are those of an agent's request for itself.
+func isAgents(csr client.Object) bool {
+	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
 }
 
 func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName && csr.Labels[ocm.ClusterNameLabel] != "" &&
+	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName &&
 		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
+}
+
+// appeared selects new requests of a kind, and those whose labels have changed. Nothing else of a request changes before its decision.
+func appeared(kind func(client.Object) bool) builder.Predicates {
+	return builder.WithPredicates(predicate.NewPredicateFuncs(kind), predicate.LabelChangedPredicate{})
 }
 
 // Setup adds the approver to the manager. The registration.Hub calls it.
 func (h *HubDriver) Setup(mgr ctrl.Manager) error {
-	open := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-		return ok && isOpen(csr)
-	})
+	if h.noReader {
+		h.options.Reader = mgr.GetAPIReader()
+	}
 	accepted := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		cluster, ok := o.(*ocm.ManagedCluster)
 		return ok && isAccepted(cluster)
@@ -156,19 +170,20 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	skip := true // two hubs in one process, as in tests
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
-		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(open)).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(isAgents)).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
 		Complete(reconcile.Func(h.reconcile))
 }
 
-// requestsOf returns the open requests of a cluster.
+// requestsOf returns the requests of a cluster's agents. The cache does not know which ones are open.
 func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
-	var list certificatesv1.CertificateSigningRequestList
-	if err := h.options.Client.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
+	if err := h.options.Client.List(ctx, list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
 		return nil // they are judged again anyway
 	}
 	for i := range list.Items {
-		if isOpen(&list.Items[i]) {
+		if isAgents(&list.Items[i]) {
 			all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
 		}
 	}
@@ -178,7 +193,7 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 // reconcile approves a request or leaves it pending.
 func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Client.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	rule, err := h.judge(ctx, csr)
