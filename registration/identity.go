@@ -37,6 +37,12 @@ func ClusterRoleName(cluster string) string {
 	return "open-cluster-management:managedcluster:" + cluster
 }
 
+// Annotations of a cluster's ClusterRole, which record the grant. Agents cannot write them.
+const (
+	AuthTypeAnnotation = "registration.open-cluster-management.io/auth-type"
+	ClaimAnnotation    = "registration.open-cluster-management.io/claim"
+)
+
 // CheckClusterName refuses a name that is no DNS label, because the cluster's group and namespace derive from it. It also refuses
 // names that would give the agent another object's group, namespace or ClusterRole. Groups of add-ons, for example, begin like the
 // group of a cluster "addon" or "cluster".

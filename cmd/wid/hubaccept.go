@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -295,7 +296,7 @@ func (d *deciding) joined(ctx context.Context, cluster *ocm.ManagedCluster) (wai
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
 		return "", &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q was denied meanwhile", cluster.Name), Remedy: "check whether an administrator denied it or wid unjoin ran"}
-	case refused && accepted.Reason == registration.ReasonGrantFailed:
+	case refused && accepted.Reason == hub.ReasonGrantFailed:
 		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, oneLine(accepted.Message)), nil
 	case refused:
 		return "", &auth.Error{Reason: auth.ErrMisconfigured, Code: oneLine(accepted.Reason),

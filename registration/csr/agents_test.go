@@ -125,7 +125,7 @@ func TestAgentsRaceForTheRecord(t *testing.T) {
 	if err := h.client.Update(t.Context(), taken); err != nil {
 		t.Fatal(err)
 	}
-	driver, err := csr.NewHub(csr.HubOptions{Client: h.client, Reader: lagging{h.client, was}, BootstrapUsers: []string{bootstrapUser}})
+	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Reader: lagging{h.client, was}, BootstrapUsers: []string{bootstrapUser}})
 	if err != nil {
 		t.Fatal(err)
 	}

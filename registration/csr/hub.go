@@ -47,8 +47,8 @@ const (
 // everyone are groups of which all users, or all workloads, are members.
 var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", registration.ManagedClustersGroup}
 
-// HubOptions configures the hub's half.
-type HubOptions struct {
+// HubDriverOptions configures the hub's half.
+type HubDriverOptions struct {
 	// Client approves requests, creates SubjectAccessReviews, updates ClusterRoles and reads CertificateSigningRequests. Its reads
 	// may come from a cache. Required.
 	Client client.Client
@@ -67,14 +67,14 @@ type HubOptions struct {
 }
 
 // HubDriver is the hub's half. It is safe for concurrent use.
-type HubDriver struct{ options HubOptions }
+type HubDriver struct{ options HubDriverOptions }
 
 var _ registration.HubDriver = (*HubDriver)(nil)
 
-// NewHub returns the hub's half of the driver.
-func NewHub(options HubOptions) (*HubDriver, error) {
+// NewHubDriver returns the hub's half of the driver.
+func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 	if options.Client == nil {
-		return nil, errors.New("csr: HubOptions.Client is missing: use the manager's client")
+		return nil, errors.New("csr: HubDriverOptions.Client is missing: use the manager's client")
 	}
 	for _, group := range options.BootstrapGroups {
 		if slices.Contains(everyone, group) {
@@ -143,7 +143,7 @@ func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
 		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
 }
 
-// Setup adds the approver to the manager. The registration.Hub calls it.
+// Setup adds the approver to the manager. The hub.Hub calls it.
 func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	open := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)

@@ -30,6 +30,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -153,7 +154,7 @@ const (
 
 // RunHub runs a hub controller with exactly the rights of its ServiceAccount, until the whole test ends or stop is called. configure
 // sets the drivers and everything else but the client.
-func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions, error)) (stop func()) {
+func (w *World) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (stop func()) {
 	w.T.Helper()
 	return w.RunControllers(func(mgr ctrl.Manager) error {
 		options, err := configure(mgr)
@@ -161,7 +162,7 @@ func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions
 			return err
 		}
 		options.Client = mgr.GetClient()
-		hub, err := registration.NewHub(options)
+		hub, err := hub.New(options)
 		if err != nil {
 			return err
 		}
