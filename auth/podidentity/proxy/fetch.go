@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -68,15 +69,19 @@ func (p *Proxy) fetch(ctx context.Context) (*credentials, *failure) {
 }
 
 func (p *Proxy) request(ctx context.Context) (*http.Request, error) {
-	token, err := os.ReadFile(p.tokenFile)
+	content, err := os.ReadFile(p.tokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the pod's token: %w", err)
+	}
+	token := strings.TrimSpace(string(content))
+	if strings.ContainsFunc(token, unicode.IsControl) {
+		return nil, fmt.Errorf("the pod's token file %q holds an invalid header field value", p.tokenFile)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Authorization", "Bearer "+token)
 	return req, nil
 }
 
