@@ -1,18 +1,18 @@
-// Package registration joins managed clusters to a hub, with the objects of Open Cluster Management. It holds the contract of drivers,
-// and reconcilers for the agent, for its add-ons and for the hub.
+// Package registration joins managed clusters to a hub, with the objects of Open Cluster Management. It holds the contract of drivers.
+// Package agent holds the reconcilers of the managed cluster and its add-ons, package hub the reconciler of the hub.
 //
 // The agent on the managed cluster first uses a bootstrap credential, which can do little more than create a ManagedCluster. An
 // administrator of the hub accepts the cluster. The hub then grants a namespace and RBAC, and the agent's driver gets a credential of the
 // cluster's own. It is a client certificate (package csr) or an AWS IAM role (package awsirsa).
 //
-// AddOns then registers the cluster's add-ons, by client certificate or by ServiceAccount token (package token).
+// agent.AddOns then registers the cluster's add-ons, by client certificate or by ServiceAccount token (package token).
 //
 //	managed cluster                                   hub
-//	Agent ── bootstrap credential ──▶ ManagedCluster ◀── wid hub accept
-//	  │                                    │
-//	Driver ── request, own identity ──▶ HubDriver: Claim, Approves, Grant, Revoke
-//	  │                                    │
-//	Secret hub-kubeconfig-secret        Hub: namespace, RBAC, conditions, finalizer
+//	agent.Agent ── bootstrap credential ──▶ ManagedCluster ◀── wid hub accept
+//	  │                                        │
+//	Driver ── request, own identity ──▶     HubDriver: Claim, Approves, Grant, Revoke
+//	  │                                        │
+//	Secret hub-kubeconfig-secret            hub.Hub: namespace, RBAC, conditions, finalizer
 //
 // # Trust
 //

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -90,6 +92,13 @@ type Forgetter interface {
 	Forget(addOn string)
 }
 
+// RESTConfigurer is an optional interface of drivers whose user entry runs a program, such as aws. The agent itself never runs one.
+type RESTConfigurer interface {
+	// RESTConfig returns a configuration with the stored credential, which renews itself and outlives ctx. The agent sets address
+	// and CA on it. It must run no program and read no file that stored names, because the Secret may be edited.
+	RESTConfig(ctx context.Context, stored map[string][]byte) (*rest.Config, error)
+}
+
 // HubDriver is the hub's half of a driver. Implementations are safe for concurrent use, and one cluster's slow call delays no other
 // cluster. Their errors become conditions and Events, so they never hold a secret.
 type HubDriver interface {
@@ -112,4 +121,10 @@ type HubDriver interface {
 	// Revoke reverses Grant for the recorded claim. It is idempotent, and touches only objects with the ownership marks of this hub
 	// and this cluster. The reconciler has removed the RBAC before.
 	Revoke(ctx context.Context, cluster, claim string) error
+}
+
+// HubSetup is an optional interface of hub drivers with controllers of their own, such as the approver of package csr.
+type HubSetup interface {
+	// Setup adds the controllers to the manager.
+	Setup(mgr ctrl.Manager) error
 }

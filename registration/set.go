@@ -22,19 +22,3 @@ func Pick[D named](drivers []D, name string) (D, error) {
 	var none D
 	return none, fmt.Errorf("unknown auth type %q: use one of %s", name, strings.Join(names, ", "))
 }
-
-// checkNames refuses drivers without a name and two of one name.
-func checkNames[D named](drivers []D) error {
-	seen := map[string]bool{}
-	for _, d := range drivers {
-		switch name := d.Name(); {
-		case name == "":
-			return fmt.Errorf("a driver of type %T has no name", d)
-		case seen[name]:
-			return fmt.Errorf("two drivers have the name %q: pass one of them", name)
-		default:
-			seen[name] = true
-		}
-	}
-	return nil
-}

@@ -28,7 +28,9 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -117,11 +119,11 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 
 func (w *hubWorld) runHub() {
 	w.run(w.as(w.hub, w.hubConfig, hubNamespace, hubServiceAccount), func(mgr ctrl.Manager) error {
-		driver, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}) // without bootstrap users: a person approves
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}) // without bootstrap users: a person approves
 		if err != nil {
 			return err
 		}
-		hub, err := registration.NewHub(registration.HubOptions{Client: mgr.GetClient(), Drivers: []registration.HubDriver{driver}, Default: driver.Name()})
+		hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: []registration.HubDriver{driver}, Default: driver.Name()})
 		if err != nil {
 			return err
 		}
@@ -130,9 +132,9 @@ func (w *hubWorld) runHub() {
 }
 
 func (w *hubWorld) runAgent() (stop func()) {
-	config := w.as(w.managed, w.managedConfig, registration.DefaultAgentNamespace, agentName)
+	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, agentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
-		agent, err := registration.NewAgent(registration.AgentOptions{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
+		agent, err := agent.New(agent.Options{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
 			return err
 		}
@@ -247,10 +249,10 @@ func TestHubCommands(t *testing.T) {
 	}
 	for _, object := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubKubeconfigSecret}},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: registration.DefaultBootstrapSecret}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultBootstrapSecret}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: agentName}},
 	} {
-		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: object.GetName()}, object); !apierrors.IsNotFound(err) {
+		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: object.GetName()}, object); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s: %v", object, object.GetName(), err)
 		}
 	}
@@ -276,7 +278,7 @@ func TestHubCommands(t *testing.T) {
 }
 
 // checkAddOns lets add-ons have tokens, and returns the Secret of an add-on of another cluster. The programs of the Deployments do not run
-// here: examples/hub shows them.
+// here: examples/registration shows them.
 func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 	w.t.Helper()
 	w.document("hub init")
@@ -288,8 +290,8 @@ func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 		role            client.Object
 	}{
 		{w.hub, hubNamespace, hubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
-		{w.managed, registration.DefaultAgentNamespace, agentName, "--addon-kubeclient-registration-auth=token",
-			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: "registration-agent-addon"}}},
+		{w.managed, agent.DefaultNamespace, agentName, "--addon-kubeclient-registration-auth=token",
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: "registration-agent-addon"}}},
 	} {
 		deployment := &appsv1.Deployment{}
 		if err := errors.Join(row.in.Get(w.t.Context(), client.ObjectKeyFromObject(row.role), row.role),
@@ -301,13 +303,13 @@ func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 		}
 	}
 	for cluster, name := range map[string]string{"managed-0": "search-hub-kubeconfig", "managed-1": "other"} {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: name,
-			Labels: map[string]string{addon.NameLabel: "search", registration.AddOnClusterLabel: cluster}}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: name,
+			Labels: map[string]string{addon.NameLabel: "search", agent.AddOnClusterLabel: cluster}}}
 		if err := w.managed.Create(w.t.Context(), secret); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAddOnNamespace, Name: "other"}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: "other"}}
 }
 
 // available plays the kubelet.
@@ -410,12 +412,12 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 // checkUnreachableHub leaves a hub that is gone.
 func (w *hubWorld) checkUnreachableHub() {
 	w.t.Helper()
-	meta := metav1.ObjectMeta{Name: registration.DefaultAgentNamespace}
+	meta := metav1.ObjectMeta{Name: agent.DefaultNamespace}
 	if err := w.managed.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: meta}); err != nil {
 		w.t.Fatal(err)
 	}
 	meta.Namespace = meta.Name
-	for _, meta.Name = range []string{registration.DefaultBootstrapSecret, ocm.HubKubeconfigSecret} {
+	for _, meta.Name = range []string{agent.DefaultBootstrapSecret, ocm.HubKubeconfigSecret} {
 		kubeconfig := kubeconfigOf(w.t, "https://127.0.0.1:1", nil, nil, nil, "hunter2")
 		if err := w.managed.Create(w.t.Context(), &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"kubeconfig": kubeconfig}}); err != nil {
 			w.t.Fatal(err)
@@ -431,7 +433,7 @@ func (w *hubWorld) checkUnreachableHub() {
 // checkLostCertificate deletes the agent's Secret: a person has to approve its request again.
 func (w *hubWorld) checkLostCertificate() {
 	w.t.Helper()
-	lost := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}}
+	lost := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}}
 	if err := w.managed.Delete(w.t.Context(), lost); err != nil {
 		w.t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -183,7 +184,7 @@ func TestHubInitPrints(t *testing.T) {
 	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != hubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
 		t.Errorf("the Deployment is %v", last.Object)
 	}
-	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 2 || kinds["Secret"] != 0 {
+	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 4 || kinds["Secret"] != 0 {
 		t.Errorf("printed %v", kinds)
 	}
 	want := strings.Count(ocm.CRD+separator+addon.CRD+separator+registration.HubManifest+separator+registration.BootstrapManifest, "\nkind: ")
@@ -196,7 +197,7 @@ func TestHubInitPrints(t *testing.T) {
 func TestManifestsForAddOns(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	hub := func(more ...string) string { return must(t, append([]string{"hub", "init", "--image=x"}, more...)...) }
-	join := func(authType string, arns clusterARNs, flags registration.AddOnFlags) string {
+	join := func(authType string, arns clusterARNs, flags addOnFlags) string {
 		j := &join{cluster: "cluster1", authType: authType, arns: arns, addOns: flags, installing: installing{image: "x"}}
 		manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
 		if err != nil {
@@ -205,7 +206,7 @@ func TestManifestsForAddOns(t *testing.T) {
 		return manifests
 	}
 	const hubRole, agentRole = "ClusterRole open-cluster-management:hub:token", "Role registration-agent-addon"
-	tokens := registration.AddOnFlags{KubeClientAuth: "token", TokenExpirationSeconds: 3600}
+	tokens := addOnFlags{auth: "token", expirationSeconds: 3600}
 	for name, row := range map[string]struct {
 		manifests, role string
 		has             bool
@@ -214,8 +215,8 @@ func TestManifestsForAddOns(t *testing.T) {
 		"hub":             {hub(), hubRole, false, ""},
 		"hub, csr":        {hub("--addon-registration-auth=csr"), hubRole, false, "--addon-registration-auth=csr"},
 		"hub, both":       {hub("--addon-registration-auth=csr,token"), hubRole, true, "--addon-registration-auth=csr,token"},
-		"agent":           {join("csr", clusterARNs{}, registration.AddOnFlags{}), agentRole, false, ""},
-		"agent, csr":      {join("csr", clusterARNs{}, registration.AddOnFlags{KubeClientAuth: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
+		"agent":           {join("csr", clusterARNs{}, addOnFlags{}), agentRole, false, ""},
+		"agent, csr":      {join("csr", clusterARNs{}, addOnFlags{auth: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
 		"agent, token":    {join("csr", clusterARNs{}, tokens), agentRole, true, "--addon-token-expiration-seconds=3600"},
 		"agent, with AWS": {join("aws-irsa", clusterARNs{eksHub, eksManaged}, tokens), agentRole, true, "--addon-kubeclient-registration-auth=token"},
 	} {
@@ -236,8 +237,8 @@ func TestManifestsForAddOns(t *testing.T) {
 
 // A user with rights in the agent's namespace alone takes a cluster out of its hub, and learns what stays.
 func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
-	agent := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}}
-	c := fake.NewClientBuilder().WithObjects(agent).WithInterceptorFuncs(interceptor.Funcs{
+	stored := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}}
+	c := fake.NewClientBuilder().WithObjects(stored).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
 		}}).Build()
@@ -248,7 +249,7 @@ func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
 	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(agent), agent); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), registration.AddOnClusterLabel+"=managed-0") {
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), agent.AddOnClusterLabel+"=managed-0") {
 		t.Errorf("%v: %s", err, &out)
 	}
 }

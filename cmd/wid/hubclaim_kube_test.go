@@ -13,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -47,8 +48,8 @@ func TestHubAcceptShowsWhatABootstrapUserMadeOfADeniedCluster(t *testing.T) {
 	w := regtest.New(t)
 	t.Setenv("KUBECONFIG", w.Hub.Kubeconfig(t))
 	d := &slowAWS{granted: make(chan string, 10), revoking: make(chan struct{}, 10), revoke: make(chan struct{})}
-	w.RunHub(func(ctrl.Manager) (registration.HubOptions, error) {
-		return registration.HubOptions{Drivers: []registration.HubDriver{d}}, nil
+	w.RunHub(func(ctrl.Manager) (hub.Options, error) {
+		return hub.Options{Drivers: []registration.HubDriver{d}}, nil
 	})
 	bootstrap := regtest.NewClient(t, regtest.WithToken(w.Hub.Config(), w.Token(w.Admin, "open-cluster-management", "agent-registration-bootstrap")))
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{awsirsa.ARNAnnotation: eksManaged}}}

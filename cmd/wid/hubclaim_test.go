@@ -22,6 +22,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -31,7 +32,7 @@ const eksAttacker = "arn:aws:eks:eu-west-1:666666666666:cluster/evil"
 type claimHub struct {
 	t        *testing.T
 	fake     client.WithWatch
-	hub      *registration.Hub
+	hub      *hub.Hub
 	approves bool
 	during   func() // runs while the driver revokes
 	granted  []string
@@ -62,11 +63,11 @@ func newClaimHub(t *testing.T) *claimHub {
 		t.Fatal(err)
 	}
 	h := &claimHub{t: t, fake: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&ocm.ManagedCluster{}).Build()}
-	certificates, err := csr.NewHub(csr.HubOptions{Client: h.fake})
+	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.fake})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.hub, err = registration.NewHub(registration.HubOptions{Client: h.fake, Drivers: []registration.HubDriver{certificates, h}, Default: certificates.Name()})
+	h.hub, err = hub.New(hub.Options{Client: h.fake, Drivers: []registration.HubDriver{certificates, h}, Default: certificates.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,6 +153,29 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 	}
 }
 
+// The request of another agent comes while the command waits.
+func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
+	h := newClaimHub(t)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{registration.AgentAnnotation: "agent1"}}}
+	if err := errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)); err != nil {
+		t.Fatal(err)
+	}
+	lists, thief := 0, ""
+	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if lists++; lists == 2 {
+			thief = ask(t, h.fake, h.fake, "shop", "thief")
+		}
+		return c.List(ctx, list, opts...)
+	}})
+	out, err := h.decide(hub, (*deciding).accept)
+	if err == nil || exitCode(t.Context(), err) != exitDenied || !strings.Contains(err.Error(), thief) || !strings.Contains(err.Error(), `"agent1"`) {
+		t.Errorf("accept says %q, %v", out, err)
+	}
+	if requests := requestsOf(t, h.fake, "shop"); len(requests) != 1 || len(requests[0].Status.Conditions) > 0 {
+		t.Errorf("the requests are %+v", requests)
+	}
+}
+
 // What the hub still revokes by is no obstacle if the cluster claims the same as before.
 func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
 	h := newClaimHub(t)
@@ -234,7 +258,7 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 
 // The hub retries a grant that failed, so the wait goes on. Other refusals end it.
 func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
-	for reason, waits := range map[string]bool{registration.ReasonGrantFailed: true, "InvalidClaim": false} {
+	for reason, waits := range map[string]bool{hub.ReasonGrantFailed: true, "InvalidClaim": false} {
 		t.Run(reason, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
@@ -258,13 +282,13 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		condition, reason, want string
 	}{
 		"new":                          {false, "", "", "false (waiting)"},
-		"refusal mended":               {false, "False", registration.ReasonWaiting, "false (waiting)"},
+		"refusal mended":               {false, "False", hub.ReasonWaiting, "false (waiting)"},
 		"refused before acceptance":    {false, "False", "InvalidClaim", "false (InvalidClaim)"},
 		"denied":                       {false, "False", ocm.ReasonHubDenied, "false (denied)"},
 		"denied, hub has not acted":    {false, "True", ocm.ReasonHubAccepted, "false (the hub has not acted yet)"},
 		"accepted":                     {true, "True", ocm.ReasonHubAccepted, "true"},
-		"accepted, claim changed":      {true, "True", registration.ReasonClaimChanged, "true (ClaimChanged)"},
-		"accepted, grant failed":       {true, "False", registration.ReasonGrantFailed, "true (GrantFailed)"},
+		"accepted, claim changed":      {true, "True", hub.ReasonClaimChanged, "true (ClaimChanged)"},
+		"accepted, grant failed":       {true, "False", hub.ReasonGrantFailed, "true (GrantFailed)"},
 		"accepted, hub has not acted":  {true, "", "", "true (the hub has not acted yet)"},
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -84,7 +84,7 @@ func TestHubCleanupChooses(t *testing.T) {
 		"condition True with the reason of a denial": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Status = metav1.ConditionTrue }},
 		"condition Unknown":                          {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Status = metav1.ConditionUnknown }},
 		"refused for another reason": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) {
-			condition.Reason = registration.ReasonGrantFailed
+			condition.Reason = hub.ReasonGrantFailed
 		}},
 		"another condition": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Type = ocm.ConditionJoined }},
 		"being deleted":     {ago: old, edit: func(c *ocm.ManagedCluster, _ *metav1.Condition) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} }},

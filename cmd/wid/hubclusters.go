@@ -22,6 +22,7 @@ import (
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -148,7 +149,7 @@ func (c *clusterStatus) accepted() string {
 		return "true"
 	case !c.Accepted && denied:
 		detail = "denied"
-	case !c.Accepted && (c.Condition == "" || c.Reason == registration.ReasonWaiting):
+	case !c.Accepted && (c.Condition == "" || c.Reason == hub.ReasonWaiting):
 		detail = "waiting"
 	case granted != c.Accepted && !refused:
 		detail = "the hub has not acted yet"

@@ -26,6 +26,7 @@ import (
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -40,7 +41,7 @@ type join struct {
 	installing
 	cluster, authType     string
 	arns                  clusterARNs
-	addOns                registration.AddOnFlags // without auth type: the agent gets no rights to store credentials of add-ons
+	addOns                addOnFlags // without auth type: the agent gets no rights to store credentials of add-ons
 	server, token, caFile string
 	pins                  []string
 	reveal                bool
@@ -56,14 +57,14 @@ func newJoin() *cobra.Command {
 		Example: "  wid join --hub-token - --hub-apiserver https://hub.example:6443 --ca-cert-hash sha256:… \\\n" +
 			"    --cluster-name managed-0 --image registry.example/agent:v1 --apply --wait <token",
 	}
-	j.bind(cmd, "agent", "the hub has accepted the cluster and the agent has a credential of its own")
+	j.bind(cmd, "wid-agent", "the hub has accepted the cluster and the agent has a credential of its own")
 	f := cmd.Flags()
 	f.StringVar(&j.cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
 	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+authTypeAWS)
 	j.arns.bindHub(f)
 	j.arns.bindManaged(f)
-	f.StringVar(&j.addOns.KubeClientAuth, addOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it the agent gets no rights to store their credentials")
-	f.Int64Var(&j.addOns.TokenExpirationSeconds, addOnSecondsFlag, 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
+	f.StringVar(&j.addOns.auth, addOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it the agent gets no rights to store their credentials")
+	f.Int64Var(&j.addOns.expirationSeconds, addOnSecondsFlag, 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
 	f.StringVar(&j.server, "hub-apiserver", "", "https URL of the hub's API server")
 	f.StringVar(&j.token, "hub-token", "", "credential for the first contact, - for standard input")
 	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
@@ -93,9 +94,7 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := checkManaged(cmd, j.authType, config.Host); err != nil {
-		return err
-	}
+	checkManaged(cmd, j.authType, config.Host)
 	if _, err := j.joined(ctx, local, info.Server); err != nil {
 		return err
 	}
@@ -110,7 +109,7 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 		if err != nil || joined {
 			return "", err
 		}
-		return fmt.Sprintf("for the hub to let cluster %q in: wid hub accept --clusters %s there, and kubectl -n %s get events here", j.cluster, j.cluster, registration.DefaultAgentNamespace), nil
+		return fmt.Sprintf("for the hub to let cluster %q in: wid hub accept --clusters %s there, and kubectl -n %s get events here", j.cluster, j.cluster, agent.DefaultNamespace), nil
 	})
 }
 
@@ -125,11 +124,11 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 	if _, err := agentDriver(j.authType, &j.arns); err != nil {
 		return err
 	}
-	if j.addOns.TokenExpirationSeconds != 0 && j.addOns.KubeClientAuth != registration.AuthTypeToken {
+	if j.addOns.expirationSeconds != 0 && j.addOns.auth != registration.AuthTypeToken {
 		return usagef("--%s needs --%s=%s", addOnSecondsFlag, addOnAuthFlag, registration.AuthTypeToken)
 	}
-	if j.addOns.KubeClientAuth != "" {
-		if err := checkAddOns(addOnAuthFlag, j.addOns.TokenExpirationSeconds, j.addOns.KubeClientAuth); err != nil {
+	if j.addOns.auth != "" {
+		if err := checkAddOns(addOnAuthFlag, j.addOns.expirationSeconds, j.addOns.auth); err != nil {
 			return err
 		}
 	}
@@ -270,27 +269,33 @@ func (j *join) manifests(info *bootstrap.ClusterInfo, token string) (string, err
 		return "", err
 	}
 	secret, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret",
-		"metadata": map[string]any{"namespace": registration.DefaultAgentNamespace, "name": registration.DefaultBootstrapSecret},
+		"metadata": map[string]any{"namespace": agent.DefaultNamespace, "name": agent.DefaultBootstrapSecret},
 		"data":     map[string]any{registration.SecretKeyKubeconfig: content}})
 	if err != nil {
 		return "", err
 	}
-	agent, account, err := j.agentManifest()
+	rbac, account, err := j.agentManifest()
 	if err != nil {
 		return "", err
 	}
-	deployment, err := j.deployment(registration.DefaultAgentNamespace, agentName, account, j.args()...)
-	return joinManifests(agent, string(secret), deployment), err
+	deployment, err := j.deployment(agent.DefaultNamespace, agentName, account, j.args()...)
+	return joinManifests(rbac, string(secret), deployment), err
+}
+
+// addOnFlags holds the settings of add-ons in the flags of the agent program.
+type addOnFlags struct {
+	auth              string
+	expirationSeconds int64
 }
 
 // args are the flags of the agent program.
 func (j *join) args() []string {
 	args := append([]string{"--cluster-name=" + j.cluster, "--registration-auth=" + j.authType}, j.arns.args()...)
-	if j.addOns.KubeClientAuth != "" {
-		args = append(args, "--"+addOnAuthFlag+"="+j.addOns.KubeClientAuth)
+	if j.addOns.auth != "" {
+		args = append(args, "--"+addOnAuthFlag+"="+j.addOns.auth)
 	}
-	if j.addOns.TokenExpirationSeconds != 0 {
-		args = append(args, fmt.Sprintf("--%s=%d", addOnSecondsFlag, j.addOns.TokenExpirationSeconds))
+	if j.addOns.expirationSeconds != 0 {
+		args = append(args, fmt.Sprintf("--%s=%d", addOnSecondsFlag, j.addOns.expirationSeconds))
 	}
 	return args
 }
@@ -298,7 +303,7 @@ func (j *join) args() []string {
 // agentManifest returns the manifests of the agent and its ServiceAccount, which with aws-irsa has the name that its role trusts.
 func (j *join) agentManifest() (manifest, account string, err error) {
 	manifest, account = registration.AgentManifest, agentName
-	if j.addOns.KubeClientAuth != "" {
+	if j.addOns.auth != "" {
 		manifest = joinManifests(manifest, registration.AgentAddOnManifest)
 	}
 	if j.authType != authTypeAWS {
@@ -330,7 +335,7 @@ func (j *join) joined(ctx context.Context, local client.Client, server string) (
 // agentSecret reads the agent's Secret, empty if there is none. It refuses that of another cluster name.
 func agentSecret(ctx context.Context, local client.Client, cluster string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ocm.HubKubeconfigSecret}
+	key := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}
 	if err := local.Get(ctx, key, secret); err != nil {
 		return secret, answerOf(client.IgnoreNotFound(err), fmt.Sprintf("read Secret %q", key))
 	}
@@ -391,7 +396,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	}
 	var usage *usageError
 	switch {
-	case errors.Is(err, errNoCredential) || errors.Is(err, registration.ErrNotJoined) || apierrors.IsForbidden(err) || force:
+	case errors.Is(err, errNoCredential) || errors.Is(err, agent.ErrNotJoined) || apierrors.IsForbidden(err) || force:
 		cmd.PrintErrf("wid: warning: the hub was not informed; run there: wid hub deny --clusters %s (%s)\n", name, oneLine(err.Error()))
 		return nil
 	case errors.As(err, &usage):
@@ -414,7 +419,7 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 	if err != nil {
 		return err
 	}
-	agent, err := registration.NewAgent(registration.AgentOptions{Cluster: name, Driver: driver, Local: local,
+	withdrawing, err := agent.New(agent.Options{Cluster: name, Driver: driver, Local: local,
 		NewHubClient: func(config *rest.Config) (client.Client, error) {
 			boundAnswers(config)
 			return newRegistrationClient(config)
@@ -422,7 +427,7 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 	if err != nil {
 		return err
 	}
-	return agent.Unjoin(ctx)
+	return withdrawing.Unjoin(ctx)
 }
 
 // removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret and those of
@@ -435,17 +440,17 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 			return err
 		}
 		objects = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "Namespace" && o.GetName() == registration.DefaultAddOnNamespace
+			return o.GetKind() == "Namespace" && o.GetName() == agent.DefaultAddOnNamespace
 		})
 	}
 	secrets := &unstructured.UnstructuredList{}
 	secrets.SetAPIVersion("v1")
 	secrets.SetKind("SecretList")
-	err := local.List(ctx, secrets, client.MatchingLabels{registration.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
+	err := local.List(ctx, secrets, client.MatchingLabels{agent.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
 	switch {
 	case apierrors.IsForbidden(err):
 		cmd.PrintErrf("wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
-			registration.AddOnClusterLabel, name)
+			agent.AddOnClusterLabel, name)
 	case err != nil:
 		return answerOf(err, "list the Secrets of add-ons")
 	}
@@ -453,12 +458,12 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 		objects = append(objects, &secrets.Items[i])
 	}
 	for _, o := range []struct{ version, kind, name string }{
-		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", registration.DefaultBootstrapSecret}, {"apps/v1", "Deployment", agentName},
+		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret}, {"apps/v1", "Deployment", agentName},
 	} {
 		object := &unstructured.Unstructured{}
 		object.SetAPIVersion(o.version)
 		object.SetKind(o.kind)
-		object.SetNamespace(registration.DefaultAgentNamespace)
+		object.SetNamespace(agent.DefaultNamespace)
 		object.SetName(o.name)
 		objects = append(objects, object)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -86,7 +87,7 @@ func (e *examination) pendingAddOns(n int) doctor.Finding {
 func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 	get := func(kind string) metav1.Condition { return conditionOf(a.Conditions, kind) }
 	isToken := slices.ContainsFunc(a.Items, func(r ocm.Registration) bool { return r.Driver == ocm.DriverToken })
-	ready, accepted, rotated := get(addon.ConditionTokenInfrastructureReady), get(registration.ConditionRegistrationAccepted), get(ocm.ConditionCertificateRotated)
+	ready, accepted, rotated := get(addon.ConditionTokenInfrastructureReady), get(agent.ConditionRegistrationAccepted), get(ocm.ConditionCertificateRotated)
 	tokens := get(registration.ProposedNames.TokenCondition())
 	if tokens.Status == "" {
 		tokens = get(registration.OCMNames.TokenCondition())

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/shell"
-	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 )
 
 // klusterlet holds the fields of Open Cluster Management's Klusterlet that the checks read.
@@ -98,10 +98,10 @@ func otherKubeconfig() doctor.Remedy {
 // checkOwnAgent examines the agent that wid join installs. It has no Klusterlet.
 func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 	var d appsv1.Deployment
-	err := kube.Get(ctx, e.Spoke, appsv1.SchemeGroupVersion.WithKind("Deployment"), client.ObjectKey{Namespace: registration.DefaultAgentNamespace, Name: ownAgent}, &d)
+	err := kube.Get(ctx, e.Spoke, appsv1.SchemeGroupVersion.WithKind("Deployment"), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ownAgent}, &d)
 	switch {
 	case client.IgnoreNotFound(err) != nil && !kube.Absent(err):
-		return kube.Unread("the agent's Deployment", err, "kubectl get deploy -n "+registration.DefaultAgentNamespace+" "+ownAgent)
+		return kube.Unread("the agent's Deployment", err, "kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent)
 	case err != nil && e.isSameServer():
 		return doctor.Failed("O22", otherKubeconfig(), "There is no agent at the hub's own API server.")
 	case err != nil:

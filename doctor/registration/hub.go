@@ -16,6 +16,8 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -64,7 +66,7 @@ func (e *examination) checkAccepted(context.Context) doctor.Finding {
 	switch {
 	case isFalse && denied && !accepts:
 		f = doctor.Failed("O12", doctor.Do("At the hub, accept it if it is wanted:", e.accept()), "The hub denies the cluster.")
-	case !accepts && (!isFalse || c.Reason == registration.ReasonWaiting):
+	case !accepts && (!isFalse || c.Reason == hub.ReasonWaiting):
 		return doctor.Failed("O10", doctor.Do("At the hub, accept the cluster:", e.accept()), "The hub has not accepted the cluster yet.").
 			Compare("spec.hubAcceptsClient", "false", "expected", "true")
 	case c.Status == "" || denied:
@@ -74,7 +76,7 @@ func (e *examination) checkAccepted(context.Context) doctor.Finding {
 			"The hub does not grant the cluster its rights"), c)
 	case c.Status != metav1.ConditionTrue:
 		f = doctor.Unclear(doctor.Do("At the hub, see why its controller does not run:", hubPods), "The hub does not tell whether it accepts the cluster.")
-	case c.Reason == registration.ReasonClaimChanged:
+	case c.Reason == hub.ReasonClaimChanged:
 		f = doctor.Failed("O42", doctor.Do("Undo the change, or deny the cluster and accept it again:", "wid hub deny --clusters "+e.name(), "wid hub accept --clusters "+e.name()),
 			"The cluster claims another AWS role than the one it was accepted with.").As(doctor.Warn)
 	default:
@@ -115,7 +117,7 @@ func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
 func (e *examination) checkJoined(context.Context) doctor.Finding {
 	if c := e.condition(ocm.ConditionJoined); c.Status != metav1.ConditionTrue {
 		return observed(doctor.Failed("O14", e.readLog("In the cluster, read the agent's log:"), "The agent has not joined: it cannot use its credential for the hub yet."),
-			c, "True "+registration.ReasonJoined)
+			c, "True "+agent.ReasonJoined)
 	}
 	if c := e.condition(ocm.ConditionCertificateRotated); c.Status == metav1.ConditionFalse {
 		return observed(doctor.Failed("O36", e.readLog("In the cluster, read the agent's log:"), "The agent has joined, but cannot renew its certificate."),
@@ -144,7 +146,7 @@ const (
 
 func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 	c := e.condition(ocm.ConditionAvailable)
-	const want = "True " + registration.ReasonAvailable
+	const want = "True " + agent.ReasonAvailable
 	renewed, grace := e.lease(ctx)
 	age := e.now().Sub(renewed)
 	stopped := doctor.Failed("O15", doctor.Do("In the cluster, read the agent's log, then restart it:", e.logs(), "kubectl rollout restart -n "+e.agentNamespace+" deploy/"+e.deployment),
@@ -155,7 +157,7 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 			stopped.Result = doctor.Warn // this machine's clock may be wrong
 		}
 		return stopped.Compare("renewed", kube.Stamp(renewed), "expected", "within the last "+grace.String())
-	case c.Status == metav1.ConditionUnknown && c.Reason == registration.ReasonLeaseStopped:
+	case c.Status == metav1.ConditionUnknown && c.Reason == hub.ReasonLeaseStopped:
 		return observed(stopped, c, want)
 	case c.Status == metav1.ConditionFalse:
 		return observed(doctor.Failed("O16", doctor.Do("In the cluster, ask its API server:", "kubectl get --raw /readyz"),

@@ -17,7 +17,9 @@ import (
 	examine "github.com/workloadid/workloadid/doctor/registration"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -28,7 +30,7 @@ type moved struct {
 }
 
 func (m moved) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if key.Namespace == registration.DefaultAgentNamespace {
+	if key.Namespace == agent.DefaultNamespace {
 		key.Namespace = m.namespace
 	}
 	return m.Reader.Get(ctx, key, obj, opts...)
@@ -54,9 +56,9 @@ func deploy(t *testing.T, c client.Client, namespace, cluster string) {
 func TestJoinWithOwnHub(t *testing.T) {
 	w := regtest.New(t)
 	w.Hub.ControllerManager(t, "csrsigning")
-	w.RunHub(func(mgr ctrl.Manager) (registration.HubOptions, error) {
-		driver, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
-		return registration.HubOptions{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR}, err
+	w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
+		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR}, err
 	})
 	const name = "examined"
 	m := w.NewMember(name, "registration-agent")
@@ -69,7 +71,7 @@ func TestJoinWithOwnHub(t *testing.T) {
 	deploy(t, w.Local, m.Namespace, name)
 	headline("hub", "O2")
 
-	m.Start(registration.AgentOptions{Driver: csr.New(csr.Options{}), Version: func(context.Context) (string, error) { return "v1.36.0", nil }})
+	m.Start(agent.Options{Driver: csr.New(csr.Options{}), Version: func(context.Context) (string, error) { return "v1.36.0", nil }})
 	m.Until("the ManagedCluster appears", func() bool {
 		return !apierrors.IsNotFound(w.Admin.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{}))
 	})

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/doctor"
-	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -89,7 +89,7 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	e := &examination{Config: config, agentNamespace: registration.DefaultAgentNamespace, deployment: operatorAgent}
+	e := &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: operatorAgent}
 	return doctor.Run(ctx, doctor.Examination{Subject: fmt.Sprintf("registration of cluster %.100s", config.ClusterName), Cluster: config.Cluster,
 		Checks: e.checks(), Decisive: "lease", Skip: config.Skip, Timeout: config.Timeout, Progress: config.Progress})
 }

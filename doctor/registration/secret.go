@@ -16,10 +16,11 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-const bootstrapSecret = registration.DefaultBootstrapSecret
+const bootstrapSecret = agent.DefaultBootstrapSecret
 
 // checkSecrets shows names, keys and the public part of the certificate.
 func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {

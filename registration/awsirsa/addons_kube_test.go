@@ -5,6 +5,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -35,7 +36,7 @@ func TestAddOnCombinations(t *testing.T) {
 			defer k.RunControllers(regtest.Tokens(2), regtest.Approver(k.said))()
 			m := k.join(tc.cluster)
 			m.accept()
-			defer m.RunAddOns(registration.AddOnOptions{KubeClient: tc.driver}, 2)() // the next one has another environment
+			defer m.RunAddOns(agent.AddOnOptions{KubeClient: tc.driver}, 2)() // the next one has another environment
 			m.NewAddOn("search", ocm.Registration{Type: ocm.KubeClient})
 			m.Registered("search", tc.driver.Name())
 			m.ExpectOnlyOwnRights("search")

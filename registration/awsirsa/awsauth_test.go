@@ -32,8 +32,8 @@ func configMap(t testing.TB, mapRoles string, writes *int) client.Client {
 		}}).Build()
 }
 
-func withAWSAuth(c client.Client) func(*awsirsa.HubOptions) {
-	return func(o *awsirsa.HubOptions) { o.Binding, o.Client, o.EKS = awsirsa.AWSAuth, c, nil }
+func withAWSAuth(c client.Client) func(*awsirsa.HubDriverOptions) {
+	return func(o *awsirsa.HubDriverOptions) { o.Binding, o.Client, o.EKS = awsirsa.AWSAuth, c, nil }
 }
 
 func mapRoles(t testing.TB, c client.Client) string {
@@ -214,18 +214,18 @@ func TestAWSAuthLosesNoConcurrentEdit(t *testing.T) {
 }
 
 func TestHubOptionsAreChecked(t *testing.T) {
-	for name, change := range map[string]func(*awsirsa.HubOptions){
-		"no hub":           func(o *awsirsa.HubOptions) { o.Hub = "" },
-		"no IAM":           func(o *awsirsa.HubOptions) { o.IAM = nil },
-		"no EKS":           func(o *awsirsa.HubOptions) { o.EKS = nil },
-		"no client":        func(o *awsirsa.HubOptions) { o.Binding = awsirsa.AWSAuth },
-		"unknown binding":  func(o *awsirsa.HubOptions) { o.Binding = "other" },
-		"negative maximum": func(o *awsirsa.HubOptions) { o.MaxRoles = -1 },
+	for name, change := range map[string]func(*awsirsa.HubDriverOptions){
+		"no hub":           func(o *awsirsa.HubDriverOptions) { o.Hub = "" },
+		"no IAM":           func(o *awsirsa.HubDriverOptions) { o.IAM = nil },
+		"no EKS":           func(o *awsirsa.HubDriverOptions) { o.EKS = nil },
+		"no client":        func(o *awsirsa.HubDriverOptions) { o.Binding = awsirsa.AWSAuth },
+		"unknown binding":  func(o *awsirsa.HubDriverOptions) { o.Binding = "other" },
+		"negative maximum": func(o *awsirsa.HubDriverOptions) { o.MaxRoles = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := awsirsa.HubOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud()}
+			options := awsirsa.HubDriverOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud()}
 			change(&options)
-			if _, err := awsirsa.NewHub(options); err == nil || !strings.HasPrefix(err.Error(), "awsirsa: ") {
+			if _, err := awsirsa.NewHubDriver(options); err == nil || !strings.HasPrefix(err.Error(), "awsirsa: ") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -2,23 +2,22 @@
 // own account. For each accepted cluster the hub creates a second role in its own account, which only the agent's role may assume. The
 // hub's API server maps that role to the groups of the cluster.
 //
-// On the managed cluster, [Driver] is one of the drivers of a registration.Agent:
+// On the managed cluster, [Driver] is one of the drivers of a agent.Agent:
 //
 //	driver, err := awsirsa.New(awsirsa.Options{
 //		Hub:     "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
 //		Managed: "arn:aws:eks:eu-west-1:222222222222:cluster/shop",
 //	})
 //
-// On the hub, [HubDriver] is one of the drivers of a registration.Hub:
+// On the hub, [HubDriver] is one of the drivers of a hub.Hub:
 //
-//	driver, err := awsirsa.NewHub(awsirsa.HubOptions{
+//	driver, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{
 //		Hub: "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
 //		IAM: iam.NewFromConfig(config),
 //		EKS: eks.NewFromConfig(config),
 //	})
 //
-// [AgentRole] and [HubRole] return the roles that have to exist before. [CheckHub] and [CheckManaged] refuse clusters for which this auth
-// type does not work.
+// [AgentRole] and [HubRole] return the roles that have to exist before.
 //
 // # Ownership
 //
@@ -28,7 +27,7 @@
 //
 // # Calls
 //
-// Without drift, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each. The registration.Hub calls Grant once
+// Without drift, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each. The hub.Hub calls Grant once
 // an hour and after a restart. A first grant and a revocation make five calls each. With [AWSAuth] the hub calls only IAM: twice, and
 // three times for a first grant and a revocation.
 package awsirsa

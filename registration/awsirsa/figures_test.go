@@ -11,12 +11,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Of examples/hub, and of AWS.
+// Of cmd/wid-hub, and of AWS.
 const (
 	workers = 8
 	latency = 50 * time.Millisecond
@@ -92,7 +92,7 @@ func TestGrantOfManyClusters(t *testing.T) {
 		c := newCloud()
 		c.delay = latency
 		grantAll := func(n int) time.Duration {
-			h, begin := newHub(t, c, func(o *awsirsa.HubOptions) { o.MaxRoles = 5000 }), time.Now()
+			h, begin := newHub(t, c, func(o *awsirsa.HubDriverOptions) { o.MaxRoles = 5000 }), time.Now()
 			var all sync.WaitGroup
 			for w := range workers {
 				all.Go(func() {
@@ -146,7 +146,7 @@ func TestOneHangingClusterDelaysNoOther(t *testing.T) {
 		if bound := (clusters/(workers-1) + 1) * calls * latency; others > bound || all < time.Minute {
 			t.Errorf("the others take %s, at most %s; the hanging one %s", others, bound, all)
 		}
-		if c := w.accepted(nthCluster(0)); c.Status != metav1.ConditionFalse || c.Reason != registration.ReasonGrantFailed {
+		if c := w.accepted(nthCluster(0)); c.Status != metav1.ConditionFalse || c.Reason != hub.ReasonGrantFailed {
 			t.Errorf("the hanging one has the condition %+v", c)
 		}
 	})

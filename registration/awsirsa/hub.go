@@ -35,8 +35,8 @@ const (
 // defaultMaxRoles is the number of roles that IAM allows an account by default.
 const defaultMaxRoles = 1000
 
-// HubOptions configures the hub's half.
-type HubOptions struct {
+// HubDriverOptions configures the hub's half.
+type HubDriverOptions struct {
 	// Hub is the ARN of the hub. Outside EKS it only names the account of the roles and the cluster ID in tokens. Required.
 	Hub string
 	// IAM is a client for the hub's account. Required.
@@ -69,7 +69,7 @@ type HubOptions struct {
 
 // HubDriver is the hub's half. It is safe for concurrent use.
 type HubDriver struct {
-	options HubOptions
+	options HubDriverOptions
 	hub     ClusterARN
 	binder  binder
 	gauge   prometheus.Gauge
@@ -102,21 +102,21 @@ func (g *grant) owner() map[string]string {
 	return map[string]string{tagOwnerHub: g.hub.String(), tagOwnerCluster: g.cluster}
 }
 
-// NewHub returns the hub's half of the driver.
-func NewHub(options HubOptions) (*HubDriver, error) {
+// NewHubDriver returns the hub's half of the driver.
+func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 	hub, err := ParseClusterARN(options.Hub)
 	if err != nil {
-		return nil, fmt.Errorf("awsirsa: HubOptions.Hub: %w", err)
+		return nil, fmt.Errorf("awsirsa: HubDriverOptions.Hub: %w", err)
 	}
 	if _, err := IdentityCreatorRoleName(hub); err != nil {
 		return nil, fmt.Errorf("awsirsa: %w", err)
 	}
 	if options.MaxRoles < 0 {
-		return nil, fmt.Errorf("awsirsa: HubOptions.MaxRoles is %d: it cannot be negative", options.MaxRoles)
+		return nil, fmt.Errorf("awsirsa: HubDriverOptions.MaxRoles is %d: it cannot be negative", options.MaxRoles)
 	}
 	options.MaxRoles = cmp.Or(options.MaxRoles, defaultMaxRoles)
 	if options.IAM == nil {
-		return nil, errors.New("awsirsa: HubOptions.IAM is missing: use iam.NewFromConfig")
+		return nil, errors.New("awsirsa: HubDriverOptions.IAM is missing: use iam.NewFromConfig")
 	}
 	options.AutoApprove = slices.Clone(options.AutoApprove)
 	h := &HubDriver{options: options, hub: hub, roles: map[string]bool{}}
@@ -124,19 +124,19 @@ func NewHub(options HubOptions) (*HubDriver, error) {
 	case AccessEntries:
 		h.binder = accessEntries{options.EKS}
 		if options.EKS == nil {
-			return nil, errors.New("awsirsa: HubOptions.EKS is missing: use eks.NewFromConfig, or the binding aws-auth")
+			return nil, errors.New("awsirsa: HubDriverOptions.EKS is missing: use eks.NewFromConfig, or the binding aws-auth")
 		}
 	case AWSAuth:
 		h.binder = awsAuth{options.Client}
 		if options.Client == nil {
-			return nil, errors.New("awsirsa: HubOptions.Client is missing: the binding aws-auth needs a client of the hub")
+			return nil, errors.New("awsirsa: HubDriverOptions.Client is missing: the binding aws-auth needs a client of the hub")
 		}
 	default:
 		return nil, fmt.Errorf("awsirsa: unknown binding %q: use %q, or leave it out for access entries", options.Binding, AWSAuth)
 	}
 	for _, text := range options.AutoApprove {
 		if err := checkPattern(text); err != nil {
-			return nil, fmt.Errorf("awsirsa: HubOptions.AutoApprove: %w", err)
+			return nil, fmt.Errorf("awsirsa: HubDriverOptions.AutoApprove: %w", err)
 		}
 	}
 	return h, h.register(options.Registerer)
@@ -286,7 +286,7 @@ func (h *HubDriver) reserve(g *grant, create bool) error {
 	h.gauge.Set(float64(n))
 	h.mu.Unlock()
 	if full {
-		return fmt.Errorf("%w for cluster %q: it has %d in account %s, and HubOptions.MaxRoles is %d: have the quota of IAM raised, and MaxRoles with it, or remove clusters",
+		return fmt.Errorf("%w for cluster %q: it has %d in account %s, and HubDriverOptions.MaxRoles is %d: have the quota of IAM raised, and MaxRoles with it, or remove clusters",
 			errFull, g.cluster, n, g.hub.Account, h.options.MaxRoles)
 	}
 	const share, whole = 4, 5

@@ -20,13 +20,13 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-func newHub(t testing.TB, c *cloud, change ...func(*awsirsa.HubOptions)) *awsirsa.HubDriver {
+func newHub(t testing.TB, c *cloud, change ...func(*awsirsa.HubDriverOptions)) *awsirsa.HubDriver {
 	t.Helper()
-	options := awsirsa.HubOptions{Hub: hubARN, IAM: c, EKS: c}
+	options := awsirsa.HubDriverOptions{Hub: hubARN, IAM: c, EKS: c}
 	for _, f := range change {
 		f(&options)
 	}
-	h, err := awsirsa.NewHub(options)
+	h, err := awsirsa.NewHubDriver(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `of cluster "shop1" already`) || !strings.Contains(err.Error(), "in another region") {
 			t.Errorf("got %v", err)
 		}
-		other := newHub(t, c, func(o *awsirsa.HubOptions) { o.Hub = strings.Replace(hubARN, "eu-central-1", "us-east-1", 1) })
+		other := newHub(t, c, func(o *awsirsa.HubDriverOptions) { o.Hub = strings.Replace(hubARN, "eu-central-1", "us-east-1", 1) })
 		if _, err := other.Grant(t.Context(), "shop1", managedARN); err == nil || !strings.Contains(err.Error(), "belongs to the hub") {
 			t.Errorf("another hub's role: %v", err)
 		}
@@ -434,7 +434,7 @@ func TestClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checkClaim(t, map[string]string{awsirsa.ARNAnnotation: arn}, false, true)
 			checkClaim(t, map[string]string{awsirsa.OCMARNAnnotation: arn}, false, true)
-			h := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.AutoApprove = []string{"*:*:*:*:222222222222:*/*"} })
+			h := newHub(t, newCloud(), func(o *awsirsa.HubDriverOptions) { o.AutoApprove = []string{"*:*:*:*:222222222222:*/*"} })
 			if ok, err := h.Approves(t.Context(), claimed(nil), arn); ok || err == nil {
 				t.Errorf("approved: %t, %v", ok, err)
 			}
@@ -474,7 +474,7 @@ func TestApprovesByWholeARN(t *testing.T) {
 		{"letters of another case", []string{strings.ToUpper(managedARN)}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.AutoApprove = c.patterns })
+			h := newHub(t, newCloud(), func(o *awsirsa.HubDriverOptions) { o.AutoApprove = c.patterns })
 			if got, err := h.Approves(t.Context(), claimed(nil), managedARN); got != c.approved || err != nil {
 				t.Errorf("approves: %t, %v", got, err)
 			}
@@ -496,7 +496,7 @@ func TestPatternsAreNoRegularExpressionsAndNameTheAccount(t *testing.T) {
 		"ten accounts":   "arn:aws:eks:eu-west-1:22222222222?:cluster/shop",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud(), AutoApprove: []string{pattern}})
+			_, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud(), AutoApprove: []string{pattern}})
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", pattern)) {
 				t.Errorf("%q is accepted: %v", pattern, err)
 			}
@@ -506,7 +506,7 @@ func TestPatternsAreNoRegularExpressionsAndNameTheAccount(t *testing.T) {
 
 func TestEventAndMetricFrom80PercentOn(t *testing.T) {
 	c, recorder, metrics := newCloud(), events.NewFakeRecorder(10), prometheus.NewPedanticRegistry()
-	h := newHub(t, c, func(o *awsirsa.HubOptions) { o.MaxRoles, o.Events, o.Registerer = 5, recorder, metrics })
+	h := newHub(t, c, func(o *awsirsa.HubDriverOptions) { o.MaxRoles, o.Events, o.Registerer = 5, recorder, metrics })
 	for i := 1; i <= 5; i++ {
 		for range 2 {
 			if _, err := h.Grant(t.Context(), fmt.Sprint("shop", i), fmt.Sprint(managedARN, i)); err != nil {
@@ -536,14 +536,14 @@ registration_awsirsa_roles 4
 
 func TestHubCreatesNoRoleBeyondMaxRoles(t *testing.T) {
 	c := newCloud()
-	h := newHub(t, c, func(o *awsirsa.HubOptions) { o.MaxRoles = 2 })
+	h := newHub(t, c, func(o *awsirsa.HubDriverOptions) { o.MaxRoles = 2 })
 	for _, name := range []string{"a", "b"} {
 		if _, err := h.Grant(t.Context(), name, managedARN+name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	again, err := h.Grant(t.Context(), "shop1", managedARN)
-	if err == nil || !strings.Contains(err.Error(), "HubOptions.MaxRoles is 2") || !strings.Contains(err.Error(), "remove clusters") || len(c.roles) != 2 {
+	if err == nil || !strings.Contains(err.Error(), "HubDriverOptions.MaxRoles is 2") || !strings.Contains(err.Error(), "remove clusters") || len(c.roles) != 2 {
 		t.Errorf("%d roles, %v", len(c.roles), err)
 	}
 	if again < 5*time.Minute || again > 10*time.Minute {
@@ -579,7 +579,7 @@ func TestRoleOfAnAgentThatDoesNotExistIsAwaitedForMinutes(t *testing.T) {
 }
 
 func TestNamesPickTheAuthType(t *testing.T) {
-	released := newHub(t, newCloud(), func(o *awsirsa.HubOptions) { o.Names = registration.OCMNames })
+	released := newHub(t, newCloud(), func(o *awsirsa.HubDriverOptions) { o.Names = registration.OCMNames })
 	if got := newHub(t, newCloud()).Name() + " " + released.Name(); got != "aws-irsa awsirsa" {
 		t.Errorf("got %q", got)
 	}

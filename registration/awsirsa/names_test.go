@@ -100,7 +100,7 @@ func TestHubNameHasAtMost31Characters(t *testing.T) {
 	if name, err := awsirsa.IdentityCreatorRoleName(hub); err == nil || !strings.Contains(err.Error(), "at most 31") {
 		t.Errorf("32 characters: %q, %v", name, err)
 	}
-	if _, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hub.String(), IAM: newCloud(), EKS: newCloud()}); err == nil {
+	if _, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hub.String(), IAM: newCloud(), EKS: newCloud()}); err == nil {
 		t.Error("a hub with a name too long is accepted")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -29,7 +30,7 @@ type hubWorld struct {
 	cloud *cloud
 	iam   awsirsa.IAM // that the hub calls, usually the cloud
 	kube  client.Client
-	hub   *registration.Hub
+	hub   *hub.Hub
 }
 
 func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
@@ -76,9 +77,9 @@ func (w *hubWorld) interceptors() interceptor.Funcs {
 
 func (w *hubWorld) restart(patterns ...string) {
 	w.t.Helper()
-	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubOptions) { o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000 })
+	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubDriverOptions) { o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000 })
 	var err error
-	w.hub, err = registration.NewHub(registration.HubOptions{Client: w.kube, Drivers: []registration.HubDriver{driver}})
+	w.hub, err = hub.New(hub.Options{Client: w.kube, Drivers: []registration.HubDriver{driver}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -186,11 +187,11 @@ func TestRevocationRemovesTheRBACFirst(t *testing.T) {
 // A cluster that rewrites its claim keeps what it was accepted with, and its departure touches nothing of the other cluster.
 func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 	const victimARN = "arn:aws:eks:eu-west-1:333333333333:cluster/victim"
-	hub, victim := mustParse(t, hubARN), mustParse(t, victimARN)
+	owner, victim := mustParse(t, hubARN), mustParse(t, victimARN)
 	for name, annotations := range map[string]map[string]string{
 		"ARN of another":                   {awsirsa.ARNAnnotation: victimARN},
-		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, victim)},
-		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, victim)},
+		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
+		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
 		"no ARN":                           {},
 		"empty ARN":                        {awsirsa.ARNAnnotation: ""},
 		"ARN of another, with extra slash": {awsirsa.ARNAnnotation: victimARN + "/x"},
@@ -199,15 +200,15 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 			w := newHubWorld(t)
 			w.create("victim1", victimARN, true)
 			w.create("shop1", managedARN, true)
-			role := w.cloud.roles[awsirsa.HubRoleName(hub, victim)]
+			role := w.cloud.roles[awsirsa.HubRoleName(owner, victim)]
 			before := maps.Clone(role.tags)
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Annotations = annotations })
 			checkGranted(t, w.cloud)
-			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != registration.ReasonClaimChanged {
+			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != hub.ReasonClaimChanged {
 				t.Errorf("condition %+v", c)
 			}
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-			if w.cloud.roles[awsirsa.HubRoleName(hub, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.HubRoleName(hub, victim))) != 1 {
+			if w.cloud.roles[awsirsa.HubRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.HubRoleName(owner, victim))) != 1 {
 				t.Error("the other cluster's role has changed")
 			}
 			if len(w.cloud.roles) != 1 {

@@ -88,7 +88,7 @@ func hubWith(t *testing.T, cloud *authtest.Cloud, role awsirsa.Role) *awsirsa.Hu
 	}
 	i, e := login(cloud, aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client()}),
 		role.ARN, stscreds.IdentityTokenFile(file))))
-	h, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN, IAM: i, EKS: e})
+	h, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: i, EKS: e})
 	if err != nil {
 		t.Fatal(err)
 	}

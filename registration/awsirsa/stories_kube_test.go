@@ -25,8 +25,10 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -63,7 +65,7 @@ func TestStory2BothAuthTypesAtOnce(t *testing.T) {
 		}
 	})
 	byAWS, byCSR := k.join("story2-aws"), k.NewMember("story2-csr", "registration-agent")
-	byCSR.Start(registration.AgentOptions{Driver: csr.New(csr.Options{})})
+	byCSR.Start(agent.Options{Driver: csr.New(csr.Options{})})
 	k.Step("each cluster joins with its own", func(t *testing.T) {
 		byAWS.accept()
 		byAWS.checkIdentity(t, registration.ClusterGroup("story2-aws"))
@@ -378,7 +380,7 @@ func (m *member) steal(t *testing.T, victim *member) {
 		t.Fatal(err)
 	}
 	regtest.Eventually(t, "the hub notices", func() bool {
-		return strings.HasSuffix(m.Reason(m.Name, ocm.ConditionHubAccepted), "/"+registration.ReasonClaimChanged)
+		return strings.HasSuffix(m.Reason(m.Name, ocm.ConditionHubAccepted), "/"+hub.ReasonClaimChanged)
 	})
 	if err := m.Agent.Unjoin(t.Context()); err != nil {
 		t.Fatal(err)

@@ -26,8 +26,10 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -135,18 +137,18 @@ func (k *kube) tokenFile(c client.Client, namespace, account string) (file strin
 	return file
 }
 
-func (k *kube) configure(mgr ctrl.Manager) (registration.HubOptions, error) {
+func (k *kube) configure(mgr ctrl.Manager) (hub.Options, error) {
 	creds := aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: k.aws.Client()}),
 		k.hubRole().ARN, stscreds.IdentityTokenFile(k.tokenFile(k.Admin, regtest.HubNamespace, regtest.HubAccount))))
-	driver, err := awsirsa.NewHub(awsirsa.HubOptions{Hub: hubARN, Binding: k.binding,
+	driver, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, Binding: k.binding,
 		Client: regtest.NewClient(k.T, mgr.GetConfig()), // without a cache
 		IAM:    iam.New(iam.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: creds}),
 		EKS:    eks.New(eks.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: creds})})
 	if err != nil || k.binding == awsirsa.AccessEntries {
-		return registration.HubOptions{Drivers: []registration.HubDriver{driver}, Recorder: k.said}, err
+		return hub.Options{Drivers: []registration.HubDriver{driver}, Recorder: k.said}, err
 	}
-	certificates, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
-	return registration.HubOptions{Drivers: []registration.HubDriver{certificates, driver}, Default: registration.AuthTypeCSR, Recorder: k.said}, err
+	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
+	return hub.Options{Drivers: []registration.HubDriver{certificates, driver}, Default: registration.AuthTypeCSR, Recorder: k.said}, err
 }
 
 // authMap returns the ConfigMap aws-auth, an empty one if there is none.
@@ -219,7 +221,7 @@ func (k *kube) join(name string) *member {
 	}
 	for _, s := range role.Trust.Statement { // the agents of this test share a cluster
 		for key, values := range s.Condition["StringEquals"] {
-			s.Condition["StringEquals"][key] = append(values[:0:0], strings.Replace(values[0], registration.DefaultAgentNamespace, m.Namespace, 1))
+			s.Condition["StringEquals"][key] = append(values[:0:0], strings.Replace(values[0], agent.DefaultNamespace, m.Namespace, 1))
 		}
 	}
 	createRole(k.T, k.aws, managedAccount, role)
@@ -235,7 +237,7 @@ func (m *member) restart() {
 	if err != nil {
 		m.T.Fatal(err)
 	}
-	m.Start(registration.AgentOptions{Driver: driver})
+	m.Start(agent.Options{Driver: driver})
 }
 
 // login gives the process the environment of the agent's pod. There is one at a time.

@@ -203,8 +203,8 @@ func FuzzParseRequestSubject(f *testing.F) {
 	})
 }
 
-// hub is an approver over a fake API server.
-type hub struct {
+// testHub is an approver over a fake API server.
+type testHub struct {
 	driver  *csr.HubDriver
 	client  client.Client
 	allowed func(authorizationv1.SubjectAccessReviewSpec) bool
@@ -212,9 +212,9 @@ type hub struct {
 	now     time.Time
 }
 
-func newHub(t testing.TB, objects ...client.Object) *hub {
+func newHub(t testing.TB, objects ...client.Object) *testHub {
 	t.Helper()
-	h := &hub{events: events.NewFakeRecorder(100), now: start}
+	h := &testHub{events: events.NewFakeRecorder(100), now: start}
 	h.client = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(objects...).WithStatusSubresource(&ocm.ManagedCluster{}, &certificatesv1.CertificateSigningRequest{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -232,7 +232,7 @@ func newHub(t testing.TB, objects ...client.Object) *hub {
 			},
 		}).Build()
 	var err error
-	h.driver, err = csr.NewHub(csr.HubOptions{Client: h.client, Events: h.events, Now: func() time.Time { return h.now },
+	h.driver, err = csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Events: h.events, Now: func() time.Time { return h.now },
 		BootstrapUsers: []string{bootstrapUser}, BootstrapGroups: []string{bootstrapGroup}, AutoApproveUsers: []string{autoUser}})
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func newHub(t testing.TB, objects ...client.Object) *hub {
 }
 
 // reconcile reports whether the request is approved now, and after which time it is judged again.
-func (h *hub) reconcile(t testing.TB) (approved bool, again time.Duration) {
+func (h *testHub) reconcile(t testing.TB) (approved bool, again time.Duration) {
 	t.Helper()
 	result, err := csr.Reconcile(t.Context(), h.driver, "csr1")
 	if err != nil {
@@ -261,7 +261,7 @@ func (h *hub) reconcile(t testing.TB) (approved bool, again time.Duration) {
 }
 
 // event returns the last event, or "".
-func (h *hub) event() (last string) {
+func (h *testHub) event() (last string) {
 	for {
 		select {
 		case last = <-h.events.Events:
@@ -444,11 +444,11 @@ func TestAutoApprovalNeedsARequestOfAListedUser(t *testing.T) {
 
 func TestNewHubRefusesGroupsOfEveryone(t *testing.T) {
 	for _, group := range []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:open-cluster-management:managed-clusters"} {
-		if _, err := csr.NewHub(csr.HubOptions{Client: fake.NewFakeClient(), BootstrapGroups: []string{group}}); err == nil || !strings.Contains(err.Error(), group) {
+		if _, err := csr.NewHubDriver(csr.HubDriverOptions{Client: fake.NewFakeClient(), BootstrapGroups: []string{group}}); err == nil || !strings.Contains(err.Error(), group) {
 			t.Errorf("%s: %v", group, err)
 		}
 	}
-	if _, err := csr.NewHub(csr.HubOptions{}); err == nil {
+	if _, err := csr.NewHubDriver(csr.HubDriverOptions{}); err == nil {
 		t.Error("no client")
 	}
 }

@@ -85,7 +85,7 @@ func approveAs(t *testing.T, config *rest.Config, request string) error {
 		}
 		w.Stop()
 	}
-	driver, err := csr.NewHub(csr.HubOptions{Client: c})
+	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,9 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -39,17 +41,17 @@ func newKube(t *testing.T) *kube {
 
 func (k *kube) runHub() {
 	k.T.Helper()
-	k.stopHub = k.RunHub(func(mgr ctrl.Manager) (registration.HubOptions, error) {
-		driver, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said,
+	k.stopHub = k.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said,
 			BootstrapUsers: []string{regtest.BootstrapUser}, BootstrapGroups: []string{registration.BootstrapGroup}, AutoApproveUsers: []string{"system:bootstrap:auto00"}})
 		if err != nil {
-			return registration.HubOptions{}, err
+			return hub.Options{}, err
 		}
 		addOns, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said})
 		if err == nil {
 			err = addOns.SetupWithManager(mgr)
 		}
-		return registration.HubOptions{Drivers: []registration.HubDriver{driver, k.other}, Default: registration.AuthTypeCSR, Recorder: k.said}, err
+		return hub.Options{Drivers: []registration.HubDriver{driver, k.other}, Default: registration.AuthTypeCSR, Recorder: k.said}, err
 	})
 }
 
@@ -142,7 +144,7 @@ func (k *kube) join(name string) *member {
 // restart is a new process of the agent.
 func (m *member) restart() {
 	m.T.Helper()
-	m.Start(registration.AgentOptions{Driver: csr.New(m.driver), Recorder: m.said, Now: func() time.Time { return time.Now().Add(m.ahead) }})
+	m.Start(agent.Options{Driver: csr.New(m.driver), Recorder: m.said, Now: func() time.Time { return time.Now().Add(m.ahead) }})
 }
 
 // run runs the agent in a manager.

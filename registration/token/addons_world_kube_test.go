@@ -23,7 +23,9 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -55,9 +57,9 @@ func newAddOnWorldWith(t *testing.T, hub *kubetest.Cluster, crd string) *addOnWo
 
 func (w *addOnWorld) runClusters() {
 	w.T.Helper()
-	w.stopClusters = w.RunHub(func(mgr ctrl.Manager) (registration.HubOptions, error) {
-		driver, err := csr.NewHub(csr.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
-		return registration.HubOptions{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: w.said}, err
+	w.stopClusters = w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
+		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: w.said}, err
 	})
 }
 
@@ -100,16 +102,16 @@ func (w *addOnWorld) joinBy(name string, address *rest.Config) *addOnMember {
 // process is a new process of the agent.
 func (m *addOnMember) process() {
 	m.T.Helper()
-	m.Start(registration.AgentOptions{Driver: csr.New(csr.Options{}), Now: func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) }})
+	m.Start(agent.Options{Driver: csr.New(csr.Options{}), Now: func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) }})
 }
 
 // run is a new process with the AddOns.
 func (m *addOnMember) run(kubeClient registration.Driver) {
 	m.T.Helper()
-	m.runWith(registration.AddOnOptions{KubeClient: kubeClient, CustomSigner: csr.New(csr.Options{})})
+	m.runWith(agent.AddOnOptions{KubeClient: kubeClient, CustomSigner: csr.New(csr.Options{})})
 }
 
-func (m *addOnMember) runWith(options registration.AddOnOptions) {
+func (m *addOnMember) runWith(options agent.AddOnOptions) {
 	m.T.Helper()
 	m.stop()
 	m.process()

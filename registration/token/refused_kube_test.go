@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -29,7 +30,7 @@ func TestRefusedAddOns(t *testing.T) {
 			}
 		}
 	}
-	const accepted, ready = registration.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
+	const accepted, ready = agent.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
 	w.Step("another cluster's ServiceAccount as subject", func(t *testing.T) {
 		const foreign = "system:serviceaccount:refused-victim:refused-victim-stolen-agent"
 		m.NewAddOn("stolen", kubeClientItem)
@@ -78,7 +79,7 @@ func TestRefusedAddOns(t *testing.T) {
 		m.Registered("unknown", registration.AuthTypeToken)
 	})
 	w.Step("no driver for custom signers", func(t *testing.T) {
-		m.runWith(registration.AddOnOptions{KubeClient: newToken(t, 0)})
+		m.runWith(agent.AddOnOptions{KubeClient: newToken(t, 0)})
 		m.NewAddOn("driverless", kubeClientItem, signerItem)
 		says(t, "driverless", accepted, "False/"+"UnknownDriver", signerName)
 		m.Registered("driverless", registration.AuthTypeToken)

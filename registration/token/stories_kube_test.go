@@ -67,7 +67,7 @@ func TestAddOnGetsItsToken(t *testing.T) {
 	t.Run("it works for its own RBAC and nothing else", a.expectOnlyOwnRights)
 	t.Run("a neighbour gets no token", func(t *testing.T) {
 		k.accept("neighbour")
-		neighbour := &agent{kube: k, own: k.clientOf("neighbour")}
+		neighbour := &testAgent{kube: k, own: k.clientOf("neighbour")}
 		own := client.ObjectKey{Namespace: "steps", Name: "steps-addon1-agent"}
 		if err := neighbour.ask(own, authenticationv1.TokenRequestSpec{}); !apierrors.IsForbidden(err) {
 			t.Errorf("error %v", err)
@@ -90,7 +90,7 @@ func (k *kube) uid(namespace, account string) string {
 	return string(sa.UID)
 }
 
-func (a *agent) expectOnlyOwnRights(t *testing.T) {
+func (a *testAgent) expectOnlyOwnRights(t *testing.T) {
 	k := a.kube
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: a.cluster, Name: "addon"}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}}}
@@ -112,7 +112,7 @@ func (a *agent) expectOnlyOwnRights(t *testing.T) {
 		"configmaps elsewhere": c.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("default")),
 		"secrets":              c.List(t.Context(), &corev1.SecretList{}, client.InNamespace(a.cluster)),
 		"add-ons":              c.List(t.Context(), &addon.ManagedClusterAddOnList{}, client.InNamespace(a.cluster)),
-		"its own tokens": (&agent{kube: k, own: c}).ask(client.ObjectKey{Namespace: a.cluster, Name: a.cluster + "-" + a.addOn + "-agent"},
+		"its own tokens": (&testAgent{kube: k, own: c}).ask(client.ObjectKey{Namespace: a.cluster, Name: a.cluster + "-" + a.addOn + "-agent"},
 			authenticationv1.TokenRequestSpec{}),
 	} {
 		if !apierrors.IsForbidden(err) {

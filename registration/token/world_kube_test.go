@@ -21,11 +21,13 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -133,20 +135,25 @@ func (stub) Grant(context.Context, string, string) (time.Duration, error)       
 func (stub) Revoke(context.Context, string, string) error                        { return nil }
 
 // runHub runs the controllers for clusters and for add-on tokens.
-func (k *kube) runHub(workers int) {
+func (k *kube) runHub(workers int, configure ...func(*token.HubOptions)) {
 	k.t.Helper()
-	mgr, err := ctrl.NewManager(k.config, ctrl.Options{Scheme: scheme(k.t), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(k.config, ctrl.Options{Scheme: scheme(k.t), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{UsePriorityQueue: new(false)}}) // it can block a worker until the grace period ends
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	clusters, err := registration.NewHub(registration.HubOptions{Client: mgr.GetClient(), Drivers: []registration.HubDriver{stub{}}, Default: "stub"})
+	clusters, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: []registration.HubDriver{stub{}}, Default: "stub"})
 	if err == nil {
 		err = clusters.SetupWithManager(mgr, workers)
 	}
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
+	options := token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}
+	for _, f := range configure {
+		f(&options)
+	}
+	tokens, err := token.NewHub(options)
 	if err == nil {
 		err = tokens.SetupWithManager(mgr, workers)
 	}
@@ -177,8 +184,8 @@ func (k *kube) accept(name string) {
 	})
 }
 
-// agent is the agent of one add-on. It has the rights of its cluster.
-type agent struct {
+// testAgent is the agent of one add-on. It has the rights of its cluster.
+type testAgent struct {
 	*kube
 	cluster, addOn string
 	driver         *token.Driver
@@ -189,7 +196,7 @@ type agent struct {
 }
 
 // join accepts a cluster and creates an add-on, as its hub controller does.
-func (k *kube) join(cluster, name string, options token.Options) *agent {
+func (k *kube) join(cluster, name string, options token.Options) *testAgent {
 	k.t.Helper()
 	k.accept(cluster)
 	a := addOn(cluster, name)
@@ -205,7 +212,7 @@ func (k *kube) join(cluster, name string, options token.Options) *agent {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return &agent{kube: k, cluster: cluster, addOn: name, driver: driver, own: k.clientOf(cluster)}
+	return &testAgent{kube: k, cluster: cluster, addOn: name, driver: driver, own: k.clientOf(cluster)}
 }
 
 // clientOf returns the client of a cluster's agent.
@@ -221,7 +228,7 @@ func (k *kube) clientOf(cluster string) client.Client {
 	return newClient(k.t, config)
 }
 
-func (a *agent) get() *addon.ManagedClusterAddOn {
+func (a *testAgent) get() *addon.ManagedClusterAddOn {
 	a.t.Helper()
 	o := &addon.ManagedClusterAddOn{}
 	if err := a.own.Get(a.t.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, o); err != nil {
@@ -231,7 +238,7 @@ func (a *agent) get() *addon.ManagedClusterAddOn {
 }
 
 // pass does what the reconciler for add-ons does.
-func (a *agent) pass() {
+func (a *testAgent) pass() {
 	a.t.Helper()
 	o := a.get()
 	status := addon.StatusOf(o)
@@ -252,20 +259,20 @@ func (a *agent) pass() {
 	})
 }
 
-func (a *agent) patch(o client.Object, change func(*addon.Status) bool) {
+func (a *testAgent) patch(o client.Object, change func(*addon.Status) bool) {
 	a.t.Helper()
 	if err := addon.PatchStatus(a.t.Context(), a.own, o, change); err != nil {
 		a.t.Fatal(err)
 	}
 }
 
-func (a *agent) until(what string, done func() bool) {
+func (a *testAgent) until(what string, done func() bool) {
 	a.t.Helper()
 	eventually(a.t, what, func() bool { a.pass(); return done() })
 }
 
 // condition returns a condition as "status/reason".
-func (a *agent) condition(kind string) string {
+func (a *testAgent) condition(kind string) string {
 	a.t.Helper()
 	if c := meta.FindStatusCondition(a.get().Status.Conditions, kind); c != nil {
 		return string(c.Status) + "/" + c.Reason
@@ -273,17 +280,17 @@ func (a *agent) condition(kind string) string {
 	return ""
 }
 
-func (a *agent) refreshed() bool {
+func (a *testAgent) refreshed() bool {
 	return a.condition("AddonTokenRefreshed") == "True/AddonTokenRefreshed"
 }
 
 // addOnClient returns a client with the stored token.
-func (a *agent) addOnClient() client.Client {
+func (a *testAgent) addOnClient() client.Client {
 	a.t.Helper()
 	return newClient(a.t, withToken(a.hub.Config(), string(a.stored["token"])))
 }
 
-func (a *agent) ask(account client.ObjectKey, spec authenticationv1.TokenRequestSpec) error {
+func (a *testAgent) ask(account client.ObjectKey, spec authenticationv1.TokenRequestSpec) error {
 	return a.own.SubResource("token").Create(a.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name}},
 		&authenticationv1.TokenRequest{Spec: spec})
 }

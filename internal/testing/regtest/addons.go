@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -77,7 +78,7 @@ func Approver(said events.EventRecorder) func(ctrl.Manager) error {
 
 // RunAddOns runs the agent and the AddOns in one process, with exactly the rights of AgentManifest and AgentAddOnManifest, until the
 // whole test ends or stop is called.
-func (m *Member) RunAddOns(options registration.AddOnOptions, workers int) (stop func()) {
+func (m *Member) RunAddOns(options agent.AddOnOptions, workers int) (stop func()) {
 	m.T.Helper()
 	m.Apply(m.Local, m.adapt(registration.AgentAddOnManifest))
 	m.Managed.Await(m.T, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + m.Namespace + ":" + m.Account,
@@ -87,7 +88,7 @@ func (m *Member) RunAddOns(options registration.AddOnOptions, workers int) (stop
 		m.T.Fatal(err)
 	}
 	options.Agent, options.Namespace = m.Agent, m.AddOnNamespace()
-	if m.AddOns, err = registration.NewAddOns(options); err != nil {
+	if m.AddOns, err = agent.NewAddOns(options); err != nil {
 		m.T.Fatal(err)
 	}
 	if err := m.Agent.SetupWithManager(mgr); err != nil {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -23,9 +24,9 @@ type Member struct {
 	Name, Namespace string
 	Account         string // the agent's ServiceAccount
 	Bootstrap       string // token
-	Agent           *registration.Agent
-	AddOns          *registration.AddOns // that run last
-	Failed          error                // of the last pass
+	Agent           *agent.Agent
+	AddOns          *agent.AddOns // that run last
+	Failed          error         // of the last pass
 }
 
 // NewMember installs what an agent needs. Start makes the agent.
@@ -40,13 +41,13 @@ func (w *World) NewMember(name, account string) *Member {
 
 // adapt replaces names of a manifest by those of the member.
 func (m *Member) adapt(manifest string) string {
-	return strings.NewReplacer(registration.DefaultAgentNamespace, m.Namespace, "registration-agent", m.Account).Replace(manifest)
+	return strings.NewReplacer(agent.DefaultNamespace, m.Namespace, "registration-agent", m.Account).Replace(manifest)
 }
 
 // WriteBootstrap writes the Secret with the address of the hub and the bootstrap token.
 func (m *Member) WriteBootstrap(server string, ca []byte) {
 	m.T.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: registration.DefaultBootstrapSecret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: agent.DefaultBootstrapSecret}}
 	secret.Data = map[string][]byte{"kubeconfig": fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: hub, cluster: {server: %q, certificate-authority-data: %s}}]
@@ -69,7 +70,7 @@ func (m *Member) Config() *rest.Config {
 }
 
 // Start is a new process of the agent.
-func (m *Member) Start(options registration.AgentOptions) {
+func (m *Member) Start(options agent.Options) {
 	m.T.Helper()
 	options.Cluster, options.Namespace, options.Local = m.Name, m.Namespace, NewClient(m.T, m.Config())
 	scheme := Scheme(m.T)
@@ -78,7 +79,7 @@ func (m *Member) Start(options registration.AgentOptions) {
 		return client.New(config, client.Options{Scheme: scheme})
 	}
 	var err error
-	if m.Agent, err = registration.NewAgent(options); err != nil {
+	if m.Agent, err = agent.New(options); err != nil {
 		m.T.Fatal(err)
 	}
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -153,7 +154,7 @@ const (
 
 // RunHub runs a hub controller with exactly the rights of its ServiceAccount, until the whole test ends or stop is called. configure
 // sets the drivers and everything else but the client.
-func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions, error)) (stop func()) {
+func (w *World) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (stop func()) {
 	w.T.Helper()
 	return w.RunControllers(func(mgr ctrl.Manager) error {
 		options, err := configure(mgr)
@@ -161,7 +162,7 @@ func (w *World) RunHub(configure func(mgr ctrl.Manager) (registration.HubOptions
 			return err
 		}
 		options.Client = mgr.GetClient()
-		hub, err := registration.NewHub(options)
+		hub, err := hub.New(options)
 		if err != nil {
 			return err
 		}
@@ -235,7 +236,8 @@ func Patch(ctx context.Context, c client.Client, name, body string) error {
 	return c.Patch(ctx, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(body)))
 }
 
-// RBAC returns what there is of a cluster's RBAC: bindings first, then the ClusterRole, which records what was granted.
+// RBAC returns what there is of a cluster's RBAC: bindings first, then the ClusterRole, which records what was granted. A denied cluster
+// may keep a ClusterRole without rules.
 func (w *World) RBAC(cluster string) (there []string) {
 	w.T.Helper()
 	name := registration.ClusterRoleName(cluster)
@@ -249,7 +251,9 @@ func (w *World) RBAC(cluster string) (there []string) {
 		if client.IgnoreNotFound(err) != nil {
 			w.T.Fatal(err)
 		}
-		if err == nil {
+		role, ok := object.(*rbacv1.ClusterRole)
+		denied := ok && len(role.Rules) == 0 && w.Cluster(cluster).Name != ""
+		if err == nil && !denied {
 			there = append(there, fmt.Sprintf("%T %s", object, object.GetName()))
 		}
 	}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+const (
+	name = "registration-agent"
+	// workers is how many add-ons are registered at a time.
+	workers = 8
+)
+
+type options struct {
+	cluster, namespace, bootstrapSecret string
+	hubARN, managedARN                  string
+	driver                              registration.Driver
+	addOns                              addOnFlags
+	leaderElect                         bool
+	metricsAddress, probeAddress        string
+}
+
+// addOnFlags holds the settings of add-ons.
+type addOnFlags struct {
+	auth              string
+	expirationSeconds int64
+}
+
+// authType makes a driver.
+type authType struct {
+	name string
+	make func(options) (registration.Driver, error)
+}
+
+func (a authType) Name() string { return a.name }
+
+// authTypes are those that --registration-auth knows. Add your own drivers here.
+func authTypes() []authType {
+	return []authType{{registration.AuthTypeCSR, newCSR}, {registration.ProposedNames.AuthTypeAWS(), newAWS}}
+}
+
+func newCSR(o options) (registration.Driver, error) {
+	if o.hubARN != "" || o.managedARN != "" {
+		return nil, errors.New("--eks-hub-cluster-arn and --eks-managed-cluster-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
+	}
+	return csr.New(csr.Options{}), nil
+}
+
+// newAddOnDriver makes the driver that --addon-kubeclient-registration-auth names. Add your own drivers here.
+func newAddOnDriver(f addOnFlags, r prometheus.Registerer) (registration.Driver, error) {
+	tokens, err := token.New(token.Options{ExpirationSeconds: f.expirationSeconds, Registerer: r})
+	if err != nil {
+		return nil, fmt.Errorf("--addon-token-expiration-seconds: %w", err)
+	}
+	driver, err := registration.Pick([]registration.Driver{csr.New(csr.Options{}), tokens}, f.auth)
+	if err != nil {
+		return nil, fmt.Errorf("--addon-kubeclient-registration-auth: %w", err)
+	}
+	return driver, nil
+}
+
+// newAWS makes a driver that finds its login as AWS SDKs do: on EKS that of the agent's ServiceAccount.
+func newAWS(o options) (registration.Driver, error) {
+	switch {
+	case o.hubARN == "":
+		return nil, errors.New("--eks-hub-cluster-arn is missing: aws-irsa needs the ARN of the hub")
+	case o.managedARN == "":
+		return nil, errors.New("--eks-managed-cluster-arn is missing: aws-irsa needs the ARN of this cluster")
+	}
+	return awsirsa.New(awsirsa.Options{Hub: o.hubARN, Managed: o.managedARN})
+}
+
+// runAgent runs until ctx ends, then lets the running reconcile finish and gives up the Lease.
+func runAgent(ctx context.Context, config *rest.Config, o options) error {
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              name,
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true, // the program exits when Start returns
+		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:        o.probeAddress,
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return err
+	}
+	// Without a cache, which would need the right to list all Secrets.
+	local, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return err
+	}
+	version, err := versionOf(config)
+	if err != nil {
+		return err
+	}
+	joined, err := agent.New(agent.Options{Cluster: o.cluster, Driver: o.driver, Local: local,
+		Namespace: o.namespace, BootstrapSecret: o.bootstrapSecret, Version: version,
+		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
+	if err != nil {
+		return err
+	}
+	if err := joined.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	if err := setUpAddOns(mgr, joined, o.addOns); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+func setUpAddOns(mgr ctrl.Manager, joined *agent.Agent, f addOnFlags) error {
+	driver, err := newAddOnDriver(f, metrics.Registry)
+	if err != nil {
+		return err
+	}
+	addOns, err := agent.NewAddOns(agent.AddOnOptions{Agent: joined, KubeClient: driver, CustomSigner: csr.New(csr.Options{})})
+	if err != nil {
+		return err
+	}
+	return addOns.SetupWithManager(mgr, workers)
+}
+
+// versionOf asks the cluster's API server for its version.
+func versionOf(config *rest.Config) (func(context.Context) (string, error), error) {
+	server, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) (string, error) {
+		info, err := server.ServerVersion() // ends after the discovery client's timeout of 32 s
+		if err != nil {
+			return "", err
+		}
+		return info.GitVersion, nil
+	}, nil
+}

@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/internal/transport"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+// DefaultAddOnNamespace is the default of AddOnOptions.Namespace.
+const DefaultAddOnNamespace = "open-cluster-management-agent-addon"
+
+// AddOnOptions configures AddOns. Agent and KubeClient are required.
+type AddOnOptions struct {
+	// Agent joins the cluster and runs in the same process. The add-ons use its credential once the hub has accepted it, and share
+	// its local client, clock, recorder and Registerer.
+	Agent *Agent
+	// KubeClient is the driver of kubeClient items, whichever driver an item names.
+	KubeClient registration.Driver
+	// CustomSigner is the driver of customSigner items, and may be the same value. Nil refuses these items.
+	CustomSigner registration.Driver
+	// Namespace holds the Secrets of add-ons whose status names none. Default: DefaultAddOnNamespace.
+	Namespace string
+	// NewHubClient returns a client of the hub for both versions of add-ons. Drivers get it too. Default: a client with the kinds of
+	// Kubernetes, ocm and addon.
+	NewHubClient func(*rest.Config) (client.Client, error)
+}
+
+// AddOns registers all add-ons of one cluster on its hub, and keeps their credentials current. Reconcile requests carry the name of
+// the ManagedClusterAddOn. A driver registers each item of the add-on's status.registrations:
+//
+//	item          Secret on the managed cluster          content
+//	kubeClient    <add-on>-hub-kubeconfig                kubeconfig, cluster-name, agent-name, auth-type, the driver's files
+//	customSigner  <add-on>-<signer, / as ->-client-cert  auth-type, the driver's files
+//
+// The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of AgentAddOnManifest. The agent
+// labels its Secrets with addon.NameLabel and AddOnClusterLabel, and never changes others. A refused item sets the condition
+// ConditionRegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
+//
+// The agent deletes a Secret when the hub removes its item or its add-on. After a restart it finds left-over Secrets in
+// AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (addon.HostingClusterAnnotation),
+// because the agent of the hosting cluster registers them.
+//
+// Set up the Agent and the AddOns with one manager of the managed cluster:
+//
+//	addOns, err := agent.NewAddOns(agent.AddOnOptions{Agent: joined, KubeClient: driver})
+//	...
+//	err = addOns.SetupWithManager(mgr, 8)
+//
+// All methods are safe for concurrent use.
+type AddOns struct {
+	opts        AddOnOptions
+	agent       *Agent
+	credentials *prometheus.CounterVec
+
+	hub    atomic.Pointer[addOnHub]
+	mu     sync.Mutex                 // is held over no I/O
+	places map[string]map[string]bool // by add-on that was requested, the namespaces where it may have Secrets
+	used   map[string]bool            // the namespaces with Secrets, which are watched
+	follow func(namespace string)     // watches another namespace; nil while nothing is watched
+}
+
+// addOnHub is a client of the hub with the cluster's credential.
+type addOnHub struct {
+	client.Client
+	api     addon.API
+	session *hubSession
+	look    time.Time // when to look for the API again, if the hub serves none
+}
+
+// NewAddOns checks the options. It makes no request.
+func NewAddOns(opts AddOnOptions) (*AddOns, error) {
+	if opts.Agent == nil || opts.KubeClient == nil {
+		return nil, errors.New("add-ons need an Agent and a driver: set AddOnOptions.Agent and AddOnOptions.KubeClient")
+	}
+	for _, d := range []registration.Driver{opts.KubeClient, opts.CustomSigner} {
+		if d == nil {
+			continue
+		}
+		if err := checkDriver(d); err != nil {
+			return nil, err
+		}
+	}
+	setDefault(&opts.Namespace, DefaultAddOnNamespace)
+	if err := opts.Agent.checkAddOnNamespace(opts.Namespace); err != nil {
+		return nil, err
+	}
+	if opts.NewHubClient == nil {
+		opts.NewHubClient = newAddOnHubClient
+	}
+	credentials := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "registration_agent_addon_credentials_total",
+		ConstLabels: prometheus.Labels{"cluster": opts.Agent.opts.Cluster},
+		Help:        "Credentials of add-ons, by driver and result: issued, refreshed, or failed for each call of the driver that failed."}, []string{"driver", "result"})
+	if r := opts.Agent.opts.Registerer; r != nil {
+		if err := r.Register(credentials); err != nil {
+			return nil, fmt.Errorf("register the metrics of the add-ons of cluster %q: %w", opts.Agent.opts.Cluster, err)
+		}
+	}
+	return &AddOns{opts: opts, agent: opts.Agent, credentials: credentials,
+		places: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
+}
+
+// newAddOnHubClient returns a client as newHubClient does, with the kinds of add-ons.
+func newAddOnHubClient(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddAllToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the workers bound the requests
+	plain, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	bounded := transport.Guard(plain)
+	mapper, err := apiutil.NewDynamicRESTMapper(config, bounded)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme, HTTPClient: bounded, Mapper: mapper})
+}
+
+// watchingHTTPClient bounds neither time nor size, because a watch lasts and begins with all objects.
+func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = 0
+	c, err := rest.HTTPClientFor(config)
+	if err == nil {
+		c.CheckRedirect = transport.NoRedirect
+	}
+	return c, err
+}
+
+// Reconcile registers the add-on that the request names. It comes back exactly when a driver is due. While the cluster has no access to the
+// hub, or the hub serves no add-ons, it waits.
+func (a *AddOns) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	due, err := a.pass(ctx, req.Name)
+	now := a.agent.opts.Now()
+	switch {
+	case errors.Is(err, errSecretChanged):
+		due = now
+	case err != nil:
+		err = fmt.Errorf("add-on %.100q: %w", req.Name, err)
+		a.event(req.Name, "RegistrationFailed", err)
+		return reconcile.Result{}, err
+	case due.IsZero():
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(due.Sub(now), minWait)}, nil
+}
+
+// allAddOns stands for all of them in Events.
+const allAddOns = "*"
+
+// event records a warning of an add-on.
+func (a *AddOns) event(addOn, reason string, err error) {
+	a.agent.events.add(eventKey{addOn, reason}, corev1.EventTypeWarning, err.Error())
+}
+
+// pass reconciles one add-on, and returns when it is due again.
+func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
+	a.remember(name)
+	later := a.agent.opts.Now().Add(maxWait)
+	hub, err := a.connect()
+	if hub == nil {
+		return later, err
+	}
+	addOn := hub.api.New()
+	read, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
+	err = hub.Get(read, client.ObjectKey{Namespace: a.agent.opts.Cluster, Name: name}, addOn)
+	switch {
+	case a.hasVanished(hub, err):
+		return later, nil
+	case apierrors.IsNotFound(err):
+		return time.Time{}, a.forget(ctx, name)
+	case err != nil:
+		return time.Time{}, fmt.Errorf("read it on the hub: %w", err)
+	case addOn.GetAnnotations()[addon.HostingClusterAnnotation] != "":
+		return time.Time{}, nil
+	}
+	p := &addOnPass{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}
+	due, err := p.run(ctx)
+	if err == nil {
+		a.agent.events.forget(name)
+	}
+	return due, err
+}
+
+// noAPIWait is how often a hub without add-ons is asked for them.
+const noAPIWait = time.Minute
+
+// connect returns a client of the hub, or nil if there is nothing to do there yet. It makes a new one when the cluster's credential is renewed, and
+// when the hub's address or CA changes.
+func (a *AddOns) connect() (*addOnHub, error) {
+	session, _ := a.agent.sessions.get()
+	if session == nil {
+		return nil, nil
+	}
+	now := a.agent.opts.Now()
+	switch hub := a.hub.Load(); {
+	case hub == nil || hub.session != session || !hub.look.IsZero() && !now.Before(hub.look):
+	case !hub.look.IsZero():
+		return nil, nil
+	default:
+		return hub, nil
+	}
+	c, err := a.opts.NewHubClient(session.config)
+	if err != nil {
+		return nil, err
+	}
+	hub := &addOnHub{Client: c, session: session}
+	hub.api, err = addon.Discover(c.RESTMapper())
+	switch {
+	case meta.IsNoMatchError(err):
+		hub.look = now.Add(noAPIWait)
+		a.event(allAddOns, "NoAddOns", fmt.Errorf("the hub at %q serves no add-ons: the agent waits for their CustomResourceDefinition there", session.hub.cluster.Server))
+		a.hub.Store(hub)
+		return nil, nil //nolint:nilerr // the agent waits
+	case err != nil:
+		return nil, err
+	}
+	a.agent.events.forget(allAddOns)
+	a.hub.Store(hub)
+	return hub, nil
+}
+
+// hasVanished reports whether the hub does not serve the API of add-ons any more. That is not the absence of an add-on: no Secret is removed.
+func (a *AddOns) hasVanished(hub *addOnHub, err error) bool {
+	vanished := meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	if vanished {
+		a.hub.CompareAndSwap(hub, nil)
+	}
+	return vanished
+}

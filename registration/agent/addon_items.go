@@ -1,0 +1,352 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True once the cause is gone. An add-on
+// without refusals does not have it. The name differs from RegistrationApplied, which hub controllers of Open Cluster Management
+// write.
+const ConditionRegistrationAccepted = "RegistrationAccepted"
+
+// Reasons of ConditionRegistrationAccepted.
+const (
+	reasonInvalidName          = "InvalidName"
+	reasonUnknownDriver        = "UnknownDriver"
+	reasonRegistrationAccepted = "RegistrationAccepted"
+	reasonDuplicateItem        = "DuplicateItem"
+	reasonUnknownType          = "UnknownType"
+	reasonNoSigner             = "NoSigner"
+	// reasonNamespaceRefused refuses a namespace that no add-on may use for its Secrets.
+	reasonNamespaceRefused = "NamespaceRefused"
+	// reasonNamespaceUnusable reports a namespace that does not exist on the managed cluster, or where the agent has no rights.
+	reasonNamespaceUnusable = "NamespaceUnusable"
+	reasonSecretTaken       = "SecretTaken"
+	reasonTooManyItems      = "TooManyItems"
+)
+
+// maxItems is how many items of one add-on the agent registers. Each costs a worker several requests, and all other add-ons wait for it.
+const maxItems = 32
+
+// AddOnClusterLabel marks Secrets of add-ons. Its value is the cluster's name.
+const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
+
+// refusal is an error that only an edit mends. It becomes a part of ConditionRegistrationAccepted.
+type refusal struct{ reason, message string }
+
+func (r *refusal) Error() string { return r.message }
+
+// addOnPass is one reconciliation of one add-on.
+type addOnPass struct {
+	*AddOns
+	hub    *addOnHub
+	addOn  client.Object
+	status addon.Status
+
+	secrets    map[string]*addOnSecret // by name; refused items have theirs too
+	declared   []ocm.Registration
+	conditions []metav1.Condition
+	refusals   []*refusal
+	tokenKept  bool // a token may be in use
+}
+
+// addOnSecret is a Secret that an item has, or will have.
+type addOnSecret struct {
+	namespace string
+	usable    bool // holds a credential
+}
+
+// run registers each item. One that fails delays no other.
+func (p *addOnPass) run(ctx context.Context) (due time.Time, err error) {
+	items := p.status.Items
+	if len(items) > maxItems {
+		p.refusals = append(p.refusals, &refusal{reasonTooManyItems, fmt.Sprintf("the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems)})
+		items = items[:maxItems]
+	}
+	for _, item := range items {
+		at, itemErr := p.register(ctx, item)
+		var refused *refusal
+		if errors.As(itemErr, &refused) {
+			p.refusals = append(p.refusals, refused)
+			itemErr = nil
+		}
+		err = errors.Join(err, itemErr)
+		due = sooner(due, at)
+	}
+	return due, errors.Join(err, p.report(ctx), p.removeUnused(ctx, p.addOn.GetName(), p.secrets))
+}
+
+// sooner returns the earlier time. The zero time is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// register calls the driver of an item until its Secret does not change any more, or until the driver declares something new: it is
+// called again when the hub has the declaration, by the watch. A hub that drops it is not told again at once. Only the last Step's
+// declaration and condition count.
+func (p *addOnPass) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
+	secret, err := p.secretOf(item)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := p.readSecret(ctx, secret); err != nil {
+		return p.agent.opts.Now().Add(maxWait), err
+	}
+	for range maxSteps {
+		changed, step, err := p.step(ctx, item, secret)
+		if err != nil {
+			return p.agent.opts.Now().Add(maxWait), err
+		}
+		if declared := declaredItem(item, step.Declare); !changed || !equality.Semantic.DeepEqual(declared, item) {
+			p.note(declared, secret, step)
+			return step.At, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d", secret.driver.Name(), maxSteps)
+}
+
+// declaredItem returns an item as the hub shall show it.
+func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
+	if d != nil {
+		item.Subject = d.Subject
+		if item.Type == ocm.KubeClient {
+			item.Driver = d.Driver
+		}
+	}
+	return item
+}
+
+// note keeps what a settled step says.
+func (p *addOnPass) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
+	_, usable := secret.Data[registration.SecretKeyAuthType]
+	p.secrets[secret.Name].usable = usable
+	if item.Type == ocm.KubeClient {
+		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[registration.SecretKeyAuthType])
+	}
+	if step.Declare != nil {
+		p.declared = append(p.declared, item)
+	}
+	if step.Condition != nil {
+		p.conditions = append(p.conditions, *step.Condition)
+	}
+}
+
+// secretOf returns the Secret of an item, which it does not read, or a refusal.
+func (p *addOnPass) secretOf(item ocm.Registration) (*credentialSecret, error) {
+	name, driver := p.addOn.GetName()+"-hub-kubeconfig", p.opts.KubeClient
+	switch item.Type {
+	case ocm.KubeClient:
+	case ocm.CustomSigner:
+		name, driver = p.addOn.GetName()+"-"+strings.ReplaceAll(item.SignerName, "/", "-")+"-client-cert", p.opts.CustomSigner
+		if item.SignerName == "" {
+			return nil, &refusal{reasonNoSigner, "a customSigner item names no signer: set customSigner.signerName in its registration"}
+		}
+	default:
+		return nil, &refusal{reasonUnknownType, fmt.Sprintf("the agent knows no registration of type %.100q: use %q or %q, or a newer agent", item.Type, ocm.KubeClient, ocm.CustomSigner)}
+	}
+	if p.secrets[name] != nil {
+		return nil, &refusal{reasonDuplicateItem, fmt.Sprintf("two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)}
+	}
+	namespace := p.status.Namespace
+	setDefault(&namespace, p.opts.Namespace)
+	p.secrets[name] = &addOnSecret{namespace: namespace}
+	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until its driver has settled
+	if driver == nil {
+		return nil, &refusal{reasonUnknownDriver, fmt.Sprintf("the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them", item.SignerName)}
+	}
+	if err := p.agent.checkAddOnNamespace(namespace); err != nil {
+		return nil, &refusal{reasonNamespaceRefused, err.Error()}
+	}
+	if registration.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return nil, &refusal{reasonInvalidName, fmt.Sprintf("the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
+			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)}
+	}
+	return &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, local: p.agent.opts.Local,
+		driver: driver, cluster: p.agent.opts.Cluster, agent: p.hub.session.agent, bare: item.Type == ocm.CustomSigner}, nil
+}
+
+// checkAddOnNamespace refuses namespaces that hold other credentials. All others are up to RBAC.
+func (a *Agent) checkAddOnNamespace(namespace string) error {
+	switch {
+	case len(validation.IsDNS1123Label(namespace)) > 0:
+		return fmt.Errorf("the namespace %.100q for Secrets of add-ons is not a DNS label: use at most 63 lower-case letters, digits and hyphens", namespace)
+	case namespace == a.opts.Namespace, strings.HasPrefix(namespace, "kube-"):
+		return fmt.Errorf("the namespace %q holds no Secrets of add-ons: use another one, such as %q", namespace, DefaultAddOnNamespace)
+	}
+	return nil
+}
+
+// labels of the Secrets of an add-on. The agent changes and deletes no others.
+func (a *AddOns) labels(addOn string) map[string]string {
+	return map[string]string{addon.NameLabel: addOn, AddOnClusterLabel: a.agent.opts.Cluster}
+}
+
+func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) error {
+	if err := secret.read(ctx); err != nil {
+		return asUnusable(secret.Namespace, err)
+	}
+	labels := p.labels(p.addOn.GetName())
+	if secret.ResourceVersion == "" {
+		secret.Labels = labels
+	} else {
+		p.remember(p.addOn.GetName(), secret.Namespace)
+	}
+	for key, value := range labels {
+		if secret.Labels[key] != value {
+			return &refusal{reasonSecretTaken, fmt.Sprintf("the Secret %q on the managed cluster is not one of this add-on and this agent: delete it, or rename the add-on",
+				client.ObjectKeyFromObject(secret.Secret))}
+		}
+	}
+	return nil
+}
+
+// asUnusable refuses a namespace that is absent, or to which the agent has no right.
+func asUnusable(namespace string, err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return &refusal{reasonNamespaceUnusable, fmt.Sprintf("the agent cannot keep Secrets in the namespace %q of the managed cluster: "+
+			"create the namespace, and in it the Role and the RoleBinding of the agent", namespace)}
+	}
+	return err
+}
+
+// step calls the driver and stores its Step. A Secret is created once it has something to hold.
+func (p *addOnPass) step(ctx context.Context, item ocm.Registration, secret *credentialSecret) (changed bool, step registration.Step, err error) {
+	next, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
+	_, stored, _ := secret.open(next, p.hub.session.hub) //nolint:errcheck // what is stored tells the driver
+	step, err = secret.driver.Next(next, registration.Input{Now: p.agent.opts.Now(), Cluster: p.agent.opts.Cluster, Agent: p.hub.session.agent, Addon: p.addOn.GetName(),
+		Item: item, Stored: stored, State: secret.state(), Hub: p.hub, Conditions: p.status.Conditions, Annotations: maps.Clone(p.addOn.GetAnnotations())})
+	if err != nil {
+		p.credentials.WithLabelValues(secret.driver.Name(), "failed").Inc()
+		return false, step, fmt.Errorf("driver %q: %w", secret.driver.Name(), err)
+	}
+	changed, err = secret.store(p.hub.session.hub, step)
+	if err != nil || !changed {
+		return false, step, err
+	}
+	if err = secret.write(ctx); err != nil {
+		return false, step, asUnusable(secret.Namespace, err)
+	}
+	p.remember(p.addOn.GetName(), secret.Namespace)
+	p.count(secret.driver, stored, step.Credential)
+	return true, step, nil
+}
+
+// count counts a credential that replaces another one, or none.
+func (a *AddOns) count(driver registration.Driver, stored map[string][]byte, c *registration.Credential) {
+	if c == nil {
+		return
+	}
+	result := ""
+	for file, content := range c.Files {
+		if old, ok := stored[file]; !ok {
+			result = "issued"
+		} else if result == "" && !bytes.Equal(old, content) {
+			result = "refreshed"
+		}
+	}
+	if result != "" {
+		a.credentials.WithLabelValues(driver.Name(), result).Inc()
+	}
+}
+
+// report writes declarations and conditions in one patch, if they differ.
+func (p *addOnPass) report(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
+	err := addon.PatchStatus(ctx, p.hub, p.addOn, func(s *addon.Status) bool {
+		declared := p.declare(s)
+		return p.tell(s) || declared
+	})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("report on the hub: %w", err)
+	}
+	return nil
+}
+
+// declare sets driver and subject of items. All kubeClient items get the same driver: v1alpha1 has room for one.
+func (p *addOnPass) declare(s *addon.Status) (changed bool) {
+	for _, d := range p.declared {
+		first := slices.IndexFunc(s.Items, func(item ocm.Registration) bool { return item.Type == d.Type && item.SignerName == d.SignerName })
+		for i := range s.Items {
+			item := s.Items[i]
+			if d.Type == ocm.KubeClient && item.Type == d.Type {
+				item.Driver = d.Driver
+			}
+			if i == first {
+				item.Subject = d.Subject
+			}
+			if !equality.Semantic.DeepEqual(item, s.Items[i]) {
+				s.Items[i], changed = item, true
+			}
+		}
+	}
+	return changed
+}
+
+// tell sets the conditions. Items share one condition type: the first that is False counts, else the first.
+func (p *addOnPass) tell(s *addon.Status) (changed bool) {
+	var said []metav1.Condition
+	for _, c := range append(p.conditions, p.accepted(s)...) {
+		i := slices.IndexFunc(said, func(other metav1.Condition) bool { return other.Type == c.Type })
+		switch {
+		case i < 0:
+			said = append(said, c)
+		case c.Status == metav1.ConditionFalse && said[i].Status != metav1.ConditionFalse:
+			said[i] = c
+		}
+	}
+	for _, c := range said {
+		c.ObservedGeneration = p.addOn.GetGeneration()
+		c.Message = c.Message[:min(len(c.Message), internal.MaxConditionMessage)]
+		changed = meta.SetStatusCondition(&s.Conditions, c) || changed
+	}
+	if !p.tokenKept { // then the hub removes the ServiceAccount
+		for _, names := range []registration.Names{registration.ProposedNames, registration.OCMNames} {
+			changed = meta.RemoveStatusCondition(&s.Conditions, names.TokenCondition()) || changed
+		}
+	}
+	return changed
+}
+
+// accepted returns the agent's own condition, if there is one to set.
+func (p *addOnPass) accepted(s *addon.Status) []metav1.Condition {
+	c := metav1.Condition{Type: ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
+	if len(p.refusals) == 0 {
+		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
+			return nil
+		}
+		return []metav1.Condition{c}
+	}
+	var messages []string
+	for _, r := range p.refusals {
+		if !slices.Contains(messages, r.message) {
+			messages = append(messages, r.message)
+		}
+	}
+	c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.refusals[0].reason, strings.Join(messages, "; ")
+	return []metav1.Condition{c}
+}

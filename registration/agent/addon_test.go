@@ -1,0 +1,861 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
+)
+
+// addOnDriver declares itself, draws a nonce, and then gets a credential whose file has the driver's name.
+type addOnDriver struct {
+	name      string
+	condition string
+	life      time.Duration // 0 means for ever
+
+	mu        sync.Mutex
+	issued    int
+	hold      bool // gives no credential
+	fail      error
+	hang      string // the add-on for which it hangs
+	in        registration.Input
+	forgotten []string
+}
+
+func (d *addOnDriver) Forget(addOn string) {
+	d.set(func() { d.forgotten = append(d.forgotten, addOn) })
+}
+
+func (d *addOnDriver) Name() string { return d.name }
+
+func (d *addOnDriver) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+func (d *addOnDriver) Next(ctx context.Context, in registration.Input) (registration.Step, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if in.Addon == d.hang {
+		d.mu.Unlock()
+		<-ctx.Done()
+		d.mu.Lock()
+		return registration.Step{}, ctx.Err()
+	}
+	d.in = in
+	if d.fail != nil {
+		return registration.Step{}, d.fail
+	}
+	want := in.Item
+	want.Subject.User = d.name + ":" + in.Cluster + ":" + in.Addon
+	if in.Item.Type == ocm.KubeClient {
+		want.Driver = d.name
+	}
+	step := registration.Step{Declare: &want, Condition: d.tell(metav1.ConditionFalse, "NotIssued")}
+	expiry, err := time.Parse(time.RFC3339, string(in.Stored["expiry"]))
+	switch {
+	case in.Item.Subject.User != want.Subject.User || in.Item.Driver != want.Driver:
+	case err == nil && (d.life == 0 || in.Now.Before(expiry)):
+		step.Condition = d.tell(metav1.ConditionTrue, "Issued")
+		if d.life > 0 {
+			step.At = expiry
+		}
+	case d.hold:
+	case len(in.State["nonce"]) == 0:
+		step.State = map[string][]byte{"nonce": []byte("n")}
+	default:
+		d.issued++
+		step.Credential = &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: d.name}, Files: map[string][]byte{
+			d.name: fmt.Appendf(nil, "token-%s-%s-%d", d.name, in.Addon, d.issued), "expiry": []byte(in.Now.Add(d.life).Format(time.RFC3339))}}
+	}
+	return step, nil
+}
+
+func (d *addOnDriver) tell(status metav1.ConditionStatus, reason string) *metav1.Condition {
+	return &metav1.Condition{Type: d.condition, Status: status, Reason: reason, Message: "by " + d.name}
+}
+
+const addOnNamespace = "open-cluster-management-agent-addon"
+
+// addOnWorld is a joined cluster and a hub with add-ons, both from memory.
+type addOnWorld struct {
+	*agentWorld
+	driver, signer *addOnDriver
+	addOns         *agent.AddOns
+	addOnOptions   agent.AddOnOptions
+	registry       *prometheus.Registry
+	mapper         *servedMapper
+	localErr       func(verb string, o client.Object) error
+}
+
+// servedMapper is the discovery of a hub, which may change.
+type servedMapper struct{ meta.RESTMapper }
+
+func (m *servedMapper) serve(versions ...schema.GroupVersion) {
+	d := meta.NewDefaultRESTMapper(nil)
+	d.Add(ocm.GroupVersion.WithKind("ManagedCluster"), meta.RESTScopeRoot)
+	d.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	for _, v := range versions {
+		d.Add(v.WithKind("ManagedClusterAddOn"), meta.RESTScopeNamespace)
+	}
+	m.RESTMapper = d
+}
+
+func addOnScheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	scheme := agentScheme(t)
+	if err := addon.AddAllToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
+}
+
+func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
+	w := &addOnWorld{agentWorld: newAgentWorld(t), registry: prometheus.NewRegistry(), mapper: &servedMapper{},
+		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
+	if len(versions) == 0 {
+		versions = []schema.GroupVersion{addon.GroupVersion}
+	}
+	w.mapper.serve(versions...)
+	w.hub = fake.NewClientBuilder().WithScheme(addOnScheme(t)).WithRESTMapper(w.mapper).
+		WithStatusSubresource(&ocm.ManagedCluster{}, &addon.ManagedClusterAddOn{}, &v1alpha1.ManagedClusterAddOn{}).Build()
+	w.local = w.failing(w.local)
+	w.opts.Local, w.opts.Registerer = w.local, w.registry
+	w.agentWorld.restart()
+	w.join()
+	w.addOnOptions = agent.AddOnOptions{KubeClient: w.driver, CustomSigner: w.signer, NewHubClient: w.newHubClient}
+	w.restart()
+	w.writes = nil
+	return w
+}
+
+// failing lets the test fail requests to the managed cluster.
+func (w *addOnWorld) failing(c client.Client) client.Client {
+	watching, ok := c.(client.WithWatch)
+	if !ok {
+		w.t.Fatalf("%T does not watch", c)
+	}
+	check := func(verb string, o client.Object) error {
+		if w.localErr == nil {
+			return nil
+		}
+		return w.localErr(verb, o)
+	}
+	return interceptor.NewClient(watching, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			o.SetNamespace(key.Namespace)
+			return errors.Join(check("get", o), c.Get(ctx, key, o, opts...))
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := check("create", o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+	})
+}
+
+// restart makes new AddOns of the same agent.
+func (w *addOnWorld) restart() {
+	w.t.Helper()
+	w.registry = prometheus.NewRegistry()
+	w.opts.Registerer = w.registry
+	w.agentWorld.restart()
+	w.agentWorld.pass()
+	w.addOnOptions.Agent = w.agent
+	addOns, err := agent.NewAddOns(w.addOnOptions)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.addOns = addOns
+}
+
+// create puts an add-on with the items onto the hub.
+func (w *addOnWorld) create(name string, items ...ocm.Registration) {
+	w.t.Helper()
+	api, err := addon.Discover(w.mapper)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o := api.New()
+	o.SetNamespace("cluster1")
+	o.SetName(name)
+	if err := w.hub.Create(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+	w.change(name, func(s *addon.Status) { s.Items = items })
+}
+
+// change writes the status as controllers of the hub do.
+func (w *addOnWorld) change(name string, change func(*addon.Status)) {
+	w.t.Helper()
+	if err := addon.PatchStatus(w.t.Context(), w.hub, w.get(name), func(s *addon.Status) bool { change(s); return true }); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *addOnWorld) get(name string) client.Object {
+	w.t.Helper()
+	api, err := addon.Discover(w.mapper)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o := api.New()
+	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: name}, o); err != nil {
+		w.t.Fatal(err)
+	}
+	return o
+}
+
+func (w *addOnWorld) status(name string) addon.Status {
+	w.t.Helper()
+	return addon.StatusOf(w.get(name))
+}
+
+// namespace sets status.namespace of a v1beta1 add-on.
+func (w *addOnWorld) namespace(name, namespace string) {
+	w.t.Helper()
+	o, ok := w.get(name).(*addon.ManagedClusterAddOn)
+	if !ok {
+		w.t.Fatal("not v1beta1")
+	}
+	o.Status.Namespace = namespace
+	if err := w.hub.Status().Update(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *addOnWorld) reconcile(name string) (time.Duration, error) {
+	w.t.Helper()
+	result, err := w.addOns.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "cluster1", Name: name}})
+	return result.RequeueAfter, err
+}
+
+// pass is a reconcile that has to succeed. The first one of an add-on declares, the second one registers.
+func (w *addOnWorld) pass(name string) time.Duration {
+	w.t.Helper()
+	after, err := w.reconcile(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return after
+}
+
+func (w *addOnWorld) register(name string, items ...ocm.Registration) {
+	w.t.Helper()
+	w.create(name, items...)
+	w.pass(name)
+	w.pass(name)
+}
+
+// secretIn returns an empty Secret if there is none.
+func (w *addOnWorld) secretIn(namespace, name string) *corev1.Secret {
+	w.t.Helper()
+	secret := &corev1.Secret{}
+	if err := w.local.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	} else if err != nil {
+		return &corev1.Secret{}
+	}
+	return secret
+}
+
+func (w *addOnWorld) keys(name string) []string {
+	w.t.Helper()
+	return slices.Sorted(maps.Keys(w.secretIn(addOnNamespace, name).Data))
+}
+
+func (w *addOnWorld) condition(name, conditionType string) metav1.Condition {
+	w.t.Helper()
+	if c := meta.FindStatusCondition(w.status(name).Conditions, conditionType); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+var (
+	kubeClient   = ocm.Registration{Type: ocm.KubeClient}
+	customSigner = ocm.Registration{Type: ocm.CustomSigner, SignerName: "example.com/signer", Subject: ocm.Subject{Groups: []string{"g"}, OrganizationUnits: []string{"o"}}}
+)
+
+// Both items of an add-on are registered, with the names of either version of the API.
+func TestAddOnsRegister(t *testing.T) {
+	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
+		t.Run(version.Version, func(t *testing.T) {
+			w := newAddOnWorld(t, version)
+			w.create("a", kubeClient, customSigner)
+			w.pass("a")
+			items := w.status("a").Items
+			if items[0].Driver != "token" || items[0].Subject.User != "token:cluster1:a" || items[1].Subject.User != "csr:cluster1:a" ||
+				items[1].Subject.OrganizationUnits[0] != "o" || items[1].SignerName != "example.com/signer" || items[1].Driver != "" {
+				t.Errorf("declared %+v", items)
+			}
+			if w.keys("a-hub-kubeconfig") != nil {
+				t.Error("there is a Secret before it has something to hold")
+			}
+			if after := w.pass("a"); after != 0 {
+				t.Errorf("it comes back after %s", after)
+			}
+			if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got, []string{"agent-name", "auth-type", "cluster-name", "expiry", "kubeconfig", "token"}) {
+				t.Errorf("the Secret of the kubeClient item has %q", got)
+			}
+			if got := w.keys("a-example.com-signer-client-cert"); !slices.Equal(got, []string{"auth-type", "csr", "expiry"}) {
+				t.Errorf("the Secret of the customSigner item has %q", got)
+			}
+			secret := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
+			if got := string(secret.Data["kubeconfig"]); !strings.Contains(got, "https://hub.example.com:6443") || !strings.Contains(got, "tokenFile: token") {
+				t.Errorf("kubeconfig %s", got)
+			}
+			if string(secret.Data["agent-name"]) != string(w.secret().Data["agent-name"]) || w.driver.in.Agent != string(secret.Data["agent-name"]) {
+				t.Errorf("agent-name %q", secret.Data["agent-name"])
+			}
+			for _, c := range []string{"AddonTokenRefreshed", ocm.ConditionCertificateRotated} {
+				if w.condition("a", c).Status != metav1.ConditionTrue {
+					t.Errorf("condition %s: %+v", c, w.condition("a", c))
+				}
+			}
+			if c := w.condition("a", agent.ConditionRegistrationAccepted); c.Type != "" {
+				t.Errorf("condition %+v", c)
+			}
+		})
+	}
+}
+
+func TestAddOnsRefuseAnItem(t *testing.T) {
+	taken := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig"}, Data: map[string][]byte{"mine": nil}}
+	resource := schema.GroupResource{Resource: "secrets"}
+	item := func(signer string) ocm.Registration {
+		return ocm.Registration{Type: ocm.CustomSigner, SignerName: signer}
+	}
+	for name, row := range map[string]struct {
+		items        []ocm.Registration
+		prepare      func(*addOnWorld)
+		reason, says string
+	}{
+		"a second kubeClient item":          {items: []ocm.Registration{kubeClient, kubeClient}, reason: "DuplicateItem", says: `"a-hub-kubeconfig"`},
+		"two signers with one Secret":       {items: []ocm.Registration{item("a.b/c-d"), item("a.b-c/d")}, reason: "DuplicateItem", says: "a-a.b-c-d-client-cert"},
+		"a type of a newer hub":             {items: []ocm.Registration{{Type: "other"}}, reason: "UnknownType", says: `"other"`},
+		"a customSigner item without body":  {items: []ocm.Registration{item("")}, reason: "NoSigner", says: "signerName"},
+		"a signer in upper case":            {items: []ocm.Registration{item("a.example/Signer")}, reason: "InvalidName", says: "lower case"},
+		"a signer with a long name":         {items: []ocm.Registration{item("a.example/" + strings.Repeat("a", 240))}, reason: "InvalidName", says: "253"},
+		"no driver for custom signers":      {items: []ocm.Registration{customSigner}, prepare: func(w *addOnWorld) { w.addOnOptions.CustomSigner = nil; w.restart() }, reason: "UnknownDriver", says: "example.com/signer"},
+		"the namespace kube-system":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", "kube-system") }, reason: "NamespaceRefused", says: `"kube-system"`},
+		"the agent's own namespace":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", agentNamespace) }, reason: "NamespaceRefused", says: agentNamespace},
+		"a namespace that is a path":        {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", "../x") }, reason: "NamespaceRefused", says: `"../x"`},
+		"a Secret of another owner":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.put(taken) }, reason: "SecretTaken", says: `/a-hub-kubeconfig"`},
+		"a namespace without Role":          {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "get", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
+		"a namespace that is not there":     {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "create", apierrors.NewNotFound(resource, "other")) }, reason: "NamespaceUnusable", says: `"other"`},
+		"a namespace that is being deleted": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "create", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAddOnWorld(t)
+			w.create("a", row.items...)
+			if row.prepare != nil {
+				row.prepare(w)
+			}
+			w.pass("a")
+			w.pass("a")
+			c := w.condition("a", "RegistrationAccepted")
+			if c.Status != metav1.ConditionFalse || c.Reason != row.reason || !strings.Contains(c.Message, row.says) {
+				t.Errorf("condition %+v", c)
+			}
+			if first := w.condition("a", "AddonTokenRefreshed"); row.reason == "DuplicateItem" && row.items[0].Type == ocm.KubeClient && first.Status != metav1.ConditionTrue {
+				t.Errorf("the first item: %+v", first)
+			}
+			if row.reason == "SecretTaken" && !slices.Equal(w.keys("a-hub-kubeconfig"), []string{"mine"}) {
+				t.Errorf("the Secret of another owner has %q", w.keys("a-hub-kubeconfig"))
+			}
+			w.writes = nil
+			after := w.pass("a")
+			if len(w.writes) > 0 {
+				t.Errorf("said again: %q", w.writes)
+			}
+			if wait := row.reason == "NamespaceUnusable" || row.reason == "SecretTaken"; wait != (after == 30*time.Second) {
+				t.Errorf("it comes back after %s", after)
+			}
+			w.localErr = nil
+			w.change("a", func(s *addon.Status) { s.Items = nil })
+			w.pass("a")
+			if got := w.condition("a", "RegistrationAccepted"); got.Status != metav1.ConditionTrue {
+				t.Errorf("mended, the condition is %+v", got)
+			}
+		})
+	}
+}
+
+// Items beyond the limit cost nothing. Those before it are registered all the same.
+func TestAddOnsLimitTheItemsOfOneAddOn(t *testing.T) {
+	w := newAddOnWorld(t)
+	items := make([]ocm.Registration, 33)
+	for i := range items {
+		items[i] = ocm.Registration{Type: ocm.CustomSigner, SignerName: fmt.Sprintf("example.com/s%d", i)}
+	}
+	w.create("a", items[:32]...)
+	w.create("b", items...)
+	for addOn, want := range map[string]string{"a": "", "b": "TooManyItems"} {
+		w.pass(addOn)
+		w.pass(addOn)
+		if got := w.condition(addOn, "RegistrationAccepted"); got.Reason != want {
+			t.Errorf("condition %+v, want %q", got, want)
+		}
+		secrets := &corev1.SecretList{}
+		if err := w.local.List(t.Context(), secrets, client.InNamespace(addOnNamespace), client.MatchingLabels{addon.NameLabel: addOn}); err != nil || len(secrets.Items) != 32 {
+			t.Errorf("add-on %q: %d Secrets, %v", addOn, len(secrets.Items), err)
+		}
+	}
+}
+
+func (w *addOnWorld) put(secret *corev1.Secret) {
+	w.t.Helper()
+	if err := w.local.Create(w.t.Context(), secret.DeepCopy()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// failIn moves the add-on to a namespace where a verb fails.
+func (w *addOnWorld) failIn(namespace, verb string, err error) {
+	w.namespace("a", namespace)
+	w.localErr = func(v string, o client.Object) error {
+		if v == verb && o.GetNamespace() == namespace {
+			return err
+		}
+		return nil
+	}
+}
+
+// The agent's own driver decides, and the hub of v1alpha1 has room for one.
+func TestAddOnsOverwriteTheDriverOfAnotherAgent(t *testing.T) {
+	other := ocm.Registration{Type: ocm.KubeClient, Driver: "csr", Subject: ocm.Subject{User: "u", Groups: []string{"g"}}}
+	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
+		t.Run(version.Version, func(t *testing.T) {
+			w := newAddOnWorld(t, version)
+			w.register("a", other, other)
+			if got := w.status("a").Items; got[0].Driver != "token" || got[0].Subject.User != "token:cluster1:a" || got[1].Subject.User != "u" {
+				t.Errorf("declared %+v", got)
+			}
+			w.writes = nil
+			w.pass("a")
+			if len(w.writes) > 0 {
+				t.Errorf("declared again: %q", w.writes)
+			}
+			w.addOnOptions.KubeClient = w.signer
+			w.restart()
+			w.pass("a")
+			w.pass("a")
+			if got := w.condition("a", "AddonTokenRefreshed"); got.Type != "" {
+				t.Errorf("the refused item keeps the condition of the token: %+v", got)
+			}
+		})
+	}
+}
+
+// eagerDriver declares once, and stores that it has. It acts when it sees the declaration on the hub.
+type eagerDriver struct{ seen []string }
+
+func (d *eagerDriver) Name() string { return "csr" }
+
+func (d *eagerDriver) Next(_ context.Context, in registration.Input) (registration.Step, error) {
+	d.seen = append(d.seen, in.Item.Driver)
+	step := registration.Step{State: map[string][]byte{"declared": []byte("yes")}}
+	if len(in.State["declared"]) == 0 {
+		step.Declare = &ocm.Registration{Driver: "csr", Subject: ocm.Subject{User: "u"}}
+	}
+	return step, nil
+}
+
+// A driver is not called again before the hub has its declaration.
+func TestAddOnsDeclareBeforeTheNextCall(t *testing.T) {
+	w := newAddOnWorld(t)
+	driver := &eagerDriver{}
+	w.addOnOptions.KubeClient = driver
+	w.restart()
+	w.create("a", kubeClient)
+	if after := w.pass("a"); after != 0 || w.status("a").Items[0].Subject.User != "u" || !slices.Equal(driver.seen, []string{""}) {
+		t.Errorf("back after %s, declared %+v, the driver saw %q", after, w.status("a").Items, driver.seen)
+	}
+	w.pass("a")
+	if !slices.Equal(driver.seen, []string{"", "csr"}) {
+		t.Errorf("the driver saw %q", driver.seen)
+	}
+}
+
+// The old credential stays until the new one is there. Then the keys of the other driver go, and the condition that keeps the hub from removing
+// the ServiceAccount.
+func TestAddOnsSwitchDrivers(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.register("a", kubeClient)
+	w.change("a", func(s *addon.Status) {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenRefreshed", Status: metav1.ConditionTrue, Reason: "AddonTokenRefreshed"})
+	})
+	csr := &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated, hold: true}
+	w.addOnOptions.KubeClient = csr
+	w.restart()
+	w.pass("a")
+	w.pass("a")
+	if got := w.status("a").Items[0]; got.Driver != "csr" || len(w.keys("a-hub-kubeconfig")) != 6 || w.condition("a", "TokenRefreshed").Type == "" || w.condition("a", "AddonTokenRefreshed").Type == "" {
+		t.Errorf("while it waits: %+v, keys %q, %+v", got, w.keys("a-hub-kubeconfig"), w.status("a").Conditions)
+	}
+	if len(csr.in.Stored["token"]) > 0 {
+		t.Error("a driver sees the credential of another one")
+	}
+	csr.hold = false
+	w.pass("a")
+	if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got, []string{"agent-name", "auth-type", "cluster-name", "csr", "expiry", "kubeconfig"}) {
+		t.Errorf("the Secret has %q", got)
+	}
+	for _, c := range []string{"TokenRefreshed", "AddonTokenRefreshed"} {
+		if w.condition("a", c).Type != "" {
+			t.Errorf("condition %s is left", c)
+		}
+	}
+	w.addOnOptions.KubeClient = w.driver
+	w.restart()
+	w.driver.hold = true
+	w.pass("a")
+	if got := w.condition("a", "AddonTokenRefreshed"); got.Status != metav1.ConditionFalse || !slices.Contains(w.keys("a-hub-kubeconfig"), "csr") {
+		t.Errorf("on the way back: %+v, keys %q", got, w.keys("a-hub-kubeconfig"))
+	}
+	w.driver.hold = false
+	w.pass("a")
+	if got := w.keys("a-hub-kubeconfig"); !slices.Contains(got, "token") || slices.Contains(got, "csr") || w.condition("a", "AddonTokenRefreshed").Status != metav1.ConditionTrue {
+		t.Errorf("the Secret has %q", got)
+	}
+}
+
+// All items of one driver write one condition type.
+func TestAddOnsCombineConditions(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}
+	w.signer.hold = true
+	w.restart()
+	w.register("a", kubeClient, customSigner)
+	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
+		t.Errorf("one of two is not issued: %+v", got)
+	}
+	w.signer.hold = false
+	w.pass("a")
+	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionTrue {
+		t.Errorf("both are issued: %+v", got)
+	}
+}
+
+func TestAddOnsSteadyStateWritesNothing(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.driver.life = time.Hour
+	w.register("a", kubeClient, customSigner)
+	w.writes = nil
+	for range 3 {
+		if after := w.pass("a"); after != time.Hour {
+			t.Errorf("it comes back after %s", after)
+		}
+	}
+	if len(w.writes) > 0 {
+		t.Errorf("writes %q", w.writes)
+	}
+	w.now = w.now.Add(time.Hour)
+	w.pass("a")
+	const want = `# HELP registration_agent_addon_credentials_total Credentials of add-ons, by driver and result: issued, refreshed, or failed for each call of the driver that failed.
+# TYPE registration_agent_addon_credentials_total counter
+registration_agent_addon_credentials_total{cluster="cluster1",driver="csr",result="issued"} 1
+registration_agent_addon_credentials_total{cluster="cluster1",driver="token",result="issued"} 1
+registration_agent_addon_credentials_total{cluster="cluster1",driver="token",result="refreshed"} 1
+`
+	if err := testutil.GatherAndCompare(w.registry, strings.NewReader(want), "registration_agent_addon_credentials_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAddOnsRemoveSecrets(t *testing.T) {
+	mine := func(labels map[string]string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-mine", Labels: labels}}
+	}
+	signerSecret := "a-example.com-signer-client-cert"
+	t.Run("of an item that was removed", func(t *testing.T) {
+		w := newAddOnWorld(t)
+		w.register("a", kubeClient, customSigner)
+		w.change("a", func(s *addon.Status) { s.Items = s.Items[:1] })
+		w.pass("a")
+		if w.keys(signerSecret) != nil || w.keys("a-hub-kubeconfig") == nil {
+			t.Errorf("left: %q, %q", w.keys(signerSecret), w.keys("a-hub-kubeconfig"))
+		}
+	})
+	t.Run("of an item that is refused they stay", func(t *testing.T) {
+		w := newAddOnWorld(t)
+		w.register("a", customSigner)
+		w.addOnOptions.CustomSigner = nil
+		w.restart()
+		w.pass("a")
+		w.namespace("a", "kube-system")
+		w.pass("a")
+		if w.keys(signerSecret) == nil {
+			t.Error("the Secret was removed")
+		}
+	})
+	t.Run("of an add-on that was deleted while the agent was away", func(t *testing.T) {
+		w := newAddOnWorld(t)
+		w.put(mine(map[string]string{addon.NameLabel: "a"}))
+		w.register("a", kubeClient, customSigner)
+		w.register("b", kubeClient)
+		if err := w.hub.Delete(t.Context(), w.get("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.restart()
+		w.pass("a")
+		if w.keys("a-hub-kubeconfig") != nil || w.keys(signerSecret) != nil {
+			t.Error("Secrets are left")
+		}
+		if !slices.Equal(w.driver.forgotten, []string{"a"}) || !slices.Equal(w.signer.forgotten, []string{"a"}) {
+			t.Errorf("the drivers forgot %q, %q", w.driver.forgotten, w.signer.forgotten)
+		}
+		if w.keys("b-hub-kubeconfig") == nil || w.secretIn(addOnNamespace, "a-mine").Name == "" {
+			t.Error("Secrets of others are gone")
+		}
+	})
+	t.Run("in the old namespace, once the new one has a credential", func(t *testing.T) {
+		w := newAddOnWorld(t)
+		w.register("a", kubeClient)
+		w.namespace("a", "other")
+		w.driver.hold = true
+		w.pass("a")
+		if w.keys("a-hub-kubeconfig") == nil {
+			t.Error("the add-on has no credential")
+		}
+		w.driver.hold = false
+		w.pass("a")
+		if w.keys("a-hub-kubeconfig") != nil || w.secretIn("other", "a-hub-kubeconfig").Name == "" {
+			t.Error("the Secret was not moved")
+		}
+		if err := w.hub.Delete(t.Context(), w.get("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.pass("a")
+		if w.secretIn("other", "a-hub-kubeconfig").Name != "" {
+			t.Error("the Secret is left")
+		}
+	})
+}
+
+func TestAddOnsLeaveHostedOnesAlone(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.create("a", kubeClient)
+	o := w.get("a")
+	o.SetAnnotations(map[string]string{addon.HostingClusterAnnotation: "hosting"})
+	if err := w.hub.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if after := w.pass("a"); after != 0 || len(w.writes) > 0 {
+		t.Errorf("back after %s, writes %q", after, w.writes)
+	}
+}
+
+func TestAddOnsFollowTheHubsAddress(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.register("a", kubeClient, customSigner)
+	w.writeBootstrap(bootstrapKubeconfig("https://moved.example.com:6443"))
+	w.agentWorld.pass()
+	w.writes = nil
+	w.pass("a")
+	if got := string(w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data["kubeconfig"]); !strings.Contains(got, "https://moved.example.com:6443") || w.driver.issued != 1 {
+		t.Errorf("%d tokens, kubeconfig %s", w.driver.issued, got)
+	}
+	if !slices.Equal(w.writes, []string{"local update *v1.Secret"}) || w.built[len(w.built)-1].Host != "https://moved.example.com:6443" {
+		t.Errorf("writes %q to %q", w.writes, w.built[len(w.built)-1].Host)
+	}
+}
+
+// A server refuses the old credential from the second it expires.
+func TestAddOnsUseTheRenewedCredential(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.register("a", kubeClient)
+	clients := len(w.built)
+	w.pass("a")
+	if len(w.built) != clients {
+		t.Error("the client is made anew at each pass")
+	}
+	w.edit(func(d map[string][]byte) { d["shared"] = []byte("token-renewed") })
+	w.agentWorld.pass()
+	w.pass("a")
+	if got := w.built[len(w.built)-1].BearerToken; len(w.built) != clients+2 || got != "token-renewed" {
+		t.Errorf("%d clients more, the last one with %q", len(w.built)-clients, got)
+	}
+}
+
+func TestAddOnsRefuseANameWithADot(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.register("a.b", kubeClient)
+	if got := w.condition("a.b", "RegistrationAccepted"); got.Reason != "InvalidName" || !strings.Contains(got.Message, `"a.b"`) {
+		t.Errorf("condition %+v", got)
+	}
+}
+
+// The hub must not be asked with a credential that it refuses.
+func TestAddOnsWaitWhileTheClusterHasNoAccess(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.create("a", kubeClient)
+	own := string(w.secret().Data["shared"])
+	w.refused[own] = forbidden()
+	w.agentWorld.pass()
+	if after := w.pass("a"); after != 30*time.Second || len(w.writes) > 0 {
+		t.Errorf("without access it comes back after %s, writes %q", after, w.writes)
+	}
+	delete(w.refused, own)
+	w.agentWorld.pass()
+	w.pass("a")
+	if got := w.status("a").Items[0].Driver; got != "token" {
+		t.Errorf("declared %q", got)
+	}
+}
+
+// A hub without add-ons gets some, and loses them. Nothing is removed for that.
+func TestAddOnsDiscoverTheAPI(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.mapper.serve()
+	for range 3 {
+		w.pass("a")
+		w.now = w.now.Add(time.Minute)
+	}
+	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], "serves no add-ons") {
+		t.Errorf("Events %q", got)
+	}
+	w.mapper.serve(v1alpha1.GroupVersion)
+	w.register("a", kubeClient)
+	if got := w.status("a").Items[0]; got.Driver != "token" || w.keys("a-hub-kubeconfig") == nil {
+		t.Fatalf("registered %+v", got)
+	}
+	hub := w.hub
+	watching, ok := hub.(client.WithWatch)
+	if !ok {
+		t.Fatal("no WithWatch")
+	}
+	w.hub = interceptor.NewClient(watching, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*v1alpha1.ManagedClusterAddOn); ok {
+			return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	w.restart()
+	w.pass("a")
+	if w.keys("a-hub-kubeconfig") == nil {
+		t.Error("the Secret was removed with the API")
+	}
+	w.mapper.serve(addon.GroupVersion)
+	w.create("b", kubeClient)
+	w.pass("b")
+	if got := w.status("b").Items[0].Driver; got != "token" {
+		t.Errorf("in the newer version: %q", got)
+	}
+}
+
+// A driver that fails for one item does not keep the others from their credentials.
+func TestAddOnsReportADriverThatFails(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.driver.fail = errors.New("refused with Bearer abcdefghijklmnop")
+	w.create("a", kubeClient, customSigner)
+	for range 3 {
+		if _, err := w.reconcile("a"); !errors.Is(err, w.driver.fail) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if w.keys("a-example.com-signer-client-cert") == nil {
+		t.Error("the other item has no credential")
+	}
+	got := w.seen()
+	if len(got) != 1 || !strings.Contains(got[0], `add-on "a"`) || !strings.Contains(got[0], `driver "token"`) || strings.Contains(got[0], "abcdefghijklmnop") {
+		t.Errorf("Events %q", got)
+	}
+	if n, err := testutil.GatherAndCount(w.registry, "registration_agent_addon_credentials_total"); err != nil || n != 2 {
+		t.Errorf("%d counters, %v", n, err)
+	}
+}
+
+// The driver brings its credential again after an edit of the Secret, and never sees an edited kubeconfig.
+func TestAddOnsMendTheirSecrets(t *testing.T) {
+	w := newAddOnWorld(t)
+	w.register("a", kubeClient)
+	edit := func(change func(map[string][]byte)) {
+		t.Helper()
+		s := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
+		change(s.Data)
+		if err := w.local.Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		w.pass("a")
+	}
+	edit(func(d map[string][]byte) { d["cluster-name"], d["agent-name"] = []byte("x"), []byte("y") })
+	if got := w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data; string(got["cluster-name"]) != "cluster1" || string(got["agent-name"]) != string(w.secret().Data["agent-name"]) {
+		t.Errorf("names %q, %q", got["cluster-name"], got["agent-name"])
+	}
+	edit(func(d map[string][]byte) { d["kubeconfig"] = []byte("users: [{exec: {command: sh}}]") })
+	if len(w.driver.in.Stored["kubeconfig"]) > 0 || len(w.driver.in.Stored["token"]) == 0 {
+		t.Errorf("the driver saw %q", w.driver.in.Stored)
+	}
+	s := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
+	if err := w.local.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	w.pass("a")
+	if w.keys("a-hub-kubeconfig") == nil || w.driver.issued != 2 {
+		t.Errorf("%d tokens after deletion", w.driver.issued)
+	}
+}
+
+func TestAddOnsStopADriverThatNeverSettles(t *testing.T) {
+	w := newAddOnWorld(t)
+	driver := &restlessDriver{}
+	w.addOnOptions.KubeClient = driver
+	w.restart()
+	w.create("a", kubeClient)
+	if _, err := w.reconcile("a"); err == nil || !strings.Contains(err.Error(), `driver "restless"`) || driver.calls > 8 {
+		t.Errorf("%d calls, %v", driver.calls, err)
+	}
+}
+
+func TestNewAddOnsRefuses(t *testing.T) {
+	w := newAddOnWorld(t)
+	for name, row := range map[string]struct {
+		change func(*agent.AddOnOptions)
+		want   string
+	}{
+		"no agent":                {func(o *agent.AddOnOptions) { o.Agent = nil }, "AddOnOptions.Agent"},
+		"no driver":               {func(o *agent.AddOnOptions) { o.KubeClient = nil }, "AddOnOptions.KubeClient"},
+		"a driver without a name": {func(o *agent.AddOnOptions) { o.CustomSigner = fixedDriver{} }, "no name"},
+		"a name that is no label": {func(o *agent.AddOnOptions) { o.KubeClient = fixedDriver{name: "A/b"} }, `"A/b"`},
+		"the agent's namespace":   {func(o *agent.AddOnOptions) { o.Namespace = agentNamespace }, agentNamespace},
+		"metrics twice":           {func(*agent.AddOnOptions) {}, "metrics"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := w.addOnOptions
+			row.change(&opts)
+			if _, err := agent.NewAddOns(opts); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want %q", err, row.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,292 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/internal/transport"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Defaults of Options.
+const (
+	DefaultNamespace       = "open-cluster-management-agent"
+	DefaultBootstrapSecret = "bootstrap-hub-kubeconfig"
+)
+
+// Options configures an Agent. Cluster, Driver and Local are required.
+type Options struct {
+	// Cluster is the name of the managed cluster, a DNS label.
+	Cluster string
+	// Driver gets the cluster its credential.
+	Driver registration.Driver
+	// Local reads and writes the two Secrets on the managed cluster. Use a client without a cache, such as client.New returns: a
+	// cache would watch all Secrets of the cluster.
+	Local client.Client
+	// Namespace holds the two Secrets. Default: DefaultAgentNamespace.
+	Namespace string
+	// BootstrapSecret holds the hub's address, its CA and the bootstrap credential under the key "kubeconfig". The agent reads it on
+	// each pass, and always takes address and CA from it. A joined cluster needs no user in it. Default: DefaultBootstrapSecret.
+	BootstrapSecret string
+	// Secret names the Secret with the agent's own credential. Default: ocm.HubKubeconfigSecret.
+	Secret string
+	// ClientConfigs fill a ManagedCluster that has none.
+	ClientConfigs []ocm.ClientConfig
+	// Version returns the version of the managed cluster's API server. If it fails, the agent reports the cluster as unavailable.
+	// Nil reports no version, and the cluster as available while the agent runs.
+	Version func(context.Context) (string, error)
+	// NewHubClient returns a client of the hub, without making a request. Default: client.New with the kinds of Kubernetes and ocm.
+	NewHubClient func(*rest.Config) (client.Client, error)
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+	// Recorder records Events of the agent's Secret. Nil records none.
+	Recorder events.EventRecorder
+	// Registerer takes the metrics. Nil drops them.
+	Registerer prometheus.Registerer
+}
+
+// Agent joins one managed cluster to a hub, renews its credential, and reports that the cluster is alive. Calls of Reconcile must not
+// overlap. All other methods are safe for concurrent use.
+type Agent struct {
+	opts    Options
+	metrics *agentMetrics
+
+	// The state of Reconcile. Losing it in a restart costs a client and an Event.
+	own, bootstrap agentClient
+	waited         int // passes since the agent waits
+
+	events   *eventLog
+	sessions hubSessions // for the add-ons
+}
+
+// New checks the options. It makes no request.
+func New(opts Options) (*Agent, error) {
+	if err := registration.CheckClusterName(opts.Cluster); err != nil {
+		return nil, err
+	}
+	if opts.Driver == nil || opts.Local == nil {
+		return nil, errors.New("an agent needs a Driver and a client of the managed cluster: set agent.Options.Driver and agent.Options.Local")
+	}
+	if err := checkDriver(opts.Driver); err != nil {
+		return nil, err
+	}
+	setDefault(&opts.Namespace, DefaultNamespace)
+	setDefault(&opts.BootstrapSecret, DefaultBootstrapSecret)
+	setDefault(&opts.Secret, ocm.HubKubeconfigSecret)
+	if opts.Secret == opts.BootstrapSecret {
+		return nil, fmt.Errorf("the Secret %q cannot hold both the bootstrap credential and the agent's own: use two names", opts.Secret)
+	}
+	if opts.NewHubClient == nil {
+		opts.NewHubClient = newHubClient
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	metrics, err := newAgentMetrics(opts.Cluster, opts.Registerer)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: opts.Secret}}
+	return &Agent{opts: opts, metrics: metrics, events: &eventLog{recorder: opts.Recorder, secret: secret, last: map[eventKey]string{}}}, err
+}
+
+// checkDriver refuses a name that cannot be part of a key of a Secret.
+func checkDriver(d registration.Driver) error {
+	if err := internal.CheckNames([]registration.Driver{d}); err != nil {
+		return err
+	}
+	if name := d.Name(); len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("the driver name %.100q is not a DNS label: it is part of keys of a Secret", name)
+	}
+	return nil
+}
+
+func setDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}
+
+// newHubClient returns a client that takes its credential nowhere but to the hub, and reads bounded answers.
+func newHubClient(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme, HTTPClient: transport.Guard(httpClient)})
+}
+
+const (
+	minWait, maxWait = time.Second, 30 * time.Second
+	// maxSteps bounds the steps of one pass, for a driver that always stores something else.
+	maxSteps = 8
+)
+
+// Reconcile makes one pass and ignores the content of the request. While the cluster waits for acceptance, the next pass follows
+// after 1 s, doubling to 30 s. Later it follows when the Lease or the driver is due.
+func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	due, joined, err := a.pass(ctx)
+	a.metrics.observe(joined, err)
+	switch {
+	case errors.Is(err, errSecretChanged):
+		return reconcile.Result{RequeueAfter: minWait}, nil
+	case err != nil:
+		a.event(corev1.EventTypeWarning, "RegistrationFailed", err.Error())
+		return reconcile.Result{}, err
+	}
+	now := a.opts.Now()
+	if joined {
+		a.waited = 0
+	} else {
+		if poll := now.Add(min(minWait<<min(a.waited, 5), maxWait)); due.IsZero() || poll.Before(due) {
+			due = poll
+		}
+		a.waited++
+	}
+	return reconcile.Result{RequeueAfter: max(due.Sub(now), minWait)}, nil
+}
+
+// pass takes steps until the Secret does not change any more.
+func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error) {
+	hub, err := a.readBootstrap(ctx)
+	if err != nil {
+		return due, false, err
+	}
+	secret, err := a.readSecret(ctx)
+	if err != nil {
+		return due, false, err
+	}
+	for range maxSteps {
+		conn, err := a.connect(ctx, hub, secret)
+		if err != nil || conn == nil {
+			return due, false, err
+		}
+		if a.ensureNames(secret) {
+			if err := secret.write(ctx); err != nil {
+				return due, false, err
+			}
+			continue
+		}
+		changed, at, stepErr := a.step(ctx, hub, secret, conn)
+		if changed && stepErr == nil {
+			a.waited = 0
+			continue
+		}
+		if !conn.own {
+			return at, false, stepErr
+		}
+		// The heartbeat goes on if the driver fails.
+		due, joined, err = a.heartbeat(ctx, conn)
+		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+		return due, joined, errors.Join(stepErr, err)
+	}
+	return due, false, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d", a.opts.Driver.Name(), maxSteps)
+}
+
+// step calls the driver, stores its Step, and only then reports its condition.
+func (a *Agent) step(ctx context.Context, hub *agentHub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
+	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
+	defer cancel()
+	step, err := a.opts.Driver.Next(next, registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,
+		Stored: conn.stored, State: secret.state(), Hub: conn.Client,
+		Conditions: conn.cluster.Status.Conditions, Annotations: conn.cluster.Annotations})
+	if err != nil {
+		return false, at, fmt.Errorf("driver %q: %w", a.opts.Driver.Name(), err)
+	}
+	changed, err = secret.store(hub, step)
+	if err == nil && changed {
+		err = secret.write(ctx)
+	}
+	if err != nil {
+		return false, at, err
+	}
+	if changed && step.Credential != nil {
+		a.metrics.credentials.Inc()
+	}
+	return changed, step.At, a.tell(ctx, conn, step.Condition)
+}
+
+// tell sets the driver's condition, or makes it an Event while the cluster cannot write its status.
+func (a *Agent) tell(ctx context.Context, conn *agentConn, condition *metav1.Condition) error {
+	switch {
+	case condition == nil:
+		return nil
+	case conn.own:
+		return ignoreRefused(internal.SetCondition(ctx, conn, conn.cluster, *condition))
+	}
+	kind := corev1.EventTypeNormal
+	if condition.Status == metav1.ConditionFalse {
+		kind = corev1.EventTypeWarning
+	}
+	a.event(kind, condition.Reason, condition.Message)
+	return nil
+}
+
+// event records an Event of the cluster's own registration.
+func (a *Agent) event(kind, reason, message string) {
+	a.events.add(eventKey{reason: reason}, kind, message)
+}
+
+// HubConfig returns a configuration with the stored credential, for clients in this process. It expires with the credential: call
+// HubConfig again when the Secret has changed. It fails with ErrNotJoined while no credential is stored.
+func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
+	hub, err := a.readBootstrap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := a.readSecret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, _, err := secret.open(ctx, hub)
+	return config, err
+}
+
+// ErrNotJoined reports that the cluster has no usable credential of its own.
+var ErrNotJoined = errors.New("the cluster has not joined the hub: have it accepted with wid hub accept")
+
+// Unjoin withdraws the cluster's acceptance on the hub. The hub then revokes all its access. Unjoin is idempotent.
+func (a *Agent) Unjoin(ctx context.Context) error {
+	config, err := a.HubConfig(ctx)
+	if err != nil {
+		return err
+	}
+	hub, err := a.opts.NewHubClient(config)
+	if err != nil {
+		return err
+	}
+	cluster := &ocm.ManagedCluster{}
+	err = hub.Get(ctx, client.ObjectKey{Name: a.opts.Cluster}, cluster)
+	if err == nil && cluster.Spec.HubAcceptsClient {
+		base := cluster.DeepCopy()
+		cluster.Spec.HubAcceptsClient = false
+		err = hub.Patch(ctx, cluster, client.MergeFrom(base))
+	}
+	switch {
+	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
+		return fmt.Errorf("the hub at %q no longer lets cluster %q in; to remove it, run wid hub deny --clusters %s there: %w",
+			config.Host, a.opts.Cluster, a.opts.Cluster, err)
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("withdraw cluster %q from the hub at %q: %w", a.opts.Cluster, config.Host, err)
+	}
+	return nil
+}

@@ -1,0 +1,754 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+func TestAgentJoins(t *testing.T) {
+	w := newAgentWorld(t)
+	registry := prometheus.NewRegistry()
+	w.opts.Registerer = registry
+	w.opts.Version = func(context.Context) (string, error) { return "v1.36.3", nil }
+	w.opts.ClientConfigs = []ocm.ClientConfig{{URL: "https://managed.example.com"}}
+	w.restart()
+
+	w.pass()
+	if got := w.cluster().Spec; got.HubAcceptsClient || got.ManagedClusterClientConfigs[0].URL != "https://managed.example.com" {
+		t.Errorf("the agent created %+v", got)
+	}
+	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], "NotAccepted") {
+		t.Errorf("before the cluster has a credential, its condition is no Event: %q", got)
+	}
+	before := w.secret()
+	w.accept(metav1.ConditionTrue)
+	w.pass()
+
+	secret, status := w.secret(), w.cluster().Status
+	if got := string(secret.Data["cluster-name"]); got != "cluster1" {
+		t.Errorf("cluster-name is %q", got)
+	}
+	if a, b := string(before.Data["agent-name"]), string(secret.Data["agent-name"]); a == "" || a != b {
+		t.Errorf("agent-name was %q and is %q", a, b)
+	}
+	for _, c := range []string{ocm.ConditionJoined, ocm.ConditionAvailable, ocm.ConditionHubAccepted, "TokenReady"} {
+		if !meta.IsStatusConditionTrue(status.Conditions, c) {
+			t.Errorf("condition %s is not True", c)
+		}
+	}
+	if status.Version.Kubernetes != "v1.36.3" {
+		t.Errorf("version is %q", status.Version.Kubernetes)
+	}
+	if got := w.lease().Spec.RenewTime; !got.Time.Equal(w.now) {
+		t.Errorf("the Lease was renewed at %s", got)
+	}
+	const want = `# HELP registration_agent_joined 1 if the last pass reached the hub with the agent's own credential and reported there.
+# TYPE registration_agent_joined gauge
+registration_agent_joined{cluster="cluster1"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "registration_agent_joined"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Other programs mount the Secret and load the kubeconfig from there.
+func TestAgentKubeconfigLoadsFromAMount(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	dir := t.TempDir()
+	for name, content := range w.secret().Data {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Host != "https://hub.example.com:6443" || config.BearerTokenFile != filepath.Join(dir, "shared") {
+		t.Errorf("the kubeconfig says %q with token file %q", config.Host, config.BearerTokenFile)
+	}
+	own, err := w.agent.HubConfig(t.Context())
+	if err != nil || own.BearerToken != string(w.secret().Data["shared"]) || own.BearerTokenFile != "" {
+		t.Errorf("HubConfig returns %+v, %v", own, err)
+	}
+}
+
+// The process ends at each write in turn, before it or after it. Whatever was lost, the cluster joins with one request and one name.
+func TestAgentRestartsAtEachWrite(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		for n := 1; ; n++ {
+			w := newAgentWorld(t)
+			w.late = late
+			crash := errors.New("the process ended")
+			crashed := false
+			w.fault = func(i int) error {
+				if i == n {
+					crashed = true
+					return crash
+				}
+				return nil
+			}
+			names := map[string]bool{}
+			for i := range 4 {
+				if _, err := w.reconcile(); err != nil && !errors.Is(err, crash) {
+					t.Fatalf("write %d, late %t: %v", n, late, err)
+				}
+				if s := w.secret(); s != nil {
+					names[string(s.Data["agent-name"])] = true
+				}
+				if i == 1 {
+					w.accept(metav1.ConditionTrue)
+				}
+				w.restart()
+			}
+			if !w.joined() || len(w.driver.asked) != 1 || len(names) != 1 {
+				t.Errorf("write %d, late %t: joined %t, requests %v, agent names %v", n, late, w.joined(), w.driver.asked, names)
+			}
+			if !crashed {
+				break // n is more than all writes
+			}
+		}
+	}
+}
+
+func TestAgentMendsItsSecret(t *testing.T) {
+	for name, change := range map[string]func(data map[string][]byte){
+		"address edited": func(d map[string][]byte) {
+			d["kubeconfig"] = []byte(strings.ReplaceAll(string(d["kubeconfig"]), "hub.example.com", "attacker.example.com"))
+		},
+		"kubeconfig cut":     func(d map[string][]byte) { d["kubeconfig"] = d["kubeconfig"][:20] },
+		"kubeconfig deleted": func(d map[string][]byte) { delete(d, "kubeconfig") },
+		"names a host's file": func(d map[string][]byte) {
+			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "tokenFile: /etc/passwd")
+		},
+		"runs a program": func(d map[string][]byte) {
+			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}")
+		},
+		"certificate edited": func(d map[string][]byte) {
+			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "client-certificate-data: YQ==, client-key-data: Yg==")
+		},
+		"notes of other times": func(d map[string][]byte) { d["state.shared-token.a"], d["state.other.b"] = []byte("a"), []byte("b") },
+		"token edited":         func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
+		"token deleted":        func(d map[string][]byte) { delete(d, "shared") },
+		"agent name broken":    func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
+		"everything gone":      func(d map[string][]byte) { clear(d) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAgentWorld(t)
+			w.join()
+			want := w.secret().Data
+			w.edit(change)
+			w.restart()
+			w.pass()
+			for _, config := range w.built {
+				if config.Host != "https://hub.example.com:6443" || config.ExecProvider != nil || config.BearerTokenFile != "" {
+					t.Errorf("the agent used %+v", config)
+				}
+			}
+			got := w.secret().Data
+			if string(got["agent-name"]) != string(want["agent-name"]) { // the token is made of it
+				want = nil
+			}
+			if len(got["shared"]) == 0 || len(got["kubeconfig"]) == 0 || (want != nil && string(got["kubeconfig"]) != string(want["kubeconfig"])) {
+				t.Errorf("the Secret holds %q, want %q", got, want)
+			}
+			keys := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}
+			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || registration.CheckAgentName(string(got["agent-name"])) != nil {
+				t.Errorf("keys %q, agent name %q", have, got["agent-name"])
+			}
+			w.writes = nil
+			w.pass()
+			if len(w.writes) > 0 {
+				t.Errorf("it comes to no rest: %q", w.writes)
+			}
+		})
+	}
+}
+
+const userKubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: hub, cluster: {server: "https://hub.example.com:6443"}}]
+users: [{name: agent, user: {%s}}]
+contexts: [{name: hub, context: {cluster: hub, user: agent}}]
+current-context: hub
+`
+
+func TestAgentKeepsTheAgentName(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	name := string(w.secret().Data["agent-name"])
+	w.edit(func(d map[string][]byte) {
+		maps.DeleteFunc(d, func(key string, _ []byte) bool { return key != "agent-name" })
+	})
+	w.restart()
+	w.pass()
+	if got := string(w.secret().Data["agent-name"]); got != name || !w.driver.asked[name+"-0"] {
+		t.Errorf("the agent is now %q, was %q", got, name)
+	}
+}
+
+func TestAgentRejoinsWhenTheSecretIsDeleted(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	if err := w.local.Delete(t.Context(), w.secret()); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	if s := w.secret(); s == nil || len(s.Data["shared"]) == 0 || len(w.driver.asked) != 2 {
+		t.Errorf("requests %v, Secret %v", w.driver.asked, s != nil)
+	}
+}
+
+func TestAgentRefusesTheSecretOfAnotherCluster(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	w.edit(func(d map[string][]byte) { d["cluster-name"] = []byte("cluster10") })
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `"cluster10"`) || !strings.Contains(err.Error(), "delete it") || len(w.writes) > 0 {
+		t.Errorf("got %v and writes %q", err, w.writes)
+	}
+}
+
+func TestAgentFollowsTheHub(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	built := len(w.built)
+	for range 5 {
+		w.pass()
+	}
+	if len(w.built) != built {
+		t.Errorf("%d clients without a change", len(w.built)-built)
+	}
+	moved := strings.Replace(bootstrapKubeconfig("https://moved.example.com"), "server:", "tls-server-name: hub.example.com, server:", 1)
+	w.writeBootstrap(moved)
+	w.pass()
+	w.pass()
+	if len(w.built) != built+1 {
+		t.Errorf("%d clients after the address changed", len(w.built)-built)
+	}
+	last := w.built[len(w.built)-1]
+	if last.Host != "https://moved.example.com" || last.ServerName != "hub.example.com" || last.BearerToken != string(w.secret().Data["shared"]) {
+		t.Errorf("the client uses %q", last.Host)
+	}
+	if got := string(w.secret().Data["kubeconfig"]); !strings.Contains(got, "https://moved.example.com") || !strings.Contains(got, "tls-server-name: hub.example.com") {
+		t.Errorf("the kubeconfig is %s", got)
+	}
+	if want := []string{"local update *v1.Secret"}; !slices.Equal(w.writes, want) {
+		t.Errorf("writes %q, want %q", w.writes, want)
+	}
+}
+
+func TestAgentReplacesAnExpiredCredential(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	w.refused[string(w.secret().Data["shared"])] = unauthorized()
+	w.pass()
+	if got := string(w.secret().Data["shared"]); w.answer(got) != nil || len(w.driver.asked) != 2 || !w.joined() {
+		t.Errorf("the agent still uses %q, requests %v", got, w.driver.asked)
+	}
+}
+
+// A joined cluster needs no bootstrap credential until its own is refused.
+func TestAgentWithoutBootstrapCredential(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	w.writeBootstrap("{apiVersion: v1, kind: Config, clusters: [{name: h, cluster: {server: https://hub.example.com:6443}}]}")
+	w.restart()
+	w.pass()
+	w.refused[string(w.secret().Data["shared"])] = unauthorized()
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), "holds no user") || !strings.Contains(err.Error(), "wid join") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	before := w.secret()
+	w.refused[string(before.Data["shared"])] = forbidden()
+	w.writes = nil
+	w.seen()
+	var waits []time.Duration
+	for range 7 {
+		waits = append(waits, w.pass()/time.Second)
+	}
+	if want := []time.Duration{1, 2, 4, 8, 16, 30, 30}; !slices.Equal(waits, want) {
+		t.Errorf("the agent waits %v, want %v", waits, want)
+	}
+	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], "wid hub accept --clusters cluster1") {
+		t.Errorf("Events %q", got)
+	}
+	if len(w.writes) > 0 || !maps.EqualFunc(before.Data, w.secret().Data, func(a, b []byte) bool { return string(a) == string(b) }) {
+		t.Errorf("the agent wrote %q", w.writes)
+	}
+	clear(w.refused)
+	if after := w.pass(); after != time.Minute || len(w.driver.asked) != 1 {
+		t.Errorf("after it is let in again it comes back after %s, requests %v", after, w.driver.asked)
+	}
+	w.refused[string(before.Data["shared"])] = forbidden()
+	if after := w.pass(); after != time.Second || len(w.seen()) != 1 {
+		t.Errorf("when it is kept out again it comes back after %s, without an Event", after)
+	}
+}
+
+func TestAgentWaitsForTheClustersNamespace(t *testing.T) {
+	w := newAgentWorld(t)
+	w.pass()
+	w.accept(metav1.ConditionTrue)
+	w.fault = func(int) error {
+		if strings.HasPrefix(w.writes[len(w.writes)-1], "hub patch") {
+			return forbidden()
+		}
+		return nil
+	}
+	if after := w.pass(); after != time.Second || w.joined() {
+		t.Errorf("joined %t, back after %s", w.joined(), after)
+	}
+	w.fault = nil
+	w.pass()
+	if !w.joined() || len(w.driver.asked) != 1 {
+		t.Error("the cluster has not joined")
+	}
+}
+
+func TestAgentRequeuesExactly(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	for _, step := range []struct {
+		name       string
+		advance    time.Duration
+		at         time.Duration // of the driver, from now
+		want       time.Duration
+		wantWrites int
+	}{
+		{name: "lease just renewed", want: time.Minute},
+		{name: "lease half way", advance: 17 * time.Second, want: 43 * time.Second},
+		{name: "driver first", at: 5 * time.Second, want: 5 * time.Second},
+		{name: "driver later", at: time.Hour, want: 43 * time.Second},
+		{name: "driver late", at: -time.Hour, want: time.Second},
+		{name: "one microsecond early", advance: 43*time.Second - time.Microsecond, want: time.Second},
+		{name: "lease due", advance: time.Microsecond, want: time.Minute, wantWrites: 1},
+		{name: "clock set back", advance: -time.Hour, want: time.Minute, wantWrites: 1},
+	} {
+		w.writes, w.driver.at = nil, time.Time{}
+		w.now = w.now.Add(step.advance)
+		if step.at != 0 {
+			w.driver.at = w.now.Add(step.at)
+		}
+		if got := w.pass(); got != step.want || len(w.writes) != step.wantWrites {
+			t.Errorf("%s: back after %s, want %s; writes %q", step.name, got, step.want, w.writes)
+		}
+	}
+	cluster := w.cluster()
+	cluster.Spec.LeaseDurationSeconds = 10
+	if err := w.hub.Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.pass(); got != 10*time.Second || *w.lease().Spec.LeaseDurationSeconds != 10 {
+		t.Errorf("after the duration changed it comes back after %s", got)
+	}
+}
+
+func TestAgentSteadyStateWritesNothing(t *testing.T) {
+	w := newAgentWorld(t)
+	w.opts.Version = func(context.Context) (string, error) { return "v1.36.3", nil }
+	w.driver.marks = map[string]string{"mark": "1"}
+	w.restart()
+	w.join()
+	w.writes = nil
+	for range 20 {
+		w.restart()
+		w.pass()
+	}
+	if len(w.writes) > 0 {
+		t.Errorf("20 passes wrote %q", w.writes)
+	}
+}
+
+func TestAgentSwitchesDrivers(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	other := &sharedToken{name: "other-token", asked: map[string]bool{}, issue: func(nonce string) string { return "token-other-" + nonce }}
+	w.accept(metav1.ConditionFalse)
+	w.opts.Driver = other
+	w.restart()
+	w.pass()
+	if got := w.secret().Data; string(got["auth-type"]) != "shared-token" || len(got["state.other-token.nonce"]) == 0 || len(other.asked) != 1 {
+		t.Errorf("until the new driver has a credential the Secret holds %q", got)
+	}
+	if w.built[len(w.built)-1].BearerToken == bootstrapToken {
+		t.Error("the old credential is not used while it works")
+	}
+	w.refused[string(w.secret().Data["shared"])] = forbidden()
+	w.accept(metav1.ConditionTrue)
+	w.pass()
+	got := w.secret().Data
+	if string(got["auth-type"]) != "other-token" || !strings.HasPrefix(string(got["shared"]), "token-other-") || !w.joined() {
+		t.Errorf("after the switch the Secret holds %q", got)
+	}
+	if want := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}; !slices.Equal(slices.Sorted(maps.Keys(got)), want) {
+		t.Errorf("keys %q, want %q", slices.Sorted(maps.Keys(got)), want)
+	}
+}
+
+// A cluster whose driver fails is still alive.
+func TestAgentRenewsTheLeaseWhileTheDriverFails(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	w.now = w.now.Add(time.Minute)
+	w.driver.err = errors.New("the signer is away, Bearer 0123456789abcdef01234567")
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `driver "shared-token"`) {
+		t.Errorf("got %v", err)
+	}
+	if got := w.lease().Spec.RenewTime; !got.Time.Equal(w.now) {
+		t.Errorf("the Lease was renewed at %s", got)
+	}
+	if got := w.seen(); len(got) == 0 || !strings.Contains(got[len(got)-1], "the signer is away") || strings.Contains(got[len(got)-1], "0123456789") {
+		t.Errorf("Events %q", got)
+	}
+}
+
+func TestAgentReportsAnUnavailableCluster(t *testing.T) {
+	w := newAgentWorld(t)
+	w.opts.Version = func(context.Context) (string, error) { return "", errors.New("connection refused") }
+	w.restart()
+	w.join()
+	c := meta.FindStatusCondition(w.cluster().Status.Conditions, ocm.ConditionAvailable)
+	if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "connection refused") {
+		t.Errorf("Available is %+v", c)
+	}
+}
+
+func TestAgentMarksAManagedClusterCreatedBeforehand(t *testing.T) {
+	w := newAgentWorld(t)
+	w.driver.marks = map[string]string{"mark": "arn"}
+	beforehand := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Annotations: map[string]string{"other": "kept"}}}
+	if err := w.hub.Create(t.Context(), beforehand); err != nil {
+		t.Fatal(err)
+	}
+	w.fault = func(int) error {
+		if w.writes[len(w.writes)-1] == "hub patch *ocm.ManagedCluster" {
+			return forbidden()
+		}
+		return nil
+	}
+	w.pass()
+	if got := w.seen(); len(got) != 2 || !strings.Contains(got[0], "AnnotationsMissing") || !strings.Contains(got[0], `"arn"`) {
+		t.Errorf("where the agent may not patch, Events are %q", got)
+	}
+	if got := w.driver.in.Annotations; got["mark"] != "" || got["other"] != "kept" {
+		t.Errorf("the driver sees annotations that the hub lacks: %q", got)
+	}
+	w.fault = nil
+	w.pass()
+	if got := w.cluster().Annotations; got["mark"] != "arn" || got["other"] != "kept" {
+		t.Errorf("annotations %q", got)
+	}
+}
+
+func TestAgentUnjoins(t *testing.T) {
+	w := newAgentWorld(t)
+	if err := w.agent.Unjoin(t.Context()); !errors.Is(err, agent.ErrNotJoined) {
+		t.Errorf("before it has joined: %v", err)
+	}
+	w.join()
+	for range 2 {
+		if err := w.agent.Unjoin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.cluster().Spec.HubAcceptsClient {
+		t.Error("the hub still accepts the cluster")
+	}
+	w.refused[string(w.secret().Data["shared"])] = forbidden()
+	if err := w.agent.Unjoin(t.Context()); err == nil || !strings.Contains(err.Error(), "wid hub deny --clusters cluster1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nothing listens at the address.
+func TestAgentNamesAHubThatIsUnreachable(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := "https://" + l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w := newAgentWorld(t)
+	w.opts.NewHubClient = nil
+	w.writeBootstrap(bootstrapKubeconfig(address))
+	w.restart()
+	_, err = w.reconcile()
+	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
+		!strings.Contains(err.Error(), "check that the network") || strings.Contains(err.Error(), bootstrapToken) {
+		t.Errorf("got %v", err)
+	}
+	if len(w.writes) > 0 || w.secret() != nil {
+		t.Errorf("half-written: %q", w.writes)
+	}
+	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], address) {
+		t.Errorf("Events %q", got)
+	}
+}
+
+func TestAgentExplainsTheHubsRefusal(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		want string
+	}{
+		"bootstrap credential expired":  {unauthorized(), "renew Secret"},
+		"bootstrap user without rights": {forbidden(), `ClusterRole "open-cluster-management:bootstrap"`},
+		"hub without the CRD":           {&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "wid hub init"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAgentWorld(t)
+			w.refused[bootstrapToken] = row.err
+			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) || len(w.writes) > 0 {
+				t.Errorf("got %v, writes %q", err, w.writes)
+			}
+		})
+	}
+}
+
+func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
+	with := func(old, replacement string) string {
+		valid := bootstrapKubeconfig("https://hub.example.com")
+		if !strings.Contains(valid, old) {
+			t.Fatalf("the kubeconfig lacks %q", old)
+		}
+		return strings.Replace(valid, old, replacement, 1)
+	}
+	for name, row := range map[string]struct{ kubeconfig, want string }{
+		"empty":              {"", "not a kubeconfig"},
+		"no YAML":            {"{" + bootstrapToken, "not a kubeconfig"},
+		"another kind":       {with("kind: Config", "kind: Secret"), "not a kubeconfig"},
+		"unknown field":      {with("server:", "srever: x, server:"), "not a kubeconfig"},
+		"key twice":          {with("server:", "server: https://a, server:"), "not a kubeconfig"},
+		"no cluster":         {"{apiVersion: v1, kind: Config}", "0 clusters"},
+		"two clusters":       {with("clusters: [", "clusters: [{name: x, cluster: {server: 'https://a'}},"), "2 clusters"},
+		"two users":          {with("users: [", "users: [{name: x, user: {token: a}},"), "2 users"},
+		"context elsewhere":  {with("cluster: h, user", "cluster: x, user"), `"c"`},
+		"http":               {with("https:", "http:"), "https"},
+		"no address":         {with("https://hub.example.com", ""), "https"},
+		"password in URL":    {with("//", "//a:b@"), "without a user name"},
+		"no TLS check":       {with("server:", "insecure-skip-tls-verify: true, server:"), "insecure-skip-tls-verify"},
+		"CA path":            {with("server:", "certificate-authority: /etc/ca.crt, server:"), `"/etc/ca.crt"`},
+		"CA no PEM":          {with("server:", "certificate-authority-data: Zm9v, server:"), "no PEM certificate"},
+		"proxy":              {with("server:", "proxy-url: 'http://a:b@proxy', server:"), "HTTPS_PROXY"},
+		"token path":         {with("token: "+bootstrapToken, "tokenFile: /etc/token"), `"/etc/token"`},
+		"certificate path":   {with("token: "+bootstrapToken, "client-certificate: /a, client-key: /b"), `"/a"`},
+		"program":            {with("token: "+bootstrapToken, "exec: {command: /bin/sh, apiVersion: v1}"), `"/bin/sh"`},
+		"auth provider":      {with("token: "+bootstrapToken, "auth-provider: {name: oidc}"), `"oidc"`},
+		"password":           {with("token: "+bootstrapToken, "username: a, password: b"), "password"},
+		"impersonation":      {with("token:", "as: admin, token:"), "impersonates"},
+		"certificate alone":  {with("token: "+bootstrapToken, "client-certificate-data: Zm9v"), "with its key"},
+		"no credential":      {with("token: "+bootstrapToken, ""), "token"},
+		"token and key pair": {with("token:", "client-certificate-data: Zm9v, client-key-data: Zm9v, token:"), "either"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAgentWorld(t)
+			w.writeBootstrap(row.kubeconfig)
+			_, err := w.reconcile()
+			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
+				strings.Contains(err.Error(), bootstrapToken) {
+				t.Errorf("got %v, want %q", err, row.want)
+			}
+			if len(w.writes) > 0 || len(w.built) > 0 {
+				t.Errorf("writes %q, %d clients", w.writes, len(w.built))
+			}
+		})
+	}
+	t.Run("Secret missing", func(t *testing.T) {
+		w := newAgentWorld(t)
+		w.opts.BootstrapSecret = "other"
+		w.restart()
+		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") || !strings.Contains(err.Error(), "wid join") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// fixedDriver returns one Step.
+type fixedDriver struct {
+	name string
+	step registration.Step
+}
+
+func (d fixedDriver) Name() string { return d.name }
+func (d fixedDriver) Next(context.Context, registration.Input) (registration.Step, error) {
+	return d.step, nil
+}
+
+// configuringDriver makes clients itself.
+type configuringDriver struct{ fixedDriver }
+
+func (d configuringDriver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.Config, error) {
+	return &rest.Config{Host: "https://elsewhere.example.com", BearerToken: "token-" + string(stored["cluster-name"])}, nil
+}
+
+var execUser = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "aws",
+	InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
+
+func TestAgentRefusesACredentialThatItCouldNotUse(t *testing.T) {
+	token := &clientcmdapi.AuthInfo{Token: "a"}
+	for name, row := range map[string]struct {
+		step registration.Step
+		want string
+	}{
+		"no user":           {registration.Step{Credential: &registration.Credential{}}, "no user"},
+		"program":           {registration.Step{Credential: &registration.Credential{User: execUser}}, `"aws"`},
+		"file elsewhere":    {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: "/etc/token"}}}, `"/etc/token"`},
+		"reserved file":     {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"agent-name": nil}}}, `"agent-name"`},
+		"file like a note":  {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"state.x": nil}}}, `"state.x"`},
+		"file no key":       {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"a/b": nil}}}, `"a/b"`},
+		"note no key":       {registration.Step{State: map[string][]byte{"a/b": nil}}, `"a/b"`},
+		"impersonated user": {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{Token: "a", Impersonate: "b"}}}, "impersonates"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAgentWorld(t)
+			w.opts.Driver = fixedDriver{"fixed", row.step}
+			w.restart()
+			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), `driver "fixed"`) {
+				t.Errorf("got %v", err)
+			}
+			if got := slices.Sorted(maps.Keys(w.secret().Data)); !slices.Equal(got, []string{"agent-name", "cluster-name"}) {
+				t.Errorf("half-written: %q", got)
+			}
+		})
+	}
+}
+
+func TestAgentOverwritesNoChangeOfTheSecret(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "a", nil)
+	w := newAgentWorld(t)
+	w.join()
+	w.edit(func(d map[string][]byte) { delete(d, "kubeconfig") })
+	w.fault = func(int) error { return conflict }
+	if after := w.pass(); after != time.Second || len(w.secret().Data["kubeconfig"]) > 0 {
+		t.Errorf("after a conflict it comes back after %s", after)
+	}
+	w.fault = nil
+	w.pass()
+	w.driver.err = conflict // not of the Secret
+	if _, err := w.reconcile(); !errors.Is(err, conflict) {
+		t.Errorf("the driver's conflict became %v", err)
+	}
+}
+
+// restlessDriver never stores the same twice.
+type restlessDriver struct{ calls int }
+
+func (d *restlessDriver) Name() string { return "restless" }
+func (d *restlessDriver) Next(context.Context, registration.Input) (registration.Step, error) {
+	d.calls++
+	return registration.Step{State: map[string][]byte{"n": fmt.Append(nil, d.calls)}}, nil
+}
+
+func TestAgentStopsADriverThatNeverSettles(t *testing.T) {
+	w := newAgentWorld(t)
+	driver := &restlessDriver{}
+	w.opts.Driver = driver
+	w.restart()
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `driver "restless"`) || driver.calls > 8 {
+		t.Errorf("%d calls, %v", driver.calls, err)
+	}
+}
+
+// A driver that hangs ends with its context.
+type hangingDriver struct{ fixedDriver }
+
+func (d hangingDriver) Next(ctx context.Context, _ registration.Input) (registration.Step, error) {
+	<-ctx.Done()
+	return registration.Step{}, ctx.Err()
+}
+
+func TestAgentRenewsTheLeaseWhileTheDriverHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newAgentWorld(t)
+		w.join()
+		w.now = w.now.Add(time.Minute)
+		w.opts.Driver = hangingDriver{fixedDriver{name: "shared-token"}}
+		w.restart()
+		if _, err := w.reconcile(); !errors.Is(err, context.DeadlineExceeded) || !w.lease().Spec.RenewTime.Time.Equal(w.now) {
+			t.Errorf("got %v, Lease of %s", err, w.lease().Spec.RenewTime)
+		}
+	})
+}
+
+// The kubeconfig runs a program, the agent does not; and the driver does not decide on the address.
+func TestAgentUsesTheDriversOwnConfiguration(t *testing.T) {
+	w := newAgentWorld(t)
+	w.opts.Driver = configuringDriver{fixedDriver{"aws-like", registration.Step{Credential: &registration.Credential{User: execUser}}}}
+	w.restart()
+	w.pass()
+	config, err := w.agent.HubConfig(t.Context())
+	if err != nil || config.Host != "https://hub.example.com:6443" || config.BearerToken != "token-cluster1" || config.ExecProvider != nil {
+		t.Errorf("HubConfig returns %+v, %v", config, err)
+	}
+	if !w.joined() || !strings.Contains(string(w.secret().Data["kubeconfig"]), "command: aws") {
+		t.Errorf("joined %t, kubeconfig %s", w.joined(), w.secret().Data["kubeconfig"])
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	valid := newAgentWorld(t).opts
+	for name, row := range map[string]struct {
+		change func(*agent.Options)
+		want   string
+	}{
+		"a dot":              {func(o *agent.Options) { o.Cluster = "a.b" }, `"a.b"`},
+		"upper case":         {func(o *agent.Options) { o.Cluster = "Cluster" }, "DNS label"},
+		"no name":            {func(o *agent.Options) { o.Cluster = "" }, "DNS label"},
+		"64 letters":         {func(o *agent.Options) { o.Cluster = strings.Repeat("a", 64) }, "DNS label"},
+		"kube-system":        {func(o *agent.Options) { o.Cluster = "kube-system" }, "reserved"},
+		"managed-clusters":   {func(o *agent.Options) { o.Cluster = "managed-clusters" }, "reserved"},
+		"no driver":          {func(o *agent.Options) { o.Driver = nil }, "agent.Options.Driver"},
+		"no client":          {func(o *agent.Options) { o.Local = nil }, "agent.Options.Local"},
+		"driver's name":      {func(o *agent.Options) { o.Driver = fixedDriver{name: "A/b"} }, `"A/b"`},
+		"driver without one": {func(o *agent.Options) { o.Driver = fixedDriver{} }, "no name"},
+		"one Secret":         {func(o *agent.Options) { o.Secret = agent.DefaultBootstrapSecret }, "two names"},
+		"metrics twice":      {func(o *agent.Options) { registerTwice(t, o) }, "metrics"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := valid
+			row.change(&opts)
+			if _, err := agent.New(opts); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want %q", err, row.want)
+			}
+		})
+	}
+}
+
+func registerTwice(t *testing.T, o *agent.Options) {
+	t.Helper()
+	o.Registerer = prometheus.NewRegistry()
+	if _, err := agent.New(*o); err != nil {
+		t.Fatal(err)
+	}
+}

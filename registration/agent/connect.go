@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// agentConn is a client of the hub that works.
+type agentConn struct {
+	client.Client
+	own     bool // with the stored credential
+	cluster *ocm.ManagedCluster
+	stored  map[string][]byte // what the driver sees of the Secret
+}
+
+// agentClient is a client and what it was made of.
+type agentClient struct {
+	client.Client
+	made map[string][]byte
+}
+
+// hubSession is the agent's access to the hub with its own credential, which the hub has taken.
+type hubSession struct {
+	config *rest.Config
+	hub    *agentHub
+	agent  string            // the agent's name
+	made   map[string][]byte // what the configuration is made of
+}
+
+// hubSessions hands the agent's access to the add-ons. The zero value has none.
+type hubSessions struct {
+	mu       sync.Mutex
+	current  *hubSession
+	replaced context.Context // of current
+	replace  context.CancelFunc
+}
+
+// get returns the access, nil if there is none, and a context that ends when it is replaced.
+func (s *hubSessions) get() (current *hubSession, replaced context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replaced == nil {
+		s.replaced, s.replace = context.WithCancel(context.Background())
+	}
+	return s.current, s.replaced
+}
+
+// set keeps an access that is made of the same.
+func (s *hubSessions) set(next *hubSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == next || s.current != nil && next != nil && maps.EqualFunc(s.current.made, next.made, bytes.Equal) {
+		return
+	}
+	s.current = next
+	if s.replace != nil {
+		s.replace()
+		s.replaced, s.replace = nil, nil
+	}
+}
+
+// readBootstrap returns what the bootstrap Secret says.
+func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
+	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
+	switch err := a.opts.Local.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no Secret %q on the managed cluster: create it with wid join", key)
+	case err != nil:
+		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
+	}
+	hub, err := parseBootstrap(secret.Data[registration.SecretKeyKubeconfig])
+	if err != nil {
+		return nil, fmt.Errorf("the key %q of Secret %q on the managed cluster is refused: %w", registration.SecretKeyKubeconfig, key, err)
+	}
+	return hub, nil
+}
+
+// readSecret returns the agent's Secret.
+func (a *Agent) readSecret(ctx context.Context) (*credentialSecret, error) {
+	key := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}
+	secret := &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
+		local: a.opts.Local, driver: a.opts.Driver, cluster: a.opts.Cluster}
+	if err := secret.read(ctx); err != nil {
+		return nil, err
+	}
+	if name, ok := secret.Data[registration.SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
+		return nil, fmt.Errorf("the Secret %q is that of cluster %.100q, not of %q: delete it to join under the new name", key, name, a.opts.Cluster)
+	}
+	return secret, nil
+}
+
+// ensureNames adds the names to the Secret and reports whether it has changed. The agent's name is drawn once: the hub compares renewals
+// with it.
+func (a *Agent) ensureNames(secret *credentialSecret) bool {
+	data := maps.Clone(secret.Data)
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	data[registration.SecretKeyClusterName] = []byte(a.opts.Cluster)
+	if registration.CheckAgentName(string(data[registration.SecretKeyAgentName])) != nil {
+		const length = 12
+		data[registration.SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
+	}
+	secret.agent = string(data[registration.SecretKeyAgentName])
+	return secret.replaceData(data)
+}
+
+// connect picks the stored credential if the hub takes it, else the bootstrap credential. It returns nil if the hub knows the credential
+// but does not let it in, as before acceptance and after denial: then it is kept.
+func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSecret) (*agentConn, error) {
+	config, stored, err := secret.open(ctx, hub)
+	if err == nil {
+		conn, err := a.open(ctx, &a.own, config, stored)
+		switch {
+		case err == nil:
+			conn.own = true
+			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[registration.SecretKeyAgentName]), made: maps.Clone(stored)})
+			return conn, a.introduce(ctx, hub, conn)
+		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
+			return nil, a.hubError(hub, err) // the add-ons try for themselves
+		}
+		switch {
+		case apierrors.IsForbidden(err) && !secret.isForeign():
+			a.sessions.set(nil)
+			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with wid hub accept --clusters %s; "+
+				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, a.opts.Cluster, a.opts.Secret))
+			return nil, nil //nolint:nilerr // the agent waits
+		case apierrors.IsUnauthorized(err):
+			stored = onlyNames(stored) // the driver gets another one
+		}
+	}
+	a.sessions.set(nil)
+	if hub.user == nil {
+		return nil, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: add a bootstrap credential with wid join",
+			hub.cluster.Server, a.opts.BootstrapSecret)
+	}
+	kubeconfig, err := hub.compose(a.opts.Cluster, *hub.user)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := a.open(ctx, &a.bootstrap, hub.config(*hub.user), map[string][]byte{registration.SecretKeyKubeconfig: kubeconfig})
+	if err != nil {
+		return nil, a.hubError(hub, err)
+	}
+	conn.stored = stored
+	return conn, a.introduce(ctx, hub, conn)
+}
+
+// open reads the ManagedCluster, and creates it if there is none. The client is made anew only if what it is made of has changed.
+func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config, of map[string][]byte) (*agentConn, error) {
+	if c.Client == nil || !maps.EqualFunc(c.made, of, bytes.Equal) {
+		made, err := a.opts.NewHubClient(config)
+		if err != nil {
+			return nil, err
+		}
+		c.Client, c.made = made, maps.Clone(of)
+	}
+	cluster := &ocm.ManagedCluster{}
+	key := client.ObjectKey{Name: a.opts.Cluster}
+	err := c.Get(ctx, key, cluster)
+	if apierrors.IsNotFound(err) {
+		cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Annotations: a.annotations()},
+			Spec: ocm.ManagedClusterSpec{ManagedClusterClientConfigs: a.opts.ClientConfigs}}
+		err = c.Create(ctx, cluster)
+	}
+	return &agentConn{Client: c.Client, cluster: cluster, stored: of}, err
+}
+
+func (a *Agent) annotations() map[string]string {
+	if driver, ok := a.opts.Driver.(registration.Annotator); ok {
+		return maps.Clone(driver.Annotations())
+	}
+	return nil
+}
+
+// introduce sets the driver's annotations on a ManagedCluster that was created beforehand, and, with the agent's own credential, the
+// addresses of the cluster's API server.
+func (a *Agent) introduce(ctx context.Context, hub *agentHub, conn *agentConn) error {
+	base, changed := conn.cluster.DeepCopy(), false
+	for key, value := range a.annotations() {
+		if conn.cluster.Annotations[key] != value {
+			metav1.SetMetaDataAnnotation(&conn.cluster.ObjectMeta, key, value)
+			changed = true
+		}
+	}
+	if conn.own && len(conn.cluster.Spec.ManagedClusterClientConfigs) == 0 && len(a.opts.ClientConfigs) > 0 {
+		conn.cluster.Spec.ManagedClusterClientConfigs, changed = a.opts.ClientConfigs, true
+	}
+	if !changed {
+		return nil
+	}
+	err := conn.Patch(ctx, conn.cluster, client.MergeFrom(base))
+	if apierrors.IsForbidden(err) {
+		a.event(corev1.EventTypeWarning, "AnnotationsMissing", fmt.Sprintf("ManagedCluster %q lacks annotations %q, and the agent may not set them: set them on the hub at %q",
+			a.opts.Cluster, a.annotations(), hub.cluster.Server))
+		conn.cluster = base
+		return nil
+	}
+	return a.hubError(hub, err)
+}
+
+// hubError says what to do about an error of the hub, if there is one.
+func (a *Agent) hubError(hub *agentHub, err error) error {
+	secret := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
+	var remedy string
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		remedy = "it has no ManagedClusters, prepare it with wid hub init"
+	case apierrors.IsUnauthorized(err):
+		remedy = fmt.Sprintf("it refuses the bootstrap credential, renew Secret %q with wid join", secret)
+	case apierrors.IsForbidden(err):
+		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, registration.BootstrapRole)
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // not the hub's answer
+		remedy = fmt.Sprintf("check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)
+	default:
+		remedy = "the agent tries again"
+	}
+	return fmt.Errorf("cannot use the hub at %q: %s: %w", hub.cluster.Server, remedy, err)
+}

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+// hubTimeout bounds each request to the hub, and each call of a driver.
+const hubTimeout = 30 * time.Second
+
+// Names within the kubeconfigs that the agent writes.
+const (
+	kubeconfigHub  = "hub"
+	kubeconfigUser = "agent"
+)
+
+// agentHub is what the bootstrap kubeconfig says of the hub.
+type agentHub struct {
+	cluster clientcmdv1.Cluster
+	user    *clientcmdv1.AuthInfo // the bootstrap credential, nil if there is none
+}
+
+// parseBootstrap parses the bootstrap kubeconfig. It refuses everything that reads a local file, runs a program or weakens TLS, since
+// the agent runs with more rights than the author of the Secret may have. Errors never repeat a credential.
+func parseBootstrap(content []byte) (*agentHub, error) {
+	k, err := parseKubeconfig(content)
+	if err != nil {
+		return nil, err
+	}
+	c := k.Clusters[0].Cluster
+	switch {
+	case c.InsecureSkipTLSVerify:
+		return nil, errors.New("it sets insecure-skip-tls-verify: set certificate-authority-data instead")
+	case c.CertificateAuthority != "":
+		return nil, fmt.Errorf("it names a file, certificate-authority %.100q: set certificate-authority-data instead", c.CertificateAuthority)
+	case c.ProxyURL != "":
+		return nil, errors.New("it sets proxy-url: set HTTPS_PROXY in the agent's environment instead")
+	}
+	// Encode checks the address and the certificates.
+	info := bootstrap.ClusterInfo{Server: c.Server, CAData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}
+	if _, err := info.Encode(); err != nil {
+		return nil, err
+	}
+	hub := &agentHub{cluster: clientcmdv1.Cluster{Server: c.Server, CertificateAuthorityData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}}
+	if len(k.AuthInfos) > 0 {
+		user, err := inline(k.AuthInfos[0].AuthInfo, nil)
+		if err != nil {
+			return nil, err
+		}
+		hub.user = &user
+	}
+	return hub, nil
+}
+
+// parseKubeconfig accepts one cluster, at most one user, and a current context that names these two or none.
+func parseKubeconfig(content []byte) (*clientcmdv1.Config, error) {
+	var k clientcmdv1.Config
+	// The parser's error may quote a credential.
+	if yaml.UnmarshalStrict(content, &k) != nil || k.Kind != "Config" || k.APIVersion != "v1" {
+		return nil, errors.New("it is not a kubeconfig: it has to be YAML or JSON of apiVersion v1 and kind Config, with known fields alone, each once")
+	}
+	if len(k.Clusters) != 1 || len(k.AuthInfos) > 1 {
+		return nil, fmt.Errorf("it holds %d clusters and %d users: it has to hold the hub and one user, as written by kubectl config view --minify --flatten --raw",
+			len(k.Clusters), len(k.AuthInfos))
+	}
+	for _, c := range k.Contexts {
+		if c.Name == k.CurrentContext && c.Context.Cluster == k.Clusters[0].Name &&
+			(len(k.AuthInfos) == 0 || c.Context.AuthInfo == k.AuthInfos[0].Name) {
+			return &k, nil
+		}
+	}
+	if k.CurrentContext != "" {
+		return nil, fmt.Errorf("its current context %.100q does not name its cluster and its user", k.CurrentContext)
+	}
+	return &k, nil
+}
+
+// inline returns a user whose credential lies in the value itself: a token, or a certificate with its key. The files that it names are
+// those given.
+func inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.AuthInfo, error) {
+	var none clientcmdv1.AuthInfo
+	switch {
+	case user.Exec != nil:
+		return none, fmt.Errorf("its user runs a program, exec %.100q: use a token or a client certificate", user.Exec.Command)
+	case user.AuthProvider != nil:
+		return none, fmt.Errorf("its user has an auth-provider, %.100q: use a token or a client certificate", user.AuthProvider.Name)
+	case user.Username != "" || user.Password != "":
+		return none, errors.New("its user has a password: use a token or a client certificate")
+	case user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups)+len(user.ImpersonateUserExtra) > 0:
+		return none, errors.New("its user impersonates another one: use that one's own credential")
+	}
+	token := []byte(user.Token)
+	for _, f := range []struct {
+		field, file string
+		value       *[]byte
+	}{
+		{"tokenFile", user.TokenFile, &token},
+		{"client-certificate", user.ClientCertificate, &user.ClientCertificateData},
+		{"client-key", user.ClientKey, &user.ClientKeyData},
+	} {
+		content, ok := files[f.file]
+		switch {
+		case f.file != "" && !ok:
+			return none, fmt.Errorf("its user names a file, %s %.100q: write the content into the kubeconfig itself", f.field, f.file)
+		case ok:
+			*f.value = content
+		}
+	}
+	hasCert, hasKey := len(user.ClientCertificateData) > 0, len(user.ClientKeyData) > 0
+	if hasCert != hasKey || (len(token) == 0) != hasCert {
+		return none, errors.New("its user has to have either a token, or a client certificate with its key")
+	}
+	return clientcmdv1.AuthInfo{Token: string(token), ClientCertificateData: user.ClientCertificateData, ClientKeyData: user.ClientKeyData}, nil
+}
+
+// compose returns the kubeconfig of the agent: the hub's address and CA with the driver's user entry.
+func (h *agentHub) compose(cluster string, user clientcmdv1.AuthInfo) ([]byte, error) {
+	return yaml.Marshal(clientcmdv1.Config{APIVersion: "v1", Kind: "Config",
+		Clusters:  []clientcmdv1.NamedCluster{{Name: kubeconfigHub, Cluster: h.cluster}},
+		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: kubeconfigUser, AuthInfo: user}},
+		Contexts: []clientcmdv1.NamedContext{{Name: kubeconfigHub,
+			Context: clientcmdv1.Context{Cluster: kubeconfigHub, AuthInfo: kubeconfigUser, Namespace: cluster}}},
+		CurrentContext: kubeconfigHub})
+}
+
+// setAddress sets where the hub is and how its certificate is checked. Nothing else may decide that.
+func (h *agentHub) setAddress(config *rest.Config) {
+	config.Host, config.Timeout = h.cluster.Server, hubTimeout
+	config.Insecure, config.CAFile = false, ""
+	config.CAData, config.ServerName = h.cluster.CertificateAuthorityData, h.cluster.TLSServerName
+}
+
+// config returns the configuration of a user that inline has returned.
+func (h *agentHub) config(user clientcmdv1.AuthInfo) *rest.Config {
+	config := &rest.Config{BearerToken: user.Token}
+	config.CertData, config.KeyData = user.ClientCertificateData, user.ClientKeyData
+	h.setAddress(config)
+	return config
+}

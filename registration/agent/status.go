@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Reasons of the conditions that the agent sets.
+const (
+	ReasonJoined         = "ManagedClusterJoined"
+	ReasonAvailable      = "ManagedClusterAvailable"
+	reasonAPIUnavailable = "ManagedClusterKubeAPIServerUnavailable"
+)
+
+// heartbeat reports that the cluster has joined and is alive, and returns when the Lease is due again. The hub may not have made the
+// cluster's RBAC yet, or have taken it away: then the cluster has not joined.
+func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, joined bool, err error) {
+	if err = a.report(ctx, conn); err == nil {
+		due, err = a.renewLease(ctx, conn)
+	}
+	if err != nil {
+		return time.Time{}, false, ignoreRefused(err)
+	}
+	a.events.forget("")
+	return due, true, nil
+}
+
+// ignoreRefused drops the errors of a hub that has no namespace or RBAC for the cluster.
+func ignoreRefused(err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (a *Agent) report(ctx context.Context, conn *agentConn) error {
+	joined := metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: ReasonJoined, Message: "the cluster has joined the hub"}
+	available := metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: ReasonAvailable, Message: "the cluster is available"}
+	var version string
+	if a.opts.Version != nil {
+		var err error
+		bounded, cancel := context.WithTimeout(ctx, hubTimeout)
+		defer cancel()
+		if version, err = a.opts.Version(bounded); err != nil {
+			available.Status, available.Reason = metav1.ConditionFalse, reasonAPIUnavailable
+			available.Message = "the cluster's API server does not answer the agent: " + kubeerror.Message(err)
+		}
+	}
+	now := metav1.NewTime(a.opts.Now())
+	return internal.PatchStatus(ctx, conn, conn.cluster, func(s *ocm.ManagedClusterStatus) (changed bool) {
+		for _, c := range []metav1.Condition{joined, available} {
+			c.ObservedGeneration, c.LastTransitionTime = conn.cluster.Generation, now
+			changed = meta.SetStatusCondition(&s.Conditions, c) || changed
+		}
+		if version != "" && version != s.Version.Kubernetes {
+			s.Version.Kubernetes, changed = version, true
+		}
+		return changed
+	})
+}
+
+// renewLease writes the Lease if its duration has passed, and returns when it is due again.
+func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, error) {
+	const defaultSeconds = 60
+	seconds := conn.cluster.Spec.LeaseDurationSeconds
+	if seconds <= 0 {
+		seconds = defaultSeconds
+	}
+	duration, now := time.Duration(seconds)*time.Second, a.opts.Now()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Cluster, Name: ocm.LeaseName}}
+	write := func() error { return conn.Update(ctx, lease) }
+	switch err := conn.Get(ctx, client.ObjectKeyFromObject(lease), lease); {
+	case apierrors.IsNotFound(err):
+		write = func() error { return conn.Create(ctx, lease) }
+	case err != nil:
+		return time.Time{}, fmt.Errorf("read the cluster's Lease on the hub: %w", err)
+	case lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds:
+		// A renewal in the future was written with a clock that was wrong.
+		if due := lease.Spec.RenewTime.Add(duration); now.Before(due) && !lease.Spec.RenewTime.After(now) {
+			return due, nil
+		}
+	}
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &a.opts.Cluster, &seconds
+	lease.Spec.RenewTime = new(metav1.NewMicroTime(now))
+	if err := write(); err != nil {
+		return time.Time{}, fmt.Errorf("renew the cluster's Lease on the hub: %w", err)
+	}
+	return now.Add(duration), nil
+}
+
+// eventKey is what an Event is about. The add-on is "" for the cluster's own registration.
+type eventKey struct{ addOn, reason string }
+
+// eventLog records Events of the agent's Secret, and none twice in a row. It is safe for concurrent use.
+type eventLog struct {
+	recorder events.EventRecorder // nil: none
+	secret   *corev1.Secret
+	mu       sync.Mutex
+	last     map[eventKey]string
+}
+
+func (l *eventLog) add(key eventKey, kind, message string) {
+	if message = redact.Line(message); l.recorder == nil || !l.isNew(key, message) {
+		return
+	}
+	l.recorder.Eventf(l.secret, nil, kind, key.reason, "Register", "%s", message)
+}
+
+func (l *eventLog) isNew(key eventKey, message string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last[key] == message {
+		return false
+	}
+	l.last[key] = message
+	return true
+}
+
+// forget lets the next Event of an add-on repeat an earlier one.
+func (l *eventLog) forget(addOn string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.last, func(key eventKey, _ string) bool { return key.addOn == addOn })
+}
+
+// agentMetrics counts passes.
+type agentMetrics struct {
+	passes      *prometheus.CounterVec
+	credentials prometheus.Counter
+	joined      prometheus.Gauge
+}
+
+func newAgentMetrics(cluster string, registerer prometheus.Registerer) (*agentMetrics, error) {
+	const prefix = "registration_agent_"
+	labels := prometheus.Labels{"cluster": cluster}
+	m := &agentMetrics{
+		passes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "passes_total", ConstLabels: labels,
+			Help: "Passes of the agent, by result: joined, waiting or error."}, []string{"result"}),
+		credentials: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "credentials_total", ConstLabels: labels,
+			Help: "Credentials of its own that the agent has stored."}),
+		joined: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "joined", ConstLabels: labels,
+			Help: "1 if the last pass reached the hub with the agent's own credential and reported there."}),
+	}
+	for _, result := range []string{"joined", "waiting", "error"} {
+		m.passes.WithLabelValues(result) // shown as 0, so that the first one is an increase
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.passes, m.credentials, m.joined} {
+		if err := registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register the metrics of the agent of cluster %q: %w", cluster, err)
+		}
+	}
+	return m, nil
+}
+
+func (m *agentMetrics) observe(joined bool, err error) {
+	m.joined.Set(0)
+	if joined {
+		m.joined.Set(1)
+	}
+	switch {
+	case err != nil:
+		m.passes.WithLabelValues("error").Inc()
+	case joined:
+		m.passes.WithLabelValues("joined").Inc()
+	default:
+		m.passes.WithLabelValues("waiting").Inc()
+	}
+}

@@ -1,0 +1,523 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Options configures a Hub.
+type Options struct {
+	// Client reads and writes the hub. Required.
+	Client client.Client
+	// Reader reads records of claims and Leases past the cache of Client. Default: the manager's API reader, or Client without a
+	// manager.
+	Reader client.Reader
+	// Drivers are the auth types that the hub grants. At least one is required.
+	Drivers []registration.HubDriver
+	// Default is the auth type of clusters without the marks of any driver. "" refuses such clusters.
+	Default string
+	// Resync is the longest time between two calls of Grant for one cluster. The hub shortens it a little for each cluster, to
+	// spread the calls. Default: one hour.
+	Resync time.Duration
+	// Timeout bounds each call of a driver. Default: one minute.
+	Timeout time.Duration
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+	// Recorder gets an Event for each decision and each failure. Nil records nothing.
+	Recorder events.EventRecorder
+	// Registerer takes the metrics. Nil drops them.
+	Registerer prometheus.Registerer
+}
+
+// Hub accepts and revokes clusters, and grants their access. It is a reconcile.Reconciler of ManagedClusters and replaces Open
+// Cluster Management's registration controller: do not run both on one hub. It is safe for concurrent use, except for two calls about
+// one cluster.
+type Hub struct {
+	options Options
+	calls   *prometheus.HistogramVec
+	states  *prometheus.GaugeVec
+
+	mu       sync.Mutex
+	memories map[string]*memory // by cluster
+}
+
+// memory holds what the hub has seen of a cluster. It may be lost at any time: the next pass then reads everything again. Only the
+// pass of that cluster uses it.
+type memory struct {
+	state  string
+	grant  record    // that the driver verified last
+	nextAt time.Time // when to ask the driver again
+	lease  leaseMemory
+}
+
+// New returns a hub. SetupWithManager runs it.
+func New(options Options) (*Hub, error) {
+	if options.Client == nil {
+		return nil, errors.New("a hub needs a client: set hub.Options.Client")
+	}
+	if len(options.Drivers) == 0 {
+		return nil, errors.New("a hub needs a driver: set hub.Options.Drivers")
+	}
+	if err := internal.CheckNames(options.Drivers); err != nil {
+		return nil, err
+	}
+	if options.Default != "" {
+		if _, err := registration.Pick(options.Drivers, options.Default); err != nil {
+			return nil, fmt.Errorf("hub.Options.Default: %w", err)
+		}
+	}
+	if options.Resync < 0 || options.Timeout < 0 {
+		return nil, fmt.Errorf("hub.Options.Resync %s and hub.Options.Timeout %s: neither may be negative", options.Resync, options.Timeout)
+	}
+	options.Resync = cmp.Or(options.Resync, time.Hour)
+	options.Timeout = cmp.Or(options.Timeout, time.Minute)
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	h := &Hub{options: options, memories: map[string]*memory{}}
+	return h, h.register(options.Registerer)
+}
+
+// refusal is an error that only an edit mends. It becomes the condition HubAcceptedManagedCluster=False, and is not retried.
+type refusal struct{ reason, message string }
+
+func (r *refusal) Error() string { return r.message }
+
+// errPostponed says that a failure is reported, and that its retry is scheduled.
+var errPostponed = errors.New("postponed")
+
+// Reasons of the condition HubAcceptedManagedCluster, in addition to ocm.ReasonHubAccepted and ocm.ReasonHubDenied.
+const (
+	reasonInvalidName        = "InvalidName"
+	reasonInvalidClaim       = "InvalidClaim"
+	reasonConflictingDrivers = "ConflictingDrivers"
+	reasonUnknownDriver      = "UnknownDriver"
+	reasonNamespaceTaken     = "NamespaceTaken"
+	reasonRBACTaken          = "RBACTaken"
+	reasonRecordLost         = "RecordLost"
+	ReasonGrantFailed        = "GrantFailed"
+	// ReasonClaimChanged has the status True: the cluster keeps its grant.
+	ReasonClaimChanged = "ClaimChanged"
+	// ReasonWaiting follows a refusal whose cause is gone.
+	ReasonWaiting = "WaitingForAcceptance"
+)
+
+// Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
+func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	cluster := &ocm.ManagedCluster{}
+	err := h.options.Client.Get(ctx, req.NamespacedName, cluster)
+	if apierrors.IsNotFound(err) {
+		// A cache that lags behind must not revoke a cluster that exists.
+		err = h.reader().Get(ctx, req.NamespacedName, cluster)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("read ManagedCluster %q: %w", req.Name, err)
+	}
+	if err != nil || !cluster.DeletionTimestamp.IsZero() {
+		cluster.Name = req.Name
+		return reconcile.Result{}, h.release(ctx, cluster)
+	}
+	decideErr := h.decide(ctx, cluster)
+	next, err := h.checkLease(ctx, cluster)
+	if err := errors.Join(decideErr, err); err != nil {
+		return reconcile.Result{}, err
+	}
+	if at := h.memory(cluster.Name).nextAt; !at.IsZero() {
+		// What became due during the pass is not lost.
+		next = earliest(next, max(at.Sub(h.options.Now()), time.Millisecond))
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// decide brings everything but the Lease to the documented state.
+func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	err := registration.CheckClusterName(cluster.Name)
+	switch {
+	case err != nil:
+		err = &refusal{reasonInvalidName, err.Error()}
+	case cluster.Spec.HubAcceptsClient:
+		err = h.admit(ctx, cluster)
+	default:
+		err = h.exclude(ctx, cluster)
+	}
+	if errors.Is(err, errPostponed) {
+		return nil
+	}
+	var refused *refusal
+	if !errors.As(err, &refused) {
+		return err
+	}
+	h.setState(cluster.Name, stateRefused)
+	h.schedule(cluster.Name, record{}, 0)
+	return h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+		Reason: refused.reason, Message: refused.message})
+}
+
+// admit grants an accepted cluster what it needs. Each step relies on those before: the finalizer and the record precede the grant,
+// so that a restart at any moment still revokes all that was granted; the RBAC comes last.
+func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	role, err := h.role(ctx, cluster.Name)
+	if err != nil {
+		return err
+	}
+	if err := h.checkLost(ctx, cluster, role); err != nil {
+		return err
+	}
+	claimed, claimErr := h.claim(cluster)
+	granted, ok := recordOf(role)
+	if !ok {
+		if claimErr != nil {
+			return claimErr
+		}
+		granted = claimed
+	}
+	driver, err := registration.Pick(h.options.Drivers, granted.driver)
+	if err != nil {
+		return &refusal{reasonUnknownDriver, fmt.Sprintf("the cluster was accepted with an auth type that this hub does not run: %v", err)}
+	}
+	if err := h.addFinalizer(ctx, cluster); err != nil {
+		return err
+	}
+	if err := h.ensureNamespace(ctx, cluster.Name); err != nil {
+		return err
+	}
+	if err := h.ensureRole(ctx, cluster.Name, role, granted); err != nil {
+		return err
+	}
+	if err := h.grant(ctx, cluster, driver, granted); err != nil {
+		return err
+	}
+	if err := h.bind(ctx, cluster.Name); err != nil {
+		return err
+	}
+	h.setState(cluster.Name, stateAccepted)
+	return h.reportAccepted(ctx, cluster, granted, claimed, claimErr)
+}
+
+// reportAccepted sets the condition, which also says whether the claim has changed since.
+func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, granted, claimed record, claimErr error) error {
+	condition := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted,
+		Message: fmt.Sprintf("accepted as %s", granted)}
+	if claimErr == nil && claimed == granted {
+		return h.report(ctx, cluster, corev1.EventTypeNormal, condition)
+	}
+	now := claimed.String()
+	if claimErr != nil {
+		now = claimErr.Error()
+	}
+	condition.Reason = ReasonClaimChanged
+	condition.Message = fmt.Sprintf("the cluster was accepted as %s and keeps that; its annotations now say: %s. To accept the change set hubAcceptsClient to false, then to true", granted, now)
+	return h.report(ctx, cluster, corev1.EventTypeWarning, condition)
+}
+
+// grantOf returns the condition of a cluster that the hub has granted something, else nil.
+func grantOf(cluster *ocm.ManagedCluster) *metav1.Condition {
+	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	if c == nil || c.Status != metav1.ConditionTrue && c.Reason != reasonRecordLost {
+		return nil
+	}
+	return c
+}
+
+// checkLost refuses a cluster whose ClusterRole is gone: a record of what it claims now would hide what it was granted. It reads the
+// ManagedCluster past the cache, which may lag behind the hub's own denial.
+func (h *Hub) checkLost(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
+	if role.ResourceVersion != "" || grantOf(cluster) == nil {
+		return nil
+	}
+	now := &ocm.ManagedCluster{}
+	if err := h.reader().Get(ctx, client.ObjectKeyFromObject(cluster), now); err != nil {
+		return fmt.Errorf("read ManagedCluster %q: %w", cluster.Name, err)
+	}
+	*cluster = *now
+	c := grantOf(cluster)
+	switch {
+	case !cluster.Spec.HubAcceptsClient:
+		return errPostponed // until the cache has this change and causes a pass
+	case c == nil:
+		return nil
+	case c.Reason == reasonRecordLost:
+		return &refusal{c.Reason, c.Message}
+	}
+	return &refusal{reasonRecordLost, fmt.Sprintf("the ClusterRole %q with the record of the grant is gone. The hub said before: %.300q. Remove by hand what this gave outside "+
+		"the hub's RBAC: for aws-irsa the access entry or aws-auth entry, and the IAM role ocm-hub-* with this cluster's tags; a client certificate works until it expires. "+
+		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), c.Message)}
+}
+
+// exclude revokes a cluster that was accepted and is not any more, or looks whether a new one is approved without a person.
+func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	role, err := h.role(ctx, cluster.Name)
+	if err != nil {
+		return err
+	}
+	if err := h.unbind(ctx, cluster.Name); err != nil {
+		return err
+	}
+	if !isOurs(role) && !wasAccepted(cluster) {
+		return h.autoApprove(ctx, cluster)
+	}
+	// The condition precedes the loss of the record: otherwise a restart in between may take the cluster for a new one, and approve it.
+	h.setState(cluster.Name, stateDenied)
+	// A condition that cannot be written keeps nothing granted: the finalizer is a sign too.
+	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides. " +
+			"A client certificate stays valid until it expires: it has no rights now, and works again if the cluster is accepted again"})
+	return errors.Join(err, h.revoke(ctx, cluster, true))
+}
+
+// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: where the admission policy is
+// missing, an agent may write the conditions.
+func wasAccepted(cluster *ocm.ManagedCluster) bool {
+	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || grantOf(cluster) != nil || c != nil && c.Reason == ocm.ReasonHubDenied
+}
+
+// autoApprove accepts a new cluster if its driver approves. The hub creates the namespace after that, so one that exists is of an earlier
+// cluster of the name, or of none.
+func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	claimed, err := h.claim(cluster)
+	if err != nil {
+		return err
+	}
+	driver, err := registration.Pick(h.options.Drivers, claimed.driver)
+	if err != nil {
+		return err
+	}
+	var approved bool
+	err = h.call(ctx, driver, "approve", func(ctx context.Context) (err error) {
+		approved, err = driver.Approves(ctx, cluster.DeepCopy(), claimed.claim)
+		return err
+	})
+	if err != nil {
+		h.event(cluster, corev1.EventTypeWarning, "ApprovalFailed", err.Error())
+		return fmt.Errorf("approve cluster %q: %w", cluster.Name, err)
+	}
+	if !approved {
+		return h.wait(ctx, cluster)
+	}
+	if err := h.checkUnused(ctx, cluster.Name, claimed); err != nil {
+		return err
+	}
+	if err := h.patch(ctx, cluster, func() { cluster.Spec.HubAcceptsClient = true }); err != nil {
+		return fmt.Errorf("accept cluster %q: %w", cluster.Name, err)
+	}
+	h.event(cluster, corev1.EventTypeNormal, "AutoApproved", fmt.Sprintf("the configuration of the hub approves %s", claimed))
+	return h.admit(ctx, cluster)
+}
+
+// wait leaves a new cluster alone until an administrator accepts it. Only a refusal whose cause is gone is replaced.
+func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	h.setState(cluster.Name, statePending)
+	h.schedule(cluster.Name, record{}, 0)
+	if meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted) == nil {
+		return nil
+	}
+	return h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+		Reason: ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
+}
+
+// release revokes a cluster that is being deleted, then lets it go. It also revokes what a cluster left behind whose ManagedCluster is
+// gone: the finalizer may have been removed.
+func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	exists := cluster.ResourceVersion != ""
+	if exists {
+		h.setState(cluster.Name, stateDeleting)
+	}
+	if registration.CheckClusterName(cluster.Name) == nil { // else it was never granted anything, and its name may be that of something else
+		if err := h.unbind(ctx, cluster.Name); err != nil {
+			return err
+		}
+		if err := h.revoke(ctx, cluster, false); err != nil {
+			return err
+		}
+	}
+	if !exists {
+		h.forget(cluster.Name)
+		return nil
+	}
+	if !controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) {
+		return nil
+	}
+	err := h.patch(ctx, cluster, func() { controllerutil.RemoveFinalizer(cluster, ocm.Finalizer) })
+	return client.IgnoreNotFound(err)
+}
+
+// grant calls the driver when that is due.
+func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver registration.HubDriver, granted record) error {
+	if m := h.memory(cluster.Name); m.grant == granted && h.options.Now().Before(m.nextAt) {
+		return nil
+	}
+	var next time.Duration
+	err := h.call(ctx, driver, "grant", func(ctx context.Context) (err error) {
+		next, err = driver.Grant(ctx, cluster.Name, granted.claim)
+		return err
+	})
+	if err == nil {
+		h.schedule(cluster.Name, granted, next)
+		return nil
+	}
+	err = fmt.Errorf("grant cluster %q: %w", cluster.Name, err)
+	h.event(cluster, corev1.EventTypeWarning, ReasonGrantFailed, err.Error())
+	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) {
+		return err // it keeps what it has
+	}
+	h.setState(cluster.Name, stateRefused)
+	setErr := internal.SetCondition(ctx, h.options.Client, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
+		Status: metav1.ConditionFalse, Reason: ReasonGrantFailed, Message: err.Error()})
+	if next > 0 && setErr == nil {
+		h.schedule(cluster.Name, record{}, next)
+		return errPostponed
+	}
+	return errors.Join(err, setErr)
+}
+
+// revoke has the recorded driver take away what it granted, then deletes the record. Denial keeps the agent in it.
+func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bool) error {
+	name := cluster.Name
+	m := h.memory(name)
+	m.grant, m.nextAt = record{}, time.Time{}
+	role, err := h.role(ctx, name)
+	if err != nil {
+		return err
+	}
+	granted, ok := recordOf(role)
+	if !ok {
+		return h.deleteRecord(ctx, role, denied)
+	}
+	driver, err := registration.Pick(h.options.Drivers, granted.driver)
+	if err != nil {
+		h.event(cluster, corev1.EventTypeWarning, reasonUnknownDriver, err.Error())
+		return reconcile.TerminalError(fmt.Errorf("revoke cluster %q, which was accepted as %s: %w", name, granted, err))
+	}
+	err = h.call(ctx, driver, "revoke", func(ctx context.Context) error { return driver.Revoke(ctx, name, granted.claim) })
+	if err != nil {
+		h.event(cluster, corev1.EventTypeWarning, "RevokeFailed", err.Error())
+		return fmt.Errorf("revoke cluster %q: %w", name, err)
+	}
+	return h.deleteRecord(ctx, role, denied)
+}
+
+// claim returns what a cluster claimed that it is. Errors are refusals.
+func (h *Hub) claim(cluster *ocm.ManagedCluster) (record, error) {
+	var claimed []record
+	for _, d := range h.options.Drivers {
+		claim, ok, err := d.Claim(cluster.DeepCopy())
+		if err != nil {
+			return record{}, &refusal{reasonInvalidClaim, fmt.Sprintf("auth type %q: %v", d.Name(), err)}
+		}
+		if ok {
+			claimed = append(claimed, record{d.Name(), claim})
+		}
+	}
+	switch {
+	case len(claimed) > 1:
+		return record{}, &refusal{reasonConflictingDrivers, fmt.Sprintf("the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].driver, claimed[1].driver)}
+	case len(claimed) == 1:
+		return claimed[0], nil
+	case h.options.Default == "":
+		return record{}, &refusal{reasonUnknownDriver, "the cluster has the annotations of no auth type, and this hub has no default: join again with one of its auth types"}
+	default:
+		return record{driver: h.options.Default}, nil
+	}
+}
+
+func (h *Hub) addFinalizer(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	if controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) {
+		return nil
+	}
+	if err := h.patch(ctx, cluster, func() { controllerutil.AddFinalizer(cluster, ocm.Finalizer) }); err != nil {
+		return fmt.Errorf("add the finalizer to ManagedCluster %q: %w", cluster.Name, err)
+	}
+	return nil
+}
+
+// patch keeps the fields that our types do not know, and fails if the object has changed since it was read.
+func (h *Hub) patch(ctx context.Context, cluster *ocm.ManagedCluster, change func()) error {
+	base := cluster.DeepCopy()
+	change()
+	return h.options.Client.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+}
+
+// report sets a condition, and records an Event if it claimed something new.
+func (h *Hub) report(ctx context.Context, cluster *ocm.ManagedCluster, eventType string, c metav1.Condition) error {
+	had := meta.FindStatusCondition(cluster.Status.Conditions, c.Type)
+	known := had != nil && had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message
+	if err := internal.SetCondition(ctx, h.options.Client, cluster, c); err != nil {
+		return fmt.Errorf("set condition %s of ManagedCluster %q: %w", c.Type, cluster.Name, err)
+	}
+	if !known {
+		h.event(cluster, eventType, c.Reason, c.Message)
+	}
+	return nil
+}
+
+// maxEventNote is the API server's limit.
+const maxEventNote = 1000
+
+func (h *Hub) event(cluster *ocm.ManagedCluster, eventType, reason, message string) {
+	if h.options.Recorder == nil || cluster.ResourceVersion == "" {
+		return
+	}
+	note := strings.ToValidUTF8(message[:min(len(message), maxEventNote)], "")
+	h.options.Recorder.Eventf(cluster, nil, eventType, reason, "Register", "%s", note)
+}
+
+func (h *Hub) reader() client.Reader {
+	if h.options.Reader != nil {
+		return h.options.Reader
+	}
+	return h.options.Client
+}
+
+func (h *Hub) memory(cluster string) *memory {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.memories[cluster]
+	if m == nil {
+		m = &memory{}
+		h.memories[cluster] = m
+	}
+	return m
+}
+
+// schedule remembers what the driver verified, if anything, and when to ask it again. What the name hashes to spreads the clusters over a
+// fifth of the time.
+func (h *Hub) schedule(cluster string, verified record, after time.Duration) {
+	if after <= 0 || after > h.options.Resync {
+		after = h.options.Resync
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(cluster)) // never fails
+	after -= time.Duration(float64(after) / 5 * float64(hash.Sum32()) / (1 << 32))
+	m := h.memory(cluster)
+	m.grant, m.nextAt = verified, h.options.Now().Add(max(after, time.Second))
+}
+
+// earliest returns the shorter of two waits. Zero is none.
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}

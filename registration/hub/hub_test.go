@@ -1,0 +1,837 @@
+package hub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	isAccepted = "True/HubClusterAdminAccepted"
+	isDenied   = "False/HubClusterAdminDenied"
+)
+
+func TestNewHubRefusesBadOptions(t *testing.T) {
+	c := newHubTest(t).client
+	one := newHubDriver("one", driverMark)
+	for _, test := range []struct {
+		name    string
+		options hub.Options
+		want    string
+	}{
+		{"no client", hub.Options{Drivers: []registration.HubDriver{one}}, "hub.Options.Client"},
+		{"no driver", hub.Options{Client: c}, "hub.Options.Drivers"},
+		{"two drivers of one name", hub.Options{Client: c, Drivers: []registration.HubDriver{one, one}}, `"one"`},
+		{"a driver without a name", hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("", driverMark)}}, "no name"},
+		{"an unknown default", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Default: "three"}, `unknown auth type "three": use one of one`},
+		{"a negative resync", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Resync: -1}, "negative"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := hub.New(test.options); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("the error is %v, want one that names %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestHubLeavesNewClusterToAnAdministrator(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1"))
+	if result := h.mustPass("cluster1"); result.RequeueAfter <= 0 {
+		t.Error("the hub never asks the driver for approval again")
+	}
+	h.wantAccepted("cluster1", "")
+	h.wantRevoked("cluster1")
+	t.Run("and grants it when it is accepted", func(*testing.T) {
+		h.edit("cluster1", accept)
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "")
+	})
+}
+
+func TestHubGrantsWhenTheCauseOfARefusalIsMended(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}})
+	h.mustPass("cluster1")
+	h.wantAccepted("cluster1", "False/NamespaceTaken")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}}
+	if err := h.client.Update(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	h.mustPass("cluster1")
+	h.wantAccepted("cluster1", isAccepted)
+	h.wantGranted("cluster1", "one", "")
+}
+
+func TestHubGrantsAcceptedCluster(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
+	h.driver.onGrant = func(string, string) {
+		if !slices.Contains(h.cluster("cluster1").Finalizers, ocm.Finalizer) {
+			t.Error("the grant precedes the finalizer")
+		}
+		if role := roleFor("cluster1"); !h.exists(role) || role.Annotations[registration.ClaimAnnotation] != "id-1" {
+			t.Error("the grant precedes the record of the claim")
+		}
+		if got := h.rbac("cluster1"); len(got) != 1 {
+			t.Errorf("bindings precede the grant: %q", got)
+		}
+	}
+	h.mustPass("cluster1")
+	h.wantGranted("cluster1", "one", "id-1")
+	h.wantAccepted("cluster1", isAccepted)
+	if calls := h.driver.take(); !slices.Equal(calls, []string{"grant cluster1 id-1"}) {
+		t.Errorf("the driver got %q", calls)
+	}
+	if !h.hasEvent("Normal HubClusterAdminAccepted") {
+		t.Errorf("there is no Event, only %q", h.events)
+	}
+	roles := []string{registration.ClusterRoleName("cluster1"), "open-cluster-management:managedcluster:registration", "open-cluster-management:managedcluster:work"}
+	for i, o := range bindingsFor("cluster1") {
+		h.exists(o)
+		role, subjects := partsOf(o)
+		if role.Name != roles[i] || len(*subjects) != 2 || (*subjects)[0].Name != "system:open-cluster-management:cluster1" || (*subjects)[1].Name != "open-cluster-management:cluster1" {
+			t.Errorf("%s binds %v to %v", o.GetName(), role, *subjects)
+		}
+	}
+}
+
+func partsOf(o client.Object) (*rbacv1.RoleRef, *[]rbacv1.Subject) {
+	switch b := o.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return &b.RoleRef, &b.Subjects
+	case *rbacv1.RoleBinding:
+		return &b.RoleRef, &b.Subjects
+	}
+	panic("not a binding")
+}
+
+func TestHubUsesTheDefaultForAClusterWithoutMarks(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept))
+	h.mustPass("cluster1")
+	h.wantGranted("cluster1", "one", "")
+}
+
+func TestHubRefuses(t *testing.T) {
+	taken := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
+	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster10"}}}
+	gone := roleFor("cluster1")
+	gone.Annotations = map[string]string{registration.AuthTypeAnnotation: "three", registration.ClaimAnnotation: "id-3"}
+	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:work"}}
+	for _, test := range []struct {
+		name, reason string
+		cluster      *ocm.ManagedCluster
+		others       []client.Object
+		noDefault    bool
+	}{
+		{"the name of the group of all clusters", "InvalidName", managedCluster("managed-clusters"), nil, false},
+		{"a name that begins groups of add-ons", "InvalidName", managedCluster("addon"), nil, false},
+		{"a name that begins users of add-ons", "InvalidName", managedCluster("cluster"), nil, false},
+		{"the name of a namespace of Kubernetes", "InvalidName", managedCluster("kube-system"), nil, false},
+		{"the name of the default namespace", "InvalidName", managedCluster("default"), nil, false},
+		{"the name of a shared ClusterRole", "InvalidName", managedCluster("work"), []client.Object{shared}, false},
+		{"a name that is no DNS label", "InvalidName", managedCluster("a.b"), nil, false},
+		{"the marks of two drivers", "ConflictingDrivers", managedCluster("cluster1", marked(driverMark, "id-1"), marked(otherMark, "id-2")), nil, false},
+		{"a malformed claim", "InvalidClaim", managedCluster("cluster1", marked(otherMark, "malformed")), nil, false},
+		{"no marks and no default", "UnknownDriver", managedCluster("cluster1"), nil, true},
+		{"a namespace without our label", "NamespaceTaken", managedCluster("cluster1"), []client.Object{taken}, false},
+		{"the namespace of another cluster", "NamespaceTaken", managedCluster("cluster1"), []client.Object{foreign}, false},
+		{"a recorded driver that the hub does not run", "UnknownDriver", managedCluster("cluster1"), []client.Object{gone}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			accept(test.cluster)
+			h := newHubTest(t, append(test.others, test.cluster)...)
+			if test.noDefault {
+				h.restart(func(o *hub.Options) { o.Default = "" })
+			}
+			before := h.rbac(test.cluster.Name)
+			result := h.mustPass(test.cluster.Name)
+			h.wantAccepted(test.cluster.Name, "False/"+test.reason)
+			if !h.hasEvent("Warning " + test.reason) {
+				t.Errorf("there is no warning, only %q", h.events)
+			}
+			if result.RequeueAfter <= 0 {
+				t.Error("the hub never looks again")
+			}
+			if calls := append(h.driver.take(), h.other.take()...); len(calls) > 0 {
+				t.Errorf("drivers got %q", calls)
+			}
+			if after := h.rbac(test.cluster.Name); !slices.Equal(before, after) {
+				t.Errorf("the RBAC was %q and is %q", before, after)
+			}
+		})
+	}
+}
+
+func TestHubKeepsTheSharedRolesWhenAClusterOfTheirNameLeaves(t *testing.T) {
+	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:registration",
+		Annotations: map[string]string{registration.AuthTypeAnnotation: "one"}}}
+	h := newHubTest(t, shared, managedCluster("registration", func(c *ocm.ManagedCluster) { c.Finalizers = []string{ocm.Finalizer} }))
+	if err := h.client.Delete(t.Context(), h.cluster("registration")); err != nil {
+		t.Fatal(err)
+	}
+	h.mustPass("registration")
+	if !h.exists(shared) || h.exists(managedCluster("registration")) {
+		t.Error("the shared ClusterRole is gone, or the cluster is not")
+	}
+}
+
+func TestHubAutoApproval(t *testing.T) {
+	t.Run("accepts and grants in one pass", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "id-1")))
+		h.driver.approves = true
+		h.mustPass("cluster1")
+		if !h.cluster("cluster1").Spec.HubAcceptsClient || !h.hasEvent("Normal AutoApproved") {
+			t.Errorf("not accepted, or without an Event: %q", h.events)
+		}
+		h.wantGranted("cluster1", "one", "id-1")
+		h.wantAccepted("cluster1", isAccepted)
+	})
+	t.Run("fails without a decision", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1"))
+		h.driver.fail["approve"] = errors.New("no connection")
+		if _, err := h.pass("cluster1"); err == nil || !h.hasEvent("Warning ApprovalFailed") {
+			t.Errorf("the error is %v, the Events are %q", err, h.events)
+		}
+		h.wantRevoked("cluster1")
+	})
+	t.Run("a mended refusal waits", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "malformed")))
+		h.mustPass("cluster1")
+		h.wantAccepted("cluster1", "False/InvalidClaim")
+		h.edit("cluster1", marked(driverMark, "id-1"))
+		h.mustPass("cluster1")
+		h.wantAccepted("cluster1", "False/WaitingForAcceptance")
+		h.driver.approves = true
+		h.mustPass("cluster1")
+		h.wantAccepted("cluster1", isAccepted)
+		h.wantGranted("cluster1", "one", "id-1")
+	})
+	t.Run("a namespace of before leaves it to a person", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "id-1")))
+		h.driver.approves = true
+		h.mustPass("cluster1")
+		h.edit("cluster1", deny)
+		h.mustPass("cluster1")
+		if err := h.client.Delete(t.Context(), h.cluster("cluster1")); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPass("cluster1")
+		if err := h.client.Create(t.Context(), managedCluster("cluster1", marked(driverMark, "id-2"))); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPass("cluster1")
+		h.wantRevoked("cluster1")
+		h.wantAccepted("cluster1", "False/NamespaceTaken")
+		if h.cluster("cluster1").Spec.HubAcceptsClient || !h.hasEvent("Warning NamespaceTaken") {
+			t.Errorf("accepted, or without an Event: %q", h.events)
+		}
+		h.edit("cluster1", accept)
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "id-2")
+	})
+	t.Run("goes on after the namespace of before is deleted", func(t *testing.T) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
+		h := newHubTest(t, managedCluster("cluster1"), namespace)
+		h.driver.approves = true
+		h.mustPass("cluster1")
+		h.wantAccepted("cluster1", "False/NamespaceTaken")
+		if err := h.client.Delete(t.Context(), namespace); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "")
+	})
+	for name, tamper := range map[string]func(*ocm.ManagedCluster){
+		"a denied cluster stays out":                                func(*ocm.ManagedCluster) {},
+		"also if its agent removed the finalizer":                   func(c *ocm.ManagedCluster) { c.Finalizers = nil },
+		"also if its agent removed the condition":                   func(c *ocm.ManagedCluster) { c.Status.Conditions = nil },
+		"also if its agent removed both: the hub has the record":    func(c *ocm.ManagedCluster) { c.Finalizers, c.Status.Conditions = nil, nil },
+		"also if its agent has rewritten its annotations meanwhile": marked(otherMark, "id-2"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1"))
+			h.driver.approves = true
+			h.mustPass("cluster1")
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { deny(c); tamper(c) })
+			h.mustPass("cluster1")
+			h.restart()
+			h.mustPass("cluster1")
+			h.wantAccepted("cluster1", isDenied)
+			h.wantRevoked("cluster1")
+		})
+	}
+}
+
+func TestHubRevokesDeniedCluster(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
+	h.mustPass("cluster1")
+	h.driver.take()
+	h.driver.onRevoke = func(string, string) {
+		if got := h.rbac("cluster1"); len(got) != 1 {
+			t.Errorf("at Revoke the cluster has %q, want only the record", got)
+		}
+	}
+	h.edit("cluster1", deny)
+	h.mustPass("cluster1")
+	h.wantRevoked("cluster1")
+	h.wantAccepted("cluster1", isDenied)
+	if calls := h.driver.take(); !slices.Equal(calls, []string{"revoke cluster1 id-1"}) {
+		t.Errorf("the driver got %q", calls)
+	}
+	if !h.exists(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}) {
+		t.Error("the namespace is gone")
+	}
+	t.Run("and grants the new claim if it is accepted again", func(*testing.T) {
+		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); marked(driverMark, "id-2")(c) })
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "id-2")
+		h.wantAccepted("cluster1", isAccepted)
+	})
+}
+
+func TestHubDenialCountsFromItself(t *testing.T) {
+	for _, reason := range []string{"Mine", hub.ReasonGrantFailed, ocm.ReasonHubAccepted} {
+		t.Run("after False "+reason, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept))
+			h.mustPass("cluster1")
+			begin, past := time.Now().Add(-time.Minute), metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+			h.edit("cluster1", func(c *ocm.ManagedCluster) {
+				deny(c)
+				c.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: past}}
+			})
+			h.mustPass("cluster1")
+			h.wantAccepted("cluster1", isDenied)
+			denied := meta.FindStatusCondition(h.cluster("cluster1").Status.Conditions, ocm.ConditionHubAccepted)
+			if denied.LastTransitionTime.Time.Before(begin) {
+				t.Errorf("denied now, the condition says since %s", denied.LastTransitionTime)
+			}
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Status.Conditions[0].LastTransitionTime = past })
+			h.mustPass("cluster1")
+			if c := h.cluster("cluster1").Status.Conditions[0]; !c.LastTransitionTime.Time.Equal(past.Time) {
+				t.Errorf("a later pass sets the time again, to %s", c.LastTransitionTime)
+			}
+		})
+	}
+}
+
+func TestHubRevokesByTheRecord(t *testing.T) {
+	rewrites := map[string]func(*ocm.ManagedCluster){
+		"a claim of another cluster": marked(driverMark, "id-victim"),
+		"another driver":             func(c *ocm.ManagedCluster) { c.Annotations = map[string]string{otherMark: "id-2"} },
+		"a malformed claim":          marked(driverMark, "malformed"),
+		"the marks of two drivers":   marked(otherMark, "id-2"),
+		"no marks":                   func(c *ocm.ManagedCluster) { c.Annotations = nil },
+	}
+	leaves := map[string]func(h *hubTest){
+		"denied": func(h *hubTest) { h.edit("cluster1", deny) },
+		"deleted": func(h *hubTest) {
+			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
+				h.t.Fatal(err)
+			}
+		},
+		"deleted, and its agent had removed the finalizer": func(h *hubTest) {
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Finalizers = nil })
+			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
+				h.t.Fatal(err)
+			}
+		},
+	}
+	for rewriteName, rewrite := range rewrites {
+		for leaveName, leave := range leaves {
+			t.Run(rewriteName+", then "+leaveName, func(t *testing.T) {
+				h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
+				h.mustPass("cluster1")
+				h.edit("cluster1", rewrite)
+				h.mustPass("cluster1")
+				h.wantGranted("cluster1", "one", "id-1")
+				h.wantAccepted("cluster1", "True/ClaimChanged")
+				h.restart()
+				h.driver.take()
+				leave(h)
+				h.mustPass("cluster1")
+				h.wantRevoked("cluster1")
+				if calls := h.driver.take(); !slices.Equal(calls, []string{"revoke cluster1 id-1"}) {
+					t.Errorf("the driver got %q", calls)
+				}
+				if calls := h.other.take(); len(calls) > 0 {
+					t.Errorf("the other driver got %q", calls)
+				}
+			})
+		}
+	}
+}
+
+func TestHubDeletesNoClusterBecauseItsCacheLags(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept))
+	h.mustPass("cluster1")
+	lagging := interceptor.NewClient(h.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*ocm.ManagedCluster); ok {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "managedclusters"}, key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	h.restart(func(o *hub.Options) { o.Client, o.Reader = lagging, h.client })
+	if _, err := h.pass("cluster1"); err != nil {
+		t.Fatal(err)
+	}
+	h.wantGranted("cluster1", "one", "")
+}
+
+func TestHubFailures(t *testing.T) {
+	t.Run("a grant that fails at first is a condition and a retry", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		h.driver.fail["grant"] = errors.New("no connection")
+		if _, err := h.pass("cluster1"); err == nil || !strings.Contains(err.Error(), `"cluster1"`) {
+			t.Errorf("the error is %v", err)
+		}
+		h.wantAccepted("cluster1", "False/GrantFailed")
+		if got := h.rbac("cluster1"); len(got) != 1 || !h.hasEvent("Warning GrantFailed") {
+			t.Errorf("the cluster has %q, the Events are %q", got, h.events)
+		}
+		h.driver.fail["grant"] = nil
+		h.mustPass("cluster1")
+		h.wantAccepted("cluster1", isAccepted)
+		h.wantGranted("cluster1", "one", "")
+	})
+	t.Run("a grant that fails at first is retried when the driver says", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		h.driver.fail["grant"], h.driver.next = errors.New("no such role"), 10*time.Minute
+		if wait := h.mustPass("cluster1").RequeueAfter; wait < 5*time.Minute || wait > 10*time.Minute {
+			t.Errorf("the hub tries again after %s", wait)
+		}
+		h.wantAccepted("cluster1", "False/GrantFailed")
+		if got := h.rbac("cluster1"); len(got) != 1 || !h.hasEvent("Warning GrantFailed") {
+			t.Errorf("the cluster has %q, the Events are %q", got, h.events)
+		}
+		h.driver.fail["grant"], h.driver.next = nil, 0
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "")
+		h.now = h.now.Add(2 * time.Hour)
+		h.driver.fail["grant"], h.driver.next = errors.New("no such role"), 10*time.Minute
+		if _, err := h.pass("cluster1"); err == nil {
+			t.Error("a cluster that was granted waits too")
+		}
+		h.wantAccepted("cluster1", isAccepted)
+	})
+	t.Run("a grant that fails later leaves the cluster its access", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		h.mustPass("cluster1")
+		h.driver.fail["grant"] = errors.New("no connection")
+		h.now = h.now.Add(2 * time.Hour)
+		if _, err := h.pass("cluster1"); err == nil {
+			t.Error("there is no error")
+		}
+		h.wantAccepted("cluster1", isAccepted)
+		h.wantGranted("cluster1", "one", "")
+	})
+	for name, leave := range map[string]func(*hubTest){
+		"denied": func(h *hubTest) { h.edit("cluster1", deny) },
+		"deleted": func(h *hubTest) {
+			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
+				h.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run("a revoke that fails keeps record and finalizer, cluster "+name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
+			h.mustPass("cluster1")
+			leave(h)
+			h.driver.fail["revoke"] = errors.New("no connection")
+			if _, err := h.pass("cluster1"); err == nil || !h.hasEvent("Warning RevokeFailed") {
+				t.Errorf("the error is %v, the Events are %q", err, h.events)
+			}
+			if got := h.rbac("cluster1"); len(got) != 1 || !slices.Contains(h.cluster("cluster1").Finalizers, ocm.Finalizer) {
+				t.Errorf("the cluster has %q and the finalizers %q", got, h.cluster("cluster1").Finalizers)
+			}
+			h.driver.fail["revoke"] = nil
+			h.restart()
+			h.mustPass("cluster1")
+			h.wantRevoked("cluster1")
+		})
+	}
+	t.Run("a recorded driver that the hub does not run keeps the record", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept, marked(otherMark, "id-2")))
+		h.mustPass("cluster1")
+		h.restart(func(o *hub.Options) { o.Drivers = o.Drivers[:1] })
+		h.edit("cluster1", deny)
+		if _, err := h.pass("cluster1"); !errors.Is(err, reconcile.TerminalError(nil)) || !strings.Contains(err.Error(), `unknown auth type "two"`) {
+			t.Errorf("the error is %v", err)
+		}
+		if got := h.rbac("cluster1"); len(got) != 1 {
+			t.Errorf("the cluster has %q, want only the record", got)
+		}
+	})
+}
+
+func TestHubRepairsDrift(t *testing.T) {
+	role := func(change func(*rbacv1.ClusterRole)) func(*hubTest) {
+		return func(h *hubTest) {
+			r := roleFor("cluster1")
+			h.exists(r)
+			change(r)
+			if err := h.client.Update(h.t.Context(), r); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+	}
+	drifts := map[string]func(*hubTest){
+		"the rules of the role":      role(func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[1:] }),
+		"one more rule":              role(func(r *rbacv1.ClusterRole) { r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}}) }),
+		"an aggregation of the role": role(func(r *rbacv1.ClusterRole) { r.AggregationRule = &rbacv1.AggregationRule{} }),
+		"the label of the role":      role(func(r *rbacv1.ClusterRole) { r.Labels = nil }),
+		"the namespace deleted": func(h *hubTest) {
+			if err := h.client.Delete(h.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}); err != nil {
+				h.t.Fatal(err)
+			}
+		},
+	}
+	for i, b := range bindingsFor("cluster1") {
+		drift := func(change func(client.Object)) func(*hubTest) {
+			return func(h *hubTest) {
+				o := bindingsFor("cluster1")[i]
+				h.exists(o)
+				change(o)
+				if err := h.client.Update(h.t.Context(), o); err != nil {
+					h.t.Fatal(err)
+				}
+			}
+		}
+		name := fmt.Sprintf("%T %d: ", b, i)
+		drifts[name+"deleted"] = func(h *hubTest) {
+			if err := h.client.Delete(h.t.Context(), bindingsFor("cluster1")[i]); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+		drifts[name+"another role"] = drift(func(o client.Object) { r, _ := partsOf(o); r.Name = "cluster-admin" })
+		drifts[name+"one more subject"] = drift(func(o client.Object) {
+			_, s := partsOf(o)
+			*s = append(*s, rbacv1.Subject{Kind: "User", Name: "mallory"})
+		})
+		drifts[name+"no subject"] = drift(func(o client.Object) { _, s := partsOf(o); *s = nil })
+		drifts[name+"no label"] = drift(func(o client.Object) { o.SetLabels(nil) })
+	}
+	for name, drift := range drifts {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept))
+			h.mustPass("cluster1")
+			want := h.snapshot("cluster1")
+			h.driver.take()
+			drift(h)
+			h.mustPass("cluster1")
+			if got := h.snapshot("cluster1"); !reflect.DeepEqual(got, want) {
+				t.Errorf("the state is\n%v\nwant\n%v", got, want)
+			}
+			if calls := h.driver.take(); len(calls) > 0 {
+				t.Errorf("the driver got %q, although nothing is due", calls)
+			}
+		})
+	}
+}
+
+// snapshot is all that the hub keeps for a cluster, without what the API server counts.
+func (h *hubTest) snapshot(cluster string) (state []any) {
+	h.t.Helper()
+	for _, o := range append(bindingsFor(cluster), roleFor(cluster), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}) {
+		if !h.exists(o) {
+			continue
+		}
+		o.SetResourceVersion("")
+		o.SetUID("")
+		state = append(state, o)
+	}
+	c := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
+	if h.exists(c) {
+		state = append(state, c.Finalizers, c.Spec.HubAcceptsClient, h.condition(cluster, ocm.ConditionHubAccepted))
+	}
+	return append(state, h.driver.granted)
+}
+
+func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
+	for name, flow := range map[string]struct{ begin, leave func(h *hubTest) }{
+		"accepted":      {func(h *hubTest) { h.edit("cluster1", accept) }, nil},
+		"auto-approved": {func(h *hubTest) { h.driver.approves = true }, nil},
+		"denied":        {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) { h.driver.approves = true; h.edit("cluster1", deny) }},
+		"denied, with an agent": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
+			annotateRole(h.t, h.client, "cluster1")
+			h.edit("cluster1", deny)
+		}},
+		"deleted": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
+			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
+				h.t.Fatal(err)
+			}
+		}},
+	} {
+		start := func(t *testing.T) *hubTest {
+			h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "id-1")))
+			flow.begin(h)
+			if flow.leave != nil {
+				h.mustPass("cluster1")
+				flow.leave(h)
+			}
+			h.takeWrites()
+			return h
+		}
+		h := start(t)
+		if _, err := h.pass("cluster1"); err != nil {
+			t.Fatal(err)
+		}
+		writes, want := h.takeWrites(), h.snapshot("cluster1")
+		if len(writes) < 5 {
+			t.Fatalf("%s: only %q", name, writes)
+		}
+		for n, write := range writes {
+			for _, applied := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/applied %v", name, write, applied), func(t *testing.T) {
+					h := start(t)
+					h.failAt, h.applied = n+1, applied
+					if _, err := h.pass("cluster1"); !errors.Is(err, errCrash) {
+						t.Fatalf("the error is %v", err)
+					}
+					if _, granted := h.driver.granted["cluster1"]; granted && !h.exists(roleFor("cluster1")) {
+						t.Error("there is a grant without a record")
+					}
+					h.failAt = 0
+					h.restart()
+					h.mustPass("cluster1")
+					if got := h.snapshot("cluster1"); !reflect.DeepEqual(got, want) {
+						t.Errorf("the state is\n%v\nwant\n%v", got, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestHubCallsGrantOnlyWhenDue(t *testing.T) {
+	names := []string{"cluster1", "cluster2", "cluster3", "cluster4"}
+	h := newHubTest(t)
+	waits := map[time.Duration]bool{}
+	for _, name := range names {
+		if err := h.client.Create(t.Context(), managedCluster(name, accept)); err != nil {
+			t.Fatal(err)
+		}
+		wait := h.mustPass(name).RequeueAfter
+		if wait < 48*time.Minute || wait > time.Hour {
+			t.Errorf("the hub looks again after %s, want a little less than an hour", wait)
+		}
+		waits[wait] = true
+		h.driver.take()
+		h.now = h.now.Add(wait - time.Second)
+		if h.mustPass(name); len(h.driver.take()) > 0 {
+			t.Error("Grant is called before it is due")
+		}
+		h.now = h.now.Add(time.Second)
+		if h.mustPass(name); len(h.driver.take()) != 1 {
+			t.Error("Grant is not called once when it is due")
+		}
+	}
+	if len(waits) < len(names) {
+		t.Error("all clusters are looked at together")
+	}
+	t.Run("and as early as the driver says", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		h.driver.next = time.Minute
+		if wait := h.mustPass("cluster1").RequeueAfter; wait > time.Minute || wait < 48*time.Second {
+			t.Errorf("the hub looks again after %s", wait)
+		}
+	})
+}
+
+func TestHubDriverThatHangsDelaysNoOtherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHubTest(t, managedCluster("slow", accept), managedCluster("cluster1", accept))
+		h.driver.hangFor = "slow"
+		begin := time.Now()
+		slow := make(chan error)
+		go func() { _, err := h.pass("slow"); slow <- err }()
+		synctest.Wait()
+		h.mustPass("cluster1")
+		h.wantGranted("cluster1", "one", "")
+		if time.Since(begin) > 0 {
+			t.Error("the other cluster waited")
+		}
+		if err := <-slow; !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Minute {
+			t.Errorf("after %s the error is %v", time.Since(begin), err)
+		}
+	})
+}
+
+func TestHubWatchesLeases(t *testing.T) {
+	joined := func(c *ocm.ManagedCluster) {
+		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
+	}
+	renew := func(h *hubTest, skew time.Duration) {
+		h.t.Helper()
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: ocm.LeaseName}}
+		known := h.exists(lease)
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: h.now.Add(skew)}
+		err := error(nil)
+		if known {
+			err = h.client.Update(h.t.Context(), lease)
+		} else {
+			err = h.client.Create(h.t.Context(), lease)
+		}
+		if err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name string
+		skew time.Duration
+		none bool
+	}{{name: "with a Lease"}, {name: "without a Lease", none: true}, {name: "with a clock 8 min ahead", skew: 8 * time.Minute},
+		{name: "with a clock 8 min behind", skew: -8 * time.Minute}} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept))
+			h.edit("cluster1", joined)
+			if !test.none {
+				renew(h, test.skew)
+			}
+			wait := h.mustPass("cluster1").RequeueAfter
+			if wait != 5*time.Minute {
+				t.Fatalf("the hub looks at the Lease after %s, want five lease durations", wait)
+			}
+			h.now = h.now.Add(wait - time.Second)
+			if h.mustPass("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" {
+				t.Error("not available too early")
+			}
+			h.now = h.now.Add(time.Second)
+			if h.mustPass("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
+				t.Errorf("Available is %s", h.condition("cluster1", ocm.ConditionAvailable))
+			}
+			if !h.hasEvent("Warning ManagedClusterLeaseUpdateStopped") {
+				t.Errorf("there is no warning, only %q", h.events)
+			}
+			h.now = h.now.Add(10 * time.Minute)
+			renew(h, test.skew)
+			h.edit("cluster1", joined)
+			if wait := h.mustPass("cluster1").RequeueAfter; h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" || wait <= 0 {
+				t.Errorf("an agent that came back is %s", h.condition("cluster1", ocm.ConditionAvailable))
+			}
+		})
+	}
+	t.Run("renewed between two looks: due five durations after the renewal", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		h.edit("cluster1", joined)
+		renew(h, 0)
+		h.mustPass("cluster1")
+		h.now = h.now.Add(4 * time.Minute)
+		renew(h, 0)
+		h.now = h.now.Add(time.Minute)
+		if wait := h.mustPass("cluster1").RequeueAfter; wait != 4*time.Minute {
+			t.Errorf("due after %s, want 4m", wait)
+		}
+	})
+	for seconds, want := range map[int32]time.Duration{1: 5 * time.Second, 1<<31 - 1: 48 * time.Minute} {
+		t.Run(fmt.Sprintf("a duration of %d s", seconds), func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept, func(c *ocm.ManagedCluster) { c.Spec.LeaseDurationSeconds = seconds }))
+			h.edit("cluster1", joined)
+			if wait := h.mustPass("cluster1").RequeueAfter; wait < want || wait > want+12*time.Minute {
+				t.Errorf("the hub looks again after %s, want %s", wait, want)
+			}
+		})
+	}
+	t.Run("denied: also Unknown at the end", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		h.edit("cluster1", joined)
+		h.mustPass("cluster1")
+		h.edit("cluster1", deny)
+		wait := h.mustPass("cluster1").RequeueAfter
+		h.now = h.now.Add(wait)
+		if h.mustPass("cluster1"); wait <= 0 || h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
+			t.Errorf("after %s Available is %s", wait, h.condition("cluster1", ocm.ConditionAvailable))
+		}
+	})
+	t.Run("not joined: no look", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", accept))
+		if wait := h.mustPass("cluster1").RequeueAfter; wait < 48*time.Minute {
+			t.Errorf("the hub looks again after %s", wait)
+		}
+	})
+}
+
+func TestHubBoundsWhatAClusterWrites(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, strings.Repeat("\x00é", 50_000))))
+	h.mustPass("cluster1")
+	h.edit("cluster1", marked(driverMark, strings.Repeat("ü", 100_000)))
+	h.mustPass("cluster1") // hubTest.Eventf checks the size
+	c := meta.FindStatusCondition(h.cluster("cluster1").Status.Conditions, ocm.ConditionHubAccepted)
+	if len(c.Message) > 4096 {
+		t.Errorf("the condition has %d bytes", len(c.Message))
+	}
+}
+
+func TestHubMetrics(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	h := newHubTest(t, managedCluster("cluster1", accept), managedCluster("cluster2"), managedCluster("kube-system", accept),
+		managedCluster("cluster3", accept), managedCluster("cluster4", accept))
+	h.restart(func(o *hub.Options) { o.Registerer = registry })
+	for _, name := range []string{"cluster1", "cluster2", "cluster3", "cluster4", "kube-system"} {
+		h.mustPass(name)
+	}
+	h.edit("cluster3", deny)
+	h.mustPass("cluster3")
+	if err := h.client.Delete(t.Context(), h.cluster("cluster4")); err != nil {
+		t.Fatal(err)
+	}
+	h.mustPass("cluster4")
+	want := `# HELP registration_hub_clusters Clusters of this hub, by state.
+# TYPE registration_hub_clusters gauge
+registration_hub_clusters{state="accepted"} 1
+registration_hub_clusters{state="deleting"} 0
+registration_hub_clusters{state="denied"} 1
+registration_hub_clusters{state="pending"} 1
+registration_hub_clusters{state="refused"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "registration_hub_clusters"); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(registry, "registration_hub_driver_duration_seconds"); err != nil || n != 3 {
+		t.Errorf("%d series of driver calls, want approve, grant and revoke (%v)", n, err)
+	}
+	if _, err := hub.New(hub.Options{Client: h.client, Drivers: []registration.HubDriver{h.driver}, Registerer: registry}); err == nil {
+		t.Error("metrics that are there already are no error")
+	}
+}
+
+func TestHubLeavesForeignRBACAlone(t *testing.T) {
+	foreignBinding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
+	foreignRole := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")}}
+	for name, foreign := range map[string]client.Object{"a binding": foreignBinding, "a role": foreignRole} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept), foreign.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
+			h.mustPass("cluster1")
+			h.wantAccepted("cluster1", "False/RBACTaken")
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+			h.mustPass("cluster1")
+			if !h.exists(foreign.DeepCopyObject().(client.Object)) { //nolint:forcetypeassert // a copy
+				t.Error("it is gone")
+			}
+		})
+	}
+}

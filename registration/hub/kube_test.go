@@ -1,0 +1,488 @@
+package hub_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// hubKube is a hub's API server with everything that HubManifest has.
+type hubKube struct {
+	*kubetest.Cluster
+	admin client.Client
+	rules []rbacv1.PolicyRule // of the hub controller
+}
+
+func TestHubOnARealAPIServer(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	k := startHub(t)
+	t.Run("the whole flow with exactly the embedded RBAC", k.testFlow)
+	t.Run("the record of a grant", k.testRecord)
+	t.Run("each verb of the RBAC is needed", k.testVerbs)
+	t.Run("the admission policy", k.testPolicy)
+}
+
+func startHub(t *testing.T) *hubKube {
+	t.Helper()
+	k := &hubKube{Cluster: kubetest.StartNew(t)}
+	k.admin = k.as(t, k.Config())
+	k.installCRD(t)
+	for document := range strings.SplitSeq(registration.HubManifest, "---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		if object.GetName() == "open-cluster-management:hub:registration" && object.GetKind() == "ClusterRole" {
+			role := &rbacv1.ClusterRole{}
+			if err := yaml.Unmarshal([]byte(document), role); err != nil {
+				t.Fatal(err)
+			}
+			k.rules = role.Rules
+		}
+	}
+	return k
+}
+
+// installCRD installs our CustomResourceDefinition, which here also keeps unknown fields, such as those of a released hub.
+func (k *hubKube) installCRD(t *testing.T) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(strings.TrimPrefix(ocm.CRD, "---\n")), &crd.Object); err != nil {
+		t.Fatal(err)
+	}
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	version, ok := versions[0].(map[string]any)
+	if !ok {
+		t.Fatalf("the version is a %T", versions[0])
+	}
+	for _, part := range []string{"spec", "status"} {
+		err := unstructured.SetNestedField(version, true, "schema", "openAPIV3Schema", "properties", part, "x-kubernetes-preserve-unknown-fields")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.admin.Create(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	hubEventually(t, "the API server serves ManagedClusters", func() bool {
+		return k.as(t, k.Config()).List(t.Context(), &ocm.ManagedClusterList{}) == nil
+	})
+}
+
+func (k *hubKube) as(t *testing.T, config *rest.Config) client.WithWatch {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	c, err := client.NewWithWatch(config, client.Options{Scheme: hubScheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// user returns a client of a user with the given groups.
+func (k *hubKube) user(t *testing.T, name string, groups ...string) client.Client {
+	config := k.Config()
+	config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
+	return k.as(t, config)
+}
+
+func (k *hubKube) agent(t *testing.T, cluster string) client.Client {
+	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), registration.ManagedClustersGroup)
+}
+
+func hubEventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("it takes too long until %s", what)
+		}
+	}
+}
+
+// run runs a hub in a manager until the test ends.
+func (k *hubKube) run(t *testing.T, config *rest.Config, workers int, drivers ...registration.HubDriver) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: hubScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: "one",
+		Recorder: mgr.GetEventRecorder("registration-hub")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.SetupWithManager(mgr, workers); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (k *hubKube) get(t *testing.T, name string) *ocm.ManagedCluster {
+	t.Helper()
+	c := &ocm.ManagedCluster{}
+	if err := k.admin.Get(t.Context(), client.ObjectKey{Name: name}, c); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (k *hubKube) setAccepted(t *testing.T, c client.Client, name string, accepted bool) error {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%v}}`, accepted))
+	return c.Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, patch)
+}
+
+func (k *hubKube) awaitCondition(t *testing.T, name, kind, reason string) {
+	t.Helper()
+	hubEventually(t, fmt.Sprintf("%s of %q says %s", kind, name, reason), func() bool {
+		c := meta.FindStatusCondition(k.get(t, name).Status.Conditions, kind)
+		return c != nil && c.Reason == reason
+	})
+}
+
+// setUnknownFields writes what our types do not know.
+func (k *hubKube) setUnknownFields(t *testing.T, name string) {
+	t.Helper()
+	o := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := k.admin.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"later":{"a":1}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.admin.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"capacity":{"cpu":"4"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (k *hubKube) checkUnknownFields(t *testing.T, name string) {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))
+	if err := k.admin.Get(t.Context(), client.ObjectKey{Name: name}, o); err != nil {
+		t.Fatal(err)
+	}
+	later, _, _ := unstructured.NestedInt64(o.Object, "spec", "later", "a")
+	cpu, _, _ := unstructured.NestedString(o.Object, "status", "capacity", "cpu")
+	if later != 1 || cpu != "4" {
+		t.Errorf("fields that our types do not know are lost: %v", o.Object)
+	}
+}
+
+func (k *hubKube) testFlow(t *testing.T) {
+	const user = "hub-flow"
+	driver := newHubDriver("one", driverMark)
+	driver.approves = false
+	k.run(t, k.User(t, user, "", k.rules...), 4, driver)
+	for _, name := range []string{"cluster1", "cluster10"} {
+		if err := k.admin.Create(t.Context(), managedCluster(name, marked(driverMark, "id-"+name))); err != nil {
+			t.Fatal(err)
+		}
+		k.setUnknownFields(t, name)
+		if err := k.setAccepted(t, k.admin, name, true); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
+	}
+	driver.mu.Lock()
+	if granted := driver.granted; granted["cluster1"] != "id-cluster1" || granted["cluster10"] != "id-cluster10" {
+		t.Errorf("the driver has granted %v", granted)
+	}
+	driver.mu.Unlock()
+	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: registration.AgentUser("cluster1", "agent1"), Groups: []string{registration.ClusterGroup("cluster1")},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "cluster1", Verb: "update", Group: "work.open-cluster-management.io", Resource: "manifestworks"}})
+	t.Run("the agent may do its own, and nothing of its neighbour", k.testAgent)
+	t.Run("the hub sets Available to Unknown", k.testLease)
+	t.Run("drift is repaired", func(t *testing.T) {
+		for _, o := range append(bindingsFor("cluster1"), roleFor("cluster1")) {
+			if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				t.Fatal(err)
+			}
+			uid := o.GetUID()
+			if _, ok := o.(*rbacv1.ClusterRole); ok {
+				continue // deleting it would delete the record
+			}
+			if err := k.admin.Delete(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			hubEventually(t, o.GetName()+" is there again", func() bool {
+				err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+				return err == nil && o.GetUID() != uid
+			})
+		}
+	})
+	t.Run("unknown fields survive", func(t *testing.T) { k.checkUnknownFields(t, "cluster1") })
+	t.Run("the cluster leaves by itself", func(t *testing.T) {
+		if err := k.setAccepted(t, k.agent(t, "cluster1"), "cluster1", false); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitGone(t, "cluster1")
+		k.awaitCondition(t, "cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+		k.checkUnknownFields(t, "cluster1")
+		hubEventually(t, "the API server forbids the agent", func() bool {
+			return apierrors.IsForbidden(k.agent(t, "cluster1").Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}))
+		})
+	})
+	t.Run("an agent may not remove the finalizer", func(t *testing.T) {
+		k.awaitPolicy(t)
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), patch); !apierrors.IsForbidden(err) {
+			t.Errorf("the error is %v", err)
+		}
+	})
+	t.Run("a deleted cluster is revoked by the record, though the finalizer was removed", func(t *testing.T) {
+		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverMark+`":"id-victim"}}}`))
+		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, hub.ReasonClaimChanged)
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := k.admin.Patch(t.Context(), managedCluster("cluster10"), patch); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.admin.Delete(t.Context(), managedCluster("cluster10")); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitGone(t, "cluster10")
+	})
+	driver.mu.Lock()
+	defer driver.mu.Unlock()
+	if len(driver.granted) > 0 {
+		t.Errorf("the driver still grants %v", driver.granted)
+	}
+	for _, r := range k.Audit(t, user) {
+		if r.Code == http.StatusForbidden {
+			t.Errorf("the hub was forbidden %s %s/%s %s/%s", r.Verb, r.Resource, r.Subresource, r.Namespace, r.Name)
+		}
+	}
+}
+
+// awaitGone waits until a cluster has no RBAC.
+func (k *hubKube) awaitGone(t *testing.T, cluster string) {
+	t.Helper()
+	for _, o := range append(bindingsFor(cluster), roleFor(cluster)) {
+		hubEventually(t, o.GetName()+" is gone", func() bool {
+			return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		})
+	}
+}
+
+func (k *hubKube) testAgent(t *testing.T) {
+	agent := k.agent(t, "cluster1")
+	lease := func(cluster string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: ocm.LeaseName}}
+	}
+	annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
+	joined := client.RawPatch(types.MergePatchType, []byte(`{"status":{"version":{"kubernetes":"v1.36.3"}}}`))
+	for what, err := range map[string]error{
+		"read its ManagedCluster":     agent.Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}),
+		"annotate its ManagedCluster": agent.Patch(t.Context(), managedCluster("cluster1"), annotate),
+		"write its status":            agent.Status().Patch(t.Context(), managedCluster("cluster1"), joined),
+		"create its Lease":            agent.Create(t.Context(), lease("cluster1")),
+	} {
+		if err != nil {
+			t.Errorf("the agent may not %s: %v", what, err)
+		}
+	}
+	role := roleFor("cluster1")
+	for what, err := range map[string]error{
+		"read another ManagedCluster":          agent.Get(t.Context(), client.ObjectKey{Name: "cluster10"}, &ocm.ManagedCluster{}),
+		"annotate another ManagedCluster":      agent.Patch(t.Context(), managedCluster("cluster10"), annotate),
+		"create a Lease in another namespace":  agent.Create(t.Context(), lease("cluster10")),
+		"write a Lease of another name":        agent.Update(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "a"}}),
+		"read all ManagedClusters":             agent.List(t.Context(), &ocm.ManagedClusterList{}),
+		"read Secrets of its namespace":        agent.List(t.Context(), &corev1.SecretList{}, client.InNamespace("cluster1")),
+		"rewrite the record of what it claims": agent.Patch(t.Context(), role, annotate),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("the agent may %s: %v", what, err)
+		}
+	}
+}
+
+func (k *hubKube) testLease(t *testing.T) {
+	cluster := managedCluster("cluster1")
+	if err := k.admin.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":1}}`))); err != nil {
+		t.Fatal(err)
+	}
+	agent := k.agent(t, "cluster1")
+	hubEventually(t, "the agent has reported", func() bool { // the hub reports too, about the new generation
+		cluster := k.get(t, "cluster1")
+		base := cluster.DeepCopy()
+		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
+		return agent.Status().Patch(t.Context(), cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})) == nil
+	})
+	begin := time.Now()
+	k.awaitCondition(t, "cluster1", ocm.ConditionAvailable, hub.ReasonLeaseStopped)
+	if took := time.Since(begin); took < 4*time.Second {
+		t.Errorf("Unknown after %s, want five lease durations", took)
+	}
+}
+
+// testVerbs takes away one verb at a time.
+func (k *hubKube) testVerbs(t *testing.T) {
+	k.awaitPolicy(t)
+	if err := k.play(t, "all", k.rules); err != nil {
+		t.Fatalf("with all verbs: %v", err)
+	}
+	n := 0
+	for i, rule := range k.rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				n++
+				t.Run(fmt.Sprintf("%s %s", verb, resource), func(t *testing.T) {
+					err := k.play(t, fmt.Sprintf("rbac-%d", n), without(k.rules, i, resource, verb))
+					if !apierrors.IsForbidden(err) {
+						t.Errorf("without the verb the error is %v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// without returns the rules without one verb on one resource.
+func without(rules []rbacv1.PolicyRule, i int, resource, verb string) []rbacv1.PolicyRule {
+	rules = slices.Clone(rules)
+	one, others := *rules[i].DeepCopy(), *rules[i].DeepCopy()
+	one.Resources = []string{resource}
+	one.Verbs = slices.DeleteFunc(one.Verbs, func(v string) bool { return v == verb })
+	others.Resources = slices.DeleteFunc(others.Resources, func(r string) bool { return r == resource })
+	rules = slices.Delete(rules, i, i+1)
+	for _, r := range []rbacv1.PolicyRule{one, others} {
+		if len(r.Verbs) > 0 && len(r.Resources) > 0 {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// play makes every request that a hub makes, as a user with the given rules, and returns the first error.
+func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) error {
+	t.Helper()
+	c := k.as(t, k.User(t, name, "", rules...))
+	driver := newHubDriver("one", driverMark)
+	driver.approves = true
+	hub, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{driver}, Default: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass := func() error {
+		_, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+		return err
+	}
+	if err := informers(t, c); err != nil {
+		return err
+	}
+	if err := recordEvent(t, c, name); err != nil {
+		return err
+	}
+	must(k.admin.Create(t.Context(), managedCluster(name)))
+	if err := pass(); err != nil {
+		return err
+	}
+	for _, o := range append(bindingsFor(name), roleFor(name)) {
+		must(k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		if role, ok := o.(*rbacv1.ClusterRole); ok {
+			role.Rules = nil
+		} else {
+			_, subjects := partsOf(o)
+			*subjects = nil
+		}
+		must(k.admin.Update(t.Context(), o))
+	}
+	cluster := k.get(t, name)
+	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+	must(k.admin.Status().Update(t.Context(), cluster))
+	if err := pass(); err != nil {
+		return err
+	}
+	must(k.setAccepted(t, k.admin, name, false))
+	return pass()
+}
+
+// informers makes the requests of a manager's cache.
+func informers(t *testing.T, c client.WithWatch) error {
+	for _, list := range []client.ObjectList{&ocm.ManagedClusterList{}, &corev1.NamespaceList{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}} {
+		if err := c.List(t.Context(), list, client.Limit(1)); err != nil {
+			return err
+		}
+		watch, err := c.Watch(t.Context(), list)
+		if err != nil {
+			return err
+		}
+		watch.Stop()
+	}
+	return nil
+}
+
+func recordEvent(t *testing.T, c client.Client, name string) error {
+	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, EventTime: metav1.NowMicro(), Action: "Register",
+		Reason: "Test", Type: corev1.EventTypeNormal, ReportingController: "registration-hub", ReportingInstance: "test",
+		Regarding: corev1.ObjectReference{Kind: "ManagedCluster", Name: name}}
+	if err := c.Create(t.Context(), event); err != nil {
+		return err
+	}
+	return c.Patch(t.Context(), event, client.RawPatch(types.MergePatchType, []byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`)))
+}
+
+// awaitPolicy waits until the admission policy is in force.
+func (k *hubKube) awaitPolicy(t *testing.T) {
+	t.Helper()
+	c := k.as(t, k.User(t, strings.ReplaceAll(t.Name(), "/", "-"), "", rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, Verbs: []string{"create"}}))
+	hubEventually(t, "the admission policy is in force", func() bool {
+		return apierrors.IsForbidden(c.Create(t.Context(), managedCluster("policy", accept), client.DryRunAll))
+	})
+}

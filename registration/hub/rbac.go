@@ -1,0 +1,238 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// ClusterRoles that clusters get in their namespaces. They are part of HubManifest.
+const (
+	registrationRole = "open-cluster-management:managedcluster:registration"
+	workRole         = "open-cluster-management:managedcluster:work"
+)
+
+// record is the driver and the claim that a cluster was accepted with.
+type record struct{ driver, claim string }
+
+func (r record) String() string {
+	if r.claim == "" {
+		return fmt.Sprintf("auth type %q", r.driver)
+	}
+	return fmt.Sprintf("auth type %q, claim %.300q", r.driver, r.claim)
+}
+
+// recordOf returns the record in a ClusterRole.
+func recordOf(role *rbacv1.ClusterRole) (record, bool) {
+	driver, ok := role.Annotations[registration.AuthTypeAnnotation]
+	return record{driver, role.Annotations[registration.ClaimAnnotation]}, ok
+}
+
+// isOurs reports whether a ClusterRole has a record, of a grant or of the agent of a denied cluster. Another role is never deleted.
+func isOurs(role *rbacv1.ClusterRole) bool {
+	_, granted := recordOf(role)
+	return granted || role.Annotations[registration.AgentAnnotation] != ""
+}
+
+// role reads the ClusterRole of a cluster, without the cache: a grant by the record of a role that is gone could not be revoked.
+// Where there is none the result is empty.
+func (h *Hub) role(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
+	role := &rbacv1.ClusterRole{}
+	if err := h.reader().Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read ClusterRole %q: %w", registration.ClusterRoleName(cluster), err)
+	}
+	return role, nil
+}
+
+// ensureRole repairs the ClusterRole of a cluster, and records what is granted unless that is recorded.
+func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.ClusterRole, granted record) error {
+	if have.ResourceVersion != "" && !isOurs(have) && !isOf(have, cluster) {
+		return taken("ClusterRole", have, cluster)
+	}
+	want := have.DeepCopy()
+	want.Name, want.Rules, want.AggregationRule = registration.ClusterRoleName(cluster), clusterRules(cluster), nil
+	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, registration.AuthTypeAnnotation, granted.driver)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, registration.ClaimAnnotation, granted.claim)
+	var err error
+	switch {
+	case have.ResourceVersion == "":
+		err = h.options.Client.Create(ctx, want)
+	case !equality.Semantic.DeepEqual(have, want):
+		err = h.options.Client.Update(ctx, want)
+	}
+	if err != nil {
+		return fmt.Errorf("write ClusterRole %q: %w", want.Name, err)
+	}
+	return nil
+}
+
+// isOf reports whether an object has the mark of a cluster.
+func isOf(o client.Object, cluster string) bool {
+	return o.GetLabels()[ocm.ClusterNameLabel] == cluster
+}
+
+// taken refuses to change what something else has made.
+func taken(kind string, o client.Object, cluster string) error {
+	return &refusal{reasonRBACTaken, fmt.Sprintf("the %s %q exists and is not of this cluster: delete it, or give it the label %s=%s",
+		kind, o.GetName(), ocm.ClusterNameLabel, cluster)}
+}
+
+// clusterRules let an agent ask for certificates, and use its own ManagedCluster.
+func clusterRules(cluster string) []rbacv1.PolicyRule {
+	rule := func(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+	}
+	own := []string{cluster}
+	return []rbacv1.PolicyRule{
+		rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "get"),
+		rule(ocm.GroupVersion.Group, "managedclusters", own, "get", "patch"),
+		rule(ocm.GroupVersion.Group, "managedclusters/status", own, "patch"),
+		rule("register.open-cluster-management.io", "managedclusters/clientcertificates", own, "renew"),
+	}
+}
+
+// deleteRecord deletes a role together with its record, unless it has changed since it was read. A denied cluster keeps the recorded agent
+// in a role without rules.
+func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
+	_, granted := recordOf(role)
+	switch keep := denied && role.Annotations[registration.AgentAnnotation] != ""; {
+	case !isOurs(role), keep && !granted:
+		return nil
+	case keep:
+		role.Rules, role.AggregationRule = nil, nil
+		delete(role.Annotations, registration.AuthTypeAnnotation)
+		delete(role.Annotations, registration.ClaimAnnotation)
+		err = h.options.Client.Update(ctx, role)
+	default:
+		err = h.options.Client.Delete(ctx, role, client.Preconditions{UID: &role.UID, ResourceVersion: &role.ResourceVersion})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete the record in ClusterRole %q: %w", role.Name, err)
+	}
+	return nil
+}
+
+// ensureNamespace creates the namespace of a cluster. One that exists without our label belongs to something else.
+func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
+	namespace := &corev1.Namespace{}
+	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, namespace)
+	if apierrors.IsNotFound(err) {
+		namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster, Labels: map[string]string{ocm.ClusterNameLabel: cluster}}}
+		err = h.options.Client.Create(ctx, namespace)
+	}
+	if err != nil {
+		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
+	}
+	if namespace.Labels[ocm.ClusterNameLabel] != cluster {
+		return &refusal{reasonNamespaceTaken, fmt.Sprintf("the namespace %q exists and is not of this cluster: choose another cluster name, or give the namespace the label %s=%s",
+			cluster, ocm.ClusterNameLabel, cluster)}
+	}
+	return nil
+}
+
+// checkUnused refuses automatic approval if the cluster's namespace exists: the cluster would get its content.
+func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed record) error {
+	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, &corev1.Namespace{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
+	}
+	return &refusal{reasonNamespaceTaken, fmt.Sprintf("the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
+		claimed, cluster)}
+}
+
+// bindings returns the bindings of an accepted cluster.
+func bindings(cluster string) []client.Object {
+	name := registration.ClusterRoleName(cluster)
+	named := func(namespace, suffix string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name + suffix, Labels: map[string]string{ocm.ClusterNameLabel: cluster}}
+	}
+	role := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	}
+	var subjects []rbacv1.Subject
+	for _, group := range registration.ClusterGroups(cluster) {
+		subjects = append(subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
+	}
+	return []client.Object{
+		&rbacv1.ClusterRoleBinding{ObjectMeta: named("", ""), RoleRef: role(name), Subjects: subjects},
+		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":registration"), RoleRef: role(registrationRole), Subjects: subjects},
+		&rbacv1.RoleBinding{ObjectMeta: named(cluster, ":work"), RoleRef: role(workRole), Subjects: subjects},
+	}
+}
+
+// bind creates the bindings of a cluster. One that differs is replaced: no update can change its role.
+func (h *Hub) bind(ctx context.Context, cluster string) error {
+	for _, want := range bindings(cluster) {
+		have, err := h.binding(ctx, want)
+		marked, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
+		if have != nil && !marked && !same {
+			return taken("binding", have, cluster)
+		}
+		if have != nil && (!marked || !same) {
+			err = client.IgnoreNotFound(h.options.Client.Delete(ctx, have))
+			have = nil
+		}
+		if err == nil && have == nil {
+			err = h.options.Client.Create(ctx, want)
+		}
+		if err != nil {
+			return fmt.Errorf("write binding %q of cluster %q: %w", want.GetName(), cluster, err)
+		}
+	}
+	return nil
+}
+
+// unbind deletes the bindings of a cluster. The namespace stays.
+func (h *Hub) unbind(ctx context.Context, cluster string) error {
+	for _, b := range bindings(cluster) {
+		have, err := h.binding(ctx, b)
+		if have != nil && (isOf(have, cluster) || sameBinding(have, b)) {
+			err = h.options.Client.Delete(ctx, have)
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete binding %q of cluster %q: %w", b.GetName(), cluster, err)
+		}
+	}
+	return nil
+}
+
+// binding reads the binding with the name of another one. It is nil where there is none.
+func (h *Hub) binding(ctx context.Context, like client.Object) (client.Object, error) {
+	var have client.Object = &rbacv1.RoleBinding{}
+	if like.GetNamespace() == "" {
+		have = &rbacv1.ClusterRoleBinding{}
+	}
+	if err := h.options.Client.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return have, nil
+}
+
+func sameBinding(a, b client.Object) bool {
+	parts := func(o client.Object) (rbacv1.RoleRef, []rbacv1.Subject) {
+		switch b := o.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			return b.RoleRef, b.Subjects
+		case *rbacv1.RoleBinding:
+			return b.RoleRef, b.Subjects
+		}
+		return rbacv1.RoleRef{}, nil
+	}
+	roleA, subjectsA := parts(a)
+	roleB, subjectsB := parts(b)
+	return roleA == roleB && slices.Equal(subjectsA, subjectsB)
+}

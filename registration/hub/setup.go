@@ -1,0 +1,110 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// A cluster that fails is tried again after the first time, then after longer ones, up to the second.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
+// SetupWithManager adds the hub and the controllers of its drivers to a manager, whose scheme needs ocm.AddToScheme. The hub
+// reconciles up to workers clusters at a time, so that a slow call for one cluster does not delay the others.
+func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
+	if workers < 1 {
+		return fmt.Errorf("%d workers: a hub needs at least one", workers)
+	}
+	if h.options.Reader == nil {
+		h.options.Reader = mgr.GetAPIReader()
+	}
+	toCluster := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		if name := clusterOf(o); name != "" {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+		}
+		return nil
+	})
+	anyName := true // two hubs may run in one process
+	err := ctrl.NewControllerManagedBy(mgr).Named("registration-hub").
+		For(&ocm.ManagedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
+		Watches(&rbacv1.ClusterRole{}, toCluster).
+		Watches(&rbacv1.ClusterRoleBinding{}, toCluster).
+		Watches(&rbacv1.RoleBinding{}, toCluster).
+		Watches(&corev1.Namespace{}, toCluster).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)}).
+		Complete(h)
+	if err != nil {
+		return err
+	}
+	for _, d := range h.options.Drivers {
+		if s, ok := d.(registration.HubSetup); ok {
+			if err := s.Setup(mgr); err != nil {
+				return fmt.Errorf("set up the driver %q: %w", d.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// matters reports whether a change of a ManagedCluster needs a pass. The hub's own conditions do not: a failure whose message varies
+// would be retried at once, for ever.
+func matters(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*ocm.ManagedCluster)
+	now, ok2 := e.ObjectNew.(*ocm.ManagedCluster)
+	if !ok1 || !ok2 {
+		return true
+	}
+	return before.Generation != now.Generation ||
+		!before.DeletionTimestamp.Equal(now.DeletionTimestamp) ||
+		!maps.Equal(before.Annotations, now.Annotations) ||
+		!slices.Equal(before.Finalizers, now.Finalizers) ||
+		statusOf(before, ocm.ConditionJoined) != statusOf(now, ocm.ConditionJoined) ||
+		statusOf(before, ocm.ConditionAvailable) != statusOf(now, ocm.ConditionAvailable)
+}
+
+func statusOf(cluster *ocm.ManagedCluster, condition string) metav1.ConditionStatus {
+	if c := meta.FindStatusCondition(cluster.Status.Conditions, condition); c != nil {
+		return c.Status
+	}
+	return ""
+}
+
+// clusterOf returns the cluster that a namespace, role or binding belongs to, or "". It goes by the name, since a label can be lost.
+func clusterOf(o client.Object) string {
+	name, ours := strings.CutPrefix(o.GetName(), registration.ClusterRoleName(""))
+	if _, isNamespace := o.(*corev1.Namespace); !ours && !isNamespace {
+		return ""
+	}
+	if o.GetNamespace() != "" {
+		name = o.GetNamespace()
+	}
+	if registration.CheckClusterName(name) != nil {
+		return ""
+	}
+	return name
+}
