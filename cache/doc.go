@@ -24,9 +24,10 @@
 // has run for five seconds (WithPatience), so that an exchange that hangs does not hold the workers of a controller.
 //
 // Two limits keep tenants apart. At each provider a tenant has 8 slots for exchanges (WithMaxFlightsPerTenant). An exchange
-// waits for one for two seconds at most, and not at all while every slot is held for longer than the patience. Over all, exchanges start at a rate (WithRate), and at most 4,096 run with each
-// provider. A tenant with many keys at an address that hangs fills its own slots and nothing else. An exchange that a limit does
-// not let start fails with a LimitError, which is no failure of its key.
+// waits for one for two seconds at most, and not at all while every slot has been held for longer than the patience. Over all,
+// exchanges start at a rate (WithRate), and at most 4,096 run with each provider. A tenant with many keys at an address that hangs
+// fills its own slots and nothing else. An exchange that a limit does not let start fails with a LimitError, which is no failure of
+// its key.
 //
 // A key that fails is tried again after a back-off of one second that doubles to half a minute. Until then callers get the
 // same error. A refresh that fails keeps the token until its hard time. If the error is permanent (a method Permanent() bool in

@@ -184,7 +184,7 @@ type reconciled struct {
 	failures int
 }
 
-const everyTenSeconds = 10 * time.Second
+const reconcileEvery = 10 * time.Second
 
 func (w *workers) add(r *reconciled, after time.Duration) {
 	r.due = time.Now().Add(after)
@@ -202,7 +202,7 @@ func (w *workers) work(ctx context.Context) {
 			_, _, err := w.c.GetOrSet(ctx, r.Request)
 			late := time.Since(r.due)
 			r.n, r.late, r.longest = r.n+1, r.late+late, max(r.longest, late)
-			again := everyTenSeconds
+			again := reconcileEvery
 			if err != nil {
 				r.failures++
 				again = max(retryAfter(err), time.Second)
@@ -238,7 +238,7 @@ func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 				neighbours := make([]*reconciled, 50)
 				for n := range neighbours {
 					neighbours[n] = &reconciled{Request: Request{Key: key(n), Tenant: "neighbour", Provider: "test", Mint: slowly(50 * time.Millisecond)}}
-					w.add(neighbours[n], time.Duration(r.Int64N(int64(everyTenSeconds))))
+					w.add(neighbours[n], time.Duration(r.Int64N(int64(reconcileEvery))))
 				}
 				time.Sleep(duration + time.Minute)
 				stop()

@@ -50,7 +50,7 @@ func TestMessagesQuoteNoAnswer(t *testing.T) {
 		"unknown encoding":           {"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + secret + "\r\n\r\n", "not HTTP"},
 		"redirect to no address":     {"HTTP/1.1 302 Found\r\nLocation: http://[" + secret + "\r\nContent-Length: 0\r\n\r\n", "not HTTP"},
 		"redirect to another host":   {"HTTP/1.1 302 Found\r\nLocation: http://hunter\"two" + part + "/\r\nContent-Length: 0\r\n\r\n", "redirect"},
-		"malformed chunk":            {chunked + "\r\n" + secret + "\r\n", "not HTTP"},
+		"malformed chunk":            {chunked + "\r\n" + secret + "\r\n", "read the answer"},
 		"malformed trailer":          {chunked + "Trailer: X\r\n\r\n0\r\n" + secret + ": \x01\r\n\r\n", "not HTTP"},
 		"too short":                  {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + secret, "unexpected EOF"},
 		"nothing, so it is told why": {"", "EOF"},
@@ -69,4 +69,20 @@ func TestMessagesQuoteNoAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client above another client, as those of SDKs are.
+func TestMessagesOfNestedClientsQuoteNoAnswer(t *testing.T) {
+	inner := client(t, &transport.Pool{}, nil, "")
+	outer := &http.Client{Transport: nested{inner}}
+	_, err := get(t, outer, answering(t, "hunter\"two\r\n\r\n"))
+	if got := transport.Message(err, `hunter"two`); strings.Contains(got, "hunter") || !strings.Contains(got, "not HTTP") {
+		t.Error(got)
+	}
+}
+
+type nested struct{ *http.Client }
+
+func (n nested) RoundTrip(r *http.Request) (*http.Response, error) {
+	return n.Do(r)
 }

@@ -11,8 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/workloadid/workloadid/internal/redact"
@@ -156,18 +156,19 @@ func Message(err error, secrets ...string) string {
 	return redact.Text(stable(err), secrets...)
 }
 
-// withoutAnswer describes an error of net/http only if its kind is one that repeats nothing of an answer. net/http quotes malformed
-// answers, and in a quoted text no secret with a quote or a backslash is found.
+// withoutAnswer is stable, but repeats nothing of an answer. net/http quotes malformed answers, and in a quoted text no secret with a
+// quote or a backslash is found.
 func withoutAnswer(err error) string {
-	var network net.Error
-	var proxy *ProxyError
-	var record tls.RecordHeaderError
-	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &network) || errors.As(err, &proxy) || errors.As(err, &record) || errors.As(err, &certificate) ||
-		slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, http.ErrSchemeMismatch, ErrInside}, func(known error) bool { return errors.Is(err, known) }) {
-		return stable(err)
+	var nested *url.Error // is a net.Error, whatever it holds
+	if errors.As(err, &nested) {
+		return withoutAnswer(nested.Err)
 	}
-	return "the connection broke, or the answer is not HTTP"
+	var network net.Error
+	var certificate *tls.CertificateVerificationError
+	if strings.Contains(err.Error(), `"`) && !errors.As(err, &network) && !errors.As(err, &certificate) {
+		return "the connection broke, or the answer is not HTTP"
+	}
+	return stable(err)
 }
 
 // stable returns the text of an error without the addresses of the connection, which differ at every try: conditions hold it.
