@@ -79,10 +79,10 @@ func TestImportGraph(t *testing.T) {
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/auth/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
-	for _, example := range []string{"/examples/hub", "/examples/agent", "/examples/iam-credentials-provider"} {
-		refuse(t, module+example, "the examples need AWS only", append(sdks["azure"], sdks["gcp"]...)...)
+	for _, program := range []string{"/cmd/wid-hub", "/cmd/wid-agent", "/cmd/iam-credentials-provider"} {
+		refuse(t, module+program, "it needs AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	}
-	for _, sidecar := range []string{"/auth/podidentity/proxy", "/examples/iam-credentials-provider/pod"} {
+	for _, sidecar := range []string{"/auth/podidentity/proxy", "/cmd/iam-credentials-pod"} {
 		refuse(t, module+sidecar, "it runs in every pod and stays below 20 MiB: use net/http and the standard library",
 			append([]string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", module + "/auth/aws", module + "/auth/podidentity/api", module + "/cache"}, all...)...)
 	}

@@ -240,7 +240,7 @@ func (a *clusterARNs) check(authTypes ...string) error {
 	return nil
 }
 
-// args are the flags for the programs of examples.
+// args are the flags for wid-hub and wid-agent.
 func (a *clusterARNs) args() (args []string) {
 	for _, f := range []struct{ name, value string }{{hubARNFlag, a.hub}, {managedARNFlag, a.managed}} {
 		if f.value != "" {

@@ -278,7 +278,7 @@ func TestHubCommands(t *testing.T) {
 }
 
 // checkAddOns lets add-ons have tokens, and returns the Secret of an add-on of another cluster. The programs of the Deployments do not run
-// here: examples/hub shows them.
+// here: examples/registration shows them.
 func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 	w.t.Helper()
 	w.document("hub init")

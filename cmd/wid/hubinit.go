@@ -56,7 +56,7 @@ func newHubInit() *cobra.Command {
 			"holds a secret token. Do not run the registration controller of Open Cluster Management on the same hub.",
 		Example: "  wid hub init --image registry.example/hub:v1 --context hub --apply --wait",
 	}
-	h.bind(cmd, "hub", "the Deployment is available")
+	h.bind(cmd, "wid-hub", "the Deployment is available")
 	f := cmd.Flags()
 	f.StringSliceVar(&h.authTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+authTypeAWS)
 	f.StringSliceVar(&h.addOnTypes, "addon-registration-auth", nil, "auth types of add-ons, of csr and token; without it the hub program decides, and prepares no tokens")
@@ -239,7 +239,7 @@ type installing struct {
 
 func (i *installing) bind(cmd *cobra.Command, program, waitsFor string) {
 	f := cmd.Flags()
-	f.StringVar(&i.image, "image", "", "image whose entrypoint is the "+program+" program, such as one built of examples/"+program)
+	f.StringVar(&i.image, "image", "", "image whose entrypoint is "+program+", such as one built of cmd/"+program)
 	f.BoolVar(&i.apply, "apply", false, "apply the manifests to the cluster of the kubeconfig, instead of printing them")
 	f.BoolVar(&i.wait, "wait", false, "with --apply: wait until "+waitsFor)
 	f.BoolVar(&i.force, "force-conflicts", false, "with --apply: overwrite what others have changed of the same objects")
@@ -255,7 +255,7 @@ func (i *installing) check() error {
 	return nil
 }
 
-// deploymentManifest meets the Restricted Pod Security Standard. The programs of examples answer probes at this port.
+// deploymentManifest meets the Restricted Pod Security Standard. The programs wid-hub and wid-agent answer probes at this port.
 const deploymentManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata: {namespace: %[1]s, name: %[2]s}

@@ -57,7 +57,7 @@ func newJoin() *cobra.Command {
 		Example: "  wid join --hub-token - --hub-apiserver https://hub.example:6443 --ca-cert-hash sha256:… \\\n" +
 			"    --cluster-name managed-0 --image registry.example/agent:v1 --apply --wait <token",
 	}
-	j.bind(cmd, "agent", "the hub has accepted the cluster and the agent has a credential of its own")
+	j.bind(cmd, "wid-agent", "the hub has accepted the cluster and the agent has a credential of its own")
 	f := cmd.Flags()
 	f.StringVar(&j.cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
 	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+authTypeAWS)

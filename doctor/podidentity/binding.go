@@ -27,7 +27,7 @@ func (e *examination) checkBinding(ctx context.Context) doctor.Finding {
 	all, _, err := kube.List[v1alpha1.IAMBinding](ctx, e.Reader, v1alpha1.GroupVersion.WithKind("IAMBinding"), client.InNamespace(e.Namespace))
 	switch {
 	case kube.Absent(err):
-		return doctor.Failed("P1", doctor.Do("Install the IAM credentials provider:", "kubectl apply -k examples/iam-credentials-provider/config"),
+		return doctor.Failed("P1", doctor.Do("Install the IAM credentials provider:", "kubectl apply -k config/iam-credentials-provider"),
 			"The cluster has no IAMBindings: the IAM credentials provider is not installed.")
 	case err != nil:
 		return kube.Unread("the IAMBindings", err, e.in("kubectl get iambindings"))

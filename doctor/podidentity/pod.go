@@ -78,7 +78,7 @@ func (e *examination) checkWebhook(ctx context.Context) doctor.Finding {
 			}
 		}
 	}
-	return doctor.Failed("P11", doctor.Do("Install the IAM credentials provider with its webhook:", "kubectl apply -k examples/iam-credentials-provider/config"),
+	return doctor.Failed("P11", doctor.Do("Install the IAM credentials provider with its webhook:", "kubectl apply -k config/iam-credentials-provider"),
 		"No webhook injects pods in namespaces with the label %s.", injectionLabel)
 }
 

@@ -2,7 +2,7 @@
 // own account. For each accepted cluster the hub creates a second role in its own account, which only the agent's role may assume. The
 // hub's API server maps that role to the groups of the cluster.
 //
-// On the managed cluster, [Driver] is one of the drivers of a registration.Agent:
+// On the managed cluster, [Driver] is one of the drivers of a agent.Agent:
 //
 //	driver, err := awsirsa.New(awsirsa.Options{
 //		Hub:     "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
@@ -10,7 +10,7 @@
 //		Connect: connect, // by auth.GetClusterConfig: see Options
 //	})
 //
-// On the hub, [HubDriver] is one of the drivers of a registration.Hub:
+// On the hub, [HubDriver] is one of the drivers of a hub.Hub:
 //
 //	driver, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{
 //		Hub: "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
@@ -29,7 +29,7 @@
 //
 // # Calls
 //
-// Without drift, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each. The registration.Hub calls Grant once
+// Without drift, [HubDriver.Grant] calls GetRole, GetRolePolicy and DescribeAccessEntry once each. The hub.Hub calls Grant once
 // an hour and after a restart. A first grant and a revocation make five calls each. With [AWSAuth] the hub calls only IAM: twice, and
 // three times for a first grant and a revocation.
 package awsirsa

@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Of examples/hub, and of AWS.
+// Of cmd/wid-hub, and of AWS.
 const (
 	workers = 8
 	latency = 50 * time.Millisecond

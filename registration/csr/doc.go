@@ -1,11 +1,11 @@
 // Package csr registers clusters by client certificate. The agent creates a CertificateSigningRequest on the hub, the hub approves it, and
 // Kubernetes signs it. The hub has to sign client certificates, which [Probe] finds out.
 //
-// On the managed cluster, [Driver] is one of the drivers of a registration.Agent:
+// On the managed cluster, [Driver] is one of the drivers of a agent.Agent:
 //
 //	driver := csr.New(csr.Options{})
 //
-// On the hub, [HubDriver] is one of the drivers of a registration.Hub, and runs the approver:
+// On the hub, [HubDriver] is one of the drivers of a hub.Hub, and runs the approver:
 //
 //	driver, err := csr.NewHubDriver(csr.HubDriverOptions{
 //		Client:         mgr.GetClient(),

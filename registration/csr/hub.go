@@ -143,7 +143,7 @@ func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
 		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
 }
 
-// Setup adds the approver to the manager. The registration.Hub calls it.
+// Setup adds the approver to the manager. The hub.Hub calls it.
 func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	open := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)

@@ -29,7 +29,7 @@ type Options struct {
 	Bindings client.Reader
 	// Live lists them from the API server, in pages, if the cache has none for a pod. The binding may be newer than the cache.
 	Live client.Reader
-	// Image is the image of the sidecar. Its program, Command, is examples/iam-credentials-provider/pod.
+	// Image is the image of the sidecar. Its program, Command, is cmd/iam-credentials-pod.
 	Image string
 	// Command runs the program. Default: /pod.
 	Command string

@@ -21,10 +21,13 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
@@ -214,6 +217,26 @@ func (c *Cluster) Kubeconfig(t testing.TB) string {
 		err = os.WriteFile(path, content, 0o600)
 	}
 	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// AccountKubeconfig writes a file with the credentials of a ServiceAccount and returns its path.
+func (c *Cluster) AccountKubeconfig(t testing.TB, namespace, name string) string {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := c.Client().SubResource("token").Create(t.Context(), sa, request); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: c.Config().Host, CertificateAuthorityData: c.Config().CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: request.Status.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "c",
+	}, path); err != nil {
 		t.Fatal(err)
 	}
 	return path

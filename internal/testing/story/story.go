@@ -1,12 +1,15 @@
-// Package story has what the demos of examples share: they play a story on real API servers, and print each step.
+// Package story has what the demonstrations of examples share: they play a scenario on real API servers, and print each step.
 package story
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,6 +52,57 @@ func Apply(ctx context.Context, c client.Client, manifests ...string) (count int
 		count++
 	}
 	return count, nil
+}
+
+// Scenario runs steps one after the other, and parts of a program in the background.
+type Scenario struct {
+	Printer
+	stops   []func() error
+	running sync.WaitGroup
+	fail    context.CancelCauseFunc
+}
+
+// Play runs the steps until one of them or a part fails, or ctx ends. It stops everything that they have started.
+func (s *Scenario) Play(ctx context.Context, steps ...func(context.Context) error) (err error) {
+	start := time.Now()
+	ctx, s.fail = context.WithCancelCause(ctx)
+	defer func() {
+		s.fail(nil)
+		s.Say("Stopping everything and removing the files.")
+		if err = errors.Join(err, s.Stop()); err == nil {
+			s.Say("Done in %s.", time.Since(start).Round(time.Second))
+		}
+	}()
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
+	}
+	return nil
+}
+
+// Go runs a part, which returns after the scenario's context ends. Its failure ends the scenario.
+func (s *Scenario) Go(what string, part func() error) {
+	s.running.Go(func() {
+		if err := part(); err != nil && s.fail != nil {
+			s.fail(fmt.Errorf("%s: %w", what, err))
+		}
+	})
+}
+
+// Defer has Stop call a function.
+func (s *Scenario) Defer(stop func() error) { s.stops = append(s.stops, stop) }
+
+// Wait waits for the parts.
+func (s *Scenario) Wait() { s.running.Wait() }
+
+// Stop waits for the parts, then calls the deferred functions in reverse order.
+func (s *Scenario) Stop() (err error) {
+	s.Wait()
+	for _, stop := range slices.Backward(s.stops) {
+		err = errors.Join(err, stop())
+	}
+	return err
 }
 
 // Printer writes for people, at most 80 columns.

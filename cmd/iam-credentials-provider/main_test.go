@@ -1,0 +1,106 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+)
+
+// asProgram makes the test binary run the program instead of the tests.
+const asProgram = "IAM_CREDENTIALS_PROVIDER_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	logTo(io.Discard)
+	os.Exit(m.Run())
+}
+
+func TestFlagsThatCannotWork(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no command":         {nil, "name the command server or webhook"},
+		"unknown command":    {[]string{"proxy"}, `unknown command "proxy"`},
+		"argument":           {[]string{"server", "now"}, "now"},
+		"missing kubeconfig": {[]string{"server", "--audience=x"}, "set KUBECONFIG"},
+		"no audience":        {[]string{"server"}, `"audience" not set`},
+		"no image":           {[]string{"webhook", "--audience=x"}, `"image" not set`},
+		"flag of the other":  {[]string{"server", "--image=x"}, "--image"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", "/nonexistent")
+			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %s", err, test.want)
+			}
+		})
+	}
+	if err := run(t.Context(), []string{"server", "--help"}, io.Discard, io.Discard); err != nil {
+		t.Errorf("--help: %v", err)
+	}
+}
+
+func TestDocumentedFlags(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range newRoot(io.Discard).Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(string(readme), "| `--"+f.Name+"` |") {
+				t.Errorf("README.md lacks --%s of %s", f.Name, cmd.Name())
+			}
+		})
+	}
+}
+
+func TestOutsideOfAClusterOneLineIsPrinted(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"server", "--audience=x"}, {"webhook", "--audience=x", "--image=x"}} {
+		t.Run(args[0], func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), program, args...)
+			cmd.Env = []string{asProgram + "=1", "HOME=" + t.TempDir()}
+			out, err := cmd.CombinedOutput()
+			if want := "iam-credentials-provider: run it in a cluster, or set KUBECONFIG\n"; err == nil || string(out) != want {
+				t.Errorf("%v: %q, want %q", err, out, want)
+			}
+		})
+	}
+}
+
+func TestCachedObjectsAreStripped(t *testing.T) {
+	now := metav1.Now()
+	kept := metav1.ObjectMeta{Namespace: "team-a", Name: "b", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now}
+	full := kept
+	full.Annotations, full.Labels, full.Finalizers = map[string]string{corev1.LastAppliedConfigAnnotation: "x"}, map[string]string{"a": "b"}, []string{"example.com/x"}
+	full.ManagedFields, full.OwnerReferences = []metav1.ManagedFieldsEntry{{Manager: "x"}}, []metav1.OwnerReference{{Name: "x"}}
+	for name, object := range map[string]client.Object{
+		"IAMBinding": &v1alpha1.IAMBinding{ObjectMeta: full}, "IAMRoleAllowList": &v1alpha1.IAMRoleAllowList{ObjectMeta: full},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := strip(object); err != nil {
+				t.Fatal(err)
+			}
+			if got := meta.AsPartialObjectMetadata(object).ObjectMeta; !reflect.DeepEqual(got, kept) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,505 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
+	"github.com/workloadid/workloadid/internal/testing/story"
+)
+
+// configDir is the folder of the manifests.
+const configDir = "../../config/iam-credentials-provider"
+
+// build returns the objects of a folder, as kubectl kustomize makes them.
+func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(kubetest.Assets(t), "kubectl"), "kustomize", dir)
+	var errOut strings.Builder
+	cmd.Stderr = &errOut
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, &errOut)
+	}
+	return parse(t, string(out))
+}
+
+func parse(t *testing.T, text string) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
+			t.Fatalf("%v: %s", err, document)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+func pick[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) map[string]*T {
+	t.Helper()
+	found := map[string]*T{}
+	for _, o := range objects {
+		if o.GetKind() == kind {
+			into := new(T)
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, into, true); err != nil {
+				t.Fatalf("%s %q: %v", kind, o.GetName(), err)
+			}
+			found[o.GetName()] = into
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("no %s", kind)
+	}
+	return found
+}
+
+// world is a scenario that runs this program.
+type world struct {
+	podscenario.Scenario
+	server  serverOptions
+	webhook webhookOptions
+}
+
+// install applies the manifests to a control plane of its own. The API server knows no cert-manager, and the webhook's registration
+// names a Service that nothing routes to.
+func install(t *testing.T) (*world, []*unstructured.Unstructured) {
+	t.Helper()
+	w := &world{}
+	w.Out = io.Discard
+	t.Cleanup(func() {
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := w.SetUp(kubetest.Assets(t)); err != nil {
+		t.Fatal(err)
+	}
+	w.configure(t)
+	objects := build(t, configDir)
+	for _, o := range objects {
+		var options []client.CreateOption
+		switch {
+		case o.GroupVersionKind().Group == "cert-manager.io":
+			continue
+		case o.GetKind() == "MutatingWebhookConfiguration":
+			options = append(options, client.DryRunAll)
+		}
+		options = append(options, client.FieldValidation(metav1.FieldValidationStrict))
+		if err := w.Admin.Create(t.Context(), o.DeepCopy(), options...); err != nil {
+			t.Fatalf("%s %q: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+	if err := w.AwaitKinds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w, objects
+}
+
+func (w *world) configure(t *testing.T) {
+	t.Helper()
+	_, text, err := net.SplitHostPort(w.Sidecar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := common{audience: podscenario.Audience, certs: w.Dir, metricsAddress: "0", probeAddress: "0", registerer: prometheus.NewRegistry()}
+	w.server = serverOptions{common: both, cluster: podscenario.ClusterName, region: podscenario.Region, pods: 100, leaderElect: true, leaderElectNamespace: namespace, auth: w.Login()}
+	w.webhook = webhookOptions{common: both, image: podscenario.Image, server: w.ServerURL(), serverCA: filepath.Join(w.Dir, "ca.crt"), port: port}
+	w.server.listen, w.webhook.listen = w.Server, w.Webhook
+	w.RunServer = func(ctx context.Context, kube *rest.Config) error { return runServer(ctx, kube, w.server) }
+	w.RunWebhook = func(ctx context.Context, kube *rest.Config) error { return runWebhook(ctx, kube, w.webhook) }
+}
+
+// play runs steps of the scenario.
+func play(ctx context.Context, t *testing.T, steps ...func(context.Context) error) {
+	t.Helper()
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// serves waits until the server serves the pod.
+func (w *world) serves(ctx context.Context) error {
+	return story.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
+		status, _, err := w.Ask(ctx, w.ServerURL())
+		return status == http.StatusOK, err
+	})
+}
+
+func TestManifests(t *testing.T) {
+	w, objects := install(t)
+	deployments := pick[appsv1.Deployment](t, objects, "Deployment")
+	if len(deployments) != 2 {
+		t.Errorf("%d Deployments", len(deployments))
+	}
+	for name, deployment := range deployments {
+		t.Run(name, func(t *testing.T) {
+			template := deployment.Spec.Template
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: template.Labels}, Spec: template.Spec}
+			if err := w.Admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
+				t.Errorf("the namespace refuses the pods: %v", err)
+			}
+			checkArguments(t, objects, template.Spec.Containers[0])
+			checkCertificate(t, objects, deployment)
+			sleep := template.Spec.Containers[0].Lifecycle.PreStop.Sleep.Seconds
+			if grace, drain := *template.Spec.TerminationGracePeriodSeconds, int64(30); sleep < 5 || grace < sleep+drain {
+				t.Errorf("%d s of grace for %d s in which connections still come and %d s to finish requests", grace, sleep, drain)
+			}
+			if *deployment.Spec.Replicas < 2 {
+				t.Error("one replica")
+			}
+		})
+	}
+}
+
+// checkArguments parses the arguments as the program does, with the variables of the ConfigMap.
+func checkArguments(t *testing.T, objects []*unstructured.Unstructured, c corev1.Container) {
+	t.Helper()
+	settings := pick[corev1.ConfigMap](t, objects, "ConfigMap")[c.EnvFrom[0].ConfigMapRef.Name]
+	var args []string
+	for _, arg := range c.Args {
+		for key, value := range settings.Data {
+			arg = strings.ReplaceAll(arg, "$("+key+")", value)
+		}
+		if args = append(args, arg); strings.Contains(arg, "$(") {
+			t.Errorf("a variable that the settings lack: %s", arg)
+		}
+	}
+	cmd, rest, err := newRoot(io.Discard).Find(args)
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err == nil {
+		err = cmd.ValidateRequiredFlags()
+	}
+	if err != nil {
+		t.Errorf("%q: %v", args, err)
+	}
+}
+
+// checkCertificate compares names: cert-manager itself does not run here.
+func checkCertificate(t *testing.T, objects []*unstructured.Unstructured, deployment *appsv1.Deployment) {
+	t.Helper()
+	service := pick[corev1.Service](t, objects, "Service")[deployment.Name]
+	if !mapsContain(deployment.Spec.Template.Labels, service.Spec.Selector) {
+		t.Errorf("the Service selects %v", service.Spec.Selector)
+	}
+	type certificate struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              map[string]any `json:"spec"`
+	}
+	issuers, secret := pick[certificate](t, objects, "Issuer"), deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName
+	for _, c := range pick[certificate](t, objects, "Certificate") {
+		issuer, _ := c.Spec["issuerRef"].(map[string]any)
+		if name, _ := issuer["name"].(string); issuers[name] == nil {
+			t.Errorf("Certificate %q names Issuer %q", c.Name, name)
+		}
+		if names, _ := c.Spec["dnsNames"].([]any); c.Spec["secretName"] == secret && slices.Contains(names, any(service.Name+"."+namespace+".svc")) {
+			return
+		}
+	}
+	t.Errorf("no certificate of the Service %q in the Secret %q", service.Name, secret)
+}
+
+func mapsContain(labels, selector map[string]string) bool {
+	for key, value := range selector {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+// Only namespaces that opt in ask the webhook, and the API server never waits for it in its own namespace or in kube-system.
+func TestWebhookRegistration(t *testing.T) {
+	w, _ := install(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	play(ctx, t, w.Start, w.Allow, w.Bind, w.Inject)
+	cancel()
+	w.Wait() // now the webhook refuses every connection
+	label := client.RawPatch(client.Merge.Type(), []byte(`{"metadata":{"labels":{"iam.aws.k8s.io/injection":"enabled"}}}`))
+	for name, asked := range map[string]bool{podscenario.Tenant: true, "default": false, "kube-system": false, namespace: false} {
+		t.Run(name, func(t *testing.T) {
+			if name != "default" {
+				if err := w.Admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, label); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pod, err := podscenario.NewPod("other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod.Namespace, pod.Spec.ServiceAccountName = name, "default"
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}}
+			if err := client.IgnoreAlreadyExists(w.Admin.Create(t.Context(), account)); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Admin.Create(t.Context(), pod, client.DryRunAll); (err != nil) != asked {
+				t.Errorf("asked: %v", err)
+			}
+		})
+	}
+}
+
+// Each program does its work with the rights of its ServiceAccount, is refused nothing, and has no right that it does not use.
+func TestRights(t *testing.T) {
+	w, objects := install(t)
+	cluster := kubetest.Cluster{Cluster: w.Cluster}
+	for account, last := range map[string]authorizationv1.ResourceAttributes{
+		name:                       {Group: "events.k8s.io", Resource: "events", Verb: "create"},
+		podscenario.WebhookAccount: {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
+	} {
+		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + account, ResourceAttributes: &last})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	play(ctx, t, w.Start, w.Allow, w.Bind, w.Inject, w.serves, w.Conflict)
+	if err := story.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
+		events := &eventsv1.EventList{}
+		err := w.Admin.List(ctx, events, client.InNamespace(podscenario.Tenant))
+		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Kind == "Pod" && e.Reason == "Conflict" }), err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	w.Wait()
+	for _, account := range []string{name, podscenario.WebhookAccount} {
+		t.Run(account, func(t *testing.T) { checkRights(t, cluster, objects, account) })
+	}
+}
+
+func checkRights(t *testing.T, cluster kubetest.Cluster, objects []*unstructured.Unstructured, account string) {
+	t.Helper()
+	unused := map[string]bool{}
+	rules := pick[rbacv1.ClusterRole](t, objects, "ClusterRole")[account].Rules
+	if role := pick[rbacv1.Role](t, objects, "Role")[account]; role != nil {
+		rules = append(rules, role.Rules...)
+	}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				unused[verb+" "+resource] = true
+			}
+		}
+	}
+	delete(unused, "patch events") // of an Event that repeats
+	// Informers of this Kubernetes stream the first list, and those of others do not.
+	maps.DeleteFunc(unused, func(right string, _ bool) bool { return strings.HasPrefix(right, "list ") })
+	for _, r := range cluster.Audit(t, "system:serviceaccount:"+namespace+":"+account) {
+		if r.Code == http.StatusForbidden {
+			t.Errorf("refused: %s %s %s", r.Verb, r.Resource, r.Subresource)
+		}
+		resource := r.Resource
+		if r.Subresource != "" {
+			resource += "/" + r.Subresource
+		}
+		delete(unused, r.Verb+" "+resource)
+	}
+	if len(unused) > 0 {
+		t.Errorf("rights that are not used: %v", unused)
+	}
+}
+
+// A replica that ends, after the Service has stopped to send it requests, finishes those that it has.
+func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
+	w, _ := install(t)
+	play(t.Context(), t, w.Start, w.Allow, w.Bind, w.Inject, w.serves)
+	kube, err := w.ConfigOf(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := w.server
+	second.registerer = prometheus.NewRegistry()
+	if second.listen, err = podscenario.FreeAddress(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- runServer(ctx, kube, second) }()
+	both, one := []string{w.ServerURL(), "https://" + second.listen}, []string{w.ServerURL()}
+	await(t, "the second replica answers", func() bool {
+		status, _, err := w.Ask(t.Context(), both[1])
+		return err == nil && status == http.StatusOK
+	})
+	var routed atomic.Pointer[[]string]
+	routed.Store(&both)
+	var answers atomic.Int64
+	var over atomic.Bool
+	var load sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			for n := 0; !over.Load(); n++ {
+				to := *routed.Load()
+				if status, answer, err := w.Ask(t.Context(), to[n%len(to)]); err != nil || status != http.StatusOK {
+					t.Errorf("%s, %v", answer, err)
+				}
+				answers.Add(1)
+			}
+		})
+	}
+	const enough = 50
+	await(t, "there is load", func() bool { return answers.Load() > enough })
+	routed.Store(&one)
+	at := answers.Load()
+	await(t, "requests are routed away", func() bool { return answers.Load() > at+4 })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	at = answers.Load()
+	await(t, "the other replica has the load", func() bool { return answers.Load() > at+enough })
+	over.Store(true)
+	load.Wait()
+}
+
+// Both programs say that they live and are ready.
+func TestReady(t *testing.T) {
+	w, _ := install(t)
+	var probes [2]string
+	for i := range probes {
+		var err error
+		if probes[i], err = podscenario.FreeAddress(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.server.probeAddress, w.webhook.probeAddress = probes[0], probes[1]
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i, run := range []func(context.Context, *rest.Config) error{w.RunServer, w.RunWebhook} {
+		account := []string{name, podscenario.WebhookAccount}[i]
+		t.Run(account, func(t *testing.T) {
+			kube, err := w.ConfigOf(t.Context(), account)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Go(account, func() error { return run(ctx, kube) })
+			for _, path := range []string{"/healthz", "/readyz"} {
+				await(t, path, func() bool { return probe(t, probes[i], path) == http.StatusOK })
+			}
+		})
+	}
+}
+
+func probe(t *testing.T, address, path string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	if err := story.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The API server accepts each object of docs/podidentity.md, and kustomize builds each overlay.
+func TestDocumentedYAML(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "podidentity.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, _ := install(t)
+	if _, err := story.Apply(t.Context(), w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+		if !json.Valid([]byte(block[1])) {
+			t.Errorf("not JSON: %s", block[1])
+		}
+	}
+	kinds := map[string]int{}
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+		object := parse(t, block[1])[0]
+		kinds[object.GetKind()]++
+		switch object.GetKind() {
+		case "Kustomization":
+			checkOverlay(t, block[1])
+		case "Namespace":
+			err = w.Admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
+		case "IAMBinding": // after the list has reached the policy
+			err = story.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
+				return true, w.Admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
+			})
+		default:
+			err = w.Admin.Create(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
+		}
+		if err != nil {
+			t.Errorf("%s %q: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+	if want := map[string]int{"Kustomization": 1, "IAMRoleAllowList": 1, "IAMBinding": 1, "Namespace": 1, "ClusterRole": 1, "NetworkPolicy": 3, "ResourceQuota": 1}; !maps.Equal(kinds, want) {
+		t.Errorf("the page has %v", kinds)
+	}
+}
+
+// checkOverlay builds an overlay on the folder of this tree instead of the one on GitHub.
+func checkOverlay(t *testing.T, overlay string) {
+	t.Helper()
+	dir := t.TempDir()
+	base, err := filepath.Abs(configDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err = filepath.Rel(dir, base); err != nil {
+		t.Fatal(err)
+	}
+	overlay = strings.ReplaceAll(overlay, "https://github.com/workloadid/workloadid//config/iam-credentials-provider", base)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects := build(t, dir)
+	for name, deployment := range pick[appsv1.Deployment](t, objects, "Deployment") {
+		container := deployment.Spec.Template.Spec.Containers[0]
+		checkArguments(t, objects, container)
+		settings := pick[corev1.ConfigMap](t, objects, "ConfigMap")[container.EnvFrom[0].ConfigMapRef.Name]
+		if !strings.HasPrefix(container.Image, "registry.example/") || settings.Data["CLUSTER"] != "prod" || settings.Data["AUDIENCE"] == "" ||
+			len(container.Env) == 0 != (name == podscenario.WebhookAccount) {
+			t.Errorf("%s: image %q, settings %v, env %v", name, container.Image, settings.Data, container.Env)
+		}
+	}
+}

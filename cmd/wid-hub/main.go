@@ -1,0 +1,135 @@
+// Command wid-hub accepts managed clusters and grants them access to the hub that it runs on.
+//
+//	go run ./cmd/wid-hub --registration-auth csr
+//
+// Copy main.go and hub.go. examples/registration shows a whole join with nothing to set up.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "wid-hub:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, log io.Writer) error {
+	o, err := parseFlags(args, out)
+	if err != nil {
+		return err
+	}
+	logTo(log)
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("%w: run the hub in a cluster, or set KUBECONFIG", err)
+	}
+	return runHub(ctx, config, o)
+}
+
+// logTo sends the logs of controller-runtime and client-go to a writer, as text.
+func logTo(log io.Writer) {
+	logger := logr.FromSlogHandler(slog.NewTextHandler(log, nil))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+}
+
+func parseFlags(args []string, out io.Writer) (o options, err error) {
+	var auth, addOnAuth []string
+	fs := pflag.NewFlagSet("wid-hub", pflag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR}, "auth type that clusters may use; may be repeated")
+	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none, if it is enabled; empty refuses them")
+	fs.StringSliceVar(&addOnAuth, "addon-registration-auth", []string{registration.AuthTypeCSR}, "auth types of add-ons, of csr and token; may be repeated; csr only by default, and none if clusters use aws-irsa alone")
+	fs.StringArrayVar(&o.bootstrapUsers, "bootstrap-user", []string{bootstrapUser}, "user who may ask for a cluster's first certificate; may be repeated")
+	fs.StringArrayVar(&o.bootstrapGroups, "bootstrap-group", []string{registration.BootstrapGroup}, "group of such users; may be repeated")
+	fs.StringArrayVar(&o.autoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
+	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of this hub; required for aws-irsa")
+	fs.StringArrayVar(&o.autoApproveARNs, "auto-approve-arn", nil, "pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
+	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
+	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: see --help", fs.Arg(0))
+	}
+	return o, o.setAuth(fs, auth, addOnAuth)
+}
+
+// setAuth picks the auth types, and finds mistakes before the hub starts.
+func (o *options) setAuth(fs *pflag.FlagSet, auth, addOnAuth []string) (err error) {
+	if slices.Contains(auth, registration.AuthTypeToken) {
+		return errors.New("--registration-auth: token registers add-ons only: use --addon-registration-auth=token, and another auth type for clusters")
+	}
+	if o.auth, err = pick(authTypes(), auth, "registration-auth"); err != nil {
+		return err
+	}
+	if !fs.Changed("addon-registration-auth") && !o.has(registration.AuthTypeCSR) {
+		addOnAuth = nil
+	}
+	if o.addOnAuth, err = pick(addOnAuthTypes(), addOnAuth, "addon-registration-auth"); err != nil {
+		return err
+	}
+	if err := o.checkAWS(); err != nil {
+		return err
+	}
+	if !fs.Changed("default-registration-auth") && !o.has(o.defaultAuth) {
+		o.defaultAuth = ""
+	}
+	if o.defaultAuth != "" {
+		if _, err := registration.Pick(o.auth, o.defaultAuth); err != nil {
+			return fmt.Errorf("--default-registration-auth: %w", err)
+		}
+	}
+	return nil
+}
+
+// pick returns what a flag names, each once.
+func pick[D interface{ Name() string }](known []D, names []string, flag string) (picked []D, err error) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		d, err := registration.Pick(known, name)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		picked = append(picked, d)
+	}
+	return picked, nil
+}
+
+// checkAWS finds mistakes before the hub starts.
+func (o options) checkAWS() error {
+	switch _, err := awsirsa.ParseClusterARN(o.hubARN); {
+	case !o.has(authTypeAWS) && (o.hubARN != "" || len(o.autoApproveARNs) > 0):
+		return errors.New("--eks-hub-cluster-arn and --auto-approve-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
+	case !o.has(authTypeAWS):
+		return nil
+	case o.hubARN == "":
+		return errors.New("--eks-hub-cluster-arn is missing: aws-irsa needs the ARN of this hub")
+	case err != nil:
+		return fmt.Errorf("--eks-hub-cluster-arn: %w", err)
+	}
+	return nil
+}
