@@ -9,6 +9,7 @@
 //	auth/serviceaccounts          ServiceAccounts from memory
 //	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
 //	auth/authtest                 an issuer, clouds and a conformance suite for tests
+//	auth/podidentity              AWS credentials for pods (KEP-14): start here
 //	auth/podidentity/api/v1alpha1 IAMBinding and IAMRoleAllowList
 //	auth/podidentity/server       AWS credentials for attested pods
 //	auth/podidentity/webhook      injects the sidecar

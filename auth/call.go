@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cache"
@@ -194,21 +195,51 @@ func (c *call) checkOwner() error {
 func (c *call) loadServiceAccount(ctx context.Context) error {
 	if c.opts.SubjectServiceAccount != nil {
 		c.named, c.account = true, *c.opts.SubjectServiceAccount
-		return nil
+		return c.checkTokenRequest(ctx)
 	}
 	if c.opts.ServiceAccount == nil {
 		return nil
 	}
 	sa := &c.account
-	if err := readServiceAccount(ctx, c.opts.Client, *c.opts.ServiceAccount, sa); err != nil {
-		return c.opts.readError(err)
-	}
-	if sa.DeletionTimestamp != nil {
-		return misconfigured("create it again, or name another one", "it is being deleted")
+	if err := c.opts.readLiving(ctx, c.opts.Client, sa); err != nil {
+		return err
 	}
 	// The provider sees what was asked for, whatever kind of reader filled it in.
 	sa.Name, sa.Namespace = c.opts.ServiceAccount.Name, c.opts.ServiceAccount.Namespace
 	c.named = true
+	return nil
+}
+
+// checkTokenRequest compares the ServiceAccount of a TokenRequest with the living one. The tokens of other sources prove it themselves.
+func (c *call) checkTokenRequest(ctx context.Context) error {
+	r, ok := c.opts.SubjectToken.(*TokenRequest)
+	if !ok {
+		return nil
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	living := &corev1.ServiceAccount{}
+	if err := c.opts.readLiving(ctx, r.Client, living); err != nil {
+		return err
+	}
+	for _, uid := range []types.UID{c.account.UID, r.ServiceAccount.UID} {
+		if uid != "" && uid != living.UID {
+			return denied("pass the ServiceAccount as it is now", "the ServiceAccount was re-created: its UID is %q instead of %q", living.UID, uid)
+		}
+	}
+	c.account.UID = living.UID // in the key of tokens and credentials
+	return nil
+}
+
+// readLiving reads the ServiceAccount that the options name.
+func (o *Options) readLiving(ctx context.Context, c KubernetesClient, sa *corev1.ServiceAccount) error {
+	if err := readServiceAccount(ctx, c, o.subject(), sa); err != nil {
+		return o.readError(err)
+	}
+	if sa.DeletionTimestamp != nil {
+		return misconfigured("create it again, or name another one", "it is being deleted")
+	}
 	return nil
 }
 
@@ -228,7 +259,7 @@ func (o *Options) readError(err error) error {
 	if errors.As(err, &known) {
 		return err // the client knows better what it lacks
 	}
-	e := requestError(err, "read ServiceAccount", "get on serviceaccounts", o.ServiceAccount.Namespace)
+	e := requestError(err, "read ServiceAccount", "get on serviceaccounts", o.subject().Namespace)
 	if apierrors.IsNotFound(err) {
 		e.Cause = CauseServiceAccountNotFound
 		if d := o.defaulted; d.name != "" {
@@ -320,6 +351,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Provider: c.provider.GetName(),
 		Group:    c.group(jwt),
 		Fresh:    c.fresh,
+		Patient:  c.opts.patient,
 		Mint:     m.accessToken,
 
 		MinimumLifetime: c.opts.MinimumLifetime,

@@ -138,7 +138,7 @@ func checkCAData(data string) error {
 }
 
 // GetClusterConfig returns a rest.Config for the cluster that the options of GetRESTConfig name. Every request gets a
-// credential that is valid then, through the cache of the options, under the request's own context. The config is good for as long
+// credential that is valid then, through the cache of the options. It waits for as long as the request's context allows. The config is good for as long
 // as the cluster keeps its address. After a 401 the next request brings a new credential, at most every ten seconds. The
 // credential is only ever sent to the cluster's address.
 //
@@ -150,7 +150,7 @@ func checkCAData(data string) error {
 func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
 	source := &clusterSource{provider: provider, turn: make(chan struct{}, 1)}
 	source.opts = source.invalidated.observedBy(opts)
-	first, err := source.get(ctx)
+	first, err := source.get(ctx, func(o *Options) { o.patient = false })
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +221,8 @@ type keptToken struct {
 	lifetime     time.Duration
 }
 
-func (s *clusterSource) get(ctx context.Context) (*RESTConfig, error) {
-	return getRESTConfig(ctx, s.provider, s, s.opts)
+func (s *clusterSource) get(ctx context.Context, ofCall ...Option) (*RESTConfig, error) {
+	return getRESTConfig(ctx, s.provider, s, append(s.opts, ofCall...))
 }
 
 // getOrSet takes the place of the TokenCache in a call whose options have been checked. One caller at a time makes an exchange.
@@ -245,11 +245,9 @@ func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request
 	return token, nil
 }
 
-// serves reports whether the token may be returned. Both clocks count: the wall clock may be set back, and the monotonic one,
-// which Round drops, stands still while a machine is suspended.
+// serves reports whether the token may be returned.
 func (k *keptToken) serves(req *cache.Request, now time.Time) bool {
 	const atLeast = 10 * time.Second // as cache.Request.InvalidBefore
 	return k.token != nil && k.key == req.Key && (k.since.After(req.InvalidBefore) || now.Sub(k.since) < atLeast) &&
-		now.Before(k.until) && now.Round(0).Before(k.until.Round(0)) &&
-		k.token.GetDuration() >= min(req.MinimumLifetime, k.lifetime/4*3)
+		before(now, k.until) && k.token.GetDuration() >= min(req.MinimumLifetime, k.lifetime/4*3)
 }

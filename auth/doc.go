@@ -29,7 +29,7 @@
 //	errors.Is(err, auth.ErrMisconfigured)  stop until something is edited; set a condition with the message
 //	errors.Is(err, auth.ErrDenied)         the same, and the cached credential is gone
 //	errors.Is(err, auth.ErrThrottled)      retry after auth.RetryAfter(err), or with back-off if that is zero
-//	errors.Is(err, auth.ErrUnavailable)    retry with back-off; valid cached credentials were served meanwhile
+//	errors.Is(err, auth.ErrUnavailable)    the same; valid cached credentials were served meanwhile
 //
 // The text of an error is stable from one try to the next, so that it can go into a condition.
 //

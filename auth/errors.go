@@ -27,8 +27,8 @@ const (
 	// ErrThrottled means that the service asks to slow down, or that a limit of the token cache kept the exchange from starting
 	// (a *cache.LimitError). A cached credential is kept while it is valid.
 	ErrThrottled Reason = "throttled"
-	// ErrUnavailable means that the service could not be reached or gave no usable answer. A cached credential is
-	// kept while it is valid.
+	// ErrUnavailable means that the service could not be reached, gave no usable answer, or takes longer than the patience of the
+	// token cache (a *cache.PendingError). A cached credential is kept while it is valid.
 	ErrUnavailable Reason = "unavailable"
 )
 
@@ -246,10 +246,10 @@ func describe(err error, provider, operation string, serviceAccount client.Objec
 	var known *Error
 	if !errors.As(err, &known) {
 		e := &Error{Provider: provider, Operation: operation, ServiceAccount: serviceAccount,
-			Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
+			Reason: ErrUnavailable, Message: foreignMessage(err), Wait: RetryAfter(err), Err: err}
 		var limit *cache.LimitError
 		if errors.As(err, &limit) {
-			e.Reason, e.Wait = ErrThrottled, limit.RetryAfter()
+			e.Reason = ErrThrottled
 		}
 		return e
 	}

@@ -68,6 +68,15 @@ func (c *cluster) fail(err error) {
 	c.requestErr = err
 }
 
+// terminate marks a ServiceAccount as being deleted.
+func (c *cluster) terminate(key client.ObjectKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sa := c.accounts[key].DeepCopy()
+	sa.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	c.accounts[key] = sa
+}
+
 func (c *cluster) remove(key client.ObjectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -172,6 +172,7 @@ func keyCases() []keyCase {
 		{field: "ClusterResource", opts: []Option{WithClusterResource("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
+		{field: "patient", opts: []Option{func(o *Options) { o.patient = true }}, same: "it says how long to wait for a credential"},
 		{field: "AllowShellOut", opts: []Option{WithAllowShellOut()}, same: "ServiceAccounts never use the environment"},
 	}
 }

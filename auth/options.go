@@ -60,6 +60,7 @@ type Options struct {
 	writtenAddress  string
 	defaulted       defaultAccount // if ServiceAccount comes from the Settings
 	invalidBefore   time.Time
+	patient         bool // as cache.Request.Patient
 }
 
 // KubernetesClient is the part of the client of controller-runtime that auth uses. Every client.Client is one. For a clientset of
@@ -314,9 +315,11 @@ func (i *invalidation) time() (t time.Time) {
 	return t
 }
 
-// observedBy returns options that end with the time as it is when they are resolved.
+// observedBy returns the options of an adapter. They end with the time as it is when they are resolved. The adapter's callers wait for
+// as long as their contexts allow, because clients of SDKs do not come back.
 func (i *invalidation) observedBy(opts []Option) []Option {
 	return slices.Clip(append(slices.Clone(opts), func(o *Options) {
+		o.patient = true
 		if t := i.time(); !t.IsZero() {
 			o.invalidBefore = t
 		}

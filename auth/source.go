@@ -37,8 +37,8 @@ func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource 
 // Invalidate has the tokens of the source replaced, as WithInvalidBefore of this moment does, because a service has refused one.
 func (s *AccessTokenSource) Invalidate() { s.invalidated.set(time.Now()) }
 
-// Token is GetAccessToken: with a ServiceAccount, that is read each time; the Policy's functions are asked each time. The
-// options of the call follow those of the source.
+// Token is GetAccessToken, except that it waits for as long as ctx allows, without the bound of cache.WithPatience. With a
+// ServiceAccount, that is read each time; the Policy's functions are asked each time. The options of the call follow those of the source.
 func (s *AccessTokenSource) Token(ctx context.Context, ofCall ...Option) (Token, error) {
 	if k := s.known.Load(); k != nil && len(ofCall) == 0 {
 		if token, ok := k.cache.Get(k.key, k.object, k.lasts, s.invalidated.time()); ok {

@@ -100,12 +100,12 @@ func (s fileTokenSource) unreadable(err error) error {
 // Callers share a request that is in flight. If a renewal fails for now (ErrUnavailable, ErrThrottled), the old token is kept until it
 // expires. A permanent error (Error.Permanent) drops it.
 //
-// A ServiceAccount that is deleted meanwhile takes effect with the next request, a re-created one at once if WithSubjectToken has its
-// new UID. WithServiceAccount reads the ServiceAccount on every call.
+// A call with WithSubjectToken reads the ServiceAccount with the Client each time, as one with WithServiceAccount does. A deleted or
+// re-created ServiceAccount therefore gets no credential of the old one. The method Token alone does not read it.
 //
 // A TokenRequest is safe for concurrent use. It must not be copied, nor its fields changed, after its first use.
 type TokenRequest struct {
-	// Client needs the verb create on serviceaccounts/token.
+	// Client needs the verbs get on serviceaccounts and create on serviceaccounts/token.
 	Client KubernetesClient
 	// ServiceAccount names the ServiceAccount. Its UID, if set, must be that of the living one.
 	ServiceAccount *corev1.ServiceAccount
@@ -126,8 +126,7 @@ type heldToken struct {
 	renew time.Time
 }
 
-// tokenFlight is one request, and its result once done is closed. Its times are on the wall clock, because a suspended machine stops
-// the monotonic one.
+// tokenFlight is one request, and its result once done is closed.
 type tokenFlight struct {
 	done             chan struct{}
 	jwt              redact.Secret
@@ -137,8 +136,14 @@ type tokenFlight struct {
 
 // usable reports whether the flight has a valid token. A refusal does not count against a very young one, as in the cache.
 func (f *tokenFlight) usable(now, invalidBefore time.Time) bool {
-	return f != nil && now.Before(f.expiry) && (f.obtained.After(invalidBefore) || now.Sub(f.obtained) < replaceTokenAfter)
+	return f != nil && before(now, f.obtained.Add(f.lifetime())) && (f.obtained.After(invalidBefore) || now.Sub(f.obtained) < replaceTokenAfter)
 }
+
+func (f *tokenFlight) lifetime() time.Duration { return f.expiry.Sub(f.obtained) }
+
+// before reports whether now lies before t on both clocks. The wall clock may be set back, and the monotonic one, which Round drops,
+// stands still while a machine is suspended.
+func before(now, t time.Time) bool { return now.Before(t) && now.Round(0).Before(t.Round(0)) }
 
 // Invalidate replaces all tokens of the TokenRequest, as WithInvalidBefore of this moment does. Call it when a service has refused one.
 func (r *TokenRequest) Invalidate() { r.invalidated.set(time.Now()) }
@@ -150,8 +155,8 @@ func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, t
 
 // token is Token for a call that may know the UID of the ServiceAccount, and that tokens obtained until invalidBefore were refused.
 func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) (string, time.Time, error) {
-	if r == nil || isNil(r.Client) || r.ServiceAccount == nil {
-		return "", time.Time{}, misconfigured("set both fields", "the TokenRequest has no Client or no ServiceAccount")
+	if err := r.check(); err != nil {
+		return "", time.Time{}, err
 	}
 	if t := r.invalidated.time(); t.After(invalidBefore) {
 		invalidBefore = t
@@ -165,9 +170,16 @@ func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.
 	}
 }
 
+func (r *TokenRequest) check() error {
+	if r == nil || isNil(r.Client) || r.ServiceAccount == nil {
+		return misconfigured("set both fields", "the TokenRequest has no Client or no ServiceAccount")
+	}
+	return nil
+}
+
 // flight returns the request whose token is usable, else the one in flight. It starts one if there is neither or a renewal is due.
 func (r *TokenRequest) flight(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) *tokenFlight {
-	key, now := fmt.Sprintf("%q %q", uid, audiences), time.Now().Round(0)
+	key, now := fmt.Sprintf("%q %q", uid, audiences), time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.held, func(_ string, h *heldToken) bool { return h.next == nil && !h.last.usable(now, time.Time{}) })
@@ -180,7 +192,7 @@ func (r *TokenRequest) flight(ctx context.Context, audiences []string, uid types
 		r.held[key] = h
 	}
 	usable := h.last.usable(now, invalidBefore)
-	if h.next == nil && (!usable || !now.Before(h.renew)) {
+	if h.next == nil && (!usable || !before(now, h.renew)) {
 		h.next = &tokenFlight{done: make(chan struct{})}
 		go r.run(context.WithoutCancel(ctx), h, h.next, slices.Clone(audiences))
 	}
@@ -199,7 +211,7 @@ func (r *TokenRequest) run(ctx context.Context, h *heldToken, f *tokenFlight, au
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		f.obtained = time.Now().Round(0)
+		f.obtained = time.Now()
 		h.land(f)
 		close(f.done)
 	}()
@@ -213,7 +225,7 @@ func (h *heldToken) land(f *tokenFlight) {
 	var failed *Error
 	switch {
 	case f.err == nil:
-		h.last, h.renew = f, f.obtained.Add(f.expiry.Sub(f.obtained)/5*4)
+		h.last, h.renew = f, f.obtained.Add(f.lifetime()/5*4)
 	case errors.As(f.err, &failed) && failed.Permanent(), apierrors.IsConflict(f.err): // with another UID, the old token is void
 		h.last = nil
 	default:

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,5 +45,42 @@ func TestAudiencesOfThePodsOwnToken(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.reason)
 			}
 		})
+	}
+}
+
+// shifted returns start on clocks that have moved differently since then.
+func shifted(t *testing.T, start time.Time, wall, monotonic time.Duration) time.Time {
+	t.Helper()
+	later := start.Add(wall)
+	*(*int64)(unsafe.Add(unsafe.Pointer(&later), 8)) += int64(monotonic - wall) // the monotonic clock of time.Time
+	if later.Sub(start) != monotonic || later.Round(0).Sub(start.Round(0)) != wall {
+		t.Fatal("time.Time has another layout now")
+	}
+	return later
+}
+
+// A suspended machine stops the monotonic clock, and the wall clock can be set back. Neither makes an old token valid.
+func TestHeldTokenHoldsOnBothClocks(t *testing.T) {
+	obtained := time.Now()
+	f := &tokenFlight{obtained: obtained, expiry: obtained.Add(time.Hour).Round(0)}
+	h := &heldToken{next: f}
+	h.land(f)
+	for name, tc := range map[string]struct {
+		wall, monotonic time.Duration
+		usable, fresh   bool
+	}{
+		"fresh":                               {47 * time.Minute, 47 * time.Minute, true, true},
+		"due":                                 {49 * time.Minute, 49 * time.Minute, true, false},
+		"expired":                             {time.Hour, time.Hour, false, false},
+		"suspended: only the wall clock":      {time.Hour, time.Minute, false, false},
+		"set back: only the monotonic clock":  {time.Minute, time.Hour, false, false},
+		"set back for long":                   {-24 * time.Hour, time.Hour, false, false},
+		"due after a suspension":              {49 * time.Minute, time.Minute, true, false},
+		"due although the wall clock is slow": {time.Minute, 49 * time.Minute, true, false},
+	} {
+		now := shifted(t, obtained, tc.wall, tc.monotonic)
+		if usable, fresh := h.last.usable(now, time.Time{}), before(now, h.renew); usable != tc.usable || fresh != tc.fresh {
+			t.Errorf("%s: usable %t, fresh %t", name, usable, fresh)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -220,6 +221,53 @@ func TestTokenRequestOfAReCreatedServiceAccount(t *testing.T) {
 		}
 		k8s.create("tenant-a", "app", nil)
 	}
+}
+
+// Each call compares the ServiceAccount with the living one, although the source holds a valid token and the cache a valid credential.
+func TestTokenRequestChecksTheServiceAccount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		known  types.UID // to the caller
+		ofOwn  types.UID // to the TokenRequest
+		change func(k8s *cluster, key client.ObjectKey)
+		reason auth.Reason // none: another credential
+		want   []string
+	}{
+		"deleted":                         {change: (*cluster).remove, reason: auth.ErrMisconfigured, want: []string{"not found", "create it"}},
+		"re-created":                      {change: recreate},
+		"re-created, UID in the call":     {known: "uid-1", change: recreate, reason: auth.ErrDenied, want: []string{`"uid-1"`, `"uid-2"`, "re-created"}},
+		"re-created, UID in TokenRequest": {ofOwn: "uid-1", change: recreate, reason: auth.ErrDenied, want: []string{`"uid-1"`, `"uid-2"`}},
+		"being deleted":                   {change: (*cluster).terminate, reason: auth.ErrMisconfigured, want: []string{"being deleted"}},
+		"may not be read":                 {change: forbidReading, reason: auth.ErrDenied, want: []string{`verb get on serviceaccounts in namespace "tenant-a"`}},
+		"API server gives no answer":      {change: func(c *cluster, _ client.ObjectKey) { c.readErr = errors.New("down") }, reason: auth.ErrUnavailable, want: []string{"down"}},
+		"deleted, both UIDs known":        {known: "uid-1", ofOwn: "uid-1", change: (*cluster).remove, reason: auth.ErrMisconfigured},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k8s, provider := newCluster(), &exchange{}
+			key := k8s.create("tenant-a", "app", nil)
+			sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: tc.known}}
+			own := *sa.DeepCopy()
+			own.UID = tc.ofOwn
+			opts := []auth.Option{auth.WithSubjectToken(&auth.TokenRequest{Client: k8s, ServiceAccount: &own}, sa),
+				auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+			first := mustGet(t, provider, opts...)
+			if mustGet(t, provider, opts...) != first {
+				t.Error("the credential was not cached")
+			}
+			tc.change(k8s, key)
+			second, err := auth.GetAccessToken(t.Context(), provider, opts...)
+			if tc.reason != "" {
+				testworld.CheckError(t, err, tc.reason, tc.want...)
+			} else if err != nil || second == auth.Token(first) {
+				t.Errorf("got %v after %v, %v", second, first, err)
+			}
+		})
+	}
+}
+
+func recreate(k8s *cluster, key client.ObjectKey) { k8s.create(key.Namespace, key.Name, nil) }
+
+func forbidReading(k8s *cluster, key client.ObjectKey) {
+	k8s.readErr = apierrors.NewForbidden(serviceAccounts, key.Name, errors.New("no rule"))
 }
 
 func TestTokenRequestWithoutItsFields(t *testing.T) {

@@ -53,6 +53,9 @@ type Request struct {
 	// After the back-off, one key at a time tries again; keys that have not failed themselves come first. Keys with a valid token
 	// keep it and renew it as without a group. A success of any key ends the failure.
 	Group Key
+	// Patient makes the caller wait until its context ends, without the bound of WithPatience. Set it for callers that do not come
+	// back, such as clients of SDKs.
+	Patient bool
 	// Tenant is the tenant whose slots the exchange takes. Empty is a tenant too.
 	Tenant string
 	// Provider is the service that the exchange is with. One that hangs delays no other. It labels the metrics of exchanges.
@@ -155,7 +158,8 @@ func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e *ent
 // cache. A token for which the caller waited counts as minted.
 //
 // The error is that of Mint, or the context's, or ErrClosed. While a key is held back after failures, it is a
-// *BackoffError around the error of Mint. An exchange that a limit does not let start is a *LimitError.
+// *BackoffError around the error of Mint. An exchange that a limit does not let start is a *LimitError, and one that takes longer than
+// WithPatience allows is a *PendingError.
 func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, retrieved bool, err error) {
 	if !c.Enabled() {
 		return c.mintUncached(ctx, req)
@@ -171,7 +175,7 @@ func (c *TokenCache) getOrSet(ctx context.Context, req Request) (token Token, re
 		if f == nil {
 			return token, token != nil, err
 		}
-		token, err = c.wait(ctx, f)
+		token, err = c.wait(ctx, f, req.Patient)
 		if err == nil {
 			return token, false, nil
 		}
@@ -219,15 +223,28 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 	return nil, f, nil
 }
 
-// wait ends with the flight or with the caller, whichever is first.
-func (c *TokenCache) wait(ctx context.Context, f *flight) (Token, error) {
+// wait ends with the flight, with the caller, or with the caller's patience, whichever is first. A caller that is a flight waits on, but
+// its own callers do not.
+func (c *TokenCache) wait(ctx context.Context, f *flight, patient bool) (Token, error) {
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
-	select {
-	case <-f.done:
-		return f.token, f.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	overdue := f.overdue
+	for {
+		select {
+		case <-f.done:
+			return f.token, f.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-overdue:
+		}
+		calling, isFlight := ctx.Value(callingFlight{}).(*flight)
+		switch {
+		case isFlight:
+			calling.late()
+		case !patient:
+			return nil, &PendingError{c.limits.patience}
+		}
+		overdue = nil
 	}
 }
 

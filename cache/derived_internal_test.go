@@ -179,7 +179,9 @@ func TestFreshInVain(t *testing.T) {
 				var got Token
 				var err error
 				var wg sync.WaitGroup
-				wg.Go(func() { got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), Fresh: true, Mint: hang}) })
+				wg.Go(func() {
+					got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), Fresh: true, Patient: true, Mint: hang})
+				})
 				synctest.Wait()
 				tc.meanwhile(c)
 				wg.Wait()

@@ -47,6 +47,17 @@ func lacksSlot(err error) bool {
 	return limit != nil && limit.noSlot
 }
 
+// PendingError is the error of a caller that has waited for as long as WithPatience allows. The exchange goes on and its result is cached,
+// so the key does not back off.
+type PendingError struct{ patience time.Duration }
+
+func (e *PendingError) Error() string {
+	return fmt.Sprintf("the exchange has been running for more than %s and goes on; try again, and check whether its service hangs", e.patience)
+}
+
+// RetryAfter returns the patience: the exchange may well take as long again.
+func (e *PendingError) RetryAfter() time.Duration { return e.patience }
+
 // PanicError is the error of a Mint that panicked. Its text names only the type of the panic's value, which could be a secret.
 type PanicError struct {
 	// Type is the type of the panic's value.
@@ -78,7 +89,7 @@ type verdict struct {
 	permanent  bool   // the token that was to be renewed is worthless
 	retryAfter time.Duration
 	shared     bool          // the other keys of the group would fail too
-	untried    bool          // a limit refused the exchange, or that for a part of the credential
+	untried    bool          // a limit refused the exchange or that for a part of the credential, or that part is still to come
 	held       *BackoffError // of a part of the credential, or nil
 }
 
@@ -94,7 +105,7 @@ func judge(err error) (v verdict) {
 		err = v.held.Err
 	}
 	v.result = resultOf(err)
-	v.untried = find[*LimitError](err) != nil
+	v.untried = find[*LimitError](err) != nil || find[*PendingError](err) != nil
 	if e := find[interface{ Permanent() bool }](err); e != nil {
 		v.permanent = e.Permanent()
 	}

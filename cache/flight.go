@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,6 +17,10 @@ type flight struct {
 	life    time.Duration // of the token
 	err     error
 
+	// overdue is closed by late when the exchange, or one that it waits for, has run for longer than the patience.
+	overdue chan struct{}
+	late    func()
+
 	start time.Time
 	leave func() // ends what limits.enter began
 	held  bool   // by the key's group, so that nothing was tried
@@ -23,16 +28,21 @@ type flight struct {
 
 // startFlight is called with the lock held.
 func (c *TokenCache) startFlight(caller context.Context, req Request, refresh bool) *flight {
-	f := &flight{tenant: req.Tenant, done: make(chan struct{}), err: errExited, start: time.Now(), leave: func() {}}
+	overdue := make(chan struct{})
+	f := &flight{tenant: req.Tenant, done: make(chan struct{}), overdue: overdue, late: sync.OnceFunc(func() { close(overdue) }),
+		err: errExited, start: time.Now(), leave: func() {}}
 	c.flights[req.Key] = f
 	c.inFlight++
 	c.running.Go(func() { c.fly(caller, f, req, refresh) })
 	return f
 }
 
+// callingFlight is the key of the flight in the contexts of its Prepare and Mint.
+type callingFlight struct{}
+
 // fly runs the exchange. It ends with the cache or with its own deadline, never with the caller that caused it.
 func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh bool) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(caller))
+	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(caller), callingFlight{}, f))
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
 
@@ -73,6 +83,7 @@ func (c *TokenCache) exchange(ctx context.Context, f *flight, req Request, refre
 		}
 	}
 	f.start = time.Now()
+	defer time.AfterFunc(c.limits.patience, f.late).Stop()
 	minting, stop := context.WithTimeout(ctx, c.mintTimeout)
 	defer stop()
 	f.token, f.life, err = mint(minting, req)

@@ -24,6 +24,13 @@ type tenantAt struct{ tenant, provider string }
 type slots struct {
 	taken chan struct{} // one value for each slot that is taken; waiting exchanges are served in the order of their arrival
 	users int           // exchanges that hold a slot or wait for one
+	last  atomic.Int64  // when a slot was last taken, in Unix nanoseconds; zero if none was
+}
+
+// hang reports whether all slots are held for longer than the patience, given that all are taken.
+func (s *slots) hang(patience time.Duration) bool {
+	last := s.last.Load()
+	return last != 0 && time.Since(time.Unix(0, last)) > patience
 }
 
 // limits keep tenants apart. An exchange waits briefly for one of the few slots of its tenant at the provider, then for its turn
@@ -31,16 +38,17 @@ type slots struct {
 type limits struct {
 	starts                       *rate.Limiter
 	perTenant, perProvider       int
+	patience                     time.Duration
 	queuedForSlot, queuedForRate atomic.Int64
 
 	mu      sync.Mutex // never held while waiting
-	slots   map[tenantAt]slots
+	slots   map[tenantAt]*slots
 	running map[string]int // by provider
 }
 
 func newLimits() *limits {
 	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), perTenant: defaultMaxFlightsPerTenant,
-		perProvider: maxRunning, slots: map[tenantAt]slots{}, running: map[string]int{}}
+		perProvider: maxRunning, patience: defaultPatience, slots: map[tenantAt]*slots{}, running: map[string]int{}}
 }
 
 // enter waits until an exchange may start, at most turnWait for the rate. blocked is true while it waits for a slot. The caller
@@ -50,25 +58,25 @@ func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, 
 	if err := l.run(t.provider, 0); err != nil {
 		return nil, err
 	}
-	taken := l.use(t, 1)
+	own := l.use(t, 1)
 	defer func() {
 		if err != nil {
 			l.use(t, -1)
 		}
 	}()
-	if err := l.takeSlot(ctx, t, taken, blocked); err != nil {
+	if err := l.takeSlot(ctx, t, own, blocked); err != nil {
 		return nil, err
 	}
 	if err = l.awaitTurn(ctx, turnWait); err == nil {
 		err = l.run(t.provider, 1)
 	}
 	if err != nil {
-		<-taken
+		<-own.taken
 		return nil, err
 	}
 	return func() {
 		_ = l.run(t.provider, -1) // no limit refuses that
-		<-taken
+		<-own.taken
 		l.use(t, -1)
 	}, nil
 }
@@ -88,38 +96,49 @@ func (l *limits) run(provider string, n int) error {
 }
 
 // use adds n exchanges to those that hold or want a slot of the tenant.
-func (l *limits) use(t tenantAt, n int) (taken chan struct{}) {
+func (l *limits) use(t tenantAt, n int) *slots {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.slots[t]
-	if own.taken == nil {
-		own.taken = make(chan struct{}, l.perTenant)
+	if own == nil {
+		own = &slots{taken: make(chan struct{}, l.perTenant)}
+		l.slots[t] = own
 	}
-	own.users += n
-	if l.slots[t] = own; own.users == 0 {
+	if own.users += n; own.users == 0 {
 		delete(l.slots, t)
 	}
-	return own.taken
+	return own
 }
 
-func (l *limits) takeSlot(ctx context.Context, t tenantAt, taken chan<- struct{}, blocked *atomic.Bool) error {
+func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots, blocked *atomic.Bool) (err error) {
 	select {
-	case taken <- struct{}{}:
-		return nil
+	case own.taken <- struct{}{}:
 	default:
+		err = l.awaitSlot(ctx, t, own, blocked)
+	}
+	if err == nil {
+		own.last.Store(time.Now().UnixNano())
+	}
+	return err
+}
+
+func (l *limits) awaitSlot(ctx context.Context, t tenantAt, own *slots, blocked *atomic.Bool) error {
+	lacking := &LimitError{noSlot: true, message: fmt.Sprintf("all %d slots of tenant %q for exchanges with provider %q are in use; "+
+		"try again, and check what is slow", l.perTenant, t.tenant, t.provider)}
+	if own.hang(l.patience) {
+		return lacking // a wait would hold up the caller for nothing
 	}
 	blocked.Store(true)
 	defer blocked.Store(false)
 	l.queuedForSlot.Add(1)
 	defer l.queuedForSlot.Add(-1)
 	select {
-	case taken <- struct{}{}:
+	case own.taken <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(slotWait):
-		return &LimitError{noSlot: true, message: fmt.Sprintf("all %d slots of tenant %q for exchanges with provider %q were in use for %s; "+
-			"try again, and check what is slow", l.perTenant, t.tenant, t.provider, slotWait)}
+		return lacking
 	}
 }
 

@@ -14,6 +14,7 @@ const (
 	MaxDuration = time.Hour
 
 	defaultMintTimeout         = 30 * time.Second
+	defaultPatience            = 5 * time.Second
 	defaultRate                = 1000 // a second
 	defaultBurst               = 500
 	defaultMaxFlightsPerTenant = 8
@@ -34,11 +35,17 @@ func WithRate(limit rate.Limit, burst int) Option {
 }
 
 // WithMaxFlightsPerTenant sets the number of slots: how many exchanges of one Request.Tenant run in parallel with each
-// Request.Provider, 8 by default. An exchange that gets none within two seconds fails with a LimitError.
+// Request.Provider, 8 by default. An exchange that gets none within two seconds fails with a LimitError. It fails at once while all slots have
+// been held for longer than the patience of WithPatience.
 func WithMaxFlightsPerTenant(n int) Option { return func(c *TokenCache) { c.limits.perTenant = n } }
 
 // WithMintTimeout bounds the time that an exchange takes, 30 s by default, and the time that it waits for its turn of the rate.
 func WithMintTimeout(d time.Duration) Option { return func(c *TokenCache) { c.mintTimeout = d } }
+
+// WithPatience bounds how long a caller waits for an exchange that has started, 5 s by default. The caller then gets a PendingError,
+// or its old token if that is still valid. The exchange goes on, and its result is cached. A wait for the turn of the rate does not
+// count. Exchanges wait for each other without this bound, and so do callers with Request.Patient.
+func WithPatience(d time.Duration) Option { return func(c *TokenCache) { c.limits.patience = d } }
 
 // WithObserver sets the observer of the cache, such as metrics.Metrics.
 func WithObserver(o Observer) Option { return func(c *TokenCache) { c.observer = o } }
@@ -55,6 +62,8 @@ func (c *TokenCache) check() error {
 		return fmt.Errorf("a tenant needs at least one slot for exchanges, not %d", c.limits.perTenant)
 	case c.mintTimeout <= 0:
 		return fmt.Errorf("the time-out of exchanges must be positive, not %s", c.mintTimeout)
+	case c.limits.patience <= 0:
+		return fmt.Errorf("the patience of callers must be positive, not %s", c.limits.patience)
 	case c.observer == nil:
 		return errors.New("the observer is nil; leave the option out")
 	}

@@ -37,10 +37,13 @@ func ClusterRoleName(cluster string) string {
 	return "open-cluster-management:managedcluster:" + cluster
 }
 
-// Annotations of a cluster's ClusterRole, which record the grant. Agents cannot write them.
+// Annotations of a cluster's ClusterRole, which agents cannot write. The hub records a grant in the first two, before the grant.
+// A driver records the one agent that the cluster is accepted for in the others. Denial keeps those.
 const (
 	AuthTypeAnnotation = "registration.open-cluster-management.io/auth-type"
 	ClaimAnnotation    = "registration.open-cluster-management.io/claim"
+	AgentAnnotation    = "registration.open-cluster-management.io/agent"
+	AgentKeyAnnotation = "registration.open-cluster-management.io/agent-key"
 )
 
 // CheckClusterName refuses a name that is no DNS label, because the cluster's group and namespace derive from it. It also refuses

@@ -3,7 +3,8 @@ package registration
 import _ "embed"
 
 // HubManifest holds the manifests of a hub in YAML, apart from the CustomResourceDefinition ocm.CRD. It has the namespace and the
-// least RBAC of the hub controller, the ClusterRoles for clusters' namespaces, and the admission policy that guards acceptance.
+// least RBAC of the hub controller, the ClusterRoles for clusters' namespaces, and the admission policies that guard acceptance and
+// bound the size of ManagedClusters, add-ons and certificate requests.
 //
 //go:embed manifests/hub.yaml
 var HubManifest string
@@ -40,7 +41,7 @@ var AgentAddOnManifest string
 
 // BootstrapManifest holds the RBAC of bootstrap users on the hub, in YAML. It binds BootstrapGroup and the ServiceAccount
 // "agent-registration-bootstrap" of the namespace "open-cluster-management". Its ValidatingAdmissionPolicy keeps them from editing
-// accepted clusters.
+// accepted clusters and from creating large ones.
 //
 //go:embed manifests/bootstrap.yaml
 var BootstrapManifest string

@@ -57,7 +57,7 @@ func TestErrorsOfEntra(t *testing.T) {
 		"loop":                {refusal(400, "invalid_grant", "AADSTS50196: The server terminated an operation because it encountered a client request loop."), auth.ErrThrottled, nil},
 		"down":                {refusal(503, "temporarily_unavailable", "AADSTS90033: A transient error has occurred."), auth.ErrUnavailable, []string{"HTTP 503"}},
 		"cut":                 {authtest.Fault{Cut: true}, auth.ErrUnavailable, []string{"no answer"}},
-		"redirect":            {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, []string{"redirect", "evil.example"}},
+		"redirect":            {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, []string{"redirect", "login.microsoftonline.com"}},
 		"HTML":                {authtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"JSON object"}},
 		"HTML 403":            {authtest.Fault{Status: 403, Code: "", Message: ""}, auth.ErrUnavailable, []string{"not one of Microsoft Entra ID"}},
 		"empty":               {body(""), auth.ErrUnavailable, []string{"JSON object"}},

@@ -67,11 +67,17 @@ func newServerCommand(log io.Writer) *cobra.Command {
 	cmd := &cobra.Command{Use: "server", Short: "Issue credentials to pods", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	o.bind(f, ":8443")
-	f.StringVar(&o.cluster, "cluster", "", "name of this cluster, a DNS label, with which the names of sessions begin; empty if it is the only cluster")
+	f.StringVar(&o.cluster, "cluster", "", "name of this cluster, a DNS label, with which the names of sessions begin; required")
 	f.StringVar(&o.region, "sts-region", "", "region of STS; that of AWS_REGION if empty")
 	f.IntVar(&o.pods, "max-pods", 20_000, "pods whose credentials are kept in memory")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "elect the replica that writes the status of IAMBindings")
 	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "", "namespace of the Lease; that of the pod if empty")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if o.cluster == "" {
+			return errors.New("--cluster is missing: name this cluster, in the manifests by CLUSTER of the ConfigMap settings")
+		}
+		return nil
+	}
 	cmd.RunE = inCluster(log, func(ctx context.Context, kube *rest.Config) error { return runServer(ctx, kube, o) })
 	return cmd
 }

@@ -37,8 +37,10 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"no command":         {nil, "name the command server or webhook"},
 		"unknown command":    {[]string{"proxy"}, `unknown command "proxy"`},
 		"argument":           {[]string{"server", "now"}, "now"},
-		"missing kubeconfig": {[]string{"server", "--audience=x"}, "set KUBECONFIG"},
-		"no audience":        {[]string{"server"}, `"audience" not set`},
+		"missing kubeconfig": {[]string{"server", "--audience=x", "--cluster=x"}, "set KUBECONFIG"},
+		"no audience":        {[]string{"server", "--cluster=x"}, `"audience" not set`},
+		"no cluster":         {[]string{"server", "--audience=x"}, "--cluster is missing"},
+		"empty cluster":      {[]string{"server", "--audience=x", "--cluster="}, "CLUSTER"},
 		"no image":           {[]string{"webhook", "--audience=x"}, `"image" not set`},
 		"flag of the other":  {[]string{"server", "--image=x"}, "--image"},
 	} {
@@ -73,7 +75,7 @@ func TestOutsideOfAClusterOneLineIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"server", "--audience=x"}, {"webhook", "--audience=x", "--image=x"}} {
+	for _, args := range [][]string{{"server", "--audience=x", "--cluster=x"}, {"webhook", "--audience=x", "--image=x"}} {
 		t.Run(args[0], func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), program, args...)
 			cmd.Env = []string{asProgram + "=1", "HOME=" + t.TempDir()}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"maps"
@@ -23,7 +24,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -112,6 +115,11 @@ func install(t *testing.T) (*world, []*unstructured.Unstructured) {
 			continue
 		case o.GetKind() == "MutatingWebhookConfiguration":
 			options = append(options, client.DryRunAll)
+		case o.GetKind() == "NetworkPolicy" && o.GetName() == podscenario.WebhookAccount: // an overlay has to name the API server
+			if err := w.Admin.Create(t.Context(), o.DeepCopy(), client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "API_SERVER_CIDR") {
+				t.Errorf("the webhook is open to every client: %v", err)
+			}
+			continue
 		}
 		options = append(options, client.FieldValidation(metav1.FieldValidationStrict))
 		if err := w.Admin.Create(t.Context(), o.DeepCopy(), options...); err != nil {
@@ -414,6 +422,15 @@ func TestReady(t *testing.T) {
 			}
 		})
 	}
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}} //nolint:gosec // only the protocol matters
+	conn, err := dialer.DialContext(ctx, "tcp", w.webhook.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()                                                                   //nolint:errcheck // nothing was written
+	if got := conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "http/1.1" { //nolint:forcetypeassert // of a tls.Dialer
+		t.Errorf("the webhook selects %s, so all requests of the API server share the memory of one connection", got)
+	}
 }
 
 func probe(t *testing.T, address, path string) int {
@@ -493,6 +510,11 @@ func checkOverlay(t *testing.T, overlay string) {
 		t.Fatal(err)
 	}
 	objects := build(t, dir)
+	for name, policy := range pick[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy") {
+		if ingress := policy.Spec.Ingress; name == podscenario.WebhookAccount && (len(ingress[0].From) != 1 || ingress[0].From[0].IPBlock.CIDR != "192.0.2.0/28") {
+			t.Errorf("clients of the webhook: %v", ingress)
+		}
+	}
 	for name, deployment := range pick[appsv1.Deployment](t, objects, "Deployment") {
 		container := deployment.Spec.Template.Spec.Containers[0]
 		checkArguments(t, objects, container)

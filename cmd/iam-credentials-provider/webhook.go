@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -40,7 +41,7 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 	if err != nil {
 		return fmt.Errorf("--listen: port %q: use a number", text)
 	}
-	https := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: o.certs})
+	https := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: o.certs, TLSOpts: []func(*tls.Config){oneRequestAConnection}})
 	mgr, err := newManager(kube, o.common, ctrl.Options{WebhookServer: https})
 	if err != nil {
 		return err
@@ -60,6 +61,9 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 	}
 	return mgr.Start(ctx)
 }
+
+// oneRequestAConnection turns HTTP/2 off. The webhook bounds the memory of each connection.
+func oneRequestAConnection(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }
 
 // readCA reads the file for each pod, since CAs rotate. Without a file the webhook refuses pods.
 func (o *webhookOptions) readCA() []byte {

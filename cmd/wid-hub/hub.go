@@ -144,7 +144,7 @@ func setUpAddOns(ctx context.Context, mgr ctrl.Manager, o options) error {
 		if len(o.addOnAuth) > 0 {
 			mgr.GetLogger().Info("The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
 		}
-		return nil //nolint:nilerr // clusters register without add-ons
+		return revokeAddOnTokens(ctx, mgr)
 	}
 	if err != nil {
 		return err

@@ -113,8 +113,8 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	}
 }
 
-// The program runs with the RBAC of the manifests. A hub that serves no add-ons runs all the same, and says so. Once it serves them, the
-// program runs what they need.
+// The program runs with the RBAC of the manifests. A hub that serves no add-ons runs all the same, says so, and still revokes tokens.
+// Once it serves them, the program runs what they need.
 func TestHubOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	if _, err := story.Apply(t.Context(), cluster.Client(), registration.HubManifest, registration.TokenManifest); err != nil {
@@ -127,8 +127,8 @@ func TestHubOnARealAPIServer(t *testing.T) {
 		others          []string
 		says            bool
 	}{
-		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD, []string{"registration-hub", "csr-approver"}, []string{"csr-addon-approver", "addon-token-infrastructure"}, true},
-		{"no add-ons wanted", "--addon-registration-auth=", "", []string{"registration-hub", "csr-approver"}, []string{"csr-addon-approver", "addon-token-infrastructure"}, false},
+		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD, []string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true},
+		{"no add-ons wanted", "--addon-registration-auth=", "", []string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, false},
 		{"add-ons", "--addon-registration-auth=csr,token", addon.CRD, []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
 		{"tokens are still revoked", "--addon-registration-auth=csr", "", []string{"csr-addon-approver", "addon-token-infrastructure"}, nil, false},
 		{"AWS IAM", "--registration-auth=aws-irsa --eks-hub-cluster-arn=" + hubARN, "", []string{"registration-hub", "addon-token-infrastructure"}, []string{"csr-approver", "csr-addon-approver"}, false},

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,28 +131,6 @@ func TestCompletion(t *testing.T) {
 		values, directive, _ := strings.Cut(must(t, slices.Concat([]string{"__complete"}, strings.Fields(tc[0]), []string{tc[1], ""})...), ":")
 		if strings.Join(strings.Fields(values), " ") != tc[2] || !strings.HasPrefix(directive, "4") {
 			t.Errorf("%s: %s:%s", tc, values, directive)
-		}
-	}
-}
-
-func TestMan(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "man1")
-	must(t, "man", dir)
-	page, err := os.ReadFile(filepath.Join(dir, "wid-token.1"))
-	if err != nil || !bytes.Contains(page, []byte(`.TH "WID-TOKEN"`)) || !bytes.Contains(page, []byte("service-account")) {
-		t.Errorf("%v: %.200s", err, page)
-	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "*.1")); len(files) < 15 {
-		t.Errorf("%d pages", len(files))
-	}
-}
-
-// A directory that cannot be used is a misconfiguration.
-func TestManNeedsADirectory(t *testing.T) {
-	file := writeFile(t, "precious", "precious")
-	for _, dir := range []string{file, filepath.Join(file, "man1")} {
-		if _, err := wid(t, "", "man", dir); err == nil || exitCode(t.Context(), err) != exitMisconfigured || !strings.Contains(err.Error(), "choose another directory") {
-			t.Error(err)
 		}
 	}
 }

@@ -306,34 +306,28 @@ func isEKS(server string) bool {
 	return strings.HasSuffix(host, ".eks.amazonaws.com") || strings.Contains(host, ".eks-cluster.") && strings.HasSuffix(host, ".api.aws")
 }
 
-// checkHub applies the support matrix. Only the address of EKS is proof; what another address contradicts is a warning.
+// checkHub refuses auth types that the hub cannot serve. Only the address of EKS is proof; what another address contradicts is a warning.
 func checkHub(cmd *cobra.Command, authTypes []string, server string) error {
-	binding := awsirsa.AccessEntries
-	if slices.Contains(authTypes, registration.AuthTypeCSR) {
-		binding = awsirsa.AWSAuth
-	}
-	onEKS := isEKS(server)
-	if binding == awsirsa.AWSAuth && slices.Contains(authTypes, authTypeAWS) && !onEKS {
-		cmd.PrintErrln("wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
-	}
-	err := awsirsa.CheckHub(awsirsa.Hub{AuthTypes: authTypes, OnEKS: onEKS, TokenWebhook: true, Binding: binding})
-	return judge(cmd, onEKS, "the hub", server, err)
-}
-
-// checkManaged is checkHub for the cluster that joins.
-func checkManaged(cmd *cobra.Command, authType, server string) error {
-	return judge(cmd, isEKS(server), "the managed cluster", server, awsirsa.CheckManaged(authType, isEKS(server)))
-}
-
-func judge(cmd *cobra.Command, onEKS bool, which, server string, err error) error {
+	csr, aws := slices.Contains(authTypes, registration.AuthTypeCSR), slices.Contains(authTypes, authTypeAWS)
 	switch {
-	case err == nil:
-	case onEKS:
-		return usagef("--registration-auth: %s %q is on EKS: %v", which, server, err)
-	default:
-		cmd.PrintErrf("wid: warning: %s %q has no address of EKS: %v\n", which, server, err)
+	case csr && isEKS(server):
+		return usagef("--registration-auth: the hub %q is on EKS: the auth type %q needs a hub that signs client certificates, and EKS signs none: use %q alone, or another hub",
+			server, registration.AuthTypeCSR, authTypeAWS)
+	case csr && aws:
+		cmd.PrintErrln("wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
+	case aws && !isEKS(server):
+		cmd.PrintErrf("wid: warning: the hub %q has no address of EKS: the auth type %q alone needs a hub on EKS, which checks tokens of AWS itself: on other hubs use it together with %q\n",
+			server, authTypeAWS, registration.AuthTypeCSR)
 	}
 	return nil
+}
+
+// checkManaged warns of a cluster that cannot join with the auth type.
+func checkManaged(cmd *cobra.Command, authType, server string) {
+	if authType == authTypeAWS && !isEKS(server) {
+		cmd.PrintErrf("wid: warning: the managed cluster %q has no address of EKS: the auth type %q needs a managed cluster on EKS, since its ARN names it and IAM trusts its ServiceAccounts: use %q here\n",
+			server, authTypeAWS, registration.AuthTypeCSR)
+	}
 }
 
 // withoutCSR leaves out the right to approve certificates, which a hub without the auth type csr does not need.

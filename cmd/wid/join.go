@@ -94,9 +94,7 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := checkManaged(cmd, j.authType, config.Host); err != nil {
-		return err
-	}
+	checkManaged(cmd, j.authType, config.Host)
 	if _, err := j.joined(ctx, local, info.Server); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@
 //	wid hub init|accept|deny|status|cleanup|policies   a hub
 //	wid join, unjoin                                   clusters of a hub
 //	wid pod-identity trust-policy                      IAM roles of pods
-//	wid version, completion, man
+//	wid version, completion
 package main
 
 import (
@@ -61,7 +61,7 @@ func (a *app) newRoot() *cobra.Command {
 	root := group("wid", "Kubernetes identities at the command line", newBootstrap(), newHub(), newJoin(), newUnjoin(), newPodIdentity(),
 		a.newToken(), a.newDoctor(), a.newExecCredential(), a.newKubeconfig(), a.newDockerCredential(), a.newGitCredential(),
 		a.newCredentialProcess(), a.newKubeletProvider(), newVersion())
-	root.AddCommand(newMan(root), newCompletion(root))
+	root.AddCommand(newCompletion(root))
 	root.Long = root.Short + ".\n\n" + exitCodes
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = strings.TrimPrefix(buildVersion().String(), "wid ")

@@ -123,7 +123,6 @@ func TestMistakes(t *testing.T) {
 		"kubelet, not ours":   {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, registryHost, "ghcr.io", 1) + "}", code: exitMisconfigured, want: "ghcr.io"},
 		"kubelet, identity":   {args: []string{"kubelet-credential-provider", "--service-account=a/b"}, stdin: kubeletRequest + "}", code: exitUsage, want: "kubelet says"},
 		"version":             {args: []string{"version", "-o", "xml"}, code: exitUsage, want: "pass table, json or yaml"},
-		"man":                 {args: []string{"man"}, code: exitUsage, want: "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := w.exec(t, tc.stdin, tc.env, "wid", tc.args...)

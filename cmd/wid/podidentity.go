@@ -41,7 +41,7 @@ func newTrustPolicy() *cobra.Command {
 	f := cmd.Flags()
 	p.output = outputFlag(cmd, "json", "yaml")
 	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")
-	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server")
+	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server; required")
 	f.StringVarP(&p.namespace, "namespace", "n", "", "namespace of the IAMBinding; that of the kubeconfig's context otherwise")
 	f.StringVar(&p.role, "role", "", "ARN of the role, without BINDING")
 	f.StringVar(&p.serviceAccount, "service-account", "", "namespace/name of the ServiceAccount, without BINDING")
@@ -58,8 +58,8 @@ func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := roleFlag("--server-role", p.serverRole); err != nil {
 		return err
 	}
-	if errs := validation.IsDNS1123Label(p.cluster); p.cluster != "" && len(errs) > 0 {
-		return usagef("--cluster %.100q: %s", p.cluster, errs[0])
+	if errs := validation.IsDNS1123Label(p.cluster); len(errs) > 0 {
+		return usagef("--cluster %.100q: pass the --cluster of the server: %s", p.cluster, errs[0])
 	}
 	b, err := p.binding(ctx, cmd.Flags().Args())
 	if err != nil {

@@ -96,6 +96,7 @@ func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
 		"no role":                            {[]string{"--server-role=" + podServerRole, "--service-account=default/app"}, "--role is missing"},
 		"role without a ServiceAccount":      {[]string{"--server-role=" + podServerRole, "--role=" + podRole}, "namespace/name"},
 		"two namespaces":                     {[]string{"--server-role=" + podServerRole, "--role=" + podRole, "--service-account=a/app", "-n=b"}, "different namespaces"},
+		"no cluster":                         {[]string{"b", "--server-role=" + podServerRole, "--cluster="}, `--cluster ""`},
 		"cluster that is no label":           {[]string{"b", "--server-role=" + podServerRole, "--cluster=a.b"}, `--cluster "a.b"`},
 		"neither a binding nor a role":       {[]string{"--server-role=" + podServerRole}, "name a BINDING, or pass --role and --service-account namespace/name"},
 		"a binding and a role":               {[]string{"b", "--server-role=" + podServerRole, "--role=" + podRole}, "and not both"},
@@ -106,7 +107,7 @@ func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
 		"server role that is a session":      {[]string{"--server-role=arn:aws:sts::123456789012:assumed-role/x/y", "--role=" + podRole, "--service-account=default/app"}, `--server-role "arn:aws:sts::123456789012:assumed-role/x/y" is not`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newWorld(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy"}, test.args...)...)
+			r := newWorld(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy", "--cluster=prod"}, test.args...)...)
 			if r.code != exitUsage || !strings.Contains(r.stderr, test.want) || r.stdout != "" {
 				t.Errorf("%+v", r)
 			}

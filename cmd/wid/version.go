@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -14,14 +13,12 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/registration"
 )
@@ -75,30 +72,6 @@ func newVersion() *cobra.Command {
 		return o.print(cmd, v, func(w io.Writer) { row(w, v.String()) })
 	}
 	return cmd
-}
-
-func newMan(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use:     "man <directory>",
-		Short:   "Write manual pages, one for each command",
-		Example: "  wid man ~/.local/share/man/man1 && man wid-token",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manuals are public
-				return badDirectory(err)
-			}
-			root.DisableAutoGenTag = true // pages of one version never change
-			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: buildVersion().Version, Manual: "workloadid"}, args[0]); err != nil {
-				return badDirectory(err)
-			}
-			return nil
-		},
-	}
-}
-
-func badDirectory(err error) error {
-	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "choose another directory",
-		Message: "the manuals cannot be written: " + oneLine(err.Error())}
 }
 
 func newCompletion(root *cobra.Command) *cobra.Command {

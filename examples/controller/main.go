@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -24,6 +25,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -104,7 +106,7 @@ func start(ctx context.Context, config *rest.Config, o *options, r *Reconciler) 
 		return err
 	}
 	defer r.Tokens.Close()
-	r.Client, r.Events = mgr.GetClient(), mgr.GetEventRecorder("workloadid-example")
+	r.Client, r.Metrics, r.Events = mgr.GetClient(), observer, mgr.GetEventRecorder("workloadid-example")
 	r.Options = append(r.Options, auth.WithSettings(&o.settings))
 	if err := r.SetupWithManager(mgr); err != nil {
 		return err
@@ -126,6 +128,8 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // the program exits when Start returns
 		Cache:                         ctrlcache.Options{ByObject: map[client.Object]ctrlcache.ByObject{&corev1.ConfigMap{}: {Label: labelled}}},
+		// A service that hangs holds one of several workers, and only for a while.
+		Controller: ctrlconfig.Controller{MaxConcurrentReconciles: 10, ReconciliationTimeout: 30 * time.Second},
 	})
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -16,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cache/metrics"
 )
 
 // label marks the ConfigMaps that the controller reconciles.
@@ -26,28 +28,36 @@ type Reconciler struct {
 	client.Client
 	AWS        *aws.Provider        // one for the whole controller
 	Tokens     *cache.TokenCache    // one for the whole controller
+	Metrics    *metrics.Metrics     // the observer of Tokens
 	Events     events.EventRecorder // tells people what is wrong
 	Options    []auth.Option        // for all objects, such as auth.WithSettings
 	HTTPClient sts.HTTPClient       // nil, except in tests with authtest.Cloud
 }
 
 // TenantClient returns an AWS client that acts as the ServiceAccount that the object names.
-func (r *Reconciler) TenantClient(obj *corev1.ConfigMap) *sts.Client {
-	credentials := r.AWS.NewCredentialsProvider(append([]auth.Option{
+func (r *Reconciler) TenantClient(ctx context.Context, obj *corev1.ConfigMap) (*sts.Client, error) {
+	opts := append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: obj.Namespace, Name: obj.Data["serviceAccountName"]}, r.Client),
 		auth.WithCache(r.Tokens, cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: "reconcile"}),
 		auth.WithSTSRegion(obj.Data["region"]),
-	}, r.Options...)...)
-	return sts.New(sts.Options{Region: obj.Data["region"], Credentials: credentials, HTTPClient: r.HTTPClient})
+	}, r.Options...)
+	// This call leaves an STS that hangs after 5 s. The SDK below would wait for credentials for as long as ctx allows.
+	if _, err := auth.GetAccessToken(ctx, r.AWS, opts...); err != nil {
+		return nil, err
+	}
+	return sts.New(sts.Options{Region: obj.Data["region"], Credentials: r.AWS.NewCredentialsProvider(opts...), HTTPClient: r.HTTPClient}), nil
 }
 
 // Reconcile asks AWS for the identity and stores it.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var obj corev1.ConfigMap
 	if err := r.Get(ctx, req.NamespacedName, &obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Metrics.DeleteEventsForObject("ConfigMap", req.Name, req.Namespace, "reconcile")
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	caller, err := r.TenantClient(&obj).GetCallerIdentity(ctx, nil)
+	identity, err := r.identity(ctx, &obj)
 	switch {
 	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
 		// Someone has to edit a ServiceAccount or a trust policy. The controller watches neither.
@@ -58,7 +68,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case err != nil:
 		return ctrl.Result{}, err // controller-runtime backs off
 	}
-	return ctrl.Result{RequeueAfter: time.Hour}, r.store(ctx, &obj, *caller.Arn)
+	return ctrl.Result{RequeueAfter: time.Hour}, r.store(ctx, &obj, identity)
+}
+
+func (r *Reconciler) identity(ctx context.Context, obj *corev1.ConfigMap) (string, error) {
+	tenant, err := r.TenantClient(ctx, obj)
+	if err != nil {
+		return "", err
+	}
+	caller, err := tenant.GetCallerIdentity(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	return *caller.Arn, nil
 }
 
 // store patches the ConfigMap only if the identity changed.

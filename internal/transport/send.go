@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,10 +70,21 @@ func send(client *http.Client, req *http.Request) (Answer, error) {
 	defer resp.Body.Close() //nolint:errcheck // nothing was written
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return Answer{}, fmt.Errorf("read the answer of host %q: %w", req.URL.Host, err)
+		return Answer{}, &readError{req.URL.Host, err}
 	}
 	return Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}, nil
 }
+
+// readError is the error of an answer whose body cannot be read.
+type readError struct {
+	host string
+	err  error
+}
+
+func (e *readError) Error() string {
+	return fmt.Sprintf("read the answer of host %q: %s", e.host, e.err)
+}
+func (e *readError) Unwrap() error { return e.err }
 
 // passing recognizes statuses after which another try may succeed.
 func passing(status int) bool {
@@ -81,7 +94,8 @@ func passing(status int) bool {
 // mayPass reports whether another try may succeed.
 func mayPass(err error) bool {
 	var tooLarge *http.MaxBytesError
-	return !errors.As(err, &tooLarge) && !errors.Is(err, errRedirect)
+	var redirect *redirectError
+	return !errors.As(err, &tooLarge) && !errors.As(err, &redirect)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -123,6 +137,8 @@ func Unanswered(err error) bool {
 func Message(err error, secrets ...string) string {
 	var tooLarge *http.MaxBytesError
 	var request *url.Error
+	var read *readError
+	var redirect *redirectError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timed out"
@@ -130,10 +146,28 @@ func Message(err error, secrets ...string) string {
 		return "cancelled"
 	case errors.As(err, &tooLarge):
 		return fmt.Sprintf("the answer is larger than %d bytes", tooLarge.Limit)
+	case errors.As(err, &read):
+		return redact.Text(fmt.Sprintf("read the answer of host %q: %s", read.host, withoutAnswer(read.err)), secrets...)
+	case errors.As(err, &redirect): // the URL of request is the target
+		return redact.Text(redirect.Error(), secrets...)
 	case errors.As(err, &request):
-		return redact.Text(fmt.Sprintf("no answer from %q: %s", hostOf(request.URL), stable(request.Err)), secrets...)
+		return redact.Text(fmt.Sprintf("no answer from %q: %s", hostOf(request.URL), withoutAnswer(request.Err)), secrets...)
 	}
 	return redact.Text(stable(err), secrets...)
+}
+
+// withoutAnswer describes an error of net/http only if its kind is one that repeats nothing of an answer. net/http quotes malformed
+// answers, and in a quoted text no secret with a quote or a backslash is found.
+func withoutAnswer(err error) string {
+	var network net.Error
+	var proxy *ProxyError
+	var record tls.RecordHeaderError
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &network) || errors.As(err, &proxy) || errors.As(err, &record) || errors.As(err, &certificate) ||
+		slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, http.ErrSchemeMismatch, ErrInside}, func(known error) bool { return errors.Is(err, known) }) {
+		return stable(err)
+	}
+	return "the connection broke, or the answer is not HTTP"
 }
 
 // stable returns the text of an error without the addresses of the connection, which differ at every try: conditions hold it.

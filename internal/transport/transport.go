@@ -141,12 +141,17 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("the proxy refuses the connection with HTTP %d", e.StatusCode)
 }
 
-// NoRedirect is an http.Client.CheckRedirect: another host must not receive the request.
-func NoRedirect(req *http.Request, _ []*http.Request) error {
-	return fmt.Errorf("%w to host %q", errRedirect, req.URL.Host)
+// NoRedirect is an http.Client.CheckRedirect: another host must not receive the request. Its error names the host that redirects, never
+// the target, which the answer chose.
+func NoRedirect(_ *http.Request, via []*http.Request) error {
+	return &redirectError{via[len(via)-1].URL.Host}
 }
 
-var errRedirect = errors.New("refused to follow a redirect")
+type redirectError struct{ host string }
+
+func (e *redirectError) Error() string {
+	return fmt.Sprintf("no answer from %q: refused to follow a redirect", e.host)
+}
 
 // UseProxy makes a transport use a proxy for the requests that needsProxy reports. Nil means the proxies of the environment.
 func UseProxy(t *http.Transport, proxy *url.URL) {

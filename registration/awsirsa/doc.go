@@ -18,8 +18,7 @@
 //		EKS: eks.NewFromConfig(config),
 //	})
 //
-// [AgentRole] and [HubRole] return the roles that have to exist before. [CheckHub] and [CheckManaged] refuse clusters for which this auth
-// type does not work.
+// [AgentRole] and [HubRole] return the roles that have to exist before.
 //
 // # Ownership
 //

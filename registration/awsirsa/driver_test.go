@@ -286,38 +286,3 @@ func TestStoredKubeconfigThatIsNone(t *testing.T) {
 		})
 	}
 }
-
-// A hub administrator learns which auth types a hub can serve, and why not others.
-func TestStory2SupportMatrix(t *testing.T) {
-	csr, irsa := []string{"csr"}, []string{"aws-irsa"}
-	both := []string{"csr", "awsirsa"}
-	for name, c := range map[string]struct {
-		hub  awsirsa.Hub
-		says string
-	}{
-		"aws-irsa on EKS":                       {awsirsa.Hub{AuthTypes: irsa, OnEKS: true}, ""},
-		"aws-irsa alone elsewhere":              {awsirsa.Hub{AuthTypes: irsa, TokenWebhook: true, Binding: awsirsa.AWSAuth}, "needs a hub on EKS"},
-		"csr on EKS":                            {awsirsa.Hub{AuthTypes: csr, OnEKS: true}, "EKS signs none"},
-		"csr elsewhere":                         {awsirsa.Hub{AuthTypes: csr}, ""},
-		"both on EKS":                           {awsirsa.Hub{AuthTypes: both, OnEKS: true}, "EKS signs none"},
-		"both elsewhere":                        {awsirsa.Hub{AuthTypes: both, TokenWebhook: true, Binding: awsirsa.AWSAuth}, ""},
-		"both elsewhere without a webhook":      {awsirsa.Hub{AuthTypes: both, Binding: awsirsa.AWSAuth}, "webhook"},
-		"both elsewhere without aws-auth":       {awsirsa.Hub{AuthTypes: both, TokenWebhook: true}, "aws-auth"},
-		"an auth type that this does not judge": {awsirsa.Hub{AuthTypes: []string{"own"}, OnEKS: true}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := awsirsa.CheckHub(c.hub)
-			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-				t.Errorf("got %v, want %q", err, c.says)
-			}
-		})
-	}
-	for name, refused := range map[string]bool{"aws-irsa": true, "awsirsa": true, "csr": false} {
-		if err := awsirsa.CheckManaged(name, false); (err != nil) != refused {
-			t.Errorf("%s on a cluster that is not EKS: %v", name, err)
-		}
-		if err := awsirsa.CheckManaged(name, true); err != nil {
-			t.Errorf("%s on EKS: %v", name, err)
-		}
-	}
-}

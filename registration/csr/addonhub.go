@@ -106,10 +106,11 @@ func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.Certifica
 
 // addOnRequest returns the subject of a request that the agent of a cluster made for the default subject of an add-on.
 func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name string) (none ocm.Subject, err error) {
-	parsed, err := subjectOf(csr)
+	request, err := parse(csr)
 	if err != nil {
 		return none, err
 	}
+	parsed := request.Subject
 	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
 		return none, fmt.Errorf("labels %s and %s: %w", ocm.ClusterNameLabel, addon.NameLabel, err)
 	}

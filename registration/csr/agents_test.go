@@ -2,9 +2,11 @@ package csr_test
 
 import (
 	"context"
-	"slices"
+	"crypto/sha256"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -20,25 +22,50 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-const agentAnnotation = "registration.open-cluster-management.io/agent"
+const (
+	agentAnnotation = "registration.open-cluster-management.io/agent"
+	keyAnnotation   = "registration.open-cluster-management.io/agent-key"
+)
 
-// recordFor is the record of a cluster that was accepted for an agent.
-func recordFor(agent string) *rbacv1.ClusterRole {
+// keyHash returns the SHA-256 of the public key in a request.
+func keyHash(t testing.TB, r *certificatesv1.CertificateSigningRequest) string {
+	t.Helper()
+	return fmt.Sprintf("%x", sha256.Sum256(parse(t, r).RawSubjectPublicKeyInfo))
+}
+
+// recordFor is the record of a cluster that was accepted for the agent of a request.
+func recordFor(t *testing.T, request *certificatesv1.CertificateSigningRequest) *rbacv1.ClusterRole {
+	t.Helper()
+	parsed, err := csr.ParseRequest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
 	role := record("cluster1", "csr")
-	role.Annotations[agentAnnotation] = agent
+	role.Annotations[agentAnnotation], role.Annotations[keyAnnotation] = parsed.Agent, keyHash(t, request)
 	return role
 }
 
-func recorded(t *testing.T, c client.Client) string {
+// denied is the role that is left of a denied cluster.
+func denied(role *rbacv1.ClusterRole) *rbacv1.ClusterRole {
+	delete(role.Annotations, "registration.open-cluster-management.io/auth-type")
+	return role
+}
+
+// wantRecorded expects the agent and the key of a request in the ClusterRole, or none of both.
+func wantRecorded(t *testing.T, c client.Client, request *certificatesv1.CertificateSigningRequest) {
 	t.Helper()
-	role := record("cluster1", "csr")
+	role, want := record("cluster1", "csr"), record("cluster1", "csr")
+	if request != nil {
+		want = recordFor(t, request)
+	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil {
 		t.Fatal(err)
 	}
-	if role.Annotations["registration.open-cluster-management.io/auth-type"] != "csr" {
-		t.Errorf("annotations %q", role.Annotations)
+	for _, key := range []string{agentAnnotation, keyAnnotation} {
+		if got := role.Annotations[key]; got != want.Annotations[key] {
+			t.Errorf("%s is %q, want %q", key, got, want.Annotations[key])
+		}
 	}
-	return role.Annotations[agentAnnotation]
 }
 
 // requestOf returns the request of a bootstrap user for a certificate of an agent of cluster1.
@@ -57,34 +84,42 @@ func decided(r *certificatesv1.CertificateSigningRequest, how certificatesv1.Req
 // Each acceptance is for one agent: a bootstrap credential gets no second certificate of a cluster that has not joined.
 func TestOneAgentForEachAcceptance(t *testing.T) {
 	const self = "system:open-cluster-management:cluster1:agent1"
-	const refused = `accepted for the agent "thief", and this request is for the agent "agent1": if that is the right one, approve the request with wid hub accept`
+	const refused = `accepted for the agent "thief", and this request is for the agent "agent1": if it comes from the right agent, approve it with wid hub accept --approve-request`
+	const anotherKey = `accepted for the agent "agent1", and this request has another key: if it comes from the right agent`
 	const both = `the agents "agent1" and "thief" both ask for cluster "cluster1"`
 	joined := condition(ocm.ConditionJoined, metav1.ConditionTrue, "Joined")
-	old := decided(requestOf(t, "csr2", "thief", bootstrapUser), certificatesv1.CertificateApproved)
+	own, same := requestOf(t, "csr1", "agent1", bootstrapUser), requestOf(t, "csr2", "agent1", autoUser)
+	thief := requestOf(t, "csr2", "thief", autoUser)
+	yes, no := decided(thief.DeepCopy(), certificatesv1.CertificateApproved), decided(thief.DeepCopy(), certificatesv1.CertificateDenied)
 	reborn := accepted("cluster1")
 	reborn.CreationTimestamp = metav1.NewTime(start.Add(1e9))
+	none := record("cluster1", "csr")
 	for name, c := range map[string]struct {
 		user    string
 		objects []client.Object
-		want    string // of the event; "" means approved
-		record  string // afterwards
+		want    string                                    // of the event; "" means approved
+		record  *certificatesv1.CertificateSigningRequest // afterwards
 	}{
-		"first request":                                   {bootstrapUser, []client.Object{accepted("cluster1"), record("cluster1", "csr")}, "", "agent1"},
-		"first request again":                             {bootstrapUser, []client.Object{accepted("cluster1"), recordFor("agent1")}, "", "agent1"},
-		"first request of a second agent":                 {bootstrapUser, []client.Object{accepted("cluster1"), recordFor("thief")}, refused, "thief"},
-		"renewal":                                         {self, []client.Object{accepted("cluster1", joined), recordFor("agent1")}, "", "agent1"},
-		"renewal of a second agent":                       {self, []client.Object{accepted("cluster1", joined), recordFor("thief")}, refused, "thief"},
-		"renewal of an agent that a person let in":        {self, []client.Object{accepted("cluster1", joined), record("cluster1", "csr")}, "", "agent1"},
-		"two agents ask":                                  {bootstrapUser, []client.Object{accepted("cluster1"), record("cluster1", "csr"), requestOf(t, "csr2", "thief", autoUser)}, both, ""},
-		"two agents ask, one is recorded":                 {bootstrapUser, []client.Object{accepted("cluster1"), recordFor("agent1"), requestOf(t, "csr2", "thief", autoUser)}, "", "agent1"},
-		"a person has approved another":                   {bootstrapUser, []client.Object{accepted("cluster1"), record("cluster1", "csr"), old}, both, ""},
-		"another was approved for a deleted cluster":      {bootstrapUser, []client.Object{reborn, record("cluster1", "csr"), old}, "", "agent1"},
-		"another was refused by a person":                 {bootstrapUser, []client.Object{accepted("cluster1"), record("cluster1", "csr"), decided(requestOf(t, "csr2", "thief", bootstrapUser), certificatesv1.CertificateDenied)}, "", "agent1"},
-		"someone without a bootstrap credential asks too": {bootstrapUser, []client.Object{accepted("cluster1"), record("cluster1", "csr"), requestOf(t, "csr2", "thief", "jane")}, "", "agent1"},
-		"the same agent asks twice":                       {bootstrapUser, []client.Object{accepted("cluster1"), record("cluster1", "csr"), requestOf(t, "csr2", "agent1", bootstrapUser)}, "", "agent1"},
+		"first request":                                  {bootstrapUser, []client.Object{accepted("cluster1"), none}, "", own},
+		"first request again":                            {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, own)}, "", own},
+		"first request of a second agent":                {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, thief)}, refused, thief},
+		"first request with another key":                 {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, same)}, anotherKey, same},
+		"renewal":                                        {self, []client.Object{accepted("cluster1", joined), recordFor(t, own)}, "", own},
+		"renewal with another key":                       {self, []client.Object{accepted("cluster1", joined), recordFor(t, same)}, "", same},
+		"renewal of a second agent":                      {self, []client.Object{accepted("cluster1", joined), recordFor(t, thief)}, refused, thief},
+		"renewal of an agent that a person let in":       {self, []client.Object{accepted("cluster1", joined), none}, "", own},
+		"renewal while a person let another in":          {self, []client.Object{accepted("cluster1", joined), none, yes}, refused, thief},
+		"two agents ask":                                 {bootstrapUser, []client.Object{accepted("cluster1"), none, thief}, both, nil},
+		"two agents ask, one is recorded":                {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, own), thief}, "", own},
+		"two ask in the name of one agent":               {bootstrapUser, []client.Object{accepted("cluster1"), none, same}, `with another key in request "csr2"`, nil},
+		"a person has approved another":                  {bootstrapUser, []client.Object{accepted("cluster1"), none, yes}, refused, thief},
+		"a person has approved another in the same name": {bootstrapUser, []client.Object{accepted("cluster1"), none, decided(same.DeepCopy(), certificatesv1.CertificateApproved)}, anotherKey, same},
+		"another was approved for a deleted cluster":     {bootstrapUser, []client.Object{reborn, none, yes}, "", own},
+		"another was refused by a person":                {bootstrapUser, []client.Object{accepted("cluster1"), none, no}, "", own},
+		"a user without a bootstrap credential asks too": {bootstrapUser, []client.Object{accepted("cluster1"), none, requestOf(t, "csr2", "thief", "jane")}, "", own},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHub(t, append(slices.Clone(c.objects), requestOf(t, "csr1", "agent1", c.user))...)
+			h := newHub(t, append(copies(c.objects), from(own, c.user))...)
 			h.allowed = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 			if approved, _ := h.reconcile(t); approved != (c.want == "") {
 				t.Errorf("approved %t", approved)
@@ -92,9 +127,48 @@ func TestOneAgentForEachAcceptance(t *testing.T) {
 			if event := h.event(); !strings.Contains(event, c.want) {
 				t.Errorf("event %q lacks %q", event, c.want)
 			}
-			if got := recorded(t, h.client); got != c.record {
-				t.Errorf("the record is %q", got)
+			wantRecorded(t, h.client, c.record)
+		})
+	}
+}
+
+// copies lets tests share objects.
+func copies(objects []client.Object) (all []client.Object) {
+	for _, o := range objects {
+		all = append(all, o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
+	}
+	return all
+}
+
+// Of what persons approved without a record, the hub records the last, before it accepts the cluster.
+func TestGrantRecordsTheApprovedAgent(t *testing.T) {
+	approved := func(agent string, after time.Duration) *certificatesv1.CertificateSigningRequest {
+		r := decided(requestOf(t, "csr-"+agent, agent, bootstrapUser), certificatesv1.CertificateApproved)
+		r.Status.Conditions[0].LastTransitionTime = metav1.NewTime(start.Add(after))
+		return r
+	}
+	first, second := approved("agent1", time.Second), approved("agent0", time.Minute)
+	waiting := accepted("cluster1")
+	waiting.Status.Conditions = nil
+	malformed := decided(from(asks(t, "cluster1", subject("cluster1", "thief", "system:masters"), ecKey(t)), bootstrapUser), certificatesv1.CertificateApproved)
+	for name, c := range map[string]struct {
+		objects []client.Object
+		record  *certificatesv1.CertificateSigningRequest
+		search  bool // again
+	}{
+		"none":                  {[]client.Object{record("cluster1", "csr"), requestOf(t, "csr1", "agent1", bootstrapUser)}, nil, true},
+		"one":                   {[]client.Object{record("cluster1", "csr"), first}, first, false},
+		"two":                   {[]client.Object{record("cluster1", "csr"), first, second}, second, false},
+		"one besides the agent": {[]client.Object{recordFor(t, first), second}, first, false},
+		"a malformed one":       {[]client.Object{record("cluster1", "csr"), malformed}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t, append(copies(c.objects), waiting.DeepCopy())...)
+			next, err := h.driver.Grant(t.Context(), "cluster1", "")
+			if err != nil || (next > 0) != c.search || next >= time.Hour {
+				t.Errorf("again after %s, %v", next, err)
 			}
+			wantRecorded(t, h.client, c.record)
 		})
 	}
 }
@@ -120,8 +194,9 @@ func TestAgentsRaceForTheRecord(t *testing.T) {
 	if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(was), was); err != nil {
 		t.Fatal(err)
 	}
-	taken := was.DeepCopy()
-	taken.Annotations[agentAnnotation] = "agent2"
+	agent2 := requestOf(t, "csr2", "agent2", bootstrapUser)
+	taken := recordFor(t, agent2)
+	taken.ResourceVersion = was.ResourceVersion
 	if err := h.client.Update(t.Context(), taken); err != nil {
 		t.Fatal(err)
 	}
@@ -132,9 +207,10 @@ func TestAgentsRaceForTheRecord(t *testing.T) {
 	if _, err := csr.Reconcile(t.Context(), driver, "csr1"); !apierrors.IsConflict(err) {
 		t.Errorf("error %v", err)
 	}
-	if approved, _ := h.reconcile(t); approved || recorded(t, h.client) != "agent2" {
-		t.Errorf("approved %t, the record is %q", approved, recorded(t, h.client))
+	if approved, _ := h.reconcile(t); approved {
+		t.Error("approved")
 	}
+	wantRecorded(t, h.client, agent2)
 }
 
 // A person decides for which agent the acceptance is.
@@ -142,24 +218,30 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 	forbid := interceptor.Funcs{Update: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "clusterroles"}, o.GetName(), nil)
 	}}
+	own, thief, same := requestOf(t, "csr1", "agent1", bootstrapUser), requestOf(t, "csr2", "thief", bootstrapUser), requestOf(t, "csr2", "agent1", bootstrapUser)
 	for name, c := range map[string]struct {
 		role      *rbacv1.ClusterRole
 		forbidden bool
-		want      string
+		replaces  string
+		want      *certificatesv1.CertificateSigningRequest
 		fails     bool
 	}{
-		"no record":                               {record("cluster1", "csr"), false, "agent1", false},
-		"record of another agent":                 {recordFor("thief"), false, "agent1", false},
-		"no record, and the right is missing":     {record("cluster1", "csr"), true, "", false},
-		"another's record, the right is missing":  {recordFor("thief"), true, "thief", true},
-		"the agent's record, no right is missing": {recordFor("agent1"), true, "agent1", false},
-		"before the hub has accepted":             {nil, false, "", false},
+		"no record":                                {record("cluster1", "csr"), false, "", own, false},
+		"record of another agent":                  {recordFor(t, thief), false, "thief", own, false},
+		"record of another key":                    {recordFor(t, same), false, "agent1", own, false},
+		"no record, and the right is missing":      {record("cluster1", "csr"), true, "", nil, false},
+		"another's record, the right is missing":   {recordFor(t, thief), true, "thief", thief, true},
+		"another key's record, a missing right":    {recordFor(t, same), true, "agent1", same, false},
+		"the agent's record, no right is missing":  {recordFor(t, own), true, "", own, false},
+		"before the hub has accepted":              {nil, false, "", nil, false},
+		"while another agent's cluster is denied":  {denied(recordFor(t, thief)), false, "thief", own, false},
+		"a cluster that is accepted with aws-irsa": {record("cluster1", "aws-irsa"), false, "", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request := requestOf(t, "csr1", "agent1", bootstrapUser)
+			request := own.DeepCopy()
 			h := newHub(t, request)
 			if c.role != nil {
-				if err := h.client.Create(t.Context(), c.role); err != nil {
+				if err := h.client.Create(t.Context(), c.role.DeepCopy()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -170,14 +252,17 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil {
 				t.Fatal(err)
 			}
+			if agent, err := csr.Replaces(t.Context(), person, request); err != nil || agent != c.replaces {
+				t.Errorf("replaces %q, %v", agent, err)
+			}
 			if err := csr.Approve(t.Context(), person, request, "by a person"); apierrors.IsForbidden(err) != c.fails || !c.fails && err != nil {
 				t.Errorf("error %v", err)
 			}
 			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil || c.fails != (len(request.Status.Conditions) == 0) {
 				t.Errorf("conditions %+v, %v", request.Status.Conditions, err)
 			}
-			if c.role != nil && recorded(t, h.client) != c.want {
-				t.Errorf("the record is %q", recorded(t, h.client))
+			if c.role != nil {
+				wantRecorded(t, h.client, c.want)
 			}
 		})
 	}

@@ -23,16 +23,18 @@
 //   - A first request comes from a bootstrap user, before the cluster has joined. Any bootstrap user can ask for any cluster in that time,
 //     so accept a cluster when its agent is about to join.
 //
-// Each acceptance is for one agent. The first approval records the agent's name in an annotation of the cluster's ClusterRole. The approver
-// then refuses all other agents. If two agents ask before the first approval, it refuses both.
+// Each cluster has one agent. The approver records the agent's name and the SHA-256 of its first key in annotations of the cluster's
+// ClusterRole, before it approves. It then refuses all other agents, and first requests with another key. If two keys ask before the first
+// approval, it refuses both. If an administrator has approved a request, the hub records that one, also if the ClusterRole came later.
 //
-// An administrator decides between two such agents, and about an agent that has lost its certificate. The command wid hub accept approves
-// one request and replaces the record. A denial deletes the record.
+// An administrator decides between two such requests, and about an agent that has lost its certificate: wid hub accept --approve-request
+// approves one request and replaces the record. A denial keeps the record, so after another acceptance that agent alone renews its
+// certificate. The deletion of the ManagedCluster deletes the record.
 //
 // The approver never denies a request, so an administrator can still approve it. It judges a refused request again if its cause can change.
 //
 // # Revocation
 //
-// Kubernetes cannot revoke a certificate. A denied or deleted cluster keeps its certificate until the expiry, without any rights. A new
-// cluster of the same name, accepted before then, shares its namespace with the holder of the old certificate.
+// Kubernetes cannot revoke a certificate. A denied or deleted cluster keeps its certificate until the expiry, without any rights. All
+// unexpired certificates of a cluster work again if it is accepted again, or if a new cluster of the same name is accepted.
 package csr

@@ -266,7 +266,7 @@ func TestRequestSaysExactlyWhoAsks(t *testing.T) {
 		t.Errorf("key %T", r.PublicKey)
 	}
 	got, err := csr.ParseRequest(c)
-	if err != nil || got != (csr.Request{Cluster: "cluster1", Agent: "agent1"}) {
+	if err != nil || got != (csr.Request{Cluster: "cluster1", Agent: "agent1", Key: keyHash(t, c)}) {
 		t.Errorf("parsed as %+v, %v", got, err)
 	}
 }

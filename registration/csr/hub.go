@@ -29,14 +29,12 @@ import (
 )
 
 const (
-	// authTypeAnnotation is where the hub reconciler records the driver of an accepted cluster, on the cluster's ClusterRole.
-	authTypeAnnotation = "registration.open-cluster-management.io/auth-type"
-	// agentAnnotation is where the approver records, on the same ClusterRole, the agent that this acceptance is for. The role and the record
-	// go when the cluster is denied.
-	agentAnnotation = "registration.open-cluster-management.io/agent"
 	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
 	// Approves. An agent may set it too: it only says which request Approves judges.
 	requestAnnotation = "registration.open-cluster-management.io/first-request"
+	// searchInterval is how often the hub looks for an approved request of a cluster without a recorded agent. kube-controller-manager
+	// deletes such a request an hour after the approval.
+	searchInterval = 30 * time.Minute
 	// A refused request is judged again after its own age, within these bounds.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
@@ -96,8 +94,22 @@ func (h *HubDriver) Name() string { return registration.AuthTypeCSR }
 // Claim finds no marks: clusters with certificates belong to the hub's default driver.
 func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return "", false, nil }
 
-// Grant does nothing: a certificate gives the groups that the hub's RBAC names.
-func (h *HubDriver) Grant(context.Context, string, string) (time.Duration, error) { return 0, nil }
+// Grant records the agent whose request a person has approved, often before the ClusterRole existed. The access itself needs no grant: a
+// certificate gives the groups that the hub's RBAC names.
+func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, error) {
+	cluster := &ocm.ManagedCluster{}
+	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
+		return 0, fmt.Errorf("get ManagedCluster %q: %w", name, err)
+	}
+	role, err := h.checkRecord(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if agent, _, err := h.agentOf(ctx, cluster, role); err != nil || agent.Agent != "" {
+		return 0, err
+	}
+	return searchInterval, nil
+}
 
 // Revoke does nothing: without RBAC a certificate gives no access and cannot be renewed.
 func (h *HubDriver) Revoke(context.Context, string, string) error { return nil }
@@ -271,67 +283,79 @@ func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, c
 
 // checkRecord refuses a cluster that the hub has accepted for another driver, whose users need more than a bootstrap credential.
 func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
-	role := &rbacv1.ClusterRole{}
-	name := registration.ClusterRoleName(cluster)
-	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("get ClusterRole %q: %w", name, err)
+	role, err := getRole(ctx, h.options.Reader, cluster)
+	if err != nil {
+		return nil, err
 	}
-	if got := role.Annotations[authTypeAnnotation]; got != registration.AuthTypeCSR {
+	if got := role.Annotations[registration.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
 		return nil, notYet("cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
 	}
 	return role, nil
 }
 
-// checkAgent allows one agent for each acceptance. It records the agent before the approval: of two that race, one fails to write.
-// A renewal without a record is that of an agent whose first request a person approved.
-func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request, first bool) error {
-	switch have := role.Annotations[agentAnnotation]; {
-	case have == request.Agent:
-		return nil
-	case have != "":
-		return notYet("cluster %q is accepted for the agent %.100q, and this request is for the agent %q: if that is the right one, approve the request "+
-			"with wid hub accept, or deny the cluster and accept it again", request.Cluster, have, request.Agent)
+// agentOf returns the agent that a cluster is accepted for, or the requests for the cluster if there is none yet. The hub records an agent
+// before it approves, so without a record a person approved a request. The last one for this ManagedCluster is recorded.
+func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Request, []certificatesv1.CertificateSigningRequest, error) {
+	agent := recordIn(role, cluster.Name)
+	if agent.Agent != "" {
+		return agent, nil, nil
 	}
-	if first {
-		if err := h.checkRivals(ctx, cluster, request); err != nil {
-			return err
-		}
-	}
-	return recordAgent(ctx, h.options.Client, role, request.Agent)
-}
-
-// checkRivals refuses a first request if another agent asks for the same cluster too, or a person has let another one in.
-func (h *HubDriver) checkRivals(ctx context.Context, cluster *ocm.ManagedCluster, request Request) error {
 	var list certificatesv1.CertificateSigningRequestList
 	if err := h.options.Reader.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}); err != nil {
-		return fmt.Errorf("list CertificateSigningRequests of cluster %q: %w", cluster.Name, err)
+		return agent, nil, fmt.Errorf("list CertificateSigningRequests of cluster %q: %w", cluster.Name, err)
 	}
+	var at metav1.Time
 	for i := range list.Items {
-		rival := &list.Items[i]
-		other, err := ParseRequest(rival)
-		if err != nil || other.Agent == request.Agent || !h.isRival(cluster, rival) {
+		approval := decision(&list.Items[i], certificatesv1.CertificateApproved)
+		if approval == nil || list.Items[i].CreationTimestamp.Before(&cluster.CreationTimestamp) || approval.LastTransitionTime.Before(&at) {
 			continue
 		}
-		return notYet("the agents %q and %q both ask for cluster %q, the latter in request %q of user %.200q: refuse all requests but that of the right agent "+
-			"with kubectl certificate deny, and approve that one with wid hub accept", request.Agent, other.Agent, cluster.Name, rival.Name, rival.Spec.Username)
+		if request, err := ParseRequest(&list.Items[i]); err == nil {
+			agent, at = request, approval.LastTransitionTime
+		}
 	}
-	return nil
+	if agent.Agent == "" {
+		return agent, list.Items, nil
+	}
+	return agent, nil, record(ctx, h.options.Client, role, agent)
 }
 
-// isRival reports whether a request was approved for this ManagedCluster, or would be if it were alone.
-func (h *HubDriver) isRival(cluster *ocm.ManagedCluster, csr *certificatesv1.CertificateSigningRequest) bool {
-	if isOpen(csr) {
-		return h.isBootstrapUser(&csr.Spec)
+// checkAgent allows one agent for each cluster, and for first requests one key. It records them before the approval: of two requests
+// that race, one fails to write.
+func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request, first bool) error {
+	agent, requests, err := h.agentOf(ctx, cluster, role)
+	if err == nil && agent.Agent == "" && first {
+		err = h.checkRivals(request, requests)
 	}
-	return decision(csr, certificatesv1.CertificateApproved) != nil && !csr.CreationTimestamp.Before(&cluster.CreationTimestamp)
+	if err != nil {
+		return err
+	}
+	differs := fmt.Sprintf("is for the agent %q", request.Agent)
+	switch agent.Agent {
+	case "":
+		return record(ctx, h.options.Client, role, request)
+	case request.Agent:
+		if !first || agent.Key == request.Key {
+			return nil
+		}
+		differs = "has another key"
+	}
+	return notYet("cluster %q is accepted for the agent %.100q, and this request %s: if it comes from the right agent, approve it with "+
+		"wid hub accept --approve-request, which replaces the recorded agent", request.Cluster, agent.Agent, differs)
 }
 
-// recordAgent fails if the role has changed since it was read.
-func recordAgent(ctx context.Context, c client.Client, role *rbacv1.ClusterRole, agent string) error {
-	role = role.DeepCopy()
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, agentAnnotation, agent)
-	if err := c.Update(ctx, role); err != nil {
-		return fmt.Errorf("record the agent %q in ClusterRole %q: %w", agent, role.Name, err)
+// checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent.
+func (h *HubDriver) checkRivals(request Request, requests []certificatesv1.CertificateSigningRequest) error {
+	for i := range requests {
+		rival := &requests[i]
+		if !isOpen(rival) || !h.isBootstrapUser(&rival.Spec) {
+			continue
+		}
+		if other, err := ParseRequest(rival); err == nil && other != request {
+			return notYet("the agents %q and %q both ask for cluster %q, the latter with another key in request %q of user %.200q: refuse all requests but "+
+				"that of the right agent with kubectl certificate deny, and approve that one with wid hub accept",
+				request.Agent, other.Agent, request.Cluster, rival.Name, rival.Spec.Username)
+		}
 	}
 	return nil
 }
@@ -342,7 +366,7 @@ func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, spec *certificatesv1
 		return notYet("user %.200q is neither the agent that the request names nor a bootstrap user", spec.Username)
 	}
 	if hasJoined(cluster) {
-		return notYet("cluster %q has joined, so only its agent may ask: if the agent lost its certificate, approve the request with wid hub accept", cluster.Name)
+		return notYet("cluster %q has joined, so only its agent may ask: if the agent lost its certificate, approve the request with wid hub accept --approve-request", cluster.Name)
 	}
 	return nil
 }

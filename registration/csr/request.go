@@ -2,6 +2,7 @@ package csr
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -110,8 +111,8 @@ func (t target) request(name string, key *ecdsa.PrivateKey) (*certificatesv1.Cer
 	}, nil
 }
 
-// Request describes the certificate of a cluster's agent. Cluster and Agent are DNS labels.
-type Request struct{ Cluster, Agent string }
+// Request describes the certificate of a cluster's agent. Cluster and Agent are DNS labels. Key is the SHA-256 of the public key in hex.
+type Request struct{ Cluster, Agent, Key string }
 
 // User returns the user name in the certificate.
 func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agent) }
@@ -119,15 +120,19 @@ func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agen
 // ParseRequest reads a CertificateSigningRequest. It accepts only a request for the certificate of one agent of the cluster in its
 // label. It does not check the requester, csr.Spec.Username: any user may write any request.
 func ParseRequest(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
-	subject, err := subjectOf(csr)
+	parsed, err := parse(csr)
 	if err != nil {
 		return Request{}, err
 	}
-	return parseSubject(csr.Labels[ocm.ClusterNameLabel], subject)
+	request, err := parseSubject(csr.Labels[ocm.ClusterNameLabel], parsed.Subject)
+	if err == nil {
+		request.Key = fmt.Sprintf("%x", sha256.Sum256(parsed.RawSubjectPublicKeyInfo))
+	}
+	return request, err
 }
 
-// subjectOf returns the subject of a request for a client certificate of the hub, and refuses requests for anything else.
-func subjectOf(csr *certificatesv1.CertificateSigningRequest) (none pkix.Name, err error) {
+// parse reads a request for a client certificate of the hub, and refuses requests for anything else.
+func parse(csr *certificatesv1.CertificateSigningRequest) (none *x509.CertificateRequest, err error) {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
 	}
@@ -141,7 +146,7 @@ func subjectOf(csr *certificatesv1.CertificateSigningRequest) (none pkix.Name, e
 	if err := checkKey(parsed.PublicKey); err != nil {
 		return none, err
 	}
-	return parsed.Subject, nil
+	return parsed, nil
 }
 
 // checkUsages requires client authentication and a digital signature. Agents of Open Cluster Management ask for key
@@ -206,9 +211,50 @@ func parseSubject(cluster string, subject pkix.Name) (Request, error) {
 	return Request{Cluster: cluster, Agent: agent}, nil
 }
 
+func getRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.ClusterRole, error) {
+	role := &rbacv1.ClusterRole{}
+	name := registration.ClusterRoleName(cluster)
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get ClusterRole %q: %w", name, err)
+	}
+	return role, nil
+}
+
+// recordIn returns the agent that a cluster is accepted for, with the key of its approved first request. Agent is "" if none is recorded.
+func recordIn(role *rbacv1.ClusterRole, cluster string) Request {
+	return Request{Cluster: cluster, Agent: role.Annotations[registration.AgentAnnotation], Key: role.Annotations[registration.AgentKeyAnnotation]}
+}
+
+// record fails if the role has changed since it was read.
+func record(ctx context.Context, c client.Client, role *rbacv1.ClusterRole, request Request) error {
+	role = role.DeepCopy()
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, registration.AgentAnnotation, request.Agent)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, registration.AgentKeyAnnotation, request.Key)
+	if err := c.Update(ctx, role); err != nil {
+		return fmt.Errorf("record the agent %q in ClusterRole %q: %w", request.Agent, role.Name, err)
+	}
+	return nil
+}
+
+// Replaces returns the agent that the approval of a request would replace, "" if it replaces none.
+func Replaces(ctx context.Context, c client.Reader, csr *certificatesv1.CertificateSigningRequest) (agent string, err error) {
+	request, err := ParseRequest(csr)
+	if err != nil {
+		return "", fmt.Errorf("CertificateSigningRequest %q: %w", csr.Name, err)
+	}
+	role, err := getRole(ctx, c, request.Cluster)
+	if err != nil {
+		return "", err
+	}
+	if recorded := recordIn(role, request.Cluster); recorded != request {
+		return recorded.Agent, nil
+	}
+	return "", nil
+}
+
 // Approve approves a request on behalf of an administrator; the message names the command. From then on the hub approves only
 // requests of this agent, and no longer of the agent in the cluster's ClusterRole. Replacing that agent needs the right to write the
-// ClusterRole. If the ClusterRole names no agent yet, the approval itself keeps the hub from approving another agent.
+// ClusterRole. If the ClusterRole names no agent or does not exist yet, the hub finds the approved request and records its agent.
 func Approve(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
 	request, err := ParseRequest(csr)
 	if err != nil {
@@ -221,17 +267,17 @@ func Approve(ctx context.Context, c client.Client, csr *certificatesv1.Certifica
 }
 
 func replaceAgent(ctx context.Context, c client.Client, request Request) error {
-	role := &rbacv1.ClusterRole{}
-	name := registration.ClusterRoleName(request.Cluster)
-	if err := c.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("get ClusterRole %q: %w", name, err)
+	role, err := getRole(ctx, c, request.Cluster)
+	if err != nil {
+		return err
 	}
-	if role.Annotations[authTypeAnnotation] != registration.AuthTypeCSR || role.Annotations[agentAnnotation] == request.Agent {
+	// A denied cluster's role has no auth type.
+	authType, recorded := role.Annotations[registration.AuthTypeAnnotation], recordIn(role, request.Cluster)
+	if cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR || role.ResourceVersion == "" || recorded == request {
 		return nil
 	}
-	err := recordAgent(ctx, c, role, request.Agent)
-	if apierrors.IsForbidden(err) && role.Annotations[agentAnnotation] == "" {
-		return nil // the hub records the agent when it renews
+	if err = record(ctx, c, role, request); apierrors.IsForbidden(err) && cmp.Or(recorded.Agent, request.Agent) == request.Agent {
+		return nil
 	}
 	return err
 }

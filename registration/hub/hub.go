@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,6 +115,7 @@ const (
 	reasonUnknownDriver      = "UnknownDriver"
 	reasonNamespaceTaken     = "NamespaceTaken"
 	reasonRBACTaken          = "RBACTaken"
+	reasonRecordLost         = "RecordLost"
 	ReasonGrantFailed        = "GrantFailed"
 	// ReasonClaimChanged has the status True: the cluster keeps its grant.
 	ReasonClaimChanged = "ClaimChanged"
@@ -179,6 +181,9 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err != nil {
 		return err
 	}
+	if err := h.checkLost(ctx, cluster, role); err != nil {
+		return err
+	}
 	claimed, claimErr := h.claim(cluster)
 	granted, ok := recordOf(role)
 	if !ok {
@@ -226,6 +231,40 @@ func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, g
 	return h.report(ctx, cluster, corev1.EventTypeWarning, condition)
 }
 
+// grantOf returns the condition of a cluster that the hub has granted something, else nil.
+func grantOf(cluster *ocm.ManagedCluster) *metav1.Condition {
+	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+	if c == nil || c.Status != metav1.ConditionTrue && c.Reason != reasonRecordLost {
+		return nil
+	}
+	return c
+}
+
+// checkLost refuses a cluster whose ClusterRole is gone: a record of what it claims now would hide what it was granted. It reads the
+// ManagedCluster past the cache, which may lag behind the hub's own denial.
+func (h *Hub) checkLost(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
+	if role.ResourceVersion != "" || grantOf(cluster) == nil {
+		return nil
+	}
+	now := &ocm.ManagedCluster{}
+	if err := h.reader().Get(ctx, client.ObjectKeyFromObject(cluster), now); err != nil {
+		return fmt.Errorf("read ManagedCluster %q: %w", cluster.Name, err)
+	}
+	*cluster = *now
+	c := grantOf(cluster)
+	switch {
+	case !cluster.Spec.HubAcceptsClient:
+		return errPostponed // until the cache has this change
+	case c == nil:
+		return nil
+	case c.Reason == reasonRecordLost:
+		return &refusal{c.Reason, c.Message}
+	}
+	return &refusal{reasonRecordLost, fmt.Sprintf("the ClusterRole %q with the record of the grant is gone. The hub said before: %.300q. Remove by hand what this gave outside "+
+		"the hub's RBAC: for aws-irsa the access entry or aws-auth entry, and the IAM role ocm-hub-* with this cluster's tags; a client certificate works until it expires. "+
+		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), c.Message)}
+}
+
 // exclude revokes a cluster that was accepted and is not any more, or looks whether a new one is approved without a person.
 func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	role, err := h.role(ctx, cluster.Name)
@@ -235,22 +274,23 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err := h.unbind(ctx, cluster.Name); err != nil {
 		return err
 	}
-	if _, granted := recordOf(role); !granted && !wasAccepted(cluster) {
+	if !isOurs(role) && !wasAccepted(cluster) {
 		return h.autoApprove(ctx, cluster)
 	}
 	// The condition precedes the loss of the record: otherwise a restart in between may take the cluster for a new one, and approve it.
 	h.setState(cluster.Name, stateDenied)
 	// A condition that cannot be written keeps nothing granted: the finalizer is a sign too.
 	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides"})
-	return errors.Join(err, h.revoke(ctx, cluster))
+		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides. " +
+			"A client certificate stays valid until it expires: it has no rights now, and works again if the cluster is accepted again"})
+	return errors.Join(err, h.revoke(ctx, cluster, true))
 }
 
 // wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: where the admission policy is
 // missing, an agent may write the conditions.
 func wasAccepted(cluster *ocm.ManagedCluster) bool {
 	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
-	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || c != nil && (c.Status == metav1.ConditionTrue || c.Reason == ocm.ReasonHubDenied)
+	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || grantOf(cluster) != nil || c != nil && c.Reason == ocm.ReasonHubDenied
 }
 
 // autoApprove accepts a new cluster if its driver approves. The hub creates the namespace after that, so one that exists is of an earlier
@@ -308,7 +348,7 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		if err := h.unbind(ctx, cluster.Name); err != nil {
 			return err
 		}
-		if err := h.revoke(ctx, cluster); err != nil {
+		if err := h.revoke(ctx, cluster, false); err != nil {
 			return err
 		}
 	}
@@ -352,8 +392,8 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver reg
 	return errors.Join(err, setErr)
 }
 
-// revoke has the recorded driver take away what it granted, then deletes the record.
-func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster) error {
+// revoke has the recorded driver take away what it granted, then deletes the record. Denial keeps the agent in it.
+func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bool) error {
 	name := cluster.Name
 	m := h.memory(name)
 	m.grant, m.nextAt = record{}, time.Time{}
@@ -363,7 +403,7 @@ func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	}
 	granted, ok := recordOf(role)
 	if !ok {
-		return nil
+		return h.deleteRecord(ctx, role, denied)
 	}
 	driver, err := registration.Pick(h.options.Drivers, granted.driver)
 	if err != nil {
@@ -375,7 +415,7 @@ func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		h.event(cluster, corev1.EventTypeWarning, "RevokeFailed", err.Error())
 		return fmt.Errorf("revoke cluster %q: %w", name, err)
 	}
-	return h.deleteRole(ctx, role)
+	return h.deleteRecord(ctx, role, denied)
 }
 
 // claim returns what a cluster claimed that it is. Errors are refusals.

@@ -574,6 +574,10 @@ func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
 		"accepted":      {func(h *hubTest) { h.edit("cluster1", accept) }, nil},
 		"auto-approved": {func(h *hubTest) { h.driver.approves = true }, nil},
 		"denied":        {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) { h.driver.approves = true; h.edit("cluster1", deny) }},
+		"denied, with an agent": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
+			annotateRole(h.t, h.client, "cluster1")
+			h.edit("cluster1", deny)
+		}},
 		"deleted": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
 			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
 				h.t.Fatal(err)

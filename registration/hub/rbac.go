@@ -32,10 +32,16 @@ func (r record) String() string {
 	return fmt.Sprintf("auth type %q, claim %.300q", r.driver, r.claim)
 }
 
-// recordOf returns the record in a ClusterRole. A role without one is not ours, and is never deleted.
+// recordOf returns the record in a ClusterRole.
 func recordOf(role *rbacv1.ClusterRole) (record, bool) {
 	driver, ok := role.Annotations[registration.AuthTypeAnnotation]
 	return record{driver, role.Annotations[registration.ClaimAnnotation]}, ok
+}
+
+// isOurs reports whether a ClusterRole has a record, of a grant or of the agent of a denied cluster. Another role is never deleted.
+func isOurs(role *rbacv1.ClusterRole) bool {
+	_, granted := recordOf(role)
+	return granted || role.Annotations[registration.AgentAnnotation] != ""
 }
 
 // role reads the ClusterRole of a cluster, without the cache: a grant by the record of a role that is gone could not be revoked.
@@ -50,7 +56,7 @@ func (h *Hub) role(ctx context.Context, cluster string) (*rbacv1.ClusterRole, er
 
 // ensureRole repairs the ClusterRole of a cluster, and records what is granted unless that is recorded.
 func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.ClusterRole, granted record) error {
-	if _, recorded := recordOf(have); have.ResourceVersion != "" && !recorded && !isOf(have, cluster) {
+	if have.ResourceVersion != "" && !isOurs(have) && !isOf(have, cluster) {
 		return taken("ClusterRole", have, cluster)
 	}
 	want := have.DeepCopy()
@@ -96,11 +102,23 @@ func clusterRules(cluster string) []rbacv1.PolicyRule {
 	}
 }
 
-// deleteRole deletes a role together with its record, unless it has changed since it was read.
-func (h *Hub) deleteRole(ctx context.Context, role *rbacv1.ClusterRole) error {
-	err := h.options.Client.Delete(ctx, role, client.Preconditions{UID: &role.UID, ResourceVersion: &role.ResourceVersion})
+// deleteRecord deletes a role together with its record, unless it has changed since it was read. A denied cluster keeps the recorded agent
+// in a role without rules.
+func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
+	_, granted := recordOf(role)
+	switch keep := denied && role.Annotations[registration.AgentAnnotation] != ""; {
+	case !isOurs(role), keep && !granted:
+		return nil
+	case keep:
+		role.Rules, role.AggregationRule = nil, nil
+		delete(role.Annotations, registration.AuthTypeAnnotation)
+		delete(role.Annotations, registration.ClaimAnnotation)
+		err = h.options.Client.Update(ctx, role)
+	default:
+		err = h.options.Client.Delete(ctx, role, client.Preconditions{UID: &role.UID, ResourceVersion: &role.ResourceVersion})
+	}
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete ClusterRole %q: %w", role.Name, err)
+		return fmt.Errorf("delete the record in ClusterRole %q: %w", role.Name, err)
 	}
 	return nil
 }

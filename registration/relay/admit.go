@@ -2,6 +2,7 @@ package relay
 
 import (
 	"crypto/x509"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -12,10 +13,13 @@ import (
 const (
 	// maxBody is the API server's limit.
 	maxBody = 3 << 20
-	// maxBodies bounds the bodies that are in memory at a time: one bound for all requests with certificates, one for all with tokens.
-	maxBodies = 64 << 20
 	// bodyTimeout bounds how long a client may take to send a body.
 	bodyTimeout = 30 * time.Second
+	// maxStream bounds a request and its answer. The hub checks the rights of a watch only at its start, and serves it for as long as the
+	// client asks. The informers of client-go ask for at most ten minutes.
+	maxStream = 10 * time.Minute
+	// maxIntermediates bounds the signature checks for an anonymous client. With four intermediates, crypto/x509 makes up to 100.
+	maxIntermediates = 1
 	// agentPrefix starts the user and the groups of all agents and add-ons.
 	agentPrefix = "system:open-cluster-management:"
 )
@@ -72,6 +76,9 @@ func isBearer(authorization string) bool {
 
 // verify verifies a certificate on each request: it may expire while its connection lives.
 func (r *relay) verify(presented []*x509.Certificate) *refusal {
+	if sent := len(presented) - 1; sent > maxIntermediates { // 400: another certificate would not help
+		return badRequest(fmt.Sprintf("the client certificate comes with %d intermediate CAs, and the relay takes %d: add the CA that signed them to the client CAs", sent, maxIntermediates))
+	}
 	leaf, intermediates := presented[0], x509.NewCertPool()
 	for _, c := range presented[1:] {
 		intermediates.AddCert(c)

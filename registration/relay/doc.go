@@ -26,11 +26,12 @@
 //	400  a certificate together with Authorization; any Impersonate-* header
 //	400  exec, attach, port-forward and other upgrades; CONNECT
 //	400  a path that the hub would read differently; a body of GET or HEAD; a body that takes more than 30 s
+//	400  a client certificate with more than one intermediate CA
 //	401  no credential; a certificate that has expired, has another CA or is not for clients
 //	403  a certificate with a user or group outside of the prefix above
 //	413  a body of more than 3 MB
 //	429  a body beyond the limits below, with Retry-After
-//	502  the hub is down, redirects, or refuses the relay's own credential; the relay's log says why
+//	502  the hub is down, redirects, hangs, or refuses the relay's own credential; the relay's log says why
 //
 // A 401 makes an agent request another certificate. The relay therefore never forwards a 401 about its own credential. If the hub does not let
 // the relay impersonate, agents get the hub's 403 and report WaitingForAcceptance.
@@ -38,9 +39,17 @@
 // # Memory
 //
 // A body stays in memory until the hub has answered. Bodies in flight share 64 MB for requests with certificates, and another 64 MB for
-// requests with tokens. Clients without a valid credential therefore cannot use up the memory of joined agents. They can still block first
-// contacts and add-ons with tokens.
+// requests with tokens. One cluster with its add-ons holds at most 4 MB, under whichever certificates. Clients with tokens hold at most 4 MB
+// per remote address, which is a /64 for IPv6. Bytes count as they arrive, not as announced.
+//
+// Clients without a valid credential therefore cannot use up the memory of joined agents. From 16 addresses they can still block first
+// contacts and add-ons with tokens. Behind a load balancer that hides addresses, one client suffices.
 //
 // The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and HTTP2.MaxConcurrentStreams, and limit connections per
 // address.
+//
+// # Time
+//
+// The relay ends each answer after 10 minutes, like a watch that the hub ends. The client opens another watch, and the hub checks its rights
+// again. A watch on the hub itself lasts as long as the client asks, also after the cluster was denied or deleted.
 package relay

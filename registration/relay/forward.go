@@ -2,13 +2,13 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httputil"
-	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -23,57 +23,41 @@ var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-Non
 // credential can send a made-up token. So it cannot take the memory that agents need.
 type upstream struct {
 	handler http.Handler
-	bodies  budget
+	bodies  *budget
 }
 
 // serve forwards a request that was admitted, or refuses it if its body does not fit.
 func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
-	size := req.ContentLength
-	if size < 0 {
-		size = maxBody
-	}
-	if !u.bodies.reserve(size) {
-		return tooMany(w)
-	}
-	defer u.bodies.release(size)
-	if refused := readBody(w, req); refused != nil {
+	body := &charged{Reader: http.MaxBytesReader(w, req.Body, maxBody), budget: u.bodies, payer: payer(req)}
+	defer body.release()
+	if refused := readBody(w, req, body); refused != nil {
 		return refused
 	}
-	u.handler.ServeHTTP(w, req)
+	ctx, cancel := context.WithTimeout(req.Context(), maxStream)
+	defer cancel()
+	u.handler.ServeHTTP(w, req.WithContext(ctx))
 	return nil
 }
 
-// budget counts the bytes of bodies in memory. It is safe for concurrent use.
-type budget struct{ used atomic.Int64 }
-
-// reserve never waits: a client that waits holds its stream and its goroutine.
-func (b *budget) reserve(size int64) bool {
-	if size == 0 || b.used.Add(size) <= maxBodies {
-		return true
-	}
-	b.release(size)
-	return false
-}
-
-func (b *budget) release(size int64) { b.used.Add(-size) }
-
 // readBody reads the whole body before the hub sees the request. A body that streams through can deadlock: the hub answers without
 // reading it, so the client stops sending, and the transport to the hub waits for the rest before it ends the answer.
-func readBody(w http.ResponseWriter, req *http.Request) *refusal {
+func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *refusal {
 	if req.ContentLength == 0 {
 		return nil
 	}
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // only a recorder has none
-	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
-	_ = conn.SetReadDeadline(time.Time{})
+	body, err := io.ReadAll(arriving)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		return tooLarge()
+	case errors.Is(err, errFull):
+		return tooMany(w)
 	case err != nil:
 		return badRequest(fmt.Sprintf("the body did not arrive within %s: send it again", bodyTimeout))
 	}
+	_ = conn.SetReadDeadline(time.Time{})                                                           // the rest of a refused body keeps it
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for another try on a new connection
 	req.Body, _ = req.GetBody()
 	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
@@ -115,9 +99,23 @@ func checkOwnAnswer(answer *http.Response) error {
 	return checkAnswer(answer)
 }
 
+// stream is the body of an answer. When its time has come, it ends without an error, like a watch that the hub ends.
+type stream struct {
+	io.ReadCloser
+	ctx context.Context //nolint:containedctx // of the one request
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
+		err = io.EOF
+	}
+	return n, err
+}
+
 // fail answers when there is no answer of the hub to hand on.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
-	if req.Context().Err() == nil { // else the client has left
+	if !errors.Is(req.Context().Err(), context.Canceled) { // the client has not left
 		r.opts.ErrorLog.Printf("relay: %v", err)
 	}
 	newRefusal(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, "the relay has no answer of the hub: its log says why").write(w)
@@ -145,7 +143,7 @@ func tooLarge() *refusal {
 
 func tooMany(w http.ResponseWriter) *refusal {
 	w.Header().Set("Retry-After", "5")
-	return newRefusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the bodies of other requests fill the relay's memory: try again later")
+	return newRefusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the bodies of other requests fill the memory that the relay has for them: try again later")
 }
 
 func (s *refusal) write(w http.ResponseWriter) {

@@ -4,14 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -214,43 +210,6 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 				t.Errorf("the hub got %q", got.Header)
 			}
 		})
-	}
-}
-
-// slowBody is a connection whose read deadline ends a body that does not arrive.
-type slowBody struct {
-	*httptest.ResponseRecorder
-	deadlines []time.Time
-}
-
-func (s *slowBody) SetReadDeadline(at time.Time) error {
-	s.deadlines = append(s.deadlines, at)
-	return nil
-}
-
-func (s *slowBody) Read([]byte) (int, error) {
-	if len(s.deadlines) == 0 {
-		return 0, errors.New("no deadline")
-	}
-	return 0, os.ErrDeadlineExceeded
-}
-
-func TestBodyHasADeadline(t *testing.T) {
-	w := newWorld(t, nil)
-	handler, err := relay.New(w.options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow := &slowBody{ResponseRecorder: httptest.NewRecorder()}
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api", slow)
-	request.TLS, request.Header = &tls.ConnectionState{}, bearer("a")
-	handler.ServeHTTP(slow, request)
-	answered{slow.Code, slow.Header(), slow.Body.String()}.expect(t, http.StatusBadRequest, "30s")
-	if d := slow.deadlines; len(d) != 2 || time.Until(d[0]) > 30*time.Second || !d[1].IsZero() {
-		t.Errorf("deadlines %v: a watch on the same connection may live longer", d)
-	}
-	if w.got(t) != nil {
-		t.Error("the hub got it")
 	}
 }
 

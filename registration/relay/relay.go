@@ -61,16 +61,15 @@ func New(opts Options) (http.Handler, error) {
 		opts.Now = time.Now
 	}
 	r := &relay{opts: opts, hub: hub}
-	own, err := r.proxy(rest.CopyConfig(opts.Hub))
+	own, err := r.proxy(rest.CopyConfig(opts.Hub), checkOwnAnswer)
 	if err != nil {
 		return nil, err
 	}
-	own.ModifyResponse = checkOwnAnswer
-	anonymous, err := r.proxy(rest.AnonymousClientConfig(opts.Hub))
+	anonymous, err := r.proxy(rest.AnonymousClientConfig(opts.Hub), checkAnswer)
 	if err != nil {
 		return nil, err
 	}
-	r.agents, r.bearer = &upstream{handler: own}, &upstream{handler: anonymous}
+	r.agents, r.bearer = &upstream{own, newBudget()}, &upstream{anonymous, newBudget()}
 	return r, nil
 }
 
@@ -84,14 +83,18 @@ func hubURL(config *rest.Config) (*url.URL, error) {
 	return address.Parse("hub's address", config.Host, 0)
 }
 
-func (r *relay) proxy(config *rest.Config) (*httputil.ReverseProxy, error) {
+func (r *relay) proxy(config *rest.Config, check func(*http.Response) error) (*httputil.ReverseProxy, error) {
 	config.DisableCompression = true // the answer goes through as it is
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a transport to the hub: %w", err)
 	}
 	return &httputil.ReverseProxy{Rewrite: r.rewrite, Transport: transport, FlushInterval: -1, // watches
-		ModifyResponse: checkAnswer, ErrorHandler: r.fail, ErrorLog: r.opts.ErrorLog}, nil
+		ModifyResponse: func(answer *http.Response) error {
+			answer.Body = &stream{answer.Body, answer.Request.Context()}
+			return check(answer)
+		},
+		ErrorHandler: r.fail, ErrorLog: r.opts.ErrorLog}, nil
 }
 
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {

@@ -45,19 +45,6 @@ func TestCertificateIsImpersonated(t *testing.T) {
 	}
 }
 
-func TestCertificateOfIntermediateCA(t *testing.T) {
-	w := newWorld(t, nil)
-	between := &ca{key: newKey(t)}
-	between.cert = w.ca.create(t, &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "between"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, w.ca.cert, between.key)
-	cert := between.issue(t, nil)
-	w.get(t, cert, nil).expect(t, http.StatusUnauthorized, "unknown authority")
-	cert.Certificate = append(cert.Certificate, between.cert.Raw)
-	if a := w.get(t, cert, nil); a.code != http.StatusOK {
-		t.Errorf("answer %+v", a)
-	}
-}
-
 func TestBearerGoesThroughUnchanged(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, value := range []string{"Bearer abcdef.0123456789abcdef", "bearer abc", "Bearer a b"} {

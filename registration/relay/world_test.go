@@ -32,6 +32,8 @@ const (
 	agentUser  = "system:open-cluster-management:cluster1:agent1"
 	agentGroup = "system:open-cluster-management:cluster1"
 	allAgents  = "system:open-cluster-management:managed-clusters"
+	// testAddress is the header that sets the remote address of a request.
+	testAddress = "Test-Address"
 )
 
 // ca signs client certificates.
@@ -156,7 +158,12 @@ func (w *world) start(t testing.TB, o relay.Options, config *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.relay = httptest.NewUnstartedServer(handler)
+	w.relay = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if address := r.Header.Get(testAddress); address != "" {
+			r.RemoteAddr = address
+		}
+		handler.ServeHTTP(rw, r)
+	}))
 	w.relay.TLS, w.relay.EnableHTTP2 = config, true
 	w.relay.Config.ErrorLog = log.New(io.Discard, "", 0)
 	w.relay.StartTLS()
@@ -284,7 +291,8 @@ func (w *world) rawThenEOF(t testing.TB, cert *tls.Certificate, request string) 
 	return w.write(t, cert, request, true)
 }
 
-func (w *world) write(t testing.TB, cert *tls.Certificate, request string, eof bool) answered {
+// dial connects with HTTP/1.
+func (w *world) dial(t testing.TB, cert *tls.Certificate) *tls.Conn {
 	t.Helper()
 	config := w.client(t, cert).Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // made above
 	config.ServerName, config.NextProtos = "example.com", []string{"http/1.1"}
@@ -292,12 +300,18 @@ func (w *world) write(t testing.TB, cert *tls.Certificate, request string, eof b
 	if err != nil {
 		t.Fatal(err)
 	}
+	return conn.(*tls.Conn) //nolint:forcetypeassert // dialed above
+}
+
+func (w *world) write(t testing.TB, cert *tls.Certificate, request string, eof bool) answered {
+	t.Helper()
+	conn := w.dial(t, cert)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
 	if eof {
-		if err := conn.(*tls.Conn).CloseWrite(); err != nil { //nolint:forcetypeassert // dialed above
+		if err := conn.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,10 +22,13 @@
 //
 // # Revocation
 //
-// All objects belong to the add-on, so the garbage collector removes them with it, even if the hub's controller does not run. The hub
-// removes them when the cluster is denied or deleted. After a switch to another driver it waits until the agent has withdrawn its
-// condition. Tokens of a deleted ServiceAccount stop working within seconds. The hub refuses objects that do not belong to the add-on, and
-// never adopts or deletes them.
+// The add-on owns all objects, so the garbage collector removes them with it, even if the hub's controller does not run. The hub removes
+// them when the cluster is denied or deleted, and when the add-on is gone. After a switch to another driver it waits until the agent has
+// withdrawn its condition. Tokens of a deleted ServiceAccount stop working within seconds.
+//
+// The hub finds its objects by labels and names together, so it needs no add-on for that. It looks for them at every start. It gives an
+// object that lost its owner the add-on as owner, and keeps the ServiceAccount and its tokens. It refuses, and never changes or deletes,
+// objects of that name with other labels or with another owner.
 //
 // # Rights
 //

@@ -1,7 +1,6 @@
 package token
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,12 +48,12 @@ type HubOptions struct {
 	// Client reads and writes the hub. Its reads may come from a cache, and its scheme needs ocm.AddToScheme and
 	// addon.AddAllToScheme. Required.
 	Client client.Client
-	// Reader reads past the cache of Client. Default: Client.
+	// Reader reads past the cache of Client. Default: that of the manager.
 	Reader client.Reader
 	// Events records refusals and changes. Nil records nothing.
 	Events events.EventRecorder
 	// RemoveOnly makes the hub create and repair nothing. It still revokes the tokens of denied clusters, and of add-ons that left
-	// the driver. Set it on a hub that no longer offers the driver.
+	// the driver or are gone. Set it on a hub that no longer offers the driver, or no longer serves the API of add-ons.
 	RemoveOnly bool
 }
 
@@ -63,19 +62,27 @@ type HubOptions struct {
 // do not run both on one hub. It is safe for concurrent use.
 type Hub struct {
 	options HubOptions
+	reader  client.Reader
 	api     addon.API
+	served  bool
 }
 
-// NewHub returns the hub's half. It asks the hub which version of the add-on API it serves.
+// NewHub returns the hub's half. It asks the hub which version of the add-on API it serves. Only RemoveOnly works without one.
 func NewHub(options HubOptions) (*Hub, error) {
 	if options.Client == nil {
 		return nil, errors.New("token: HubOptions.Client is missing: use the manager's client")
 	}
-	if options.Reader == nil {
-		options.Reader = options.Client
+	h := &Hub{options: options, reader: options.Reader}
+	if h.reader == nil {
+		h.reader = options.Client
 	}
-	api, err := addon.Discover(options.Client.RESTMapper())
-	return &Hub{options, api}, err
+	var err error
+	h.api, err = addon.Discover(options.Client.RESTMapper())
+	h.served = err == nil
+	if options.RemoveOnly && meta.IsNoMatchError(err) {
+		return h, nil
+	}
+	return h, err
 }
 
 // SetupWithManager adds the hub's half to a manager. It reconciles up to workers add-ons at a time.
@@ -83,30 +90,47 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: a hub needs at least one", workers)
 	}
-	anyName := true                                                                                                  // two hubs may run in one process
-	notCreated := builder.WithPredicates(predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}) // the hub creates them itself
-	return ctrl.NewControllerManagedBy(mgr).Named("addon-token-infrastructure").
-		For(h.api.New()).
-		Owns(&corev1.ServiceAccount{}, builder.MatchEveryOwner, notCreated).
-		Owns(&rbacv1.Role{}, builder.MatchEveryOwner, notCreated).
-		Owns(&rbacv1.RoleBinding{}, builder.MatchEveryOwner, notCreated).
+	if h.options.Reader == nil {
+		h.reader = mgr.GetAPIReader()
+	}
+	toAddOn := handler.EnqueueRequestsFromMapFunc(requestsFor)
+	anyName := true // two hubs may run in one process
+	b := ctrl.NewControllerManagedBy(mgr).Named("addon-token-infrastructure").
+		Watches(&corev1.ServiceAccount{}, toAddOn).
+		Watches(&rbacv1.Role{}, toAddOn).
+		Watches(&rbacv1.RoleBinding{}, toAddOn).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.addOnsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: acceptanceChanged})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName}).
-		Complete(h)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName})
+	if h.served {
+		b = b.Watches(h.api.New(), toAddOn)
+	}
+	return b.Complete(h)
 }
 
-// addOnsOf returns the add-ons of a cluster.
-func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
-	list := h.api.NewList()
-	if err := h.options.Client.List(ctx, list, client.InNamespace(cluster.GetName())); err != nil {
-		return nil // the list comes from the cache of a running manager
+func requestsFor(_ context.Context, o client.Object) []reconcile.Request {
+	if key, ok := addOnOf(o); ok {
+		return []reconcile.Request{{NamespacedName: key}}
 	}
-	_ = meta.EachListItem(list, func(o runtime.Object) error {
-		if addOn, ok := o.(client.Object); ok {
-			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(addOn)})
+	return nil
+}
+
+// addOnsOf returns the add-ons of a cluster, also those that are gone and left something behind.
+func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
+	lists := []client.ObjectList{&corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}}
+	if h.served {
+		lists = append(lists, h.api.NewList())
+	}
+	for _, list := range lists {
+		if err := h.options.Client.List(ctx, list, client.InNamespace(cluster.GetName())); err != nil {
+			return nil // the lists come from the cache of a running manager
 		}
-		return nil
-	})
+		_ = meta.EachListItem(list, func(o runtime.Object) error {
+			if o, ok := o.(client.Object); ok {
+				all = append(all, requestsFor(ctx, o)...)
+			}
+			return nil
+		})
+	}
 	return all
 }
 
@@ -136,11 +160,15 @@ func refuse(reason, format string, args ...any) *refusal {
 // Reconcile implements reconcile.Reconciler.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	addOn := h.api.New()
-	if err := h.options.Client.Get(ctx, req.NamespacedName, addOn); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err) // the garbage collector removes what the add-on owns
+	if h.served {
+		if err := h.options.Client.Get(ctx, req.NamespacedName, addOn); client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, err
+		}
 	}
-	if !addOn.GetDeletionTimestamp().IsZero() {
-		return reconcile.Result{}, h.revokeDenied(ctx, addOn)
+	if addOn.GetUID() == "" || !addOn.GetDeletionTimestamp().IsZero() {
+		addOn.SetNamespace(req.Namespace)
+		addOn.SetName(req.Name)
+		return reconcile.Result{}, h.sweep(ctx, addOn)
 	}
 	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
 	if apierrors.IsForbidden(err) {
@@ -157,14 +185,32 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	return result, client.IgnoreNotFound(h.report(ctx, addOn, condition))
 }
 
-// revokeDenied removes what an add-on has if its cluster is denied. A finalizer may keep an add-on in deletion for long, and until it is
-// gone the garbage collector removes nothing.
-func (h *Hub) revokeDenied(ctx context.Context, addOn client.Object) error {
+// sweep removes what is left of an add-on that is gone, or that is in deletion while its cluster is denied. A finalizer may keep one in
+// deletion for long.
+func (h *Hub) sweep(ctx context.Context, addOn client.Object) error {
 	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
-	if err != nil || accepted {
+	if err != nil {
 		return err
 	}
-	return h.remove(ctx, addOn, "")
+	if accepted {
+		if gone, err := h.isGone(ctx, addOn); !gone {
+			return err
+		}
+	}
+	return h.remove(ctx, addOn)
+}
+
+// isGone reports whether an add-on does not exist. It reads past the cache, which may lag behind. Add-ons whose API the hub does not serve
+// may exist.
+func (h *Hub) isGone(ctx context.Context, addOn client.Object) (bool, error) {
+	if !h.served {
+		return false, nil
+	}
+	err := h.reader.Get(ctx, client.ObjectKeyFromObject(addOn), h.api.New())
+	if apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) { // no longer served
+		return false, nil
+	}
+	return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 }
 
 // settle makes or removes what an add-on needs. It returns the condition that should be, nil for none.
@@ -175,7 +221,7 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 	}
 	item, err := tokenItem(status.Items)
 	if !accepted {
-		if removeErr := h.remove(ctx, addOn, ""); removeErr != nil || (item == nil && err == nil) {
+		if removeErr := h.remove(ctx, addOn); removeErr != nil || (item == nil && err == nil) {
 			return nil, removeErr
 		}
 		return nil, refuse(ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run wid hub accept", addOn.GetNamespace())
@@ -190,7 +236,7 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 		if inUse(status.Conditions) {
 			return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil
 		}
-		return nil, h.remove(ctx, addOn, "")
+		return nil, h.remove(ctx, addOn)
 	}
 	account, err := declaredAccount(addOn, item.Subject)
 	if err != nil {
@@ -228,16 +274,13 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 // declaredAccount returns the name of the ServiceAccount that the agent declared. The agent may write anything into the status.
 func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 	cluster, name := addOn.GetNamespace(), addOn.GetName()
-	if err := cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
+	if err := checkNames(cluster, name); err != nil {
 		return "", refuse(reasonInvalidName, "%v", err)
 	}
 	if len(subject.Groups)+len(subject.OrganizationUnits) > 0 {
 		return "", refuse(reasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
 	}
 	names := accountNames(cluster, name)
-	if strings.HasPrefix(name, cluster+"-") { // the other name may be that of another add-on's ServiceAccount
-		names = names[:1]
-	}
 	for _, account := range names {
 		if subject.User == userOf(client.ObjectKey{Namespace: cluster, Name: account}) {
 			return account, nil

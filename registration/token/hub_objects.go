@@ -1,10 +1,13 @@
 package token
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -12,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -21,79 +24,144 @@ import (
 
 // accountNames are the names that the ServiceAccount of an add-on may have.
 func accountNames(cluster, addOn string) []string {
-	return []string{registration.ProposedNames.AddOnServiceAccount(cluster, addOn), registration.OCMNames.AddOnServiceAccount(cluster, addOn)}
+	names := []string{registration.ProposedNames.AddOnServiceAccount(cluster, addOn), registration.OCMNames.AddOnServiceAccount(cluster, addOn)}
+	if strings.HasPrefix(addOn, cluster+"-") { // the other name may be that of another add-on's ServiceAccount
+		return names[:1]
+	}
+	return names
 }
 
 // roleName returns the name of the Role and the RoleBinding of an add-on.
 func roleName(addOn string) string { return addOn + "-token-role" }
 
-// objects returns what an add-on needs, the ServiceAccount last: when its tokens can be requested, the RBAC is in effect.
-func (h *Hub) objects(addOn client.Object, account string) ([]client.Object, error) {
-	gvk, err := apiutil.GVKForObject(addOn, h.options.Client.Scheme())
-	if err != nil {
-		return nil, err
+func checkNames(cluster, addOn string) error {
+	return cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(addOn))
+}
+
+const addOnKind = "ManagedClusterAddOn"
+
+// addOnOf returns the add-on that an object belongs to. It goes by labels, name and owners together, since anyone may set the labels. An
+// add-on belongs to itself.
+func addOnOf(o client.Object) (client.ObjectKey, bool) {
+	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[addon.NameLabel]}
+	var names []string
+	switch o.(type) {
+	case *corev1.ServiceAccount:
+		names = accountNames(key.Namespace, key.Name)
+	case *rbacv1.Role, *rbacv1.RoleBinding:
+		names = []string{roleName(key.Name)}
+	default:
+		return client.ObjectKeyFromObject(o), true
 	}
-	cluster := addOn.GetNamespace()
+	hasOther := slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.Kind != addOnKind })
+	return key, o.GetLabels()[ocm.ClusterNameLabel] == key.Namespace && slices.Contains(names, o.GetName()) && !hasOther && checkNames(key.Namespace, key.Name) == nil
+}
+
+// belongs reports whether an object belongs to an add-on, or to a former one of its name.
+func belongs(o, addOn client.Object) bool {
+	key, ok := addOnOf(o)
+	return ok && key == client.ObjectKeyFromObject(addOn) || owns(addOn, o)
+}
+
+// owns reports whether an object was made for this very add-on. One of a deleted add-on of the same name is not.
+func owns(addOn, o client.Object) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == addOn.GetUID() })
+}
+
+// mark gives an object the labels by which the hub finds it, and the add-on as owner.
+func (h *Hub) mark(addOn, o client.Object) error {
+	labels := o.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[addon.NameLabel], labels[ocm.ClusterNameLabel] = addOn.GetName(), addOn.GetNamespace()
+	o.SetLabels(labels)
+	return controllerutil.SetOwnerReference(addOn, o, h.options.Client.Scheme())
+}
+
+// objects returns what an add-on has. Its ServiceAccounts come first: no right to one is granted before its owner is known, and to delete it
+// revokes its tokens.
+func objects(addOn client.Object, accounts ...string) (all []client.Object) {
 	named := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: cluster, Name: name,
-			Labels: map[string]string{addon.NameLabel: addOn.GetName(), ocm.ClusterNameLabel: cluster},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
-				Name: addOn.GetName(), UID: addOn.GetUID()}}}
+		return metav1.ObjectMeta{Namespace: addOn.GetNamespace(), Name: name}
+	}
+	for _, account := range accounts {
+		all = append(all, &corev1.ServiceAccount{ObjectMeta: named(account)})
 	}
 	var groups []rbacv1.Subject
-	for _, group := range registration.ClusterGroups(cluster) {
+	for _, group := range registration.ClusterGroups(addOn.GetNamespace()) {
 		groups = append(groups, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
 	}
 	role := roleName(addOn.GetName())
-	return []client.Object{
+	return append(all,
 		&rbacv1.Role{ObjectMeta: named(role), Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{account}, Verbs: []string{"create"}}}},
-		&rbacv1.RoleBinding{ObjectMeta: named(role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: groups},
-		&corev1.ServiceAccount{ObjectMeta: named(account)},
-	}, nil
+			APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: accounts, Verbs: []string{"create"}}}},
+		&rbacv1.RoleBinding{ObjectMeta: named(role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: groups})
 }
 
 // provide creates and repairs what an add-on needs, and returns the condition with the UID of its ServiceAccount.
 func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) (*metav1.Condition, error) {
-	objects, err := h.objects(addOn, account)
-	if err != nil {
-		return nil, err
-	}
-	for _, want := range objects {
-		if err := h.ensure(ctx, addOn, want); err != nil {
+	wanted := objects(addOn, account)
+	for _, want := range wanted {
+		err := h.ensure(ctx, addOn, want)
+		if no := (*refusal)(nil); errors.As(err, &no) { // the cluster keeps no right to what is not the hub's
+			err = cmp.Or(h.remove(ctx, addOn, accountNames(addOn.GetNamespace(), addOn.GetName())...), err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	if err := h.remove(ctx, addOn, account); err != nil {
+	if err := h.remove(ctx, addOn, account, roleName(addOn.GetName())); err != nil {
 		return nil, err
 	}
-	key := client.ObjectKey{Namespace: addOn.GetNamespace(), Name: account}
 	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonReady,
-		Message: readyMessage(key, objects[len(objects)-1].GetUID())}, nil
+		Message: readyMessage(client.ObjectKeyFromObject(wanted[0]), wanted[0].GetUID())}, nil
 }
 
-// ensure creates or repairs one object, and reads it into want. One that differs is replaced: no update can change the role of a binding.
+// ensure creates or repairs one object, and sets its UID in want.
 func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
+	if err := h.mark(addOn, want); err != nil {
+		return err
+	}
 	have, err := read(ctx, h.options.Client, want)
 	if err == nil && have == nil {
 		created := h.options.Client.Create(ctx, want)
 		if !apierrors.IsAlreadyExists(created) {
 			return wrap(created, "create", want)
 		}
-		if have, err = read(ctx, h.options.Reader, want); have == nil && err == nil { // the cache lags behind
+		if have, err = read(ctx, h.reader, want); have == nil && err == nil { // the cache lags behind
 			err = created
 		}
 	}
 	if err != nil {
 		return wrap(err, "read", want)
 	}
-	if !owns(addOn, have) {
-		return &refusal{reasonTaken, fmt.Sprintf("the %s %q exists and belongs to %s: have the agent use another name, or delete the object, which ends its owner's tokens",
-			kindOf(have), client.ObjectKeyFromObject(have), ownerOf(have)), refusedRetry}
+	if !belongs(have, addOn) {
+		return &refusal{reasonTaken, fmt.Sprintf("the %s %q exists and is not of this add-on: have the agent use another name, or delete the object, which ends its owner's tokens",
+			kindOf(have), client.ObjectKeyFromObject(have)), refusedRetry}
 	}
-	if same(have, want) {
+	return h.repair(ctx, addOn, have, want)
+}
+
+// repair replaces an object that differs: no update can change the role of a binding. It patches a ServiceAccount, since another one would
+// end the tokens. Those of a deleted add-on of the same name have to end.
+func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error {
+	marked := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
+	if err := h.mark(addOn, marked); err != nil {
+		return err
+	}
+	_, isAccount := have.(*corev1.ServiceAccount)
+	switch isFormer := len(have.GetOwnerReferences()) > 0 && !owns(addOn, have); {
+	case isAccount && isFormer:
+		if live, err := read(ctx, h.reader, addOn); err != nil || live == nil || live.GetUID() != addOn.GetUID() {
+			return wrap(cmp.Or(err, errStale), "read", addOn)
+		}
+	case same(have, want) && equality.Semantic.DeepEqual(have, marked):
 		want.SetUID(have.GetUID())
 		return nil
+	case isAccount:
+		want.SetUID(have.GetUID())
+		return wrap(h.options.Client.Patch(ctx, marked, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})), "patch", want)
 	}
 	if err := h.delete(ctx, have); err != nil {
 		return err
@@ -101,40 +169,23 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 	return wrap(h.options.Client.Create(ctx, want), "create", want)
 }
 
-// remove deletes all objects of an add-on or, if keep names its ServiceAccount, another ServiceAccount that it had before. It
-// begins with the ServiceAccounts, which revokes the tokens.
-func (h *Hub) remove(ctx context.Context, addOn client.Object, keep string) error {
-	named := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: addOn.GetNamespace(), Name: name}
-	}
-	var unwanted []client.Object
-	for _, account := range accountNames(addOn.GetNamespace(), addOn.GetName()) {
-		if account != keep {
-			unwanted = append(unwanted, &corev1.ServiceAccount{ObjectMeta: named(account)})
-		}
-	}
-	if keep == "" {
-		role := roleName(addOn.GetName())
-		unwanted = append(unwanted, &rbacv1.RoleBinding{ObjectMeta: named(role)}, &rbacv1.Role{ObjectMeta: named(role)})
-	}
-	for _, o := range unwanted {
+var errStale = errors.New("the cache lags behind")
+
+// remove deletes what belongs to an add-on, except for the names to keep.
+func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (errs error) {
+	for _, o := range objects(addOn, accountNames(addOn.GetNamespace(), addOn.GetName())...) {
 		have, err := read(ctx, h.options.Client, o)
-		if err == nil && have != nil && owns(addOn, have) {
+		if err == nil && have != nil && belongs(have, addOn) && !slices.Contains(keep, o.GetName()) {
 			err = h.delete(ctx, have)
 		}
-		if err != nil {
-			return wrap(err, "remove", o)
-		}
+		errs = errors.Join(errs, wrap(err, "remove", o))
 	}
-	return nil
+	return errs
 }
 
 // read returns the object with the kind and name of another one, nil if there is none.
 func read(ctx context.Context, from client.Reader, like client.Object) (client.Object, error) {
-	have, ok := like.DeepCopyObject().(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%T is no Kubernetes object", like)
-	}
+	have := reflect.New(reflect.TypeOf(like).Elem()).Interface().(client.Object) //nolint:errcheck,forcetypeassert // a new one: clients keep what an answer lacks
 	if err := from.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
@@ -154,21 +205,6 @@ func wrap(err error, what string, o client.Object) error {
 }
 
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
-
-// ownerOf describes the owner of an object that is not this add-on's.
-func ownerOf(o client.Object) string {
-	for _, r := range o.GetOwnerReferences() {
-		if r.Kind == "ManagedClusterAddOn" {
-			return fmt.Sprintf("the add-on %q with the UID %q", r.Name, r.UID)
-		}
-	}
-	return "no add-on"
-}
-
-// owns reports whether an object was made for this very add-on. One of a deleted add-on of the same name is not.
-func owns(addOn, o client.Object) bool {
-	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == addOn.GetUID() })
-}
 
 // same compares what gives rights.
 func same(have, want client.Object) bool {

@@ -239,19 +239,23 @@ func TestHubRefuses(t *testing.T) {
 	}
 }
 
-// What exists without belonging to this very add-on is neither adopted nor changed nor deleted.
+// What exists without the hub's labels, or with another owner, is neither adopted nor changed nor deleted.
 func TestHubAdoptsNothing(t *testing.T) {
-	named := func(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: "cluster1", Name: name, UID: "theirs", OwnerReferences: owners,
-			Labels: map[string]string{addon.NameLabel: "addon1", ocm.ClusterNameLabel: "cluster1"}}
+	labels := map[string]string{addon.NameLabel: "addon1", ocm.ClusterNameLabel: "cluster1"}
+	named := func(name string, labels map[string]string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "cluster1", Name: name, UID: "theirs", Labels: labels, OwnerReferences: owners}
 	}
 	former := metav1.OwnerReference{APIVersion: "addon.open-cluster-management.io/v1beta1", Kind: "ManagedClusterAddOn", Name: "addon1", UID: "former"}
+	other := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "addon1", UID: "other"}
 	for name, existing := range map[string]client.Object{
-		"a ServiceAccount":             &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent")},
-		"that of a former add-on":      &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent", former)},
-		"a Role":                       &rbacv1.Role{ObjectMeta: named("addon1-token-role")},
-		"a RoleBinding":                &rbacv1.RoleBinding{ObjectMeta: named("addon1-token-role")},
-		"a RoleBinding of a former it": &rbacv1.RoleBinding{ObjectMeta: named("addon1-token-role", former)},
+		"a ServiceAccount":                    &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent", nil)},
+		"a ServiceAccount of another add-on":  &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent", map[string]string{addon.NameLabel: "addon2", ocm.ClusterNameLabel: "cluster1"})},
+		"a ServiceAccount of another cluster": &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent", map[string]string{addon.NameLabel: "addon1", ocm.ClusterNameLabel: "cluster2"})},
+		"a ServiceAccount with another owner": &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent", labels, other)},
+		"a former one without labels":         &corev1.ServiceAccount{ObjectMeta: named("cluster1-addon1-agent", nil, former)},
+		"a Role":                              &rbacv1.Role{ObjectMeta: named("addon1-token-role", nil)},
+		"a RoleBinding":                       &rbacv1.RoleBinding{ObjectMeta: named("addon1-token-role", nil)},
+		"a RoleBinding with another owner":    &rbacv1.RoleBinding{ObjectMeta: named("addon1-token-role", labels, former, other)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := addOn("cluster1", "addon1", tokenItem(user))
@@ -259,12 +263,8 @@ func TestHubAdoptsNothing(t *testing.T) {
 			if result := h.reconcile("cluster1", "addon1"); result.RequeueAfter == 0 {
 				t.Error("it never looks again")
 			}
-			owner := "belongs to no add-on"
-			if len(existing.GetOwnerReferences()) > 0 {
-				owner = `belongs to the add-on "addon1" with the UID "former"`
-			}
 			kind := reflect.TypeOf(existing).Elem().Name()
-			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+"ObjectTaken"+": the "+kind+" ") || !strings.Contains(got, owner) {
+			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/ObjectTaken: the "+kind+" ") || !strings.Contains(got, "is not of this add-on") {
 				t.Errorf("condition %q", got)
 			}
 			h.declare("cluster1", "addon1", ocm.DriverCSR)
@@ -538,6 +538,16 @@ func TestHubLacksRights(t *testing.T) {
 	}
 }
 
+// withoutAccounts is a client whose cache does not show ServiceAccounts yet.
+func withoutAccounts(c client.WithWatch) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*corev1.ServiceAccount); ok {
+			return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+}
+
 // A cache that does not show what exists yet is no reason to publish a ServiceAccount without UID, or to fail.
 func TestHubReadsPastItsCache(t *testing.T) {
 	for name, tc := range map[string]struct{ fresh, fails bool }{"a reader of the API server": {true, false}, "a cache only": {false, true}} {
@@ -545,13 +555,7 @@ func TestHubReadsPastItsCache(t *testing.T) {
 			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
 			h.reconcile("cluster1", "addon1")
 			before := h.condition("cluster1", "addon1")
-			stale := interceptor.NewClient(h.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				if _, ok := o.(*corev1.ServiceAccount); ok {
-					return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
-				}
-				return c.Get(ctx, key, o, opts...)
-			}})
-			options := token.HubOptions{Client: stale}
+			options := token.HubOptions{Client: withoutAccounts(h.WithWatch)}
 			if tc.fresh {
 				options.Reader = h
 			}
@@ -588,5 +592,8 @@ func TestNewHubRefuses(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(meta.NewDefaultRESTMapper(nil)).Build()
 	if _, err := token.NewHub(token.HubOptions{Client: c}); !meta.IsNoMatchError(err) {
 		t.Errorf("a hub without add-ons: %v", err)
+	}
+	if _, err := token.NewHub(token.HubOptions{Client: c, RemoveOnly: true}); err != nil {
+		t.Errorf("a hub without add-ons that only removes: %v", err)
 	}
 }

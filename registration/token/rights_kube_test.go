@@ -194,6 +194,13 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	if err := pass(true); err != nil {
 		return err
 	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "rights", Name: name + "-agent"}}
+	if err := k.admin.Patch(t.Context(), account, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if err := pass(true); err != nil {
+		return err
+	}
 	declare(ocm.DriverCSR)
 	if err := pass(false); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
@@ -134,9 +135,10 @@ func (stub) Grant(context.Context, string, string) (time.Duration, error)       
 func (stub) Revoke(context.Context, string, string) error                        { return nil }
 
 // runHub runs the controllers for clusters and for add-on tokens.
-func (k *kube) runHub(workers int) {
+func (k *kube) runHub(workers int, configure ...func(*token.HubOptions)) {
 	k.t.Helper()
-	mgr, err := ctrl.NewManager(k.config, ctrl.Options{Scheme: scheme(k.t), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(k.config, ctrl.Options{Scheme: scheme(k.t), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{UsePriorityQueue: new(false)}}) // it can block a worker until the grace period ends
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -147,7 +149,11 @@ func (k *kube) runHub(workers int) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
+	options := token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}
+	for _, f := range configure {
+		f(&options)
+	}
+	tokens, err := token.NewHub(options)
 	if err == nil {
 		err = tokens.SetupWithManager(mgr, workers)
 	}

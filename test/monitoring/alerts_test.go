@@ -253,11 +253,13 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// Exchanges that hang make callers wait. Exchanges that a limit of the cache keeps from starting are not the service's fault.
+// Exchanges that hang make patient callers wait, and others fail. Exchanges that a limit of the cache keeps from starting are not the service's fault.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	play(t, map[string]trouble{
 		"a service hangs": {load{tenants: 300, every: time.Minute, exchange: hang(everyone)},
+			[]string{serviceFailing, refreshesFailing, requestsFailing}},
+		"a service hangs for clients of SDKs": {load{tenants: 300, every: time.Minute, exchange: hang(everyone), patient: true},
 			[]string{serviceFailing, refreshesFailing, requestsFailing, waiting}},
 		"one namespace with many keys hangs": {load{tenants: 300, every: time.Minute, exchange: hang(tenth), namespace: oneForTenth},
 			[]string{requestsFailing, limited}},

@@ -36,6 +36,7 @@ type load struct {
 	exchange func(ctx context.Context, tenant int, at time.Duration) error
 	capacity int  // 10,000 if it is not set
 	objects  bool // says that the metrics count the events of each tenant's object
+	patient  bool // says that callers wait as clients of SDKs do
 	options  []cache.Option
 }
 
@@ -107,7 +108,7 @@ func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, st
 	if l.namespace != nil {
 		namespace = l.namespace(tenant)
 	}
-	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider,
+	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider, Patient: l.patient,
 		Mint: func(ctx context.Context) (cache.Token, error) {
 			time.Sleep(100 * time.Millisecond)
 			if l.exchange != nil {

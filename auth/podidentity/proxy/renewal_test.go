@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -15,11 +16,12 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/proxy"
 )
 
-func TestSTSOutageOf30MinutesIsNotNoticed(t *testing.T) {
-	var issued time.Time // of the latest credentials before the outage
+// The durations are those of the table in docs/podidentity.md.
+func TestSTSOutageIsNotNoticed(t *testing.T) {
+	var held time.Time // expiry of the latest credentials before the outage
 	down := map[string]func(http.ResponseWriter, *http.Request) bool{
 		"200 with the old credentials of the server's cache": func(w http.ResponseWriter, _ *http.Request) bool {
-			issue(w, 1, issued.Add(time.Hour))
+			issue(w, 1, held)
 			return true
 		},
 		"503 with Retry-After": func(w http.ResponseWriter, _ *http.Request) bool {
@@ -32,27 +34,30 @@ func TestSTSOutageOf30MinutesIsNotNoticed(t *testing.T) {
 		"empty page": func(http.ResponseWriter, *http.Request) bool { return true },
 	}
 	moments := map[string]int{"right after an issue": 1, "in the worst moment before a renewal": 2}
-	for kind, fail := range down {
-		for moment, firstCall := range moments {
-			t.Run(moment+", "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { checkOutage(t, firstCall, &issued, fail) })
-			})
+	for session, outage := range map[time.Duration]time.Duration{60: 30, 55: 27, 50: 24, 45: 21, 40: 19} {
+		for kind, fail := range down {
+			for moment, firstCall := range moments {
+				t.Run(fmt.Sprintf("%d minutes of %d %s, %s", outage, session, moment, kind), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { checkOutage(t, session*time.Minute, outage*time.Minute, firstCall, &held, fail) })
+				})
+			}
 		}
 	}
 }
 
-// checkOutage has the server down for 30 minutes: from just after the first call on, or from the second call on.
-func checkOutage(t *testing.T, firstCall int, issued *time.Time, fail func(http.ResponseWriter, *http.Request) bool) {
+// checkOutage has the server down from just after the first call on, or from the second call on.
+func checkOutage(t *testing.T, session, outage time.Duration, firstCall int, held *time.Time, fail func(http.ResponseWriter, *http.Request) bool) {
 	var until time.Time
 	p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, r *http.Request, call int) bool {
 		if call == firstCall {
-			until = time.Now().Add(30 * time.Minute)
+			until = time.Now().Add(outage)
 		}
 		if call > 1 && time.Now().Before(until) {
 			return fail(w, r)
 		}
-		*issued = time.Now()
-		return false
+		*held = time.Now().Add(session)
+		issue(w, call, *held)
+		return true
 	}})
 	run(t, p)
 	synctest.Wait()
@@ -62,7 +67,7 @@ func checkOutage(t *testing.T, firstCall int, issued *time.Time, fail func(http.
 		a := ask(t, p)
 		expires, err := time.Parse(time.RFC3339, a.Expiration)
 		if a.status != http.StatusOK || err != nil || time.Until(expires) < time.Minute {
-			t.Fatalf("%s after the start: %d %s", time.Since(until.Add(-30*time.Minute)), a.status, a.body)
+			t.Fatalf("%s after the start: %d %s", time.Since(until.Add(-outage)), a.status, a.body)
 		}
 		seen[a.AccessKeyID] = true
 	}

@@ -49,14 +49,15 @@ func notAttested(message string) error {
 	return &refusal{status: http.StatusUnauthorized, code: codeNotAttested, result: codeNotAttested, message: message}
 }
 
-// fitForReview spares the API server tokens that it would refuse. Only the review proves what a token says.
+// fitForReview spares the API server tokens that it would refuse. Only the review proves what a token says. A token with a further
+// audience is refused, because the service of that audience could send it here.
 func (s *Server) fitForReview(token string) error {
 	claims, err := jwt.Parse(token)
 	switch {
 	case err != nil:
 		return notAttested("the bearer is not a token of a ServiceAccount: " + err.Error())
-	case !slices.Contains(claims.Audience, s.options.Audience):
-		return notAttested(fmt.Sprintf("the token does not have the audience %q", s.options.Audience))
+	case len(claims.Audience) != 1 || claims.Audience[0] != s.options.Audience:
+		return notAttested(fmt.Sprintf("the token does not have the audience %q alone", s.options.Audience))
 	case !claims.Expiry.After(time.Now()):
 		return notAttested("the token has expired: read it from the projected volume again")
 	case claims.Kubernetes.Pod.UID == "":

@@ -52,16 +52,9 @@ func (s *Server) forTenant(err error, b *v1alpha1.IAMBinding) error {
 		return err
 	}
 	told := *known // the cache shares the error
-	told.Remedy = fmt.Sprintf("let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and %s: "+
-		"wid pod-identity trust-policy prints it", b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), s.clusterTag())
+	told.Remedy = fmt.Sprintf("let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and the tag %s %q: "+
+		"wid pod-identity trust-policy prints it", b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), v1alpha1.TagCluster, s.options.Cluster)
 	return &told
-}
-
-func (s *Server) clusterTag() string {
-	if s.options.Cluster == "" {
-		return "no tag " + v1alpha1.TagCluster
-	}
-	return fmt.Sprintf("the tag %s %q", v1alpha1.TagCluster, s.options.Cluster)
 }
 
 // role describes the session of a pod. The tags of the server replace those of the binding.
@@ -74,9 +67,7 @@ func (s *Server) role(b *v1alpha1.IAMBinding, p pod) aws.AssumeRole {
 	tags[v1alpha1.TagServiceAccount] = p.serviceAccount
 	tags[v1alpha1.TagPodName] = p.name
 	tags[v1alpha1.TagPodUID] = string(p.uid)
-	if s.options.Cluster != "" {
-		tags[v1alpha1.TagCluster] = s.options.Cluster
-	}
+	tags[v1alpha1.TagCluster] = s.options.Cluster
 	return aws.AssumeRole{
 		RoleARN:     b.Spec.AWS.RoleARN,
 		SessionName: SessionName(s.options.Cluster, p.namespace, p.serviceAccount),

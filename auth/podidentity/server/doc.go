@@ -2,7 +2,7 @@
 // pod, and an IAMBinding names the role. The server answers with the JSON of the container-credentials protocol:
 //
 //	POST /v1/credentials
-//	Authorization: Bearer <token of the audience in Options.Audience, bound to the pod>
+//	Authorization: Bearer <token of the audience in Options.Audience alone, bound to the pod>
 //
 //	200 {"AccessKeyId":"…","SecretAccessKey":"…","Token":"…","Expiration":"2026-01-02T15:04:05Z"}
 //	401 {"Code":"NotAttested","Message":"…"}

@@ -87,7 +87,7 @@ func (w *fakeWorld) start(objects []client.Object) {
 		}}).Build()
 	var err error
 	w.metrics = prometheus.NewRegistry()
-	w.server, err = server.New(server.Options{Client: kube, Audience: audience, Cache: testworld.Cache(w.t), Registerer: w.metrics,
+	w.server, err = server.New(server.Options{Client: kube, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t), Registerer: w.metrics,
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
 	if err != nil {
 		w.t.Fatal(err)

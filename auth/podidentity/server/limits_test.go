@@ -18,7 +18,7 @@ import (
 
 func TestUnfitTokensAreNotReviewed(t *testing.T) {
 	good := func() map[string]any {
-		return map[string]any{"sub": "a/app/worker", "aud": []string{"other", audience}, "exp": time.Now().Add(time.Minute).Unix(),
+		return map[string]any{"sub": "a/app/worker", "aud": []string{audience}, "exp": time.Now().Add(time.Minute).Unix(),
 			"kubernetes.io": map[string]any{"pod": map[string]string{"uid": "u"}}}
 	}
 	for name, test := range map[string]struct {
@@ -27,6 +27,7 @@ func TestUnfitTokensAreNotReviewed(t *testing.T) {
 	}{
 		"all claims":       {func(map[string]any) {}, http.StatusOK},
 		"another audience": {func(c map[string]any) { c["aud"] = "sts.amazonaws.com" }, http.StatusUnauthorized},
+		"two audiences":    {func(c map[string]any) { c["aud"] = []string{audience, "other"} }, http.StatusUnauthorized},
 		"no audience":      {func(c map[string]any) { delete(c, "aud") }, http.StatusUnauthorized},
 		"expired":          {func(c map[string]any) { c["exp"] = time.Now().Unix() }, http.StatusUnauthorized},
 		"no expiry":        {func(c map[string]any) { delete(c, "exp") }, http.StatusUnauthorized},

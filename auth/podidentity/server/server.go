@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,14 +35,14 @@ type Options struct {
 	Client client.Client
 	// Audience is the audience of the pods' tokens. No other service may accept it. Required.
 	Audience string
-	// Cluster is a DNS label that starts the session names. It distinguishes clusters whose servers may assume the same roles. Leave
-	// it empty only if one cluster alone uses these roles.
+	// Cluster is a DNS label that starts the session names. It distinguishes clusters whose servers may assume the same roles.
+	// Required.
 	Cluster string
 	// Cache holds the credentials. Size it for one entry per pod, one per binding, and the server's own. Required.
 	Cache *cache.TokenCache
 	// Provider talks to AWS. Nil means the zero value.
 	Provider *aws.Provider
-	// AuthOptions apply to all credentials, for example auth.WithSTSRegion.
+	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An endpoint of auth.WithSTSEndpoint has to be of AWS.
 	AuthOptions []auth.Option
 	// Recorder records Events of pods and bindings. Nil records nothing.
 	Recorder events.EventRecorder
@@ -71,8 +70,11 @@ func New(options Options) (*Server, error) {
 	case !options.Cache.Enabled():
 		return nil, errors.New("a server needs a cache: set Options.Cache to one with a capacity")
 	}
-	if errs := validation.IsDNS1123Label(options.Cluster); options.Cluster != "" && len(errs) > 0 {
-		return nil, fmt.Errorf("Options.Cluster %.100q: %s", options.Cluster, errs[0])
+	if err := checkCluster("Options.Cluster", options.Cluster); err != nil {
+		return nil, err
+	}
+	if err := checkSTS(options.AuthOptions); err != nil {
+		return nil, err
 	}
 	if options.Provider == nil {
 		options.Provider = &aws.Provider{}
@@ -80,6 +82,18 @@ func New(options Options) (*Server, error) {
 	s := &Server{options: options, metrics: newMetrics(), reviews: make(reviewSlots, maxReviews),
 		namespaces: &namespaceLimits{buckets: map[string]*rate.Limiter{}}}
 	return s, s.metrics.register(options.Registerer)
+}
+
+// checkSTS refuses services that imitate STS. Package aws lends them no identity of the server, so every pod would get 403.
+func checkSTS(options []auth.Option) error {
+	o := auth.Options{}
+	for _, option := range options {
+		option(&o)
+	}
+	if o.STSEndpoint == "" {
+		return nil
+	}
+	return (&aws.Provider{}).ValidateOptions(&auth.Options{STSEndpoint: o.STSEndpoint, STSRegion: "us-east-1"}) // without AllowedSTSHosts
 }
 
 // ServeHTTP answers one request, within 15 seconds. It never reads a body.

@@ -306,6 +306,7 @@ func TestUnattestedTokens(t *testing.T) {
 	}
 	for name, token := range map[string]string{
 		"another audience":      w.token("app", p, "sts.amazonaws.com"),
+		"a further audience":    w.token("app", p, audience, "sts.amazonaws.com"),
 		"the API server's":      w.token("app", p, w.cluster.IssuerURL()),
 		"without a pod":         w.token("app", nil, audience),
 		"bound to a Secret":     bound.Status.Token,

@@ -84,7 +84,7 @@ func (s *statusWriter) Reconcile(ctx context.Context, req reconcile.Request) (re
 	if refused != nil && !errors.As(refused, &known) {
 		return reconcile.Result{}, refused
 	}
-	conditions, next := conditionsOf(known), time.Duration(0)
+	conditions, next := conditionsOf(known, b.Spec.AWS.Duration()), time.Duration(0)
 	if known == nil {
 		var assumable metav1.Condition
 		assumable, next = s.probe(ctx, b)
@@ -94,9 +94,9 @@ func (s *statusWriter) Reconcile(ctx context.Context, req reconcile.Request) (re
 }
 
 // conditionsOf returns the conditions that need no call of AWS. A nil refusal accepts.
-func conditionsOf(r *refusal) []metav1.Condition {
+func conditionsOf(r *refusal, session time.Duration) []metav1.Condition {
 	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
-		Message: "pods of the ServiceAccount are served"}
+		Message: "pods of the ServiceAccount are served" + outageWarning(session)}
 	conflicting := metav1.Condition{Type: v1alpha1.ConditionConflict, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoConflict,
 		Message: "no other IAMBinding names the ServiceAccount"}
 	if r == nil {
@@ -108,6 +108,16 @@ func conditionsOf(r *refusal) []metav1.Condition {
 	}
 	return []metav1.Condition{accepted, conflicting, {Type: v1alpha1.ConditionRoleAssumable, Status: metav1.ConditionUnknown,
 		Reason: v1alpha1.ReasonNotAccepted, Message: "the role is not tried while the binding is not accepted"}}
+}
+
+// outageWarning names the outage of STS that applications do not notice, if that is less than 30 minutes. A proxy has at least 55 % of a
+// session left when it renews. It needs three minutes for its margin and its next attempt.
+func outageWarning(session time.Duration) string {
+	if session >= time.Hour {
+		return ""
+	}
+	return fmt.Sprintf("; with durationSeconds %d applications notice an outage of STS after %d minutes, with 3600 after 30",
+		int(session.Seconds()), int((session*55/100 - 3*time.Minute).Minutes()))
 }
 
 // probe assumes the role as pods do, but with empty tags of a pod.

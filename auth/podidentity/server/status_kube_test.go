@@ -30,7 +30,9 @@ func (w *world) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, sta
 func TestStatus(t *testing.T) {
 	w := newWorld(t)
 	good := w.bind("app", w.role("app"))
-	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	if c := w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted); c.Message != "pods of the ServiceAccount are served" {
+		t.Errorf("the message is %q", c.Message)
+	}
 	w.awaitCondition(good, v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
 	c := w.awaitCondition(good, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
 	if want := "prod." + w.namespace + ".app"; !strings.Contains(c.Message, want) {
@@ -57,6 +59,20 @@ func TestStatus(t *testing.T) {
 	w.awaitCondition(second, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed)
 	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	w.eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+second.Name, "RoleNotAllowed") })
+}
+
+func TestStatusWarnsOfShortSessions(t *testing.T) {
+	w := newWorld(t)
+	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Spec.AWS.DurationSeconds = 2400 })
+	c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	if !strings.Contains(c.Message, "durationSeconds 2400") || !strings.Contains(c.Message, "19 minutes") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	b.Spec.AWS.DurationSeconds = 3600
+	w.update(b)
+	if c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted); strings.Contains(c.Message, "minutes") {
+		t.Errorf("the message of an hour is %q", c.Message)
+	}
 }
 
 // A replica that is not the leader serves pods, and writes no status.

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 )
@@ -17,19 +19,23 @@ const (
 	sessionHash    = 32
 )
 
-// SessionName returns the session name of a ServiceAccount, "<cluster>.<namespace>.<service account>", or "<namespace>.<service
-// account>" without a cluster. No two ServiceAccounts share a name, because clusters and namespaces contain no dot. A name that is
-// too long for AWS ends in "@" and a hash of the whole name. No other name contains an "@".
+// SessionName returns the session name of a ServiceAccount, "<cluster>.<namespace>.<service account>". No two ServiceAccounts share a
+// name, because clusters and namespaces contain no dot. A name that is too long for AWS ends in "@" and a hash of the whole name. No
+// other name contains an "@".
 func SessionName(cluster, namespace, serviceAccount string) string {
-	whole := namespace + "." + serviceAccount
-	if cluster != "" {
-		whole = cluster + "." + whole
-	}
+	whole := cluster + "." + namespace + "." + serviceAccount
 	if len(whole) <= maxSessionName {
 		return whole
 	}
 	sum := sha256.Sum256([]byte(whole))
 	return whole[:maxSessionName-sessionHash-1] + "@" + hex.EncodeToString(sum[:])[:sessionHash]
+}
+
+func checkCluster(name, cluster string) error {
+	if errs := validation.IsDNS1123Label(cluster); len(errs) > 0 {
+		return fmt.Errorf("%s %.100q: %s", name, cluster, errs[0])
+	}
+	return nil
 }
 
 type policyDocument struct {
@@ -49,6 +55,9 @@ type policyStatement struct {
 //
 // KEP-14 compares aws:userid, but that identifies the requester. The policy compares sts:RoleSessionName instead.
 func TrustPolicy(cluster, serverRole string, b *v1alpha1.IAMBinding) ([]byte, error) {
+	if err := checkCluster("cluster", cluster); err != nil {
+		return nil, err
+	}
 	for _, arn := range []string{serverRole, b.Spec.AWS.RoleARN} {
 		if _, err := aws.ParseRoleARN(arn); err != nil {
 			return nil, fmt.Errorf("%.640q is not the ARN of a role: %w", arn, err)
@@ -63,9 +72,7 @@ func TrustPolicy(cluster, serverRole string, b *v1alpha1.IAMBinding) ([]byte, er
 	tag := map[string]string{
 		requestTag + v1alpha1.TagNamespace:      b.Namespace,
 		requestTag + v1alpha1.TagServiceAccount: name,
-	}
-	if cluster != "" {
-		tag[requestTag+v1alpha1.TagCluster] = cluster
+		requestTag + v1alpha1.TagCluster:        cluster,
 	}
 	statement := func(action string, equals map[string]string) policyStatement {
 		return policyStatement{Effect: "Allow", Principal: map[string]string{"AWS": serverRole}, Action: action,

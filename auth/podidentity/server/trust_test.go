@@ -23,12 +23,11 @@ func TestSessionName(t *testing.T) {
 	longest := strings.Repeat("s", 253)
 	for name, test := range map[string]struct{ cluster, namespace, serviceAccount, want string }{
 		"with a cluster":            {"prod", "team-a", "app", "prod.team-a.app"},
-		"without a cluster":         {"", "team-a", "app", "team-a.app"},
 		"dots in the name":          {"prod", "a", "b.c", "prod.a.b.c"},
-		"shortest":                  {"", "a", "b", "a.b"},
-		"64 characters":             {"", long[:31], longest[:32], long[:31] + "." + longest[:32]},
-		"65 characters are hashed":  {"", long[:32], longest[:32], ""},
-		"317 characters are hashed": {"", long, longest, ""},
+		"shortest":                  {"c", "a", "b", "c.a.b"},
+		"64 characters":             {"c", long[:30], longest[:31], "c." + long[:30] + "." + longest[:31]},
+		"65 characters are hashed":  {"c", long[:31], longest[:31], ""},
+		"319 characters are hashed": {"c", long, longest, ""},
 		"381 characters are hashed": {long, long, longest, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,15 +119,17 @@ func TestTrustPolicyAtSTS(t *testing.T) {
 }
 
 func TestTrustPolicy(t *testing.T) {
-	policy, err := server.TrustPolicy("", serverRole, bindingOf("team-a", "app", roles+"app"))
+	policy, err := server.TrustPolicy("prod", serverRole, bindingOf("team-a", "app", roles+"app"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !json.Valid(policy) || !strings.Contains(string(policy), `"sts:RoleSessionName": "team-a.app"`) ||
-		strings.Contains(string(policy), "cluster") || strings.Contains(string(policy), "ExternalId") {
+	if !json.Valid(policy) || !strings.Contains(string(policy), `"sts:RoleSessionName": "prod.team-a.app"`) || strings.Contains(string(policy), "ExternalId") {
 		t.Errorf("the policy is %s", policy)
 	}
-	if _, err := server.TrustPolicy("", "arn:aws:sts::"+account+":assumed-role/x/y", bindingOf("a", "b", roles+"app")); err == nil || !strings.Contains(err.Error(), "assumed-role/x/y") {
+	if _, err := server.TrustPolicy("", serverRole, bindingOf("a", "b", roles+"app")); err == nil || !strings.Contains(err.Error(), `cluster ""`) {
+		t.Errorf("without a cluster: %v", err)
+	}
+	if _, err := server.TrustPolicy("prod", "arn:aws:sts::"+account+":assumed-role/x/y", bindingOf("a", "b", roles+"app")); err == nil || !strings.Contains(err.Error(), "assumed-role/x/y") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -278,9 +278,9 @@ func (w *world) worker(serviceAccount string) *corev1.Pod {
 }
 
 // token returns a token of a ServiceAccount, bound to a pod unless that is nil.
-func (w *world) token(serviceAccount string, p *corev1.Pod, audience string) string {
+func (w *world) token(serviceAccount string, p *corev1.Pod, audiences ...string) string {
 	w.t.Helper()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	if p != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
 	}

@@ -55,7 +55,7 @@ func (in *injection) refuse() error {
 	switch {
 	case spec.HostNetwork:
 		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
-	case spec.OS.Name == corev1.Windows, spec.NodeSelector.OS == string(corev1.Windows):
+	case slices.Contains([]corev1.OSName{spec.OS.Name, spec.NodeSelector.OS, spec.NodeSelector.OldOS}, corev1.Windows):
 		return in.deny("the pod runs on Windows, for which there is no sidecar")
 	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
 		return in.deny("the pod has no container, or one without a name: name each")

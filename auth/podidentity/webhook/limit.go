@@ -1,10 +1,13 @@
 package webhook
 
 import (
+	"context"
 	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -13,6 +16,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
+
+// Limits on the cost of requests. The author of a pod writes most of a request, and each pod of the cluster may reach the webhook.
+const (
+	maxBody         = 2 << 20 // etcd stores no larger pod
+	maxBodies       = 16 << 20
+	maxOfConnection = 4 << 20
+	maxOfNamespace  = 2 << 20 // of pods that wait for a list, so that a namespace with long lists leaves memory to the others
+	maxElements     = 500
+	maxWarnings     = 10
+	// maxSlots bounds the requests that decode and inject. One takes up to 16 MB.
+	maxSlots = 4
+
+	readTimeout   = 5 * time.Second  // of a body
+	answerTimeout = 10 * time.Second // by default the API server waits no longer
+	writeTimeout  = 5 * time.Second
+)
+
+// errBusy asks for another try. It blames no pod.
+var errBusy = errors.New("the webhook has too many requests at the moment: try again")
 
 // review has only the fields of an AdmissionReview that the handler reads. admission.Webhook would also decode the user's groups.
 type review struct {
@@ -27,42 +49,68 @@ type review struct {
 	} `json:"request"`
 }
 
-// limited bounds the memory of all requests together: each reads its body only while it holds a slot, and for a limited time.
-type limited struct {
-	hook  *admission.Webhook
-	slots chan struct{}
-}
-
 // ServeHTTP implements http.Handler.
-func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case l.slots <- struct{}{}:
-		defer func() { <-l.slots }()
-	case <-r.Context().Done():
-		return
-	}
-	var response admission.Response
-	if request, err := read(w, r); err != nil {
-		response = admission.Errored(http.StatusBadRequest, err)
-	} else {
-		response = l.hook.Handle(r.Context(), admission.Request{AdmissionRequest: *request})
-	}
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	response, result := h.respond(w, r)
+	h.results.WithLabelValues(result).Inc()
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{ // fails if the client is gone
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // every http.Server supports it
+	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{                       // fails if the client is gone
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}, Response: &response.AdmissionResponse})
 }
 
-func read(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRequest, error) {
+// respond returns once it needs the body no longer, so that a client that reads slowly occupies nothing.
+func (h *handler) respond(w http.ResponseWriter, r *http.Request) (response admission.Response, result string) {
+	body := &body{Reader: http.MaxBytesReader(w, r.Body, maxBody), budget: &h.bodies, connection: r.RemoteAddr}
+	defer func() { h.bodies.add(r.RemoteAddr, -body.size) }()
+	raw, err := read(w, r, body)
+	if err != nil {
+		return refuse(http.StatusBadRequest, err)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+	defer cancel()
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	case <-ctx.Done():
+		return refuse(http.StatusInternalServerError, errBusy)
+	}
+	request, err := decode(raw)
+	if err != nil {
+		return refuse(http.StatusBadRequest, err)
+	}
+	response, result = h.handle(ctx, request)
+	if err := response.Complete(admission.Request{AdmissionRequest: *request}); err != nil {
+		return refuse(http.StatusInternalServerError, err)
+	}
+	return response, result
+}
+
+// refuse returns an error with a code, or with one that asks for another try.
+func refuse(code int32, err error) (admission.Response, string) {
+	if errors.Is(err, errBusy) {
+		return admission.Errored(http.StatusTooManyRequests, err), "busy"
+	}
+	return admission.Errored(code, err), "error"
+}
+
+func read(w http.ResponseWriter, r *http.Request, body io.Reader) ([]byte, error) {
 	if given := r.Header.Get("Content-Type"); given != "application/json" {
 		return nil, fmt.Errorf("content type %.100q: use application/json", given)
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(readTimeout)) // every http.Server supports it
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
+	raw, err := io.ReadAll(body)
+	if errors.Is(err, errBusy) {
+		return nil, err
+	} else if err != nil {
 		return nil, fmt.Errorf("read the review: %.300s", err.Error())
 	}
 	_ = control.SetReadDeadline(time.Time{}) // if it expires later, it cancels the request's context
+	return raw, nil
+}
+
+func decode(raw []byte) (*admissionv1.AdmissionRequest, error) {
 	var parsed review
 	if err := json.Unmarshal(raw, &parsed); err != nil {
 		return nil, fmt.Errorf("decode the review: %.300s", err.Error())
@@ -71,4 +119,44 @@ func read(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRequest
 	request := &admissionv1.AdmissionRequest{UID: in.UID, Operation: in.Operation, Resource: in.Resource, SubResource: in.SubResource, Namespace: in.Namespace, Name: in.Name}
 	request.Object.Raw = in.Object
 	return request, nil
+}
+
+// budget counts bytes in memory, in all and by key. It is safe for concurrent use.
+type budget struct {
+	max, maxOfKey int
+	mu            sync.Mutex
+	used          int
+	byKey         map[string]int
+}
+
+// add reports whether n further bytes fit, and counts them if they do. A negative n always fits.
+func (b *budget) add(key string, n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > 0 && (b.used+n > b.max || b.byKey[key]+n > b.maxOfKey) {
+		return false
+	}
+	b.used += n
+	if b.byKey[key] += n; b.byKey[key] == 0 {
+		delete(b.byKey, key)
+	}
+	return true
+}
+
+// body counts what has arrived of a request, and not what its header announces.
+type body struct {
+	io.Reader
+	budget     *budget
+	connection string
+	size       int
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if !b.budget.add(b.connection, n) {
+		return 0, errBusy
+	}
+	b.size += n
+	return n, err
 }

@@ -2,25 +2,33 @@ package webhook_test
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The limit of eight requests in flight at 16 MB each is half of the memory limit of the manifests.
+// Four requests at work with 16 MB each, the bodies of all others and two lists are half of the memory limit of the manifests.
 func TestMemoryOfOneRequestIsBounded(t *testing.T) {
 	h := newHandler(t, options())
 	repeat := func(element string) string {
@@ -71,29 +79,221 @@ func TestNamesOfTheRequestAreCut(t *testing.T) {
 	}
 }
 
-func TestRequestWaitsForASlotBeforeItsBodyIsRead(t *testing.T) {
+// caller sends requests, each from a connection of its own unless it has an address.
+type caller struct {
+	t       *testing.T
+	h       http.Handler
+	address string
+	last    atomic.Int64
+}
+
+func (c *caller) call(body io.Reader) int32 {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)
+	r.Header.Set("Content-Type", "application/json")
+	r.RemoteAddr = cmp.Or(c.address, fmt.Sprint("192.0.2.1:", c.last.Add(1)))
+	w := httptest.NewRecorder()
+	c.h.ServeHTTP(w, r)
+	var answer admissionv1.AdmissionReview
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		c.t.Error(err)
+		return 0
+	}
+	return answer.Response.Result.Code
+}
+
+// stall starts a request that sends so many bytes and no more, until the test ends it.
+func (c *caller) stall(size int) (end func()) {
+	r, w := io.Pipe()
+	go c.call(io.MultiReader(strings.NewReader(strings.Repeat(" ", size)), r))
+	synctest.Wait()
+	return func() { _ = w.Close(); synctest.Wait() }
+}
+
+func TestIdleConnectionsOccupyNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, options())
-		call := func(ctx context.Context, body io.Reader) {
-			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)
-			r.Header.Set("Content-Type", "application/json")
-			h.ServeHTTP(httptest.NewRecorder(), r)
+		c := &caller{t: t, h: newHandler(t, options())}
+		for range 40 {
+			defer c.stall(1)()
 		}
-		stalled, end := io.Pipe()
-		for range 8 {
-			go call(t.Context(), stalled)
+		start := time.Now()
+		if code := c.call(bytes.NewReader(review(t, nil, `{"spec":{"containers":[{"name":"a"}]}}`))); code != http.StatusOK || time.Since(start) > 0 {
+			t.Errorf("code %d after %s", code, time.Since(start))
+		}
+	})
+}
+
+func TestBodiesInMemoryAreBounded(t *testing.T) {
+	const one = 1_900_000
+	small := func() io.Reader { return bytes.NewReader(review(t, nil, `{"spec":{"containers":[{"name":"a"}]}}`)) }
+	for name, test := range map[string]struct {
+		address string
+		stalled int
+	}{
+		"16 MiB of all connections": {"", 8},
+		"4 MiB of one connection":   {"192.0.2.1:1", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, registry := options(), prometheus.NewRegistry()
+				o.Registerer = registry
+				c := &caller{t: t, h: newHandler(t, o), address: test.address}
+				var ends []func()
+				for range test.stalled {
+					ends = append(ends, c.stall(one))
+				}
+				if code := c.call(strings.NewReader(strings.Repeat(" ", one))); code != http.StatusTooManyRequests {
+					t.Errorf("a body that does not fit: %d", code)
+				}
+				if err := testutil.GatherAndCompare(registry, strings.NewReader(resultsHelp+"podidentity_webhook_pods_total{result=\"busy\"} 1\n")); err != nil {
+					t.Error(err)
+				}
+				if code := c.call(small()); code != http.StatusOK {
+					t.Errorf("a body that fits: %d", code)
+				}
+				if c.address = "192.0.2.2:1"; test.address != "" && c.call(strings.NewReader(strings.Repeat(" ", one))) != http.StatusBadRequest {
+					t.Error("another connection is refused too")
+				}
+				c.address = test.address
+				for _, end := range ends {
+					end()
+				}
+				if code := c.call(strings.NewReader(strings.Repeat(" ", one))); code != http.StatusBadRequest {
+					t.Errorf("once the others have ended: %d", code)
+				}
+			})
+		})
+	}
+}
+
+// dial serves a connection of its own in memory, until the test ends.
+func dial(t *testing.T, h http.Handler) net.Conn {
+	t.Helper()
+	client, conn := net.Pipe()
+	listener := make(one, 1)
+	listener <- conn
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go server.Serve(listener) //nolint:errcheck // ends with the test
+	t.Cleanup(func() { _ = server.Close() })
+	return client
+}
+
+func TestAnswersThatAreNotReadOccupyNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, options(bind("b", "default")))
+		many := strings.Repeat(`{"name":"a"},`, 400)
+		body := review(t, nil, `{"spec":{"containers":[`+many+`{"name":"b"}]}}`)
+		for range 20 {
+			if _, err := fmt.Fprintf(dial(t, h), "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+				t.Fatal(err)
+			}
 		}
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		ninth := strings.NewReader("{}")
-		if call(ctx, ninth); ctx.Err() == nil || ninth.Len() == 0 {
-			t.Error("the ninth request has not waited")
+		start := time.Now()
+		c := &caller{t: t, h: h}
+		if code := c.call(bytes.NewReader(body)); code != http.StatusOK || time.Since(start) > 0 {
+			t.Errorf("code %d after %s", code, time.Since(start))
 		}
-		_ = end.Close()
+		time.Sleep(time.Minute) // until the server gives up
+	})
+}
+
+// lister is a live reader whose lists last until the test ends them.
+type lister struct {
+	client.Reader
+	mu      sync.Mutex
+	running map[string]int // by namespace
+	end     chan struct{}
+}
+
+func (l *lister) List(ctx context.Context, _ client.ObjectList, opts ...client.ListOption) error {
+	namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace
+	count := func(n int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.running[namespace] += n
+	}
+	count(1)
+	defer count(-1)
+	select {
+	case <-l.end:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *lister) counts() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.running)
+}
+
+func unbound(t *testing.T, namespace string, padding int) io.Reader {
+	return bytes.NewReader(review(t, inNamespace(namespace), `{"spec":{"serviceAccountName":"unbound","containers":[{"name":"a"}]},"x":"`+strings.Repeat("x", padding)+`"}`))
+}
+
+func inNamespace(ns string) func(*admissionv1.AdmissionRequest) {
+	return func(r *admissionv1.AdmissionRequest) { r.Namespace = ns }
+}
+
+func TestLiveListsAreTwoAtATimeAndOneOfANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		live := &lister{running: map[string]int{}, end: make(chan struct{})}
+		o := options(bind("b", "default"))
+		o.Live = live
+		c := &caller{t: t, h: newHandler(t, o)}
+		var all sync.WaitGroup
+		for _, namespace := range []string{"a", "a", "a", "a", "a", "b", "c", "d"} {
+			all.Go(func() {
+				if code := c.call(unbound(t, namespace, 0)); code != http.StatusOK {
+					t.Errorf("the pod of namespace %q gets %d", namespace, code)
+				}
+			})
+			synctest.Wait()
+		}
+		if got := live.counts(); !maps.Equal(got, map[string]int{"a": 1, "b": 1}) {
+			t.Errorf("at a time: %v", got)
+		}
+		// A pod that is in the cache waits for none of them.
+		if code := c.call(bytes.NewReader(review(t, nil, `{"spec":{"containers":[{"name":"a"}]}}`))); code != http.StatusOK {
+			t.Errorf("a pod with a binding in the cache gets %d", code)
+		}
+		close(live.end)
+		all.Wait()
+	})
+}
+
+// A namespace whose lists take long does not use up the memory for bodies.
+func TestPodsThatWaitForTheListOfTheirNamespaceAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		live := &lister{running: map[string]int{}, end: make(chan struct{})}
+		o := options()
+		o.Live = live
+		c := &caller{t: t, h: newHandler(t, o)}
+		var all sync.WaitGroup
+		codes := make(chan int32, 3)
+		for range 3 {
+			all.Go(func() { codes <- c.call(unbound(t, "a", 1_000_000)) })
+		}
 		synctest.Wait()
-		if call(t.Context(), ninth); ninth.Len() > 0 {
-			t.Error("the slots are not free")
+		if code := <-codes; code != http.StatusTooManyRequests {
+			t.Errorf("the third pod of 1 MB gets %d", code)
+		}
+		close(live.end)
+		all.Wait()
+	})
+}
+
+func TestListThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Live = &lister{running: map[string]int{}}
+		start := time.Now()
+		c := &caller{t: t, h: newHandler(t, o)}
+		if code := c.call(unbound(t, "a", 0)); code != http.StatusInternalServerError || time.Since(start) != 10*time.Second {
+			t.Errorf("%d after %s", code, time.Since(start))
 		}
 	})
 }
@@ -114,12 +314,7 @@ func (o one) Addr() net.Addr { return &net.TCPAddr{} }
 func exchange(t *testing.T, h http.Handler, length int, body []byte) (string, time.Duration) {
 	t.Helper()
 	defer time.Sleep(time.Second) // the server lingers after a failed request
-	client, conn := net.Pipe()
-	listener := make(one, 1)
-	listener <- conn
-	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-	go server.Serve(listener) //nolint:errcheck // ends with the test
-	defer server.Close()      //nolint:errcheck // the same
+	client := dial(t, h)
 	start := time.Now()
 	if _, err := fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length, body); err != nil {
 		t.Fatal(err)

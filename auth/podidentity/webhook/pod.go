@@ -7,24 +7,35 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// pod has only the fields that the injection reads. The decoder skips the others without an allocation.
-type pod struct {
+// head has the fields of a pod that decide whether it is injected.
+type head struct {
 	Metadata struct {
 		Annotations struct {
-			Mirror         *string `json:"kubernetes.io/config.mirror"`
-			Inject         string  `json:"iam.aws.k8s.io/inject"`
-			SkipContainers string  `json:"iam.aws.k8s.io/skip-containers"`
-			Redirect       string  `json:"iam.aws.k8s.io/redirect"`
+			Mirror *string `json:"kubernetes.io/config.mirror"`
+			Inject string  `json:"iam.aws.k8s.io/inject"`
 		} `json:"annotations"`
 	} `json:"metadata"`
 	Spec struct {
 		ServiceAccountName string `json:"serviceAccountName"`
-		HostNetwork        bool   `json:"hostNetwork"`
-		OS                 struct {
+	} `json:"spec"`
+}
+
+// pod has only the fields that the injection reads. The decoder skips the others without an allocation.
+type pod struct {
+	Metadata struct {
+		Annotations struct {
+			SkipContainers string `json:"iam.aws.k8s.io/skip-containers"`
+			Redirect       string `json:"iam.aws.k8s.io/redirect"`
+		} `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		HostNetwork bool `json:"hostNetwork"`
+		OS          struct {
 			Name corev1.OSName `json:"name"`
 		} `json:"os"`
 		NodeSelector struct {
-			OS string `json:"kubernetes.io/os"`
+			OS    corev1.OSName `json:"kubernetes.io/os"`
+			OldOS corev1.OSName `json:"beta.kubernetes.io/os"` // nodes still have it
 		} `json:"nodeSelector"`
 		Containers     list[container] `json:"containers"`
 		InitContainers list[container] `json:"initContainers"`

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +23,11 @@ import (
 // Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
 type Options struct {
 	// Bindings lists the IAMBindings of a namespace from a cache. The webhook uses only name, namespace and deletionTimestamp of
-	// their metadata. Strip the rest with the cache's DefaultTransform, because it may take 1.5 MB each.
+	// their metadata. Strip the rest with the cache's DefaultTransform, because it may take 1.5 MB each without the admission policy
+	// v1alpha1.Policy.
 	Bindings client.Reader
-	// Live lists them from the API server, in pages, if the cache has none for a pod. The binding may be newer than the cache.
+	// Live lists them from the API server, in small pages, if the cache has none for a pod. The binding may be newer than the cache.
+	// Use a client without a rate limit (rest.Config.QPS -1).
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is cmd/iam-credentials-pod.
 	Image string
@@ -61,23 +61,19 @@ const (
 	AnnotationRedirect = "iam.aws.k8s.io/redirect"
 )
 
-// Limits on the cost of a request. The author of a pod writes most of it, and each pod of the cluster may reach the webhook.
-const (
-	maxBody     = 2 << 20 // etcd stores no larger pod
-	maxElements = 500
-	maxWarnings = 10
-	maxInFlight = 8
-	maxPage     = 50
-	// readTimeout is how long a body may take. The API server waits 10 s for the answer.
-	readTimeout = 5 * time.Second
-)
-
 type handler struct {
 	o       Options
 	results *prometheus.CounterVec
+	bodies  budget // of requests, by connection
+	slots   chan struct{}
+	waiting budget // of pods that wait for a list, by namespace
+	lists   lists
 }
 
 // New checks the options and returns the handler. It answers AdmissionReviews of v1, and is safe for concurrent use.
+//
+// All bodies together take 16 MiB at most, and those of one connection 4 MiB. Serve HTTP/1.1 only, so that each request of the API
+// server has a connection of its own.
 func New(o Options) (http.Handler, error) {
 	if o.Bindings == nil || o.Live == nil || o.CA == nil || o.Image == "" || o.Audience == "" {
 		return nil, errors.New("webhook: Bindings, Live, Image, CA and Audience are required")
@@ -92,55 +88,69 @@ func New(o Options) (http.Handler, error) {
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.FromSlogHandler(slog.DiscardHandler) // controller-runtime would take its global one
 	}
-	h := &handler{o: o, results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total",
-		Help: "Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied or error."}, []string{"result"})}
+	h := &handler{
+		o: o,
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total",
+			Help: "Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied, busy or error."}, []string{"result"}),
+		bodies:  budget{max: maxBodies, maxOfKey: maxOfConnection, byKey: map[string]int{}},
+		slots:   make(chan struct{}, maxSlots),
+		waiting: budget{max: maxBodies, maxOfKey: maxOfNamespace, byKey: map[string]int{}},
+		lists:   lists{running: map[string]bool{}, ended: make(chan struct{})},
+	}
 	if o.Registerer != nil {
 		if err := o.Registerer.Register(h.results); err != nil {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
 		}
 	}
-	// Its own logger would repeat names of the request, which are as long as their author likes.
-	hook := &admission.Webhook{Handler: h, LogConstructor: func(logr.Logger, *admission.Request) logr.Logger { return o.Logger }}
-	return &limited{hook: hook, slots: make(chan struct{}, maxInFlight)}, nil
+	return h, nil
 }
 
-// Handle implements admission.Handler.
-func (h *handler) Handle(ctx context.Context, req admission.Request) admission.Response {
+func (h *handler) handle(ctx context.Context, req *admissionv1.AdmissionRequest) (admission.Response, string) {
 	response, result := h.answer(ctx, req)
-	h.results.WithLabelValues(result).Inc()
 	if !response.Allowed {
 		h.o.Logger.Info("pod not admitted", "namespace", fmt.Sprintf("%.253q", req.Namespace), "pod", fmt.Sprintf("%.253q", req.Name), "result", result, "reason", response.Result.Message)
 	}
-	return response
+	return response, result
 }
 
-func (h *handler) answer(ctx context.Context, req admission.Request) (admission.Response, string) {
+// answer decodes the pod after it has found a binding, because a decoded pod takes several times its size.
+func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest) (admission.Response, string) {
 	if req.Operation != admissionv1.Create || req.Resource.Resource != "pods" || req.SubResource != "" {
 		return admission.Allowed("not the creation of a pod"), "skipped"
 	}
-	pod := &pod{}
-	if err := json.Unmarshal(req.Object.Raw, pod); errors.Is(err, errLongList) {
-		return admission.Denied(err.Error()), "denied"
-	} else if err != nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the pod: %.300s", err.Error())), "error"
+	head := &head{}
+	if err := json.Unmarshal(req.Object.Raw, head); err != nil {
+		return refuse(http.StatusBadRequest, undecoded(err))
 	}
-	if a := pod.Metadata.Annotations; a.Mirror != nil || a.Inject == "false" {
+	if a := head.Metadata.Annotations; a.Mirror != nil || a.Inject == "false" {
 		return admission.Allowed("opted out"), "skipped"
 	}
-	account := cmp.Or(pod.Spec.ServiceAccountName, "default")
-	found, err := h.bindings(ctx, req.Namespace, account)
+	account := cmp.Or(head.Spec.ServiceAccountName, "default")
+	found, err := h.bindings(ctx, req.Namespace, account, len(req.Object.Raw))
 	switch {
 	case err != nil:
-		return admission.Errored(http.StatusInternalServerError, err), "error"
+		return refuse(http.StatusInternalServerError, err)
 	case len(found) == 0:
 		return admission.Allowed("no IAMBinding"), "unbound"
 	case len(found) > 1:
 		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %.253q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
 			found[0].Name, found[1].Name, req.Namespace, account)), "denied"
 	}
-	in := injection{options: h.o, ca: h.o.CA(), pod: pod, binding: &found[0]}
+	return h.inject(req.Object.Raw, &found[0])
+}
+
+func undecoded(err error) error { return fmt.Errorf("decode the pod: %.300s", err.Error()) }
+
+func (h *handler) inject(raw []byte, binding *v1alpha1.IAMBinding) (admission.Response, string) {
+	pod := &pod{}
+	if err := json.Unmarshal(raw, pod); errors.Is(err, errLongList) {
+		return admission.Denied(err.Error()), "denied"
+	} else if err != nil {
+		return refuse(http.StatusBadRequest, undecoded(err))
+	}
+	in := injection{options: h.o, ca: h.o.CA(), pod: pod, binding: binding}
 	if len(in.ca) == 0 {
-		return admission.Errored(http.StatusInternalServerError, errors.New("the webhook has no CA of the server")), "error"
+		return refuse(http.StatusInternalServerError, errors.New("the webhook has no CA of the server"))
 	}
 	if err := in.run(); err != nil {
 		return admission.Denied(err.Error()), "denied"
@@ -150,30 +160,4 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (admission.
 		return response, "unchanged"
 	}
 	return response, "injected"
-}
-
-// bindings returns the bindings of a ServiceAccount, or the first ones if there are more than one. A cache without any may be behind.
-func (h *handler) bindings(ctx context.Context, namespace, account string) ([]v1alpha1.IAMBinding, error) {
-	found, _, err := find(ctx, h.o.Bindings, namespace, account)
-	if err != nil || len(found) > 0 {
-		return found, err
-	}
-	for next := ""; ; {
-		var page []v1alpha1.IAMBinding
-		page, next, err = find(ctx, h.o.Live, namespace, account, client.Limit(maxPage), client.Continue(next))
-		if found = append(found, page...); err != nil || next == "" || len(found) > 1 {
-			return found, err
-		}
-	}
-}
-
-// find returns the bindings of a ServiceAccount in one page, and where the next page continues. The server ignores deleted ones too.
-func find(ctx context.Context, from client.Reader, namespace, account string, page ...client.ListOption) ([]v1alpha1.IAMBinding, string, error) {
-	var list v1alpha1.IAMBindingList
-	if err := from.List(ctx, &list, append(page, client.InNamespace(namespace))...); err != nil {
-		return nil, "", fmt.Errorf("list the IAMBindings of namespace %.253q: %.500s", namespace, err.Error())
-	}
-	return slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool {
-		return !b.DeletionTimestamp.IsZero() || b.Spec.ServiceAccountRef.Name != account
-	}), list.Continue, nil
 }

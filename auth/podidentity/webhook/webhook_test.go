@@ -373,6 +373,7 @@ func TestDenials(t *testing.T) {
 		"hostNetwork":                          {spec(`"hostNetwork":true`), "hostNetwork"},
 		"Windows":                              {spec(`"os":{"name":"windows"}`), "Windows"},
 		"Windows by its node selector":         {spec(`"nodeSelector":{"kubernetes.io/os":"windows"}`), "Windows"},
+		"Windows by its old node selector":     {spec(`"nodeSelector":{"beta.kubernetes.io/os":"windows"}`), "Windows"},
 		"own container":                        {`{"spec":{"containers":[{"name":"iam-credentials-proxy"}]}}`, `container "iam-credentials-proxy"`},
 		"own init container":                   {spec(`"initContainers":[{"name":"iam-credentials-proxy"}]`), `init container "iam-credentials-proxy"`},
 		"own container with the redirect name": {`{"spec":{"containers":[{"name":"iam-credentials-redirect"}]}}`, `container "iam-credentials-redirect"`},
@@ -453,7 +454,7 @@ func TestCacheAndLiveList(t *testing.T) {
 
 func TestLiveListIsReadInPages(t *testing.T) {
 	var others []v1alpha1.IAMBinding
-	for i := range 120 {
+	for i := range 10 { // three pages of 4
 		others = append(others, bind(fmt.Sprint(i), "other"))
 	}
 	for name, test := range map[string]struct {
@@ -626,6 +627,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+const resultsHelp = "# HELP podidentity_webhook_pods_total Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied, busy or error.\n# TYPE podidentity_webhook_pods_total counter\n"
+
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	o := options(bind("b", "app"))
@@ -636,7 +639,7 @@ func TestMetrics(t *testing.T) {
 	admit(t, h, `{"metadata":{"annotations":{"iam.aws.k8s.io/inject":"false"}}}`)
 	admit(t, h, `{"spec":{"serviceAccountName":"app","hostNetwork":true}}`)
 	admit(t, h, `[]`)
-	want := "# HELP podidentity_webhook_pods_total Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied or error.\n# TYPE podidentity_webhook_pods_total counter\n"
+	want := resultsHelp
 	for _, result := range []string{"denied", "error", "injected", "skipped", "unbound", "unchanged"} {
 		want += `podidentity_webhook_pods_total{result="` + result + "\"} 1\n"
 	}

@@ -27,20 +27,23 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/story"
 )
 
+// Namespace holds server and webhook, which run as these ServiceAccounts.
 const (
-	// Namespace holds server and webhook, which run as these ServiceAccounts.
 	Namespace      = "iam-system"
 	ServerAccount  = "iam-credentials-provider"
 	WebhookAccount = "iam-credentials-webhook"
-	// ClusterName, Audience and Region are settings of the server.
+)
+
+// Settings of the server and the webhook.
+const (
 	ClusterName = "demo"
 	Audience    = ServerAccount + "." + Namespace + ".svc"
 	Region      = "eu-central-1"
-	// Image is the sidecar's.
-	Image = "registry.example/iam-credentials-pod:v1"
-	// Tenant is the namespace of the pod.
-	Tenant = "team-a"
+	Image       = "registry.example/iam-credentials-pod:v1"
 )
+
+// Tenant is the namespace of the pod.
+const Tenant = "team-a"
 
 // Scenario has a control plane, a simulated AWS, and a pod. Its steps print what they do.
 type Scenario struct {

@@ -236,7 +236,8 @@ func Patch(ctx context.Context, c client.Client, name, body string) error {
 	return c.Patch(ctx, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(body)))
 }
 
-// RBAC returns what there is of a cluster's RBAC: bindings first, then the ClusterRole, which records what was granted.
+// RBAC returns what there is of a cluster's RBAC: bindings first, then the ClusterRole, which records what was granted. A denied cluster
+// may keep a ClusterRole without rules.
 func (w *World) RBAC(cluster string) (there []string) {
 	w.T.Helper()
 	name := registration.ClusterRoleName(cluster)
@@ -250,7 +251,9 @@ func (w *World) RBAC(cluster string) (there []string) {
 		if client.IgnoreNotFound(err) != nil {
 			w.T.Fatal(err)
 		}
-		if err == nil {
+		role, ok := object.(*rbacv1.ClusterRole)
+		denied := ok && len(role.Rules) == 0 && w.Cluster(cluster).Name != ""
+		if err == nil && !denied {
 			there = append(there, fmt.Sprintf("%T %s", object, object.GetName()))
 		}
 	}

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -138,40 +140,99 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 	}
 }
 
-func TestPolicyBoundsLabelsAndAnnotations(t *testing.T) {
+// Servers and webhooks read whole bindings before they drop the metadata.
+func TestPolicyBoundsMetadata(t *testing.T) {
 	w := newWorld(t)
 	ns := w.cluster.Namespace(t)
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
-	const limit = 16384
-	with := func(size int) *v1alpha1.IAMBinding {
-		b := binding(ns, account+"app")
-		b.Labels = map[string]string{"a": "b"}
-		b.Annotations = map[string]string{"n": strings.Repeat("x", size-3)}
-		return b
+	w.awaitBound(t, ns)
+	const mega = 1_200_000
+	for name, change := range map[string]func(*v1alpha1.IAMBinding){
+		"an annotation": func(b *v1alpha1.IAMBinding) { b.Annotations = map[string]string{"n": strings.Repeat("x", limit)} },
+		"20,000 annotations": func(b *v1alpha1.IAMBinding) {
+			b.Annotations = map[string]string{}
+			for i := range 20000 {
+				b.Annotations[fmt.Sprint("k", i)] = ""
+			}
+		},
+		"finalizers":                func(b *v1alpha1.IAMBinding) { b.Finalizers = finalizers(mega) },
+		"an owner with a long name": func(b *v1alpha1.IAMBinding) { b.OwnerReferences = owners(1, mega) },
+		"an owner with a long kind": func(b *v1alpha1.IAMBinding) {
+			b.OwnerReferences = owners(1, 1)
+			b.OwnerReferences[0].Kind = strings.Repeat("k", mega)
+		},
+		"many owners": func(b *v1alpha1.IAMBinding) { b.OwnerReferences = owners(2000, 1) },
+		"fields of a manager": func(b *v1alpha1.IAMBinding) {
+			b.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, APIVersion: v1alpha1.GroupVersion.String(),
+				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:` + strings.Repeat("x", mega) + `":{}}}`)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := binding(ns, account+"app")
+			change(b)
+			if err := w.Create(t.Context(), b); !tooLarge(err) {
+				t.Errorf("a create: %v", err)
+			}
+			small := binding(ns, account+"app")
+			if err := w.Create(t.Context(), small); err != nil {
+				t.Fatal(err)
+			}
+			change(small)
+			if err := w.Update(t.Context(), small); !tooLarge(err) {
+				t.Errorf("an update: %v", err)
+			}
+		})
 	}
-	refused := func(err error) bool {
-		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "at most 16384 characters")
+	t.Run("one manager after the other", func(t *testing.T) {
+		apply := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(fmt.Appendf(nil, appliedBinding, ns, account), &apply.Object); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 200 {
+			err := w.Patch(t.Context(), apply.DeepCopy(), client.Apply, client.FieldOwner(fmt.Sprintf("%0100d", n))) //nolint:staticcheck // as kubectl does
+			if tooLarge(err) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Error("200 managers are accepted")
+	})
+}
+
+const appliedBinding = `
+apiVersion: iam.aws.k8s.io/v1alpha1
+kind: IAMBinding
+metadata: {namespace: %s, name: applied}
+spec: {aws: {roleArn: "%sapp"}, serviceAccountRef: {name: app}}
+`
+
+// What was stored before the policy can lose its finalizers, one by one or all at once, and be deleted. It cannot grow.
+func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
+	w := newWorld(t)
+	ns := w.cluster.Namespace(t)
+	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
+	w.awaitBound(t, ns)
+	const mega = 600_000
+	one, all := w.createUnbound(t, ns, mega), w.createUnbound(t, ns, mega)
+	w.awaitBound(t, ns)
+	one.Annotations = map[string]string{"a": "b"}
+	if err := w.Update(t.Context(), one.DeepCopy()); !tooLarge(err) {
+		t.Errorf("a further annotation: %v", err)
 	}
-	eventually(t, "the policy refuses a create", func() bool { return refused(w.Create(t.Context(), with(limit+1), client.DryRunAll)) })
-	b := with(limit)
-	if err := w.Create(t.Context(), b); err != nil {
+	one.Annotations, one.Finalizers = nil, one.Finalizers[1:]
+	if err := w.Update(t.Context(), one); err != nil {
+		t.Errorf("one finalizer less: %v", err)
+	}
+	if err := w.Delete(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
-	b.Labels["a"] = "bb"
-	if err := w.Update(t.Context(), b); !refused(err) {
-		t.Errorf("an update of the metadata alone: %v", err)
+	if err := w.Patch(t.Context(), all, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)), client.FieldOwner("another")); err != nil {
+		t.Fatal(err)
 	}
-	b.Labels = nil
-	if err := w.Update(t.Context(), b); err != nil {
-		t.Errorf("an update that takes labels away: %v", err)
-	}
-	many := binding(ns, account+"app")
-	many.Annotations = map[string]string{}
-	for i := range 20000 {
-		many.Annotations[fmt.Sprint("k", i)] = ""
-	}
-	if err := w.Create(t.Context(), many); err == nil {
-		t.Error("20,000 annotations are accepted")
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(all), all); !apierrors.IsNotFound(err) {
+		t.Errorf("still there: %v", err)
 	}
 }
 
@@ -299,4 +360,56 @@ func TestAllowListValidation(t *testing.T) {
 			}
 		})
 	}
+}
+
+const limit = 32768
+
+func tooLarge(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "at most 32768 characters")
+}
+
+// awaitBound waits until the policy refuses a binding that is too large.
+func (w *world) awaitBound(t *testing.T, ns string) {
+	t.Helper()
+	b := binding(ns, account+"app")
+	b.Annotations = map[string]string{"n": strings.Repeat("x", limit)}
+	eventually(t, "the policy bounds the metadata", func() bool { return tooLarge(w.Create(t.Context(), b.DeepCopy(), client.DryRunAll)) })
+}
+
+// finalizers returns valid finalizers of a size in all.
+func finalizers(size int) []string {
+	label := strings.Repeat("a", 60)
+	all := make([]string, size/(4*61+62))
+	for i := range all {
+		all[i] = fmt.Sprintf("%s.%s.%s.%s/%04d%s", label, label, label, label, i, strings.Repeat("x", 58))
+	}
+	return all
+}
+
+func owners(n, size int) []metav1.OwnerReference {
+	all := make([]metav1.OwnerReference, n)
+	for i := range all {
+		all[i] = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: strings.Repeat("n", size), UID: types.UID(fmt.Sprint("u", i))}
+	}
+	return all
+}
+
+// createUnbound creates a binding with finalizers of a size, while the policy is not in force.
+func (w *world) createUnbound(t *testing.T, ns string, size int) *v1alpha1.IAMBinding {
+	t.Helper()
+	bound := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	if err := w.cluster.Client().Get(t.Context(), client.ObjectKey{Name: "iambindings-metadata.iam.aws.k8s.io"}, bound); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cluster.Client().Delete(t.Context(), bound); err != nil {
+		t.Fatal(err)
+	}
+	b := binding(ns, account+"app")
+	b.Finalizers = finalizers(size)
+	eventually(t, "the policy is not in force", func() bool { return w.Create(t.Context(), b) == nil })
+	bound.ResourceVersion = ""
+	if err := w.cluster.Client().Create(t.Context(), bound); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -13,7 +13,7 @@ var BindingCRD string
 var AllowListCRD string
 
 // Policy holds the ValidatingAdmissionPolicies with their bindings, in YAML. They refuse IAMBindings that the IAMRoleAllowList does not
-// allow, and those with more than 16,384 characters of labels and annotations.
+// allow, and those with more than 32,768 characters of metadata.
 //
 //go:embed policy.yaml
 var Policy string

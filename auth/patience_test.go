@@ -1,0 +1,91 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+// newSlow returns a provider whose exchanges take seven seconds, and options for one of its ServiceAccounts.
+func newSlow(t *testing.T) (ownIdentity, []auth.Option) {
+	t.Helper()
+	k8s, provider := newCluster(), ownIdentity{newClouds()}
+	provider.mint = func(context.Context, string) (auth.Token, error) {
+		time.Sleep(7 * time.Second) // of a bubble
+		return provider.token("tenant-a/app", ""), nil
+	}
+	return provider, []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+}
+
+// A call leaves an exchange that takes too long and comes back for its result. Calls of an AccessTokenSource wait.
+func TestCallsHavePatience(t *testing.T) {
+	for kind, tc := range minimumCases() {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				provider, opts := newSlow(t)
+				if tc.own {
+					opts = opts[1:]
+				}
+				start := time.Now()
+				_, err := tc.get(t.Context(), provider, opts...)
+				if strings.Contains(kind, "ource") {
+					if err != nil || time.Since(start) != 7*time.Second {
+						t.Errorf("after %s: %v", time.Since(start), err)
+					}
+					return
+				}
+				testworld.CheckError(t, err, auth.ErrUnavailable, "get ", "more than 5s", "try again")
+				var known *auth.Error
+				if took := time.Since(start); took != 5*time.Second || !errors.As(err, &known) || known.RetryAfter() <= 0 || known.Permanent() {
+					t.Errorf("after %s: %+v", took, known)
+				}
+				time.Sleep(auth.RetryAfter(err))
+				if _, err := tc.get(t.Context(), provider, opts...); err != nil {
+					t.Errorf("the second call: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A keychain and a rest.Config wait for their own context. The call that makes the config does not.
+func TestAdaptersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider, opts := newSlow(t)
+		providers, err := auth.NewProviderSet(provider)
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry, err := name.NewRegistry("a.example.com")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := auth.NewKeychain(providers, opts...).ResolveContext(t.Context(), registry); err != nil {
+			t.Errorf("the keychain: %v", err)
+		}
+
+		start := time.Now()
+		opts = append(opts, auth.WithClusterResource("c"))
+		if _, err := auth.GetClusterConfig(t.Context(), provider, opts...); !errors.Is(err, auth.ErrUnavailable) || time.Since(start) != 5*time.Second {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		time.Sleep(5 * time.Second)
+		config, err := auth.GetClusterConfig(t.Context(), provider, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		client := clusterClient(t, config, &apiServer{})
+		if _, err := client.RoundTrip(request(t.Context(), t, config.Host)); err != nil { //nolint:bodyclose // it is empty
+			t.Errorf("a request to the cluster: %v", err)
+		}
+	})
+}

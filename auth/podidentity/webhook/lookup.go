@@ -1,0 +1,99 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+)
+
+// Limits on lists from the API server. A binding has up to 1.5 MB if it was stored without the admission policy.
+const (
+	maxLists = 2
+	maxPage  = 4
+)
+
+// bindings returns the bindings of a ServiceAccount, or the first ones if there are more than one. A cache without any may be behind.
+func (h *handler) bindings(ctx context.Context, namespace, account string, size int) ([]v1alpha1.IAMBinding, error) {
+	found, _, err := find(ctx, h.o.Bindings, namespace, account, client.UnsafeDisableDeepCopy)
+	if err != nil || len(found) > 0 {
+		return found, err
+	}
+	return h.live(ctx, namespace, account, size)
+}
+
+// live lists from the API server. Meanwhile it gives up the slot of its request, and counts the size of the pod, which stays in memory.
+func (h *handler) live(ctx context.Context, namespace, account string, size int) (found []v1alpha1.IAMBinding, err error) {
+	<-h.slots
+	defer func() { h.slots <- struct{}{} }() // requests with a slot wait for nothing
+	if !h.waiting.add(namespace, size) {
+		return nil, errBusy
+	}
+	defer h.waiting.add(namespace, -size)
+	if err := h.lists.enter(ctx, namespace); err != nil {
+		return nil, err
+	}
+	defer h.lists.leave(namespace)
+	for next := ""; ; {
+		var page []v1alpha1.IAMBinding
+		page, next, err = find(ctx, h.o.Live, namespace, account, client.Limit(maxPage), client.Continue(next))
+		if found = append(found, page...); err != nil || next == "" || len(found) > 1 {
+			return found, err
+		}
+	}
+}
+
+// find returns the bindings of a ServiceAccount in one page, and where the next page continues. The server ignores deleted ones too.
+func find(ctx context.Context, from client.Reader, namespace, account string, options ...client.ListOption) ([]v1alpha1.IAMBinding, string, error) {
+	var list v1alpha1.IAMBindingList
+	if err := from.List(ctx, &list, append(options, client.InNamespace(namespace))...); err != nil {
+		return nil, "", fmt.Errorf("list the IAMBindings of namespace %.253q: %.500s", namespace, err.Error())
+	}
+	return slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool {
+		return !b.DeletionTimestamp.IsZero() || b.Spec.ServiceAccountRef.Name != account
+	}), list.Continue, nil
+}
+
+// lists bounds the lists from the API server: maxLists at a time, and one of a namespace. It is safe for concurrent use.
+type lists struct {
+	mu      sync.Mutex
+	running map[string]bool // by namespace
+	ended   chan struct{}   // is closed when a list ends
+}
+
+func (l *lists) enter(ctx context.Context, namespace string) error {
+	for {
+		ended := l.try(namespace)
+		if ended == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return errBusy
+		}
+	}
+}
+
+// try returns nil if the list may start, else a channel that is closed before the next attempt makes sense.
+func (l *lists) try(namespace string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running[namespace] || len(l.running) == maxLists {
+		return l.ended
+	}
+	l.running[namespace] = true
+	return nil
+}
+
+func (l *lists) leave(namespace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.running, namespace)
+	close(l.ended)
+	l.ended = make(chan struct{})
+}

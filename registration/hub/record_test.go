@@ -1,0 +1,232 @@
+package hub_test
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const isLost = "False/RecordLost"
+
+func (h *hubTest) deleteRole(cluster string) {
+	h.t.Helper()
+	if err := h.client.Delete(h.t.Context(), roleFor(cluster)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *hubTest) message() string {
+	h.t.Helper()
+	return meta.FindStatusCondition(h.cluster("cluster1").Status.Conditions, ocm.ConditionHubAccepted).Message
+}
+
+// The cluster claims another identity after its record was deleted.
+func TestHubRefusesAClusterWhoseRecordIsLost(t *testing.T) {
+	for name, change := range map[string]func(*ocm.ManagedCluster){
+		"with another claim":     marked(driverMark, "id-victim"),
+		"with the same claim":    func(*ocm.ManagedCluster) {},
+		"with a malformed claim": marked(driverMark, "malformed"),
+		"with two claims":        marked(otherMark, "id-2"),
+		"without the finalizer":  func(c *ocm.ManagedCluster) { c.Finalizers = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
+			h.mustPass("cluster1")
+			h.driver.take()
+			h.deleteRole("cluster1")
+			h.edit("cluster1", change)
+			for range 2 { // the refusal outlives a restart
+				if h.mustPass("cluster1").RequeueAfter <= 0 {
+					t.Error("the hub never looks again")
+				}
+				h.wantAccepted("cluster1", isLost)
+				for _, want := range []string{"id-1", registration.ClusterRoleName("cluster1"), "ocm-hub-*", "until it expires", "deny the cluster and accept it again"} {
+					if !strings.Contains(h.message(), want) {
+						t.Errorf("the condition %q does not say %q", h.message(), want)
+					}
+				}
+				h.restart()
+			}
+			if calls := append(h.driver.take(), h.other.take()...); len(calls) > 0 || h.exists(roleFor("cluster1")) || !h.hasEvent("Warning RecordLost") {
+				t.Errorf("the drivers got %q, the events are %q", calls, h.events)
+			}
+			h.driver.approves, h.other.approves = true, true
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { deny(c); c.Annotations = map[string]string{driverMark: "id-2"} })
+			h.mustPass("cluster1")
+			h.wantAccepted("cluster1", isDenied)
+			if got := h.rbac("cluster1"); len(got) > 0 {
+				t.Errorf("the denied cluster has %q", got)
+			}
+			h.edit("cluster1", accept)
+			h.mustPass("cluster1")
+			h.wantAccepted("cluster1", isAccepted)
+			h.wantGranted("cluster1", "one", "id-2")
+		})
+	}
+}
+
+// The hub of Open Cluster Management leaves a ClusterRole with its label, which has no record.
+func TestHubTakesOverAClusterRoleWithoutARecord(t *testing.T) {
+	role := roleFor("cluster1")
+	role.Labels = map[string]string{ocm.ClusterNameLabel: "cluster1"}
+	h := newHubTest(t, role, managedCluster("cluster1", accept, marked(driverMark, "id-1"), func(c *ocm.ManagedCluster) {
+		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
+	}))
+	h.mustPass("cluster1")
+	h.wantAccepted("cluster1", isAccepted)
+	h.wantGranted("cluster1", "one", "id-1")
+}
+
+// A cache that lags behind the hub's own denial shows the old condition without the ClusterRole.
+func TestHubTakesNoDenialForALostRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  func(*ocm.ManagedCluster)
+		want string
+	}{
+		"accepted again": {accept, isAccepted},
+		"still denied":   {deny, isDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept))
+			h.mustPass("cluster1")
+			was := h.cluster("cluster1")
+			h.edit("cluster1", deny)
+			h.mustPass("cluster1")
+			h.edit("cluster1", c.now)
+			lagging := interceptor.NewClient(h.client, interceptor.Funcs{
+				Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if cluster, ok := o.(*ocm.ManagedCluster); ok {
+						was.DeepCopyInto(cluster)
+						return nil
+					}
+					return inner.Get(ctx, key, o, opts...)
+				},
+			})
+			h.restart(func(o *hub.Options) { o.Client, o.Reader = lagging, h.client })
+			if _, err := h.pass("cluster1"); err != nil {
+				t.Fatal(err)
+			}
+			h.wantAccepted("cluster1", c.want)
+		})
+	}
+}
+
+// annotateRole records an agent, as the approver does.
+func annotateRole(t *testing.T, c client.Client, cluster string) {
+	t.Helper()
+	body := []byte(`{"metadata":{"annotations":{"registration.open-cluster-management.io/agent":"agent1","registration.open-cluster-management.io/agent-key":"abc"}}}`)
+	if err := c.Patch(t.Context(), roleFor(cluster), client.RawPatch(types.MergePatchType, body)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// agentOnly is what denial keeps.
+var agentOnly = map[string]string{registration.AgentAnnotation: "agent1", registration.AgentKeyAnnotation: "abc"}
+
+func TestHubDenialKeepsTheAgent(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
+	h.mustPass("cluster1")
+	annotateRole(t, h.client, "cluster1")
+	h.edit("cluster1", deny)
+	h.mustPass("cluster1")
+	role := roleFor("cluster1")
+	if !h.exists(role) || len(role.Rules) > 0 || !maps.Equal(role.Annotations, agentOnly) {
+		t.Errorf("the denied cluster's role is %+v", role)
+	}
+	if len(h.rbac("cluster1")) != 1 || len(h.driver.granted) > 0 || !strings.Contains(h.message(), "stays valid until it expires") {
+		t.Errorf("the denied cluster has %q, the grant %q, the message %q", h.rbac("cluster1"), h.driver.granted, h.message())
+	}
+	t.Run("and acceptance goes on with it", func(t *testing.T) {
+		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); marked(driverMark, "id-2")(c) })
+		h.mustPass("cluster1")
+		want := maps.Clone(agentOnly)
+		want[registration.AuthTypeAnnotation], want[registration.ClaimAnnotation] = "one", "id-2"
+		if role := roleFor("cluster1"); !h.exists(role) || len(role.Rules) == 0 || !maps.Equal(role.Annotations, want) {
+			t.Errorf("the accepted cluster's role is %+v", role)
+		}
+	})
+	t.Run("until the cluster is deleted", func(t *testing.T) {
+		h.edit("cluster1", deny)
+		h.mustPass("cluster1")
+		if err := h.client.Delete(t.Context(), h.cluster("cluster1")); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPass("cluster1")
+		h.wantRevoked("cluster1")
+	})
+}
+
+// testRecord runs the same with the rights of HubManifest.
+func (k *hubKube) testRecord(t *testing.T) {
+	driver := newHubDriver("one", driverMark)
+	k.run(t, k.User(t, "hub-record", "", k.rules...), 2, driver)
+	accepted := func(name, claim string) {
+		t.Helper()
+		if err := k.setAccepted(t, k.admin, name, true); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
+		driver.mu.Lock()
+		defer driver.mu.Unlock()
+		if got := driver.granted[name]; got != claim {
+			t.Errorf("the driver has granted %q, want %q", got, claim)
+		}
+	}
+	denied := func(name string) {
+		t.Helper()
+		if err := k.setAccepted(t, k.admin, name, false); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+	}
+	for _, name := range []string{"lost", "kept"} {
+		if err := k.admin.Create(t.Context(), managedCluster(name, marked(driverMark, "id-1"))); err != nil {
+			t.Fatal(err)
+		}
+		accepted(name, "id-1")
+	}
+	t.Run("a deleted ClusterRole", func(t *testing.T) {
+		if err := k.admin.Delete(t.Context(), roleFor("lost")); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitCondition(t, "lost", ocm.ConditionHubAccepted, "RecordLost")
+		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverMark+`":"id-2"}}}`))
+		if err := k.admin.Patch(t.Context(), managedCluster("lost"), annotate); err != nil {
+			t.Fatal(err)
+		}
+		denied("lost")
+		driver.mu.Lock()
+		if got := driver.granted["lost"]; got != "id-1" {
+			t.Errorf("the driver has granted %q", got)
+		}
+		driver.mu.Unlock()
+		accepted("lost", "id-2")
+	})
+	t.Run("denial keeps the agent", func(t *testing.T) {
+		annotateRole(t, k.admin, "kept")
+		denied("kept")
+		role := &rbacv1.ClusterRole{}
+		hubEventually(t, "the role has only the agent", func() bool {
+			err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(roleFor("kept")), role)
+			return err == nil && len(role.Rules) == 0 && maps.Equal(role.Annotations, agentOnly)
+		})
+		accepted("kept", "id-1")
+		denied("kept")
+		if err := k.admin.Delete(t.Context(), managedCluster("kept")); err != nil {
+			t.Fatal(err)
+		}
+		k.awaitGone(t, "kept")
+	})
+}

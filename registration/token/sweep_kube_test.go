@@ -1,0 +1,210 @@
+package token_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+func removeOnly(options *token.HubOptions) { options.RemoveOnly = true }
+
+// deny denies a cluster while it keeps its add-ons.
+func (k *kube) deny(cluster string) {
+	k.t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hubAcceptsClient":false}}`))
+	if err := k.admin.Patch(k.t.Context(), managedCluster(cluster, true), patch); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// orphan deletes an add-on as kubectl delete --cascade=orphan does. It needs the garbage collector.
+func (a *testAgent) orphan() {
+	a.t.Helper()
+	if err := a.admin.Delete(a.t.Context(), addOn(a.cluster, a.addOn), client.PropagationPolicy(metav1.DeletePropagationOrphan), client.Preconditions{}); err != nil {
+		a.t.Fatal(err)
+	}
+	eventually(a.t, "the add-on is gone", func() bool {
+		return apierrors.IsNotFound(a.admin.Get(a.t.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, addOn(a.cluster, a.addOn)))
+	})
+}
+
+// recreate creates the add-on again, as it was declared.
+func (a *testAgent) recreate() {
+	a.t.Helper()
+	o := addOn(a.cluster, a.addOn)
+	o.UID = ""
+	if err := a.admin.Create(a.t.Context(), o); err != nil {
+		a.t.Fatal(err)
+	}
+	o.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:" + a.cluster + ":" + a.cluster + "-" + a.addOn + "-agent")}
+	if err := a.admin.Status().Update(a.t.Context(), o); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// strangers creates objects that look like the hub's, in each way but one.
+func (k *kube) strangers(cluster string) (all []string) {
+	k.t.Helper()
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "4e2b0f6c-5a0e-4a5e-9d0f-3f0c6a9f7f10"}
+	named := func(name string, labels map[string]string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: cluster, Name: name, Labels: labels, OwnerReferences: owners}
+	}
+	labels := func(cluster, addOn string) map[string]string {
+		return map[string]string{ocm.ClusterNameLabel: cluster, addon.NameLabel: addOn}
+	}
+	for _, o := range []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: named("other", labels(cluster, "stranger1"))},
+		&corev1.ServiceAccount{ObjectMeta: named("stranger2-agent", nil)},
+		&corev1.ServiceAccount{ObjectMeta: named("stranger3-agent", labels("", "stranger3"))},
+		&corev1.ServiceAccount{ObjectMeta: named("stranger4-agent", labels("default", "stranger4"))},
+		&corev1.ServiceAccount{ObjectMeta: named("stranger5-agent", labels(cluster, "stranger5"), owner)},
+		&corev1.ServiceAccount{ObjectMeta: named(cluster+"-stranger6-agent", labels(cluster, cluster+"-stranger6"))},
+		&corev1.ServiceAccount{ObjectMeta: named("stranger7-token-role", labels(cluster, "stranger7"))},
+		&rbacv1.Role{ObjectMeta: named("stranger8", labels(cluster, "stranger8"))},
+		&rbacv1.Role{ObjectMeta: named("-token-role", labels(cluster, ""))},
+		&rbacv1.RoleBinding{ObjectMeta: named("stranger9-agent", labels(cluster, "stranger9")), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "none"}},
+	} {
+		if err := k.admin.Create(k.t.Context(), o); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+	return slices.DeleteFunc(k.left(cluster), func(s string) bool { return slices.Contains(infrastructure(cluster, "addon1"), s) })
+}
+
+// Tokens end with the add-on and with the cluster, whatever became of the add-on and of the hub's program meanwhile.
+func TestTokensEndWithTheAddOn(t *testing.T) {
+	k := newKube(t)
+	k.hub.ControllerManager(t, "garbage-collector-controller")
+	orphan, deny := (*testAgent).orphan, func(a *testAgent) { k.deny(a.cluster) }
+	cases := []struct {
+		name, cluster string
+		end           []func(*testAgent)
+		restart       []func(*token.HubOptions) // nil: end while the hub runs
+		old           client.Client
+		strangers     []string
+	}{
+		{name: "an orphan while the hub runs", cluster: "orphan", end: []func(*testAgent){orphan}},
+		{name: "an orphan while the hub is down", cluster: "orphan-down", end: []func(*testAgent){orphan}, restart: []func(*token.HubOptions){}},
+		{name: "an orphan of a denied cluster", cluster: "orphan-denied", end: []func(*testAgent){orphan, deny}, restart: []func(*token.HubOptions){}},
+		{name: "an orphan of a hub that only removes", cluster: "orphan-remove", end: []func(*testAgent){orphan}, restart: []func(*token.HubOptions){removeOnly}},
+		{name: "a cluster denied at a hub that only removes", cluster: "denied-remove", end: []func(*testAgent){deny}, restart: []func(*token.HubOptions){removeOnly}},
+		{name: "an orphan of a cluster denied at a hub that only removes", cluster: "orphan-denied-remove", end: []func(*testAgent){orphan, deny}, restart: []func(*token.HubOptions){removeOnly}},
+	}
+	for i := range cases {
+		tc := &cases[i]
+		a := k.join(tc.cluster, "addon1", token.Options{})
+		a.until("it has a token", a.refreshed)
+		tc.old, tc.strangers = a.addOnClient(), k.strangers(tc.cluster)
+		if tc.restart != nil {
+			k.stopHub()
+		}
+		for _, end := range tc.end {
+			end(a)
+		}
+		if tc.restart != nil {
+			k.runHub(2, tc.restart...)
+		}
+		t.Run(tc.name, func(t *testing.T) {
+			eventually(t, "only what belongs to others is left", func() bool { return slices.Equal(k.left(tc.cluster), tc.strangers) })
+		})
+		if len(tc.restart) > 0 {
+			k.stopHub()
+			k.runHub(2)
+		}
+	}
+	for _, tc := range cases { // the API server remembers for 10 s that a token is good
+		t.Run(tc.name+": the token is refused", func(t *testing.T) {
+			eventually(t, "it is", func() bool { return !isGood(t, tc.old) })
+		})
+	}
+}
+
+// An add-on that is deleted and created again at once gets other tokens.
+func TestAddOnCreatedAgain(t *testing.T) {
+	k := newKube(t)
+	a := k.join("again", "addon1", token.Options{})
+	a.until("it has a token", a.refreshed)
+	former := k.uid("again", "again-addon1-agent")
+	k.stopHub()
+	if err := k.admin.Delete(t.Context(), addOn("again", "addon1"), client.Preconditions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.recreate()
+	k.runHub(2)
+	eventually(t, "all belong to the other add-on", func() bool { return k.belong(a) && k.provided(addOn("again", "addon1")) })
+	if k.uid("again", "again-addon1-agent") == former {
+		t.Error("the tokens of the deleted add-on are good")
+	}
+}
+
+// What lost its owner gets the add-on as owner in place: another ServiceAccount would end the tokens.
+func TestOrphansGetTheirOwnerBack(t *testing.T) {
+	k := newKube(t)
+	k.hub.ControllerManager(t, "garbage-collector-controller")
+	a := k.join("adopted", "addon1", token.Options{})
+	a.until("it has a token", a.refreshed)
+	old, uid := a.addOnClient(), k.uid("adopted", "adopted-addon1-agent")
+	expect := func(t *testing.T) {
+		t.Helper()
+		eventually(t, "all belong to the add-on", func() bool { return k.belong(a) })
+		if got := k.uid("adopted", "adopted-addon1-agent"); got != uid || !isGood(t, old) {
+			t.Errorf("UID %q instead of %q, the token works: %t", got, uid, isGood(t, old))
+		}
+	}
+	t.Run("with the add-on created again", func(t *testing.T) {
+		k.stopHub()
+		a.orphan()
+		a.recreate()
+		k.runHub(2)
+		expect(t)
+	})
+	for name, patch := range map[string]string{
+		"without references":         `{"metadata":{"ownerReferences":null}}`,
+		"without labels":             `{"metadata":{"labels":null}}`,
+		"with a version of long ago": `{"metadata":{"ownerReferences":[{"apiVersion":"addon.open-cluster-management.io/v1alpha1","kind":"ManagedClusterAddOn","name":"addon1","uid":"` + string(a.get().UID) + `"}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			named := metav1.ObjectMeta{Namespace: "adopted", Name: "addon1-token-role"}
+			account := metav1.ObjectMeta{Namespace: "adopted", Name: "adopted-addon1-agent"}
+			for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named}, &rbacv1.RoleBinding{ObjectMeta: named}} {
+				if err := k.admin.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expect(t)
+		})
+	}
+	t.Run("and the garbage collector removes them with it", func(t *testing.T) {
+		k.stopHub()
+		if err := k.admin.Delete(t.Context(), addOn("adopted", "addon1"), client.Preconditions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "nothing is left", func() bool { return len(k.left("adopted")) == 0 })
+	})
+}
+
+// belong reports whether the three objects of an add-on have the hub's labels, and it as owner.
+func (k *kube) belong(a *testAgent) bool {
+	k.t.Helper()
+	want := []metav1.OwnerReference{{APIVersion: addon.GroupVersion.String(), Kind: "ManagedClusterAddOn", Name: a.addOn, UID: a.get().UID}}
+	named := metav1.ObjectMeta{Namespace: a.cluster, Name: a.addOn + "-token-role"}
+	account := metav1.ObjectMeta{Namespace: a.cluster, Name: a.cluster + "-" + a.addOn + "-agent"}
+	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named}, &rbacv1.RoleBinding{ObjectMeta: named}} {
+		if err := k.admin.Get(k.t.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
+			k.t.Fatal(err)
+		}
+		if !slices.Equal(o.GetOwnerReferences(), want) || o.GetLabels()[addon.NameLabel] != a.addOn || o.GetLabels()[ocm.ClusterNameLabel] != a.cluster {
+			return false
+		}
+	}
+	return true
+}
