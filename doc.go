@@ -6,7 +6,6 @@
 //	auth/exchange                 any OAuth 2.0 server with token exchange (RFC 8693)
 //	auth/token                    the ServiceAccount's own token
 //	auth/clientgo                 a client for controllers without controller-runtime
-//	auth/serviceaccounts          ServiceAccounts from memory
 //	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
 //	auth/authtest                 an issuer, clouds and a conformance suite for tests
 //	auth/podidentity              AWS credentials for pods (KEP-14): start here

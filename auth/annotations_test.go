@@ -15,14 +15,14 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-// informer returns ServiceAccounts that share their maps with its memory.
+// informer returns ServiceAccounts that share their maps with its memory, as with UnsafeDisableDeepCopy.
 type informer struct {
 	*cluster
 	sa *corev1.ServiceAccount
 }
 
-func (c informer) GetShared(_ context.Context, _ client.ObjectKey, sa *corev1.ServiceAccount) error {
-	*sa = *c.sa
+func (c informer) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	*obj.(*corev1.ServiceAccount) = *c.sa //nolint:forcetypeassert // auth reads nothing else here
 	return nil
 }
 

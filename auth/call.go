@@ -234,7 +234,7 @@ func (c *call) checkTokenRequest(ctx context.Context) error {
 
 // readLiving reads the ServiceAccount that the options name.
 func (o *Options) readLiving(ctx context.Context, c KubernetesClient, sa *corev1.ServiceAccount) error {
-	if err := readServiceAccount(ctx, c, o.subject(), sa); err != nil {
+	if err := c.Get(ctx, o.subject(), sa); err != nil {
 		return o.readError(err)
 	}
 	if sa.DeletionTimestamp != nil {
@@ -243,22 +243,7 @@ func (o *Options) readLiving(ctx context.Context, c KubernetesClient, sa *corev1
 	return nil
 }
 
-// readServiceAccount saves the copy with clients that have ServiceAccounts in memory: nothing is written to it.
-func readServiceAccount(ctx context.Context, c KubernetesClient, key client.ObjectKey, sa *corev1.ServiceAccount) error {
-	shared, ok := c.(interface {
-		GetShared(ctx context.Context, key client.ObjectKey, sa *corev1.ServiceAccount) error
-	})
-	if ok {
-		return shared.GetShared(ctx, key, sa)
-	}
-	return c.Get(ctx, key, sa)
-}
-
 func (o *Options) readError(err error) error {
-	var known *Error
-	if errors.As(err, &known) {
-		return err // the client knows better what it lacks
-	}
 	e := requestError(err, "read ServiceAccount", "get on serviceaccounts", o.subject().Namespace)
 	if apierrors.IsNotFound(err) {
 		e.Cause = CauseServiceAccountNotFound

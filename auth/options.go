@@ -66,7 +66,7 @@ type Options struct {
 // KubernetesClient is the part of the client of controller-runtime that auth uses. Every client.Client is one. For a clientset of
 // client-go, package auth/clientgo makes one.
 type KubernetesClient interface {
-	// Get reads ServiceAccounts, and ConfigMaps for GetClusterConfigFromConfigMap.
+	// Get reads ServiceAccounts, and ConfigMaps for GetClusterConfigFromConfigMap. Auth writes to neither, so a cache may share its memory.
 	Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
 	// SubResource returns the client of a sub-resource. Auth calls its Create, for the sub-resource "token" of ServiceAccounts.
 	SubResource(name string) client.SubResourceClient

@@ -116,6 +116,8 @@ func cases() []benchCase {
 		{"memory_per_entry", "heap of a cached credential, 10,000 tenants", bytesEach, goal{ratio: 1}, memoryPerEntry},
 		{"hit_controller", "a cached credential of the controller's own", perCall, goal{ratio: 4, floor: 1.5, allocFree: true}, hitController},
 		{"hit_object", "a cached credential of a ServiceAccount, which is read each time", perCall, hit, hitObject},
+		{"hit_manager", "the same, read with a manager's client", perCall, goal{}, hitManager},
+		{"hit_stripped", "the same, stripped as in docs/workload-identity.md", perCall, goal{}, hitStripped},
 		{"hit_object_parallel", "the same from all cores at once", perCall, hit, hitObjectParallel},
 		{"hit_registry", "cached credentials for a repository in ECR", perCall, hit, hitRegistry},
 		{"hit_restconfig", "cached access to an EKS cluster", perCall, hit, hitRESTConfig},

@@ -162,10 +162,11 @@ const parts = 4
 // memory is a Kubernetes client that reads ServiceAccounts from memory, without a deep copy, and hands out the tokens that
 // were signed beforehand.
 type memory struct {
-	client.Client // nil: nothing else is asked for
+	client.Client // nil unless informed
 
 	mu       sync.RWMutex
 	accounts map[client.ObjectKey]*tenant
+	informed bool // ServiceAccounts are read with Client
 }
 
 func (m *memory) find(key client.ObjectKey) *tenant {
@@ -181,7 +182,10 @@ func (m *memory) add(t *tenant) {
 }
 
 // Get implements client.Reader.
-func (m *memory) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+func (m *memory) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if m.informed {
+		return m.Client.Get(ctx, key, obj, opts...)
+	}
 	t := m.find(key)
 	sa, ok := obj.(*corev1.ServiceAccount)
 	if t == nil || !ok {

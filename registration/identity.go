@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// ManagedClustersGroup is the group of all agents that authenticate with a certificate.
+// ManagedClustersGroup is the common group of agents that authenticate with a certificate. Some agents of Open Cluster Management have
+// only the group of their cluster.
 const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
 
 // ClusterGroup returns the group in the certificate of a cluster's agent.

@@ -168,6 +168,7 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                        scheme,
+		Cache:                         hub.CacheOptions(),
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}}, // aws-auth
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              name,

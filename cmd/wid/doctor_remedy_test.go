@@ -9,7 +9,7 @@ import (
 // A pasted command asks and changes the cluster that was examined, not the current context of kubectl.
 func TestRemediesNameTheCluster(t *testing.T) {
 	const flags = " --kubeconfig 'a b/prod.yaml' --context admin@prod"
-	named, unnamed := kubeFile{"a b/prod.yaml", "admin@prod"}, kubeFile{}
+	named, unnamed := kubeFile{path: "a b/prod.yaml", context: "admin@prod"}, kubeFile{}
 	for command, want := range map[string]string{
 		"kubectl get --raw /openid/v1/jwks":        "kubectl" + flags + " get --raw /openid/v1/jwks",
 		"kubectl create role x":                    "kubectl" + flags + " create role x",
@@ -26,7 +26,7 @@ func TestRemediesNameTheCluster(t *testing.T) {
 			t.Errorf("%q: %q", command, got)
 		}
 	}
-	if got := (kubeFile{"-x", "a\nb"}).kubectl("kubectl get pods"); got != "kubectl --kubeconfig KUBECONFIG --context CONTEXT get pods" {
+	if got := (kubeFile{path: "-x", context: "a\nb"}).kubectl("kubectl get pods"); got != "kubectl --kubeconfig KUBECONFIG --context CONTEXT get pods" {
 		t.Errorf("a word that no shell takes: %q", got)
 	}
 	d := &doctorFlags{id: &identity{kubeconfig: "prod.yaml"}}

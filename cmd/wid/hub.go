@@ -66,8 +66,25 @@ func (s *side) command(cmd *cobra.Command, of string, work func(ctx context.Cont
 	return cmd
 }
 
+const (
+	// page is how many objects of a hub are read at once. Bootstrap users and clusters can create many, each as large as etcd takes.
+	page    = client.Limit(20)
+	maxPage = 32 << 20 // 20 objects of 1.5 MiB
+)
+
+// pages calls list for each page, with the position of the page after it, which list returns.
+func pages(list func(opts ...client.ListOption) (next string, err error)) error {
+	for next := ""; ; {
+		var err error
+		if next, err = list(page, client.Continue(next)); err != nil || next == "" {
+			return err
+		}
+	}
+}
+
 // connect reads the kubeconfig. It makes no request.
 func (s *side) connect() (client.Client, *rest.Config, error) {
+	s.answers = maxPage
 	config, err := s.config()
 	if err != nil {
 		return nil, nil, err

@@ -185,7 +185,7 @@ func TestHubCleanupListsInPages(t *testing.T) {
 		return nil
 	}})
 	out, err := cleanUpFake(t, paged, true)
-	if exitCode(t.Context(), err) != exitUnavailable || strings.Count(out, "would be deleted") != 2 || !slices.Equal(asked, []string{"100", "1002", "1003"}) {
+	if exitCode(t.Context(), err) != exitUnavailable || strings.Count(out, "would be deleted") != 2 || !slices.Equal(asked, []string{"20", "202", "203"}) {
 		t.Errorf("after %q it says %q, %v", asked, out, err)
 	}
 }

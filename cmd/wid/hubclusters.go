@@ -73,18 +73,14 @@ func newHubStatus() *cobra.Command {
 	})
 }
 
-func statusOf(ctx context.Context, hub client.Client) ([]clusterStatus, error) {
-	var clusters ocm.ManagedClusterList
-	if err := hub.List(ctx, &clusters); err != nil {
+func statusOf(ctx context.Context, hub client.Client) (all []clusterStatus, err error) {
+	drivers, err := hubDrivers(hub)
+	if err != nil {
 		return nil, err
 	}
-	var list rbacv1.ClusterRoleList
-	if err := hub.List(ctx, &list, client.HasLabels{ocm.ClusterNameLabel}); err != nil {
+	roles, err := rolesOf(ctx, hub)
+	if err != nil {
 		return nil, err
-	}
-	roles := map[string]*rbacv1.ClusterRole{}
-	for i := range list.Items {
-		roles[list.Items[i].Name] = &list.Items[i]
 	}
 	pending, err := csr.Pending(ctx, hub, "")
 	if err != nil {
@@ -94,31 +90,50 @@ func statusOf(ctx context.Context, hub client.Client) ([]clusterStatus, error) {
 	for _, r := range pending {
 		requests[r.Labels[ocm.ClusterNameLabel]] = append(requests[r.Labels[ocm.ClusterNameLabel]], r.Name)
 	}
-	drivers, err := hubDrivers(hub)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]clusterStatus, 0, len(clusters.Items))
-	for i := range clusters.Items {
-		c := &clusters.Items[i]
-		role := roles[registration.ClusterRoleName(c.Name)]
-		if role == nil {
-			role = &rbacv1.ClusterRole{}
+	all = []clusterStatus{} // not null in JSON
+	err = pages(func(opts ...client.ListOption) (string, error) {
+		var clusters ocm.ManagedClusterList
+		err := hub.List(ctx, &clusters, opts...)
+		for i := range clusters.Items {
+			c := &clusters.Items[i]
+			all = append(all, statusRow(drivers, c, roles[registration.ClusterRoleName(c.Name)], requests[c.Name]))
 		}
-		row := clusterStatus{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: requests[c.Name]}
-		if row.AuthType, row.Claim, err = claimOf(drivers, c, role); err != nil {
-			row.AuthType = "invalid"
-		}
-		row.Condition, row.Reason = conditionOf(c, ocm.ConditionHubAccepted)
-		if accepted := meta.FindStatusCondition(c.Status.Conditions, ocm.ConditionHubAccepted); accepted != nil {
-			row.Message = oneLine(accepted.Message)
-		}
-		row.Joined, _ = conditionOf(c, ocm.ConditionJoined)
-		row.Available, _ = conditionOf(c, ocm.ConditionAvailable)
-		all = append(all, row)
-	}
+		return clusters.Continue, err
+	})
 	slices.SortFunc(all, func(a, b clusterStatus) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+	return all, err
+}
+
+// rolesOf returns the ClusterRoles of clusters by name.
+func rolesOf(ctx context.Context, hub client.Client) (map[string]*rbacv1.ClusterRole, error) {
+	roles := map[string]*rbacv1.ClusterRole{}
+	return roles, pages(func(opts ...client.ListOption) (string, error) {
+		var list rbacv1.ClusterRoleList
+		err := hub.List(ctx, &list, append(opts, client.HasLabels{ocm.ClusterNameLabel})...)
+		for i := range list.Items {
+			roles[list.Items[i].Name] = &list.Items[i]
+		}
+		return list.Continue, err
+	})
+}
+
+// statusRow returns the row of a cluster. The role is nil if the cluster has none.
+func statusRow(drivers []claimReader, c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []string) clusterStatus {
+	if role == nil {
+		role = &rbacv1.ClusterRole{}
+	}
+	row := clusterStatus{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: requests}
+	var err error
+	if row.AuthType, row.Claim, err = claimOf(drivers, c, role); err != nil {
+		row.AuthType = "invalid"
+	}
+	row.Condition, row.Reason = conditionOf(c, ocm.ConditionHubAccepted)
+	if accepted := meta.FindStatusCondition(c.Status.Conditions, ocm.ConditionHubAccepted); accepted != nil {
+		row.Message = oneLine(accepted.Message)
+	}
+	row.Joined, _ = conditionOf(c, ocm.ConditionJoined)
+	row.Available, _ = conditionOf(c, ocm.ConditionAvailable)
+	return row
 }
 
 func conditionOf(cluster *ocm.ManagedCluster, kind string) (status, reason string) {
@@ -182,23 +197,16 @@ func newHubCleanup() *cobra.Command {
 	})
 }
 
-// cleanupPage bounds the memory: bootstrap users can create thousands of ManagedClusters of 64 KiB.
-const cleanupPage = client.Limit(100)
-
 // cleanUp deletes the clusters that were denied before the given time. After a failure it goes on with the others.
 func cleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, before time.Time, dryRun bool) error {
 	var failures []error
-	more := client.Continue("")
-	for {
+	err := pages(func(opts ...client.ListOption) (string, error) {
 		var clusters ocm.ManagedClusterList
-		if err := hub.List(ctx, &clusters, cleanupPage, more); err != nil {
-			return errors.Join(append(failures, answerOf(err, "list the clusters"))...)
-		}
+		err := hub.List(ctx, &clusters, opts...)
 		failures = append(failures, cleanUpPage(ctx, cmd, hub, clusters.Items, before, dryRun))
-		if more = client.Continue(clusters.Continue); more == "" {
-			return errors.Join(failures...)
-		}
-	}
+		return clusters.Continue, err
+	})
+	return errors.Join(append(failures, answerOf(err, "list the clusters"))...)
 }
 
 func cleanUpPage(ctx context.Context, cmd *cobra.Command, hub client.Client, clusters []ocm.ManagedCluster, before time.Time, dryRun bool) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -23,7 +24,10 @@ import (
 )
 
 // kubeFile names a kubeconfig and a context. Empty fields mean the defaults of kubectl.
-type kubeFile struct{ path, context string }
+type kubeFile struct {
+	path, context string
+	answers       int64 // bounds an answer of the cluster, in bytes; transport.MaxBody otherwise
+}
 
 func (k kubeFile) rules() *clientcmd.ClientConfigLoadingRules {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -47,7 +51,7 @@ func (k kubeFile) configAndNamespace() (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	boundAnswers(config)
+	boundAnswersTo(config, cmp.Or(k.answers, transport.MaxBody))
 	namespace, _, err := loader.Namespace()
 	return config, namespace, err
 }
@@ -66,8 +70,10 @@ func (k kubeFile) load() (clientcmd.ClientConfig, error) {
 }
 
 // boundAnswers bounds size and waiting time of answers.
-func boundAnswers(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{transport.Bounded(next)} })
+func boundAnswers(config *rest.Config) { boundAnswersTo(config, transport.MaxBody) }
+
+func boundAnswersTo(config *rest.Config, bytes int64) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{transport.BoundedTo(next, bytes)} })
 }
 
 // patience removes a Retry-After that exceeds the deadline: client-go then returns the error of the server.

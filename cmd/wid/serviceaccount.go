@@ -159,7 +159,9 @@ func countDepth() error {
 	return os.Setenv(depthVariable, strconv.Itoa(depth+1)) // for the exec plugin of the kubeconfig
 }
 
-func (id *identity) kubeFile() kubeFile { return kubeFile{id.kubeconfig, id.kubeContext} }
+func (id *identity) kubeFile() kubeFile {
+	return kubeFile{path: id.kubeconfig, context: id.kubeContext}
+}
 
 // noCluster explains why there is no cluster to ask.
 func noCluster(err error) error {

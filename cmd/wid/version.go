@@ -192,7 +192,7 @@ func serviceAccounts(ctx context.Context, cmd *cobra.Command, typed string) ([]s
 
 // namesOf lists the names of objects, each between prefix and suffix.
 func namesOf(ctx context.Context, cmd *cobra.Command, kind, namespace, prefix, suffix string) (names []string, err error) {
-	config, err := kubeFile{valueOf(cmd, "kubeconfig"), valueOf(cmd, "context")}.config()
+	config, err := kubeFile{path: valueOf(cmd, "kubeconfig"), context: valueOf(cmd, "context")}.config()
 	if err != nil {
 		return nil, err
 	}

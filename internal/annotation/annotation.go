@@ -20,9 +20,3 @@ const (
 	GCPServiceAccount           = "iam.gke.io/gcp-service-account"
 	GCPWorkloadIdentityProvider = "gcp.auth.fluxcd.io/workload-identity-provider"
 )
-
-// All returns all annotations.
-func All() []string {
-	return []string{AWSRoleARN, AWSAudience, AWSTokenExpiration, AzureClientID, AzureTenantID, AzureTokenExpiration,
-		GCPServiceAccount, GCPWorkloadIdentityProvider}
-}

@@ -189,16 +189,22 @@ func isLocal(host string) bool {
 var awsMetadata = netip.MustParsePrefix("fd00:ec2::/32")
 
 // Bounded returns a RoundTripper that reads at most MaxBody bytes of each answer and fails beyond that.
-func Bounded(next http.RoundTripper) http.RoundTripper { return bounded{next} }
+func Bounded(next http.RoundTripper) http.RoundTripper { return BoundedTo(next, MaxBody) }
 
-type bounded struct{ next http.RoundTripper }
+// BoundedTo is Bounded for another number of bytes.
+func BoundedTo(next http.RoundTripper, bytes int64) http.RoundTripper { return bounded{next, bytes} }
+
+type bounded struct {
+	next  http.RoundTripper
+	bytes int64
+}
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = http.MaxBytesReader(nil, resp.Body, MaxBody)
+	resp.Body = http.MaxBytesReader(nil, resp.Body, b.bytes)
 	return resp, nil
 }
 

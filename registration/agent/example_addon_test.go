@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -163,6 +164,9 @@ func issueSearch(cluster string, requestPEM []byte, ca *x509.Certificate, key cr
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, err
+	}
+	if key, ok := request.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > 8192 {
+		return nil, errors.New("the RSA key has more than 8192 bits: its signature would take seconds to verify")
 	}
 	if err := request.CheckSignature(); err != nil {
 		return nil, err

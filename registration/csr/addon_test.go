@@ -217,6 +217,16 @@ func TestAddOnApprover(t *testing.T) {
 	}
 }
 
+// The key is bounded before the signature is verified, which is wrong here.
+func TestAddOnApproverRefusesAHugeKey(t *testing.T) {
+	request := from(labeled("cluster1", huge(t, 32768)), "u", "system:open-cluster-management:cluster1")
+	request.Labels[addon.NameLabel] = "search"
+	approved, event, again := newApprover(t, addon.GroupVersion, request, accepted("cluster1")).reconcile(t)
+	if approved || again || !strings.Contains(event, "8192 bits") {
+		t.Errorf("approved %t, judged again %t: %s", approved, again, event)
+	}
+}
+
 // The approvers of clusters and of add-ons leave each other's requests alone.
 func TestApproversShareNoRequests(t *testing.T) {
 	own := from(asks(t, "cluster1", subject("cluster1", "agent1"), ecKey(t)), bootstrapUser)

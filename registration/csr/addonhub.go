@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/registration"
@@ -26,10 +25,10 @@ import (
 
 // AddOnOptions configures an AddOnApprover.
 type AddOnOptions struct {
-	// Client approves and reads CertificateSigningRequests. Its reads may come from a cache. Required.
+	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
-	// Reader reads ManagedClusters and add-ons at each decision, so use one without a cache. Its scheme needs ocm.AddToScheme and
-	// addon.AddAllToScheme. Default: Client.
+	// Reader reads requests, ManagedClusters and add-ons at each decision, so it must not be a cache. Its scheme needs ocm.AddToScheme
+	// and addon.AddAllToScheme. Default: the manager's API reader, or Client without a manager.
 	Reader client.Reader
 	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
@@ -41,43 +40,51 @@ type AddOnOptions struct {
 // come from the cluster's own agent. The add-on's kubeClient item has to declare the driver csr and the subject of the request. The
 // subject has to be the default one of registration.AddOnSubject, because agents can write items; other subjects need an approver of
 // their own. It is safe for concurrent use.
-type AddOnApprover struct{ options AddOnOptions }
+type AddOnApprover struct {
+	options  AddOnOptions
+	noReader bool // Reader is the Client
+}
 
 // NewAddOnApprover checks the options.
 func NewAddOnApprover(options AddOnOptions) (*AddOnApprover, error) {
 	if options.Client == nil {
 		return nil, errors.New("csr: AddOnOptions.Client is missing: use the manager's client")
 	}
-	if options.Reader == nil {
+	noReader := options.Reader == nil
+	if noReader {
 		options.Reader = options.Client
 	}
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &AddOnApprover{options}, nil
+	return &AddOnApprover{options, noReader}, nil
 }
 
 // SetupWithManager adds the approver to a manager.
 func (a *AddOnApprover) SetupWithManager(mgr ctrl.Manager) error {
-	open := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-		return ok && isOpenAddOn(csr)
-	})
+	if a.noReader {
+		a.options.Reader = mgr.GetAPIReader()
+	}
 	skip := true // two hubs in one process, as in tests
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-addon-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
-		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(open)).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(isAddOns)).
 		Complete(a)
 }
 
 func isOpenAddOn(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Labels[addon.NameLabel] != "" && isUndecided(csr)
+	return isAddOns(csr) && isUndecided(csr)
+}
+
+// isAddOns reports whether the labels of a request are those of an add-on's request.
+func isAddOns(csr client.Object) bool {
+	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] != ""
 }
 
 // Reconcile approves a request or leaves it pending.
 func (a *AddOnApprover) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := a.options.Client.Get(ctx, req.NamespacedName, csr); err != nil || !isOpenAddOn(csr) {
+	if err := a.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpenAddOn(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	err := a.judge(ctx, csr)

@@ -47,10 +47,11 @@ var everyone = []string{"system:authenticated", "system:unauthenticated", "syste
 
 // HubDriverOptions configures the hub's half.
 type HubDriverOptions struct {
-	// Client approves requests, creates SubjectAccessReviews, updates ClusterRoles and reads CertificateSigningRequests. Its reads
-	// may come from a cache. Required.
+	// Client approves requests, creates SubjectAccessReviews and updates ClusterRoles. It lists the metadata of CertificateSigningRequests,
+	// which may come from a cache. Required.
 	Client client.Client
-	// Reader reads ManagedClusters, ClusterRoles and rival requests at each decision, so use one without a cache. Default: Client.
+	// Reader reads requests, ManagedClusters and ClusterRoles at each decision, so it must not be a cache. Default: the manager's API
+	// reader, or Client without a manager.
 	Reader client.Reader
 	// BootstrapUsers and BootstrapGroups name the bootstrap users. The hub approves their first requests once the cluster is
 	// accepted. Each bootstrap token is a user of its own, with the groups in its Secret.
@@ -65,7 +66,10 @@ type HubDriverOptions struct {
 }
 
 // HubDriver is the hub's half. It is safe for concurrent use.
-type HubDriver struct{ options HubDriverOptions }
+type HubDriver struct {
+	options  HubDriverOptions
+	noReader bool // Reader is the Client
+}
 
 var _ registration.HubDriver = (*HubDriver)(nil)
 
@@ -79,13 +83,14 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 			return nil, fmt.Errorf("csr: the bootstrap group %q would let agents of other clusters or all users get any cluster's certificate: use a group of its own", group)
 		}
 	}
-	if options.Reader == nil {
+	noReader := options.Reader == nil
+	if noReader {
 		options.Reader = options.Client
 	}
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &HubDriver{options}, nil
+	return &HubDriver{options, noReader}, nil
 }
 
 // Name returns "csr".
@@ -105,7 +110,7 @@ func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	if agent, _, err := h.agentOf(ctx, cluster, role); err != nil || agent.Agent != "" {
+	if agent, err := h.agentOf(ctx, cluster, role); err != nil || agent.Agent != "" {
 		return 0, err
 	}
 	return searchInterval, nil
@@ -121,7 +126,7 @@ func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _
 		return false, nil
 	}
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Client.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
+	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	request, err := ParseRequest(csr)
@@ -147,20 +152,29 @@ func isAccepted(cluster *ocm.ManagedCluster) bool {
 
 // isOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
 func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Labels[addon.NameLabel] == "" && isUndecided(csr)
+	return isAgents(csr) && isUndecided(csr)
+}
+
+// isAgents reports whether the labels of a request are those of an agent's request for itself.
+func isAgents(csr client.Object) bool {
+	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
 }
 
 func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName && csr.Labels[ocm.ClusterNameLabel] != "" &&
+	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName &&
 		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
+}
+
+// appeared selects new requests of a kind, and those whose labels have changed. Nothing else of a request changes before its decision.
+func appeared(kind func(client.Object) bool) builder.Predicates {
+	return builder.WithPredicates(predicate.NewPredicateFuncs(kind), predicate.LabelChangedPredicate{})
 }
 
 // Setup adds the approver to the manager. The hub.Hub calls it.
 func (h *HubDriver) Setup(mgr ctrl.Manager) error {
-	open := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-		return ok && isOpen(csr)
-	})
+	if h.noReader {
+		h.options.Reader = mgr.GetAPIReader()
+	}
 	accepted := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		cluster, ok := o.(*ocm.ManagedCluster)
 		return ok && isAccepted(cluster)
@@ -168,19 +182,20 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	skip := true // two hubs in one process, as in tests
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
-		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(open)).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(isAgents)).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
 		Complete(reconcile.Func(h.reconcile))
 }
 
-// requestsOf returns the open requests of a cluster.
+// requestsOf returns the requests of a cluster's agents. The cache does not know which ones are open.
 func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
-	var list certificatesv1.CertificateSigningRequestList
-	if err := h.options.Client.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
+	if err := h.options.Client.List(ctx, list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
 		return nil // they are judged again anyway
 	}
 	for i := range list.Items {
-		if isOpen(&list.Items[i]) {
+		if isAgents(&list.Items[i]) {
 			all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
 		}
 	}
@@ -190,7 +205,7 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 // reconcile approves a request or leaves it pending.
 func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Client.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	rule, err := h.judge(ctx, csr)
@@ -293,39 +308,38 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 	return role, nil
 }
 
-// agentOf returns the agent that a cluster is accepted for, or the requests for the cluster if there is none yet. The hub records an agent
-// before it approves, so without a record a person approved a request. The last one for this ManagedCluster is recorded.
-func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Request, []certificatesv1.CertificateSigningRequest, error) {
+// agentOf returns the agent that a cluster is accepted for, the zero value if there is none yet. The hub records an agent before it
+// approves, so without a record a person approved a request. The last one for this ManagedCluster is recorded.
+func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Request, error) {
 	agent := recordIn(role, cluster.Name)
 	if agent.Agent != "" {
-		return agent, nil, nil
-	}
-	var list certificatesv1.CertificateSigningRequestList
-	if err := h.options.Reader.List(ctx, &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}); err != nil {
-		return agent, nil, fmt.Errorf("list CertificateSigningRequests of cluster %q: %w", cluster.Name, err)
+		return agent, nil
 	}
 	var at metav1.Time
-	for i := range list.Items {
-		approval := decision(&list.Items[i], certificatesv1.CertificateApproved)
-		if approval == nil || list.Items[i].CreationTimestamp.Before(&cluster.CreationTimestamp) || approval.LastTransitionTime.Before(&at) {
+	for csr, err := range requests(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
+		if err != nil {
+			return agent, fmt.Errorf("cluster %q: %w", cluster.Name, err)
+		}
+		approval := decision(csr, certificatesv1.CertificateApproved)
+		if approval == nil || csr.CreationTimestamp.Before(&cluster.CreationTimestamp) || approval.LastTransitionTime.Before(&at) {
 			continue
 		}
-		if request, err := ParseRequest(&list.Items[i]); err == nil {
+		if request, err := ParseRequest(csr); err == nil {
 			agent, at = request, approval.LastTransitionTime
 		}
 	}
 	if agent.Agent == "" {
-		return agent, list.Items, nil
+		return agent, nil
 	}
-	return agent, nil, record(ctx, h.options.Client, role, agent)
+	return agent, record(ctx, h.options.Client, role, agent)
 }
 
 // checkAgent allows one agent for each cluster, and for first requests one key. It records them before the approval: of two requests
 // that race, one fails to write.
 func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request, first bool) error {
-	agent, requests, err := h.agentOf(ctx, cluster, role)
+	agent, err := h.agentOf(ctx, cluster, role)
 	if err == nil && agent.Agent == "" && first {
-		err = h.checkRivals(request, requests)
+		err = h.checkRivals(ctx, request)
 	}
 	if err != nil {
 		return err
@@ -345,9 +359,11 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 }
 
 // checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent.
-func (h *HubDriver) checkRivals(request Request, requests []certificatesv1.CertificateSigningRequest) error {
-	for i := range requests {
-		rival := &requests[i]
+func (h *HubDriver) checkRivals(ctx context.Context, request Request) error {
+	for rival, err := range requests(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
+		if err != nil {
+			return fmt.Errorf("cluster %q: %w", request.Cluster, err)
+		}
 		if !isOpen(rival) || !h.isBootstrapUser(&rival.Spec) {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -16,20 +17,22 @@ import (
 
 // Pending returns the open requests that an administrator may approve for a cluster, oldest first. If cluster is "", it covers all
 // clusters. Each request passes ParseRequest. Pending omits requests by agents of other clusters, because an agent may create
-// requests with any subject. Any bootstrap user may have made the others, so show csr.Spec.Username.
+// requests with any subject. Any user may have made the others, so show csr.Spec.Username. The reader must not be a cache.
 func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificatesv1.CertificateSigningRequest, error) {
 	labels := client.ListOption(client.HasLabels{ocm.ClusterNameLabel})
 	if cluster != "" {
 		labels = client.MatchingLabels{ocm.ClusterNameLabel: cluster}
 	}
-	var list certificatesv1.CertificateSigningRequestList
-	if err := c.List(ctx, &list, labels); err != nil {
-		return nil, fmt.Errorf("list CertificateSigningRequests: %w", err)
+	var pending []certificatesv1.CertificateSigningRequest
+	for csr, err := range requests(ctx, c, labels) {
+		if err != nil {
+			return nil, err
+		}
+		request, err := ParseRequest(csr)
+		if err == nil && isOpen(csr) && !isOtherAgent(&csr.Spec, request.Cluster) {
+			pending = append(pending, *csr)
+		}
 	}
-	pending := slices.DeleteFunc(list.Items, func(csr certificatesv1.CertificateSigningRequest) bool {
-		request, err := ParseRequest(&csr)
-		return err != nil || !isOpen(&csr) || isOtherAgent(&csr.Spec, request.Cluster)
-	})
 	slices.SortFunc(pending, func(a, b certificatesv1.CertificateSigningRequest) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
@@ -42,4 +45,28 @@ func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster st
 	return slices.ContainsFunc(spec.Groups, func(group string) bool {
 		return strings.HasPrefix(strings.TrimPrefix(group, "system:"), "open-cluster-management:") && !slices.Contains(own, group)
 	})
+}
+
+// page bounds the memory of a list: without an admission policy, a request has up to 1.5 MiB.
+const page = client.Limit(20)
+
+// requests lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
+func requests(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
+	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
+		for more := ""; ; {
+			var list certificatesv1.CertificateSigningRequestList
+			if err := c.List(ctx, &list, labels, page, client.Continue(more)); err != nil {
+				yield(nil, fmt.Errorf("list CertificateSigningRequests: %w", err))
+				return
+			}
+			for i := range list.Items {
+				if !yield(&list.Items[i], nil) {
+					return
+				}
+			}
+			if more = list.Continue; more == "" {
+				return
+			}
+		}
+	}
 }

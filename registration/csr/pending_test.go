@@ -1,14 +1,20 @@
 package csr_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -57,6 +63,41 @@ func TestPending(t *testing.T) {
 			}
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("got %s, %v, want %s", strings.Join(got, " "), err, strings.Join(want, " "))
+			}
+		})
+	}
+}
+
+// A list comes in pages, so that it needs little memory. An error of a later page ends it.
+func TestPendingReadsPages(t *testing.T) {
+	const requests, most = 45, 20
+	key := ecKey(t)
+	for name, failing := range map[string]string{"all pages": "", "the last page fails": "40"} {
+		t.Run(name, func(t *testing.T) {
+			paged := interceptor.NewClient(fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).Build(), interceptor.Funcs{
+				List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					o := (&client.ListOptions{}).ApplyOptions(opts)
+					if o.Limit < 1 || o.Limit > most {
+						t.Errorf("a page has %d requests", o.Limit)
+					}
+					if o.Continue != "" && o.Continue == failing {
+						return apierrors.NewResourceExpired("the list is too old")
+					}
+					at, _ := strconv.Atoi(o.Continue)
+					page := list.(*certificatesv1.CertificateSigningRequestList) //nolint:errcheck,forcetypeassert // a wrong type panics
+					for i := at; i < min(at+int(o.Limit), requests); i++ {
+						r := asks(t, "cluster1", subject("cluster1", "agent1"), key)
+						r.Name = fmt.Sprintf("csr%02d", i)
+						page.Items = append(page.Items, *r)
+					}
+					if at += int(o.Limit); at < requests {
+						page.Continue = strconv.Itoa(at)
+					}
+					return nil
+				}})
+			pending, err := csr.Pending(t.Context(), paged, "")
+			if apierrors.IsResourceExpired(err) != (failing != "") || failing == "" && (err != nil || len(pending) != requests) {
+				t.Errorf("%d requests, %v", len(pending), err)
 			}
 		})
 	}

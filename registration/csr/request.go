@@ -32,7 +32,13 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-const requestBlock = "CERTIFICATE REQUEST"
+const (
+	requestBlock = "CERTIFICATE REQUEST"
+	// maxRequest bounds a request in bytes. One with the largest key has about 3,000.
+	maxRequest = 16 << 10
+	// maxRSABits bounds the time that a signature takes, as crypto/tls does. It grows with the square of the bits.
+	maxRSABits = 8192
+)
 
 // target describes the certificate that an agent needs. Registrations differ in nothing else.
 type target struct {
@@ -143,9 +149,6 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (none *x509.Certificat
 	if err != nil {
 		return none, err
 	}
-	if err := checkKey(parsed.PublicKey); err != nil {
-		return none, err
-	}
 	return parsed, nil
 }
 
@@ -160,8 +163,12 @@ func checkUsages(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// parsePEM refuses all that a signer could copy to the certificate besides the subject, such as alternative names.
+// parsePEM refuses all that a signer could copy to the certificate besides the subject, such as alternative names. It bounds the request
+// and its key before it verifies the signature, because any bootstrap user may send them.
 func parsePEM(request []byte) (*x509.CertificateRequest, error) {
+	if len(request) > maxRequest {
+		return nil, fmt.Errorf("the request has %d bytes: use at most %d bytes", len(request), maxRequest)
+	}
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != requestBlock || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
 		return nil, fmt.Errorf("the request is not one PEM block of type %q", requestBlock)
@@ -169,6 +176,9 @@ func parsePEM(request []byte) (*x509.CertificateRequest, error) {
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("parse the request: %w", err)
+	}
+	if err := checkKey(parsed.PublicKey); err != nil {
+		return nil, err
 	}
 	if err := parsed.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("the request is not signed by its own key: %w", err)
@@ -186,11 +196,11 @@ func checkKey(key crypto.PublicKey) error {
 			return nil
 		}
 	case *rsa.PublicKey:
-		if bits := key.N.BitLen(); bits >= 2048 {
+		if bits := key.N.BitLen(); bits >= 2048 && bits <= maxRSABits {
 			return nil
 		}
 	}
-	return fmt.Errorf("the key of type %T is of a kind or size that is not allowed: use ECDSA P-256 or more, or RSA with 2048 bits or more", key)
+	return fmt.Errorf("the key of type %T is of a kind or size that is not allowed: use ECDSA P-256 or more, or RSA with 2048 to %d bits", key, maxRSABits)
 }
 
 // parseSubject compares whole names: cluster1 does not match the subject of cluster10.
@@ -205,8 +215,12 @@ func parseSubject(cluster string, subject pkix.Name) (Request, error) {
 	if err := registration.CheckAgentName(agent); err != nil {
 		return Request{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
 	}
-	if want := agentSubject(cluster, agent); !sameSubject(subject, want) {
-		return Request{}, fmt.Errorf("the subject %.500q does not have exactly the common name %q and the organizations %q", subject, want.CommonName, want.Organization)
+	want := agentSubject(cluster, agent)
+	alone := want
+	alone.Organization = want.Organization[:1] // RBAC goes by the cluster's group, so some agents leave out the common one
+	if !sameSubject(subject, want) && !sameSubject(subject, alone) {
+		return Request{}, fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",
+			subject, want.CommonName, want.Organization[0], want.Organization[1])
 	}
 	return Request{Cluster: cluster, Agent: agent}, nil
 }

@@ -9,6 +9,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -75,7 +76,9 @@ func approveAs(t *testing.T, config *rest.Config, request string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, list := range []client.ObjectList{&certificatesv1.CertificateSigningRequestList{}, &ocm.ManagedClusterList{}} {
+	requests := &metav1.PartialObjectMetadataList{}
+	requests.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
+	for _, list := range []client.ObjectList{requests, &ocm.ManagedClusterList{}} {
 		if err := c.List(t.Context(), list); err != nil {
 			return err
 		}

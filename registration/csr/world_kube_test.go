@@ -42,12 +42,12 @@ func newKube(t *testing.T) *kube {
 func (k *kube) runHub() {
 	k.T.Helper()
 	k.stopHub = k.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
-		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said,
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Events: k.said,
 			BootstrapUsers: []string{regtest.BootstrapUser}, BootstrapGroups: []string{registration.BootstrapGroup}, AutoApproveUsers: []string{"system:bootstrap:auto00"}})
 		if err != nil {
 			return hub.Options{}, err
 		}
-		addOns, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said})
+		addOns, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Events: k.said})
 		if err == nil {
 			err = addOns.SetupWithManager(mgr)
 		}

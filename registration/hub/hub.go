@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -30,8 +29,8 @@ import (
 type Options struct {
 	// Client reads and writes the hub. Required.
 	Client client.Client
-	// Reader reads records of claims and Leases past the cache of Client. Default: the manager's API reader, or Client without a
-	// manager.
+	// Reader reads ManagedClusters, records of claims and Leases past the cache of Client. Default: the manager's API reader, or Client
+	// without a manager.
 	Reader client.Reader
 	// Drivers are the auth types that the hub grants. At least one is required.
 	Drivers []registration.HubDriver
@@ -126,11 +125,8 @@ const (
 // Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	cluster := &ocm.ManagedCluster{}
-	err := h.options.Client.Get(ctx, req.NamespacedName, cluster)
-	if apierrors.IsNotFound(err) {
-		// A cache that lags behind must not revoke a cluster that exists.
-		err = h.reader().Get(ctx, req.NamespacedName, cluster)
-	}
+	// A cache that lags behind must not revoke a cluster that exists, and CacheOptions drop annotations.
+	err := h.reader().Get(ctx, req.NamespacedName, cluster)
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("read ManagedCluster %q: %w", req.Name, err)
 	}
@@ -254,7 +250,7 @@ func (h *Hub) checkLost(ctx context.Context, cluster *ocm.ManagedCluster, role *
 	c := grantOf(cluster)
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
-		return errPostponed // until the cache has this change
+		return errPostponed // until the cache has this change and causes a pass
 	case c == nil:
 		return nil
 	case c.Reason == reasonRecordLost:

@@ -156,8 +156,8 @@ func condition(i int, s string) map[string]any {
 	return map[string]any{"type": fmt.Sprintf("Fill%d", i), "status": "True", "reason": "A", "message": s, "lastTransitionTime": "2026-01-01T00:00:00Z"}
 }
 
-// labels returns labels of 380 characters each.
-func labels(n int) any {
+// manyLabels returns labels of 380 characters each.
+func manyLabels(n int) any {
 	all := map[string]any{}
 	for i := range n / 380 {
 		all[fmt.Sprintf("%s%04d/%s", strings.Repeat("a", 249), i, strings.Repeat("x", 63))] = strings.Repeat("x", 63)
@@ -177,8 +177,8 @@ func capacity(n int) any {
 // clusterFields lists the fields of a ManagedCluster that its agent may write.
 func clusterFields() []field {
 	return []field{
-		{"annotations", "metadata.annotations", func(n int) any { return map[string]any{"fill": text(min(n, 250_000))} }}, // all have 256 KiB
-		{"labels", "metadata.labels", labels},
+		{"annotations", "metadata.annotations", func(n int) any { return map[string]any{"fill": text(min(n, 250_000))} }}, // the API server has a limit of 256 KiB
+		{"labels", "metadata.labels", manyLabels},
 		{"client configs", "spec.managedClusterClientConfigs", items(1<<12, func(_ int, s string) map[string]any { return map[string]any{"url": s} })},
 		{"taints", "spec.taints", items(1<<10, func(i int, s string) map[string]any {
 			return map[string]any{"key": fmt.Sprintf("fill%d", i), "value": s, "effect": "NoSelect"}
@@ -297,7 +297,7 @@ func (k *hubKube) testFillManagers(t *testing.T) {
 	agent := k.accepted(t, "managers")
 	apply := newCluster("managers")
 	unstructured.RemoveNestedField(apply.Object, "spec")
-	apply.Object["metadata"] = map[string]any{"name": "managers", "labels": labels(4000)}
+	apply.Object["metadata"] = map[string]any{"name": "managers", "labels": manyLabels(4000)}
 	var err error
 	n := 0
 	for ; err == nil && n < 1000; n++ {
@@ -315,7 +315,7 @@ func (k *hubKube) testFullBefore(t *testing.T) {
 		{"one text of 1.2 MiB", "status.version.kubernetes", func(int) any { return text(210_000) }},
 		{"1,000 conditions", "status.conditions", func(int) any { return items(1, condition)(1_000) }},
 		{"2,000 resources", "status.capacity", func(int) any { return capacity(90_000) }},
-		{"650 labels", "metadata.labels", func(int) any { return labels(247_000) }},
+		{"650 labels", "metadata.labels", func(int) any { return manyLabels(247_000) }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			name := fmt.Sprintf("before%d", i)

@@ -54,7 +54,11 @@ func (a *testAgent) recreate() {
 // strangers creates objects that look like the hub's, in each way but one.
 func (k *kube) strangers(cluster string) (all []string) {
 	k.t.Helper()
-	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "4e2b0f6c-5a0e-4a5e-9d0f-3f0c6a9f7f10"}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: "owner"}}
+	if err := k.admin.Create(k.t.Context(), config); err != nil {
+		k.t.Fatal(err)
+	}
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: config.UID}
 	named := func(name string, labels map[string]string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: cluster, Name: name, Labels: labels, OwnerReferences: owners}
 	}
@@ -114,6 +118,11 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 			k.runHub(2, tc.restart...)
 		}
 		t.Run(tc.name, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("there are %q, strangers %q", k.left(tc.cluster), tc.strangers)
+				}
+			}()
 			eventually(t, "only what belongs to others is left", func() bool { return slices.Equal(k.left(tc.cluster), tc.strangers) })
 		})
 		if len(tc.restart) > 0 {

@@ -103,7 +103,7 @@ func (w *world) warm(t *testing.T) {
 type question struct {
 	*tenant
 	registry, direct bool
-	stored           bool // reads with the serviceaccounts.Reader
+	stored           bool // reads with the informer that strips
 	phase            *phase
 	before, after    view
 	start, end       time.Time

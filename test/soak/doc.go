@@ -20,7 +20,7 @@
 // It also fails if it proves nothing: if a fault was not felt where it was set, if credentials were not renewed, or if more
 // than a twentieth of the calls could not be made.
 //
-// Half of the calls read ServiceAccounts with controller-runtime's informer, half with a serviceaccounts.Reader, and some at
+// Half of the calls read ServiceAccounts with controller-runtime's informer, half with one that strips and shares them, and some at
 // the API server. What it cannot do is set the clock of its own process; package cache tests that with a clock of its own.
 // The faults are those of authtest; connections are cut for real, and so is the API server.
 package soak

@@ -26,7 +26,7 @@ type tenant struct {
 	names   [2]string // by which the cloud knows its two identities
 	options []auth.Option
 	direct  []auth.Option // the same without the informer
-	stored  []auth.Option // the same with a serviceaccounts.Reader
+	stored  []auth.Option // the same with the informer that strips
 
 	mu      sync.Mutex
 	touched time.Time // when it was last changed

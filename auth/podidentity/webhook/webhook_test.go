@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,12 +39,12 @@ type bindings struct {
 	client.Reader
 	items []v1alpha1.IAMBinding
 	err   error
-	calls int
+	calls int64
 	pages bool // whether the list ends at its limit
 }
 
 func (b *bindings) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	b.calls++
+	atomic.AddInt64(&b.calls, 1)
 	namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace
 	items := slices.DeleteFunc(slices.Clone(b.items), func(b v1alpha1.IAMBinding) bool { return b.Namespace != namespace })
 	into := list.(*v1alpha1.IAMBindingList) //nolint:forcetypeassert // the only kind
@@ -433,7 +434,7 @@ func TestCacheAndLiveList(t *testing.T) {
 	for name, test := range map[string]struct {
 		cache, live     bindings
 		allowed, inject bool
-		calls           int
+		calls           int64
 	}{
 		"a hit asks only the cache":           {bindings{items: has}, bindings{err: down}, true, true, 0},
 		"a miss asks the API server":          {bindings{items: has2}, bindings{items: has}, true, true, 1},

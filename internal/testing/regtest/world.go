@@ -174,7 +174,7 @@ func (w *World) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (s
 func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) {
 	w.T.Helper()
 	mgr, err := ctrl.NewManager(WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)),
-		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue()})
+		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue(), Cache: hub.CacheOptions()})
 	if err != nil {
 		w.T.Fatal(err)
 	}

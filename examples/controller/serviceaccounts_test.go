@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/workloadid/workloadid/auth/aws"
+)
+
+func TestDocumentShowsServiceAccounts(t *testing.T) {
+	source, err := os.ReadFile("serviceaccounts.go")
+	page, pageErr := os.ReadFile("../../docs/workload-identity.md")
+	if err := errors.Join(err, pageErr); err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "// serviceAccounts lets")
+	if !strings.Contains(string(page), "```go\n// serviceAccounts lets"+code+"```\n") {
+		t.Error("docs/workload-identity.md differs from serviceaccounts.go")
+	}
+}
+
+func TestServiceAccountsAreStripped(t *testing.T) {
+	annotations := map[string]string{aws.RoleARNAnnotation: role, aws.AudienceAnnotation: "sts.amazonaws.com", aws.TokenExpirationAnnotation: "3600"}
+	want := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "1", ResourceVersion: "2",
+		DeletionTimestamp: &metav1.Time{Time: time.Now()}, Annotations: annotations}}
+	whole := want.DeepCopy()
+	whole.Labels, whole.Finalizers, whole.Generation = map[string]string{"a": "b"}, []string{"a"}, 1
+	whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	whole.Annotations = maps.Clone(annotations)
+	whole.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
+	whole.Secrets, whole.ImagePullSecrets = []corev1.ObjectReference{{Name: "a"}}, []corev1.LocalObjectReference{{Name: "b"}}
+	strip := serviceAccounts().Transform
+	for range 2 { // an informer may strip again
+		kept, err := strip(whole)
+		if err != nil || !reflect.DeepEqual(kept, want) {
+			t.Fatalf("got %+v, %v", kept, err)
+		}
+		whole = kept.(*corev1.ServiceAccount) //nolint:forcetypeassert // compared above
+	}
+	tombstone := toolscache.DeletedFinalStateUnknown{Key: "tenant-a/app", Obj: want}
+	if kept, err := strip(tombstone); err != nil || !reflect.DeepEqual(kept, tombstone) {
+		t.Errorf("got %+v, %v", kept, err)
+	}
+}
