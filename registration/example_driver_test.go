@@ -56,3 +56,31 @@ func ExamplePick() {
 	// serviceaccount <nil>
 	// unknown auth type "oidc": use one of serviceaccount
 }
+
+// A controller with a reconciler of its own runs a driver without package agent. It keeps the data in a Secret of its choice, and writes
+// each result before it calls the driver again.
+func ExamplePack() {
+	step := func(ctx context.Context, driver registration.Driver, data map[string][]byte, in registration.Input) (map[string][]byte, error) {
+		in.Stored, in.State = registration.Unpack(driver.Name(), data)
+		next, err := driver.Next(ctx, in) // in.Hub uses the bootstrap credential until registration.CheckStored accepts in.Stored
+		if err != nil {
+			return nil, err
+		}
+		return registration.Pack(driver.Name(), data, next) // a kubeconfig with next.Credential.User follows
+	}
+	data := map[string][]byte{"cluster-name": []byte("cluster1"), "agent-name": []byte("a1")}
+	data, err := step(context.Background(), fixedToken("opaque"), data, registration.Input{Now: time.Now(), Cluster: "cluster1", Agent: "a1"})
+	fmt.Printf("%s %s %v\n", data["auth-type"], data["token"], err)
+	// Output:
+	// fixed opaque <nil>
+}
+
+// fixedToken is a driver for the example.
+type fixedToken string
+
+func (fixedToken) Name() string { return "fixed" }
+
+func (f fixedToken) Next(context.Context, registration.Input) (registration.Step, error) {
+	return registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: "token"},
+		Files: map[string][]byte{"token": []byte(f)}}}, nil
+}

@@ -45,12 +45,12 @@ func ParseRoleARN(s string) (RoleARN, error) { return parseRoleARN(s, false) }
 // parseRoleARN also accepts names of services other than AWS, if other is set. MinIO writes arn:minio:iam:<region>::role/<name>, Ceph
 // arn:aws:iam::<tenant>:role<path><name>. Region and tenant are mostly empty.
 func parseRoleARN(s string, other bool) (RoleARN, error) {
-	partition, service, region, account, resource := splitARN(s)
+	partition, service, region, account, resource := awsname.SplitARN(s)
 	a := RoleARN{Partition: partition, Account: account}
 	rest, ok := strings.CutPrefix(resource, "role/")
 	switch {
 	case !strings.HasPrefix(s, "arn:"):
-		return a, errNoARN
+		return a, awsname.ErrNoARN
 	case !awsname.KnownPartition(partition) && (!other || partition == "" || !allOf(partition, "-")):
 		return a, fmt.Errorf("AWS has no partition %.100q", partition)
 	case service != "iam":
@@ -65,15 +65,6 @@ func parseRoleARN(s string, other bool) (RoleARN, error) {
 	slash := strings.LastIndexByte(rest, '/')
 	a.Path, a.Name = resource[len("role"):len("role/")+slash+1], rest[slash+1:]
 	return a, a.check()
-}
-
-var errNoARN = errors.New(`it does not begin with "arn:"`)
-
-// splitARN returns the fields after "arn". Missing ones are empty.
-func splitARN(s string) (partition, service, region, account, resource string) {
-	const fields = 6
-	f := append(strings.SplitN(s, ":", fields), make([]string, fields)...)
-	return f[1], f[2], f[3], f[4], f[5]
 }
 
 // ClusterARN is the name of an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
@@ -95,25 +86,8 @@ func (a ClusterARN) String() string {
 
 // ParseClusterARN parses the ARN of an EKS cluster. The error does not repeat the ARN.
 func ParseClusterARN(s string) (ClusterARN, error) {
-	partition, service, region, account, resource := splitARN(s)
-	name, ok := strings.CutPrefix(resource, "cluster/")
-	a := ClusterARN{Partition: partition, Region: region, Account: account, Name: name}
-	of, known := awsname.PartitionOf(region)
-	switch {
-	case !strings.HasPrefix(s, "arn:"):
-		return a, errNoARN
-	case !awsname.KnownPartition(partition):
-		return a, fmt.Errorf("AWS has no partition %.100q", partition)
-	case service != "eks":
-		return a, fmt.Errorf("the service has to be eks, not %.100q", service)
-	case !known || of.Name != partition:
-		return a, fmt.Errorf("%.100q is not a region of the partition %q", region, partition)
-	case !awsname.ValidAccount(account):
-		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", account)
-	case !ok || !awsname.ValidClusterName(name):
-		return a, fmt.Errorf("the resource has to be cluster/<name>, not %.200q", resource)
-	}
-	return a, nil
+	arn, err := awsname.ParseClusterARN(s)
+	return ClusterARN(arn), err
 }
 
 // isPlainCluster recognizes the usual form of a cluster's ARN, in the partition aws. It runs on every hit of the cache.
@@ -139,7 +113,7 @@ func cut(s string) (before, after string) {
 // cutSession parses arn:<partition>:sts::<account>:assumed-role/<role>/<session>. It returns nothing for another ARN. Services other
 // than AWS have no account.
 func cutSession(arn, session string) (partition, account, role string) {
-	partition, service, region, account, resource := splitARN(arn)
+	partition, service, region, account, resource := awsname.SplitARN(arn)
 	resource, isSession := strings.CutSuffix(resource, "/"+session)
 	role, isRole := strings.CutPrefix(resource, "assumed-role/")
 	if !strings.HasPrefix(arn, "arn:") || service != "sts" || region != "" || account != "" && !awsname.ValidAccount(account) ||

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -83,8 +85,16 @@ func newAWS(o options) (registration.Driver, error) {
 	case o.managedARN == "":
 		return nil, errors.New("--eks-managed-cluster-arn is missing: aws-irsa needs the ARN of this cluster")
 	}
-	return awsirsa.New(awsirsa.Options{Hub: o.hubARN, Managed: o.managedARN})
+	return awsirsa.New(awsirsa.Options{Hub: o.hubARN, Managed: o.managedARN, Connect: connect, Refused: isDenied})
 }
+
+// connect reaches the hub as its role for this cluster, by the login that AWS SDKs find.
+func connect(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
+	return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
+		auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))
+}
+
+func isDenied(err error) bool { return errors.Is(err, auth.ErrDenied) }
 
 // runAgent runs until ctx ends, then lets the running reconcile finish and gives up the Lease.
 func runAgent(ctx context.Context, config *rest.Config, o options) error {

@@ -290,11 +290,18 @@ func (a *clusterARNs) driver() (registration.Driver, error) {
 	if _, _, err := a.pair(); err != nil {
 		return nil, err
 	}
-	driver, err := awsirsa.New(awsirsa.Options{Hub: a.hub, Managed: a.managed})
+	driver, err := awsirsa.New(awsirsa.Options{Hub: a.hub, Managed: a.managed, Connect: connectToEKS,
+		Refused: func(err error) bool { return errors.Is(err, auth.ErrDenied) }})
 	if err != nil {
 		return nil, usagef("--%s and --%s: %v", hubARNFlag, managedARNFlag, err)
 	}
 	return driver, nil
+}
+
+// connectToEKS reaches the hub as its role for this cluster, by the login that AWS SDKs find.
+func connectToEKS(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
+	return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
+		auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))
 }
 
 // awsClaims reads the claims of auth type aws-irsa, without a login at AWS.

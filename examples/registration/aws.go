@@ -119,8 +119,13 @@ func (d *awsDemo) setDrivers() error {
 		return awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: demoHubARN, IAM: iam.NewFromConfig(config), EKS: eks.NewFromConfig(config),
 			Client: mgr.GetClient(), Binding: awsirsa.AccessEntries, Events: mgr.GetEventRecorder(hubName)})
 	}
-	d.driver, err = awsirsa.New(awsirsa.Options{Hub: demoHubARN, Managed: demoManagedARN, AuthOptions: d.login(d.managed, d.managedARN.Region,
-		agent.DefaultNamespace, d.account, awsirsa.ManagedRoleARN(d.hubARN, d.managedARN))})
+	own := d.login(d.managed, d.managedARN.Region, agent.DefaultNamespace, d.account, awsirsa.ManagedRoleARN(d.hubARN, d.managedARN))
+	d.driver, err = awsirsa.New(awsirsa.Options{Hub: demoHubARN, Managed: demoManagedARN,
+		Refused: func(err error) bool { return errors.Is(err, auth.ErrDenied) },
+		Connect: func(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
+			return auth.GetClusterConfig(ctx, &awsauth.Provider{}, append(own[:len(own):len(own)], auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
+				auth.WithCAData(string(hub.CAData)), awsauth.WithAssumeRole(awsauth.AssumeRole{RoleARN: hub.RoleARN}))...)
+		}})
 	return err
 }
 

@@ -10,11 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -274,19 +276,38 @@ func (a *Agent) Unjoin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cluster := &ocm.ManagedCluster{}
-	err = hub.Get(ctx, client.ObjectKey{Name: a.opts.Cluster}, cluster)
-	if err == nil && cluster.Spec.HubAcceptsClient {
-		base := cluster.DeepCopy()
-		cluster.Spec.HubAcceptsClient = false
-		err = hub.Patch(ctx, cluster, client.MergeFrom(base))
-	}
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { return withdraw(ctx, hub, a.opts.Cluster) })
 	switch {
 	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
-		return fmt.Errorf("the hub at %q no longer lets cluster %q in; to remove it, run wid hub deny --clusters %s there: %w",
+		return fmt.Errorf("the hub at %q refuses the credential of cluster %q; to remove the cluster, run wid hub deny --clusters %s there: %w",
 			config.Host, a.opts.Cluster, a.opts.Cluster, err)
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("withdraw cluster %q from the hub at %q: %w", a.opts.Cluster, config.Host, err)
+	}
+	return nil
+}
+
+// withdraw sets hubAcceptsClient to false. Hubs of Open Cluster Management let agents update their ManagedCluster, not patch it: then it
+// updates all that it has read, so that fields of newer versions survive.
+func withdraw(ctx context.Context, hub client.Client, name string) error {
+	cluster := &unstructured.Unstructured{}
+	cluster.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))
+	if err := hub.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
+		return err
+	}
+	if accepted, _, err := unstructured.NestedBool(cluster.Object, "spec", "hubAcceptsClient"); err != nil || !accepted {
+		return err
+	}
+	base := cluster.DeepCopy()
+	if err := unstructured.SetNestedField(cluster.Object, false, "spec", "hubAcceptsClient"); err != nil {
+		return err
+	}
+	refused := hub.Patch(ctx, cluster, client.MergeFrom(base))
+	if !apierrors.IsForbidden(refused) {
+		return refused
+	}
+	if err := hub.Update(ctx, cluster); err != nil {
+		return fmt.Errorf("%w; %w", refused, err)
 	}
 	return nil
 }

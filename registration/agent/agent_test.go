@@ -19,10 +19,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -487,6 +490,50 @@ func TestAgentUnjoins(t *testing.T) {
 	w.refused[string(w.secret().Data["shared"])] = forbidden()
 	if err := w.agent.Unjoin(t.Context()); err == nil || !strings.Contains(err.Error(), "wid hub deny --clusters cluster1") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A hub of Open Cluster Management grants update instead of patch. Fields that this build does not know survive an update of all that was read.
+func TestAgentUnjoinsWhereItMayOnlyUpdate(t *testing.T) {
+	for name, row := range map[string]struct {
+		update error
+		says   []string
+	}{
+		"update": {},
+		"neither": {apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, "cluster1", errors.New("no update")),
+			[]string{"no patch", "no update", "wid hub deny --clusters cluster1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAgentWorld(t)
+			w.join()
+			var updated client.Object
+			hub, ok := w.hub.(client.WithWatch)
+			if !ok {
+				t.Fatal("no WithWatch")
+			}
+			w.hub = interceptor.NewClient(hub, interceptor.Funcs{
+				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, "cluster1", errors.New("no patch"))
+				},
+				Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+					if updated = o; row.update != nil {
+						return row.update
+					}
+					return c.Update(ctx, o, opts...)
+				}})
+			err := w.agent.Unjoin(t.Context())
+			if (err != nil) != (row.update != nil) || w.cluster().Spec.HubAcceptsClient != (row.update != nil) {
+				t.Errorf("accepted %t, %v", w.cluster().Spec.HubAcceptsClient, err)
+			}
+			for _, want := range row.says {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v lacks %q", err, want)
+				}
+			}
+			if _, ok := updated.(*unstructured.Unstructured); !ok {
+				t.Errorf("updates %T", updated)
+			}
+		})
 	}
 }
 

@@ -141,7 +141,10 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, a.opts.Cluster, a.opts.Secret))
 			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
-			stored = onlyNames(stored) // the driver gets another one
+			// The driver gets another one.
+			maps.DeleteFunc(stored, func(key string, _ []byte) bool {
+				return key != registration.SecretKeyClusterName && key != registration.SecretKeyAgentName
+			})
 		}
 	}
 	a.sessions.set(nil)

@@ -6,24 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 
 	"github.com/workloadid/workloadid/registration"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// keyState is the prefix of a driver's state: "state.<driver>.<key>". A driver never sees another driver's state.
-const keyState = "state."
-
-func isFile(key string) bool {
-	return key != registration.SecretKeyAuthType && !strings.HasPrefix(key, keyState)
-}
 
 // credentialSecret is the Secret of one registration: what its driver got, and the driver's notes.
 type credentialSecret struct {
@@ -75,7 +66,7 @@ func (s *credentialSecret) replaceData(data map[string][]byte) bool {
 	return true
 }
 
-// isForeign reports whether another driver made the stored credential. It stays in use until this one brings its own.
+// isForeign reports whether another driver made the stored credential.
 func (s *credentialSecret) isForeign() bool {
 	name, ok := s.Data[registration.SecretKeyAuthType]
 	return ok && string(name) != s.driver.Name()
@@ -83,79 +74,29 @@ func (s *credentialSecret) isForeign() bool {
 
 // state returns the driver's notes.
 func (s *credentialSecret) state() map[string][]byte {
-	state := map[string][]byte{}
-	for key, value := range s.Data {
-		if note, ok := strings.CutPrefix(key, s.statePrefix()); ok {
-			state[note] = bytes.Clone(value)
-		}
-	}
+	_, state := registration.Unpack(s.driver.Name(), s.Data)
 	return state
 }
 
-func (s *credentialSecret) statePrefix() string { return keyState + s.driver.Name() + "." }
-
 // store changes the Secret to what the step says, and reports whether that differs.
 func (s *credentialSecret) store(hub *agentHub, step registration.Step) (bool, error) {
-	var data map[string][]byte
-	var err error
+	data, err := registration.Pack(s.driver.Name(), s.Data, step)
+	if err != nil || s.bare {
+		return err == nil && s.replaceData(data), err
+	}
+	user, err := storedUser(data)
 	if step.Credential != nil {
-		data, err = s.newCredential(hub, step.Credential)
-	} else {
-		data, err = s.keptCredential(hub)
-	}
-	if err != nil {
-		return false, err
-	}
-	for note, value := range step.State {
-		key := s.statePrefix() + note
-		if problems := validation.IsConfigMapKey(key); len(problems) > 0 {
-			return false, fmt.Errorf("driver %q keeps a note %q: %s", s.driver.Name(), note, problems[0])
+		if user, err = s.checkUser(step.Credential); err != nil {
+			return false, fmt.Errorf("driver %q returns a credential that cannot be used: %w", s.driver.Name(), err)
 		}
-		data[key] = value
+	}
+	if err == nil { // else there is none, or it was edited: the driver brings another one
+		data[registration.SecretKeyClusterName], data[registration.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
+		if data[registration.SecretKeyKubeconfig], err = hub.compose(s.cluster, user); err != nil {
+			return false, err
+		}
 	}
 	return s.replaceData(data), nil
-}
-
-// keptCredential returns the stored credential with today's address of the hub.
-func (s *credentialSecret) keptCredential(hub *agentHub) (map[string][]byte, error) {
-	data := map[string][]byte{}
-	maps.Copy(data, s.Data)
-	maps.DeleteFunc(data, func(key string, _ []byte) bool { return strings.HasPrefix(key, keyState) })
-	user, err := storedUser(data)
-	if err != nil {
-		return data, nil //nolint:nilerr // there is none, or it was edited: the driver brings another one
-	}
-	s.setNames(data)
-	data[registration.SecretKeyKubeconfig], err = hub.compose(s.cluster, user)
-	return data, err
-}
-
-// setNames sets the names that a kubeconfig goes with.
-func (s *credentialSecret) setNames(data map[string][]byte) {
-	if !s.bare {
-		data[registration.SecretKeyClusterName], data[registration.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
-	}
-}
-
-func (s *credentialSecret) newCredential(hub *agentHub, c *registration.Credential) (map[string][]byte, error) {
-	data := map[string][]byte{registration.SecretKeyAuthType: []byte(s.driver.Name())}
-	s.setNames(data)
-	for key, value := range c.Files {
-		_, taken := data[key]
-		if taken || key == registration.SecretKeyKubeconfig || !isFile(key) || len(validation.IsConfigMapKey(key)) > 0 {
-			return nil, fmt.Errorf("driver %q returns a file %q, which cannot be a key of Secret %q", s.driver.Name(), key, s.Name)
-		}
-		data[key] = value
-	}
-	if s.bare {
-		return data, nil
-	}
-	user, err := s.checkUser(c)
-	if err != nil {
-		return nil, fmt.Errorf("driver %q returns a credential that cannot be used: %w", s.driver.Name(), err)
-	}
-	data[registration.SecretKeyKubeconfig], err = hub.compose(s.cluster, user)
-	return data, err
 }
 
 // checkUser accepts what the agent itself can use after a restart, when only the Secret is left.
@@ -174,21 +115,17 @@ func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.Au
 	return user, err
 }
 
-// open returns the configuration of the stored credential, and what the driver may see of the Secret.
+// open returns the configuration of the stored credential, and what the driver may see of the Secret. Another driver's credential stays in
+// use until this one brings its own.
 func (s *credentialSecret) open(ctx context.Context, hub *agentHub) (*rest.Config, map[string][]byte, error) {
-	stored := map[string][]byte{}
-	for key, value := range s.Data {
-		if isFile(key) {
-			stored[key] = bytes.Clone(value)
-		}
-	}
-	config, err := s.config(ctx, hub, stored)
+	full, _ := registration.Unpack(string(s.Data[registration.SecretKeyAuthType]), s.Data)
+	stored, _ := registration.Unpack(s.driver.Name(), s.Data)
+	config, err := s.config(ctx, hub, full)
 	if err != nil {
 		delete(stored, registration.SecretKeyKubeconfig)
 		err = fmt.Errorf("%w (Secret %q: %w)", ErrNotJoined, client.ObjectKeyFromObject(s.Secret), err)
-	}
-	if s.isForeign() {
-		stored = onlyNames(stored)
+	} else if _, visible := stored[registration.SecretKeyKubeconfig]; visible {
+		stored[registration.SecretKeyKubeconfig] = full[registration.SecretKeyKubeconfig]
 	}
 	return config, stored, err
 }
@@ -215,14 +152,6 @@ func (s *credentialSecret) config(ctx context.Context, hub *agentHub, stored map
 	config := hub.config(user)
 	_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
 	return config, err
-}
-
-// onlyNames hides a credential.
-func onlyNames(stored map[string][]byte) map[string][]byte {
-	maps.DeleteFunc(stored, func(key string, _ []byte) bool {
-		return key != registration.SecretKeyClusterName && key != registration.SecretKeyAgentName
-	})
-	return stored
 }
 
 // storedUser returns the user entry of the stored kubeconfig.

@@ -32,8 +32,9 @@ const (
 // heartbeat reports that the cluster has joined and is alive, and returns when the Lease is due again. The hub may not have made the
 // cluster's RBAC yet, or have taken it away: then the cluster has not joined.
 func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, joined bool, err error) {
-	if err = a.report(ctx, conn); err == nil {
-		due, err = a.renewLease(ctx, conn)
+	// The Lease comes first: a condition without it would contradict the hub's.
+	if due, err = a.renewLease(ctx, conn); err == nil {
+		err = a.report(ctx, conn)
 	}
 	if err != nil {
 		return time.Time{}, false, ignoreRefused(err)
@@ -76,7 +77,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 	})
 }
 
-// renewLease writes the Lease if its duration has passed, and returns when it is due again.
+// renewLease writes the Lease if its duration has passed. It returns when to look again.
 func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, error) {
 	const defaultSeconds = 60
 	seconds := conn.cluster.Spec.LeaseDurationSeconds
@@ -94,7 +95,7 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	case lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds:
 		// A renewal in the future was written with a clock that was wrong.
 		if due := lease.Spec.RenewTime.Add(duration); now.Before(due) && !lease.Spec.RenewTime.After(now) {
-			return due, nil
+			return look(due, now), nil
 		}
 	}
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &a.opts.Cluster, &seconds
@@ -102,7 +103,15 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	if err := write(); err != nil {
 		return time.Time{}, fmt.Errorf("renew the cluster's Lease on the hub: %w", err)
 	}
-	return now.Add(duration), nil
+	return look(now.Add(duration), now), nil
+}
+
+// look returns when to read the ManagedCluster again: it may have a shorter lease duration by then.
+func look(due, now time.Time) time.Time {
+	if latest := now.Add(time.Minute); due.After(latest) {
+		return latest
+	}
+	return due
 }
 
 // eventKey is what an Event is about. The add-on is "" for the cluster's own registration.

@@ -7,6 +7,7 @@
 //	driver, err := awsirsa.New(awsirsa.Options{
 //		Hub:     "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
 //		Managed: "arn:aws:eks:eu-west-1:222222222222:cluster/shop",
+//		Connect: connect, // by auth.GetClusterConfig: see Options
 //	})
 //
 // On the hub, [HubDriver] is one of the drivers of a hub.Hub:

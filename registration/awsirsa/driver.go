@@ -16,8 +16,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -40,10 +38,29 @@ type Options struct {
 	Names registration.Names
 	// Plugin selects the program in the stored kubeconfig. The agent never runs it.
 	Plugin Plugin
-	// Provider gets the agent's own credentials, for the role of ManagedRoleName. Nil means the zero value.
-	Provider *aws.Provider
-	// AuthOptions are further options of auth.GetClusterConfig, for example a cache or a proxy.
-	AuthOptions []auth.Option
+	// Connect connects to the hub. Required. The driver calls it with the first request of RESTConfig, and again after a failure. The
+	// configuration renews its tokens and outlives ctx. Package auth/aws has all of it:
+	//
+	//	func(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
+	//		return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster),
+	//			auth.WithClusterAddress(hub.Server), auth.WithCAData(string(hub.CAData)),
+	//			aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))
+	//	}
+	Connect func(ctx context.Context, hub HubAccess) (*rest.Config, error)
+	// Refused reports whether an error of Connect, or of its configuration's transport, is a refusal by AWS, such as auth.ErrDenied.
+	// The agent then checks with its bootstrap credential whether it is still accepted. Nil: no error is.
+	Refused func(error) bool
+}
+
+// HubAccess describes an agent's access to its hub.
+type HubAccess struct {
+	// Cluster is the ARN of the hub.
+	Cluster string
+	// RoleARN is the ARN of the role to assume, with the agent's own role. It maps to the cluster's groups on the hub.
+	RoleARN string
+	// Server is the hub's address, and CAData its CA bundle in PEM, empty for the CAs of the system.
+	Server string
+	CAData []byte
 }
 
 // ConditionReady reports whether the agent can use its role on the hub.
@@ -79,8 +96,8 @@ func New(options Options) (*Driver, error) {
 	if options.Plugin != PluginAWS && options.Plugin != PluginWID {
 		return nil, fmt.Errorf("awsirsa: unknown plugin %q: use %q, or leave it out for the command line of AWS", options.Plugin, PluginWID)
 	}
-	if options.Provider == nil {
-		options.Provider = &aws.Provider{}
+	if options.Connect == nil {
+		return nil, errors.New("awsirsa: Options.Connect is missing: set it to a function that calls auth.GetClusterConfig with auth/aws")
 	}
 	return &Driver{options: options, hub: hub, managed: managed}, nil
 }
@@ -133,7 +150,7 @@ func (d *Driver) exec() *clientcmdapi.ExecConfig {
 	role := HubRoleARN(d.hub, d.managed)
 	if d.options.Plugin == PluginWID {
 		return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "wid", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-			Args: []string{"exec-credential", "--provider", aws.ProviderName, "--cluster", d.hub.String(), "--assume-role", role}}
+			Args: []string{"exec-credential", "--provider", "aws", "--cluster", d.hub.String(), "--assume-role", role}}
 	}
 	return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1beta1", Command: "aws", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", role}}
@@ -152,11 +169,9 @@ func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.
 	}
 	hub := kubeconfig.Clusters[current.Cluster]
 	config := &rest.Config{Host: hub.Server, TLSClientConfig: rest.TLSClientConfig{CAData: hub.CertificateAuthorityData}}
-	opts := append(d.options.AuthOptions[:len(d.options.AuthOptions):len(d.options.AuthOptions)],
-		auth.WithClusterResource(d.hub.String()), auth.WithClusterAddress(hub.Server), auth.WithCAData(string(hub.CertificateAuthorityData)),
-		aws.WithAssumeRole(aws.AssumeRole{RoleARN: HubRoleARN(d.hub, d.managed)}))
+	access := HubAccess{Cluster: d.hub.String(), RoleARN: HubRoleARN(d.hub, d.managed), Server: hub.Server, CAData: hub.CertificateAuthorityData}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &hubTransport{driver: d, opts: opts, next: next}
+		return &hubTransport{driver: d, access: access, next: next}
 	})
 	return config, nil
 }
@@ -164,7 +179,7 @@ func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.
 // hubTransport gets its credentials at the first request.
 type hubTransport struct {
 	driver *Driver
-	opts   []auth.Option
+	access HubAccess
 	next   http.RoundTripper
 	inner  atomic.Pointer[http.RoundTripper]
 }
@@ -176,7 +191,7 @@ func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil {
 		t.driver.refused.Store(nil)
 	}
-	if !errors.Is(err, auth.ErrDenied) {
+	if err == nil || t.driver.options.Refused == nil || !t.driver.options.Refused(err) {
 		return response, err
 	}
 	why := fmt.Sprintf("AWS refuses the role %q. It exists once the hub has accepted the cluster; the agent needs to run as %q, with the tags of this pair. %s",
@@ -188,7 +203,7 @@ func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *hubTransport) send(r *http.Request) (*http.Response, error) {
 	inner := t.inner.Load()
 	if inner == nil {
-		config, err := auth.GetClusterConfig(r.Context(), t.driver.options.Provider, t.opts...)
+		config, err := t.driver.options.Connect(r.Context(), t.access)
 		if err != nil {
 			closeBody(r)
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -32,7 +34,7 @@ import (
 
 func newDriver(t testing.TB, change ...func(*awsirsa.Options)) *awsirsa.Driver {
 	t.Helper()
-	options := awsirsa.Options{Hub: hubARN, Managed: managedARN}
+	options := awsirsa.Options{Hub: hubARN, Managed: managedARN, Connect: connect(), Refused: isDenied}
 	for _, f := range change {
 		f(&options)
 	}
@@ -116,7 +118,7 @@ func TestNewRefuses(t *testing.T) {
 		"unknown plugin":  func(o *awsirsa.Options) { o.Plugin = "/bin/sh" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := awsirsa.Options{Hub: hubARN, Managed: managedARN}
+			options := awsirsa.Options{Hub: hubARN, Managed: managedARN, Connect: connect(), Refused: isDenied}
 			change(&options)
 			if _, err := awsirsa.New(options); err == nil {
 				t.Error("accepted")
@@ -212,11 +214,21 @@ func newCloudOfAWS(t *testing.T) *authtest.Cloud {
 	return cloud
 }
 
+// connect connects as an agent's program does.
+func connect(opts ...auth.Option) func(context.Context, awsirsa.HubAccess) (*rest.Config, error) {
+	return func(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
+		return auth.GetClusterConfig(ctx, &aws.Provider{}, append(opts[:len(opts):len(opts)], auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
+			auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))...)
+	}
+}
+
+func isDenied(err error) bool { return errors.Is(err, auth.ErrDenied) }
+
 func TestInProcessClientsUseTheHubRole(t *testing.T) {
 	cloud := newCloudOfAWS(t)
 	agent, hubRole := agentEnvironment(t, cloud), awsirsa.HubRoleARN(pair(t))
 	server, roles := hubServer(t, cloud)
-	d := newDriver(t, func(o *awsirsa.Options) { o.AuthOptions = []auth.Option{auth.WithHTTPClient(cloud.Client())} })
+	d := newDriver(t, func(o *awsirsa.Options) { o.Connect = connect(auth.WithHTTPClient(cloud.Client())) })
 	config := restConfig(t, d, server)
 	if calls := len(cloud.Log()); calls > 0 {
 		t.Errorf("%d calls of AWS before the first request", calls)

@@ -6,19 +6,24 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/awsname"
 )
 
 // ClusterARN names an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
-type ClusterARN = aws.ClusterARN
+type ClusterARN struct{ Partition, Region, Account, Name string }
+
+// String returns the ARN.
+func (a ClusterARN) String() string {
+	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
+}
 
 // ParseClusterARN parses the ARN of an EKS cluster in any partition. It accepts only the spelling that ClusterARN.String returns.
 func ParseClusterARN(s string) (ClusterARN, error) {
-	arn, err := aws.ParseClusterARN(s)
+	arn, err := awsname.ParseClusterARN(s)
 	if err != nil {
 		return ClusterARN{}, fmt.Errorf("%.300q is not the ARN of an EKS cluster: %w; write arn:<partition>:eks:<region>:<account>:cluster/<name>", s, err)
 	}
-	return arn, nil
+	return ClusterARN(arn), nil
 }
 
 // Keys of tags. The first four describe a pair of clusters; the hub role's trust policy demands them.

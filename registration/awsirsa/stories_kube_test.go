@@ -255,7 +255,7 @@ func TestStory6TokensRenewThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer short.Close()
-	m.options.AuthOptions = append(m.options.AuthOptions, auth.WithCache(short, cache.InvolvedObject{}))
+	m.options.Connect = connect(auth.WithHTTPClient(k.aws.Client()), auth.WithCache(short, cache.InvolvedObject{}))
 	m.restart()
 	m.accept()
 	own, stored, first := m.own(), m.Secret().ResourceVersion, len(tokens.accepted())

@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,33 +49,57 @@ func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	m.version, m.checked = lease.ResourceVersion, now
 }
 
-// checkLease sets a joined cluster's Available to Unknown if its agent no longer renews its Lease, and returns the time until that
-// is due.
+// checkLease creates the Lease of an accepted cluster, because agents of Open Cluster Management only renew it. It sets a joined cluster's
+// Available to Unknown if its agent no longer renews its Lease, and returns the time until that is due.
 func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	conditions, m := cluster.Status.Conditions, &h.memory(cluster.Name).lease
-	if !meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined) || meta.IsStatusConditionPresentAndEqual(conditions, ocm.ConditionAvailable, metav1.ConditionUnknown) {
+	joined := meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined)
+	lost := !joined || meta.IsStatusConditionPresentAndEqual(conditions, ocm.ConditionAvailable, metav1.ConditionUnknown)
+	if lost {
 		*m = leaseMemory{} // an agent that comes back has all the time again
+	}
+	accepted := meta.IsStatusConditionTrue(conditions, ocm.ConditionHubAccepted)
+	if lost && !accepted {
 		return 0, nil
 	}
 	lease := &coordinationv1.Lease{}
-	if err := h.reader().Get(ctx, client.ObjectKey{Namespace: cluster.Name, Name: ocm.LeaseName}, lease); client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("read the Lease of cluster %q: %w", cluster.Name, err)
+	err := h.reader().Get(ctx, client.ObjectKey{Namespace: cluster.Name, Name: ocm.LeaseName}, lease)
+	if apierrors.IsNotFound(err) && accepted {
+		*lease = newLease(cluster, h.options.Now())
+		err = h.options.Client.Create(ctx, lease)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("read or create the Lease of cluster %q: %w", cluster.Name, err)
+	}
+	if lost {
+		return 0, nil
 	}
 	now := h.options.Now()
 	m.observe(lease, now)
-	grace := graceLeases * leaseDuration(cluster)
+	grace := graceLeases * leaseDuration(cluster, lease)
 	if left := m.renewed.Add(grace).Sub(now); left > 0 {
 		return left, nil
 	}
 	return 0, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
 		Reason:  ReasonLeaseStopped,
-		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: look whether it runs and reaches the hub", cluster.Name, ocm.LeaseName, grace)})
+		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: check that it runs and can reach the hub", cluster.Name, ocm.LeaseName, grace)})
 }
 
-func leaseDuration(cluster *ocm.ManagedCluster) time.Duration {
+func newLease(cluster *ocm.ManagedCluster, now time.Time) coordinationv1.Lease {
+	return coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Name, Name: ocm.LeaseName, Labels: map[string]string{ocm.ClusterNameLabel: cluster.Name}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new(ocm.LeaseName), RenewTime: new(metav1.NewMicroTime(now))},
+	}
+}
+
+// leaseDuration returns the longer of the durations that the cluster and its agent have. An agent takes up a shorter one late.
+func leaseDuration(cluster *ocm.ManagedCluster, lease *coordinationv1.Lease) time.Duration {
 	d := time.Duration(cluster.Spec.LeaseDurationSeconds) * time.Second
 	if d <= 0 {
-		return defaultLeaseDuration
+		d = defaultLeaseDuration
+	}
+	if s := lease.Spec.LeaseDurationSeconds; s != nil {
+		d = max(d, time.Duration(*s)*time.Second)
 	}
 	return min(d, maxLeaseDuration)
 }
