@@ -57,7 +57,8 @@ func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *ref
 	case err != nil:
 		return badRequest(fmt.Sprintf("the body did not arrive within %s: send it again", bodyTimeout))
 	}
-	_ = conn.SetReadDeadline(time.Time{})                                                           // the rest of a refused body keeps it
+	// A refused body keeps its deadline, since the server skips the rest of it.
+	_ = conn.SetReadDeadline(time.Time{})
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for another try on a new connection
 	req.Body, _ = req.GetBody()
 	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
