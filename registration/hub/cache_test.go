@@ -61,7 +61,7 @@ func largest() metav1.ObjectMeta {
 	name, long := strings.Repeat("n", 253), strings.Repeat("x", 100<<10)
 	m := metav1.ObjectMeta{Name: name, GenerateName: name, UID: "u", ResourceVersion: "1", Annotations: map[string]string{"a": long},
 		Labels: map[string]string{}, Finalizers: []string{long}, OwnerReferences: []metav1.OwnerReference{{Name: long}},
-		ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"` + long + `":{}}`)}}}}
+		ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"` + long + `":{}}`)}}}
 	for i := range 100 {
 		m.Labels[strings.Repeat("l", 1+i)] = strings.Repeat("v", 63)
 	}
