@@ -51,4 +51,6 @@ const (
 	BootstrapRole = "open-cluster-management:bootstrap"
 	// BootstrapGroup is the group of bootstrap users. A bootstrap token names it in auth-extra-groups.
 	BootstrapGroup = "system:bootstrappers:managedcluster"
+	// BootstrapUser is the user name of the ServiceAccount that BootstrapManifest binds.
+	BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
 )

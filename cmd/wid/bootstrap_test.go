@@ -23,12 +23,17 @@ func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 // wid runs the program and returns what it prints.
 func wid(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
+	return widWith(t, strings.NewReader(stdin), args...)
+}
+
+func widWith(t *testing.T, stdin io.Reader, args ...string) (string, error) {
+	t.Helper()
 	var out bytes.Buffer
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&out)
-	root.SetIn(strings.NewReader(stdin))
+	root.SetIn(stdin)
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err
 }

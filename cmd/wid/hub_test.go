@@ -106,6 +106,8 @@ func TestHubMistakes(t *testing.T) {
 		"accept, argument":          {args: []string{"hub", "accept", "cluster1"}, code: exitUsage, want: `"cluster1"`},
 		"accept, bad name":          {args: []string{"hub", "accept", "--clusters=cluster1,a.b"}, code: exitUsage, want: `"a.b" is not a DNS label`},
 		"accept, reserved name":     {args: []string{"hub", "accept", "--clusters=kube-system"}, code: exitUsage, want: `"kube-system" is reserved`},
+		"accept, claim of two":      {args: []string{"hub", "accept", "--clusters=cluster1,cluster2", "--claim=x"}, code: exitUsage, want: "--claim and --approve-request are for one cluster"},
+		"accept, request of two":    {args: []string{"hub", "accept", "--clusters=cluster1,cluster2", "--approve-request=x"}, code: exitUsage, want: "--claim and --approve-request are for one cluster"},
 		"accept, hub unreachable":   {args: []string{"hub", "accept", "--clusters=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
 		"deny nothing":              {args: []string{"hub", "deny"}, code: exitUsage, want: "--clusters"},
 		"deny, hub unreachable":     {args: []string{"hub", "deny", "--clusters=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},

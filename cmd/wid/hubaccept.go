@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,9 +31,11 @@ type deciding struct {
 	clusters []string
 	wait     bool
 	approves string // the name of a request
+	claim    string
 
-	cmd *cobra.Command
-	hub client.Client
+	cmd     *cobra.Command
+	hub     client.Client
+	answers *bufio.Reader // of the person at the terminal
 }
 
 func newHubAccept() *cobra.Command {
@@ -38,13 +44,16 @@ func newHubAccept() *cobra.Command {
 		Use:   "accept",
 		Short: "Let clusters join the hub, and approve the requests of their agents for a certificate",
 		Long: "Let clusters join the hub. It shows the claim of each cluster, accepts exactly that, and approves the one pending\n" +
-			"request of the agent. It approves none of several requests. To replace the agent of a cluster, or the certificate that the\n" +
-			"agent lost, name its request with --approve-request.",
-		Example: "  wid hub accept --clusters managed-0,managed-1 --wait",
+			"request of a bootstrap user. It approves none of several requests. To replace the agent of a cluster, or the certificate\n" +
+			"that the agent lost, name its request with --approve-request. At a terminal it asks before it accepts, unless --claim names\n" +
+			"the claim.",
+		Example: "  wid hub accept --clusters managed-0,managed-1 --wait\n" +
+			"  wid hub accept --clusters managed-2 --claim arn:aws:eks:eu-west-1:222222222222:cluster/shop",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
 	cmd.Flags().BoolVar(&d.wait, "wait", false, "wait until the clusters have joined, also for those that have not asked yet")
-	cmd.Flags().StringVar(&d.approves, "approve-request", "", "name of the request to approve for a cluster that has an agent already: the hub no longer renews the certificate of another agent")
+	cmd.Flags().StringVar(&d.approves, "approve-request", "", "name of the request to approve: one of several, of another user than bootstrap users, or for a cluster that has an agent already, which the hub then no longer renews")
+	cmd.Flags().StringVar(&d.claim, "claim", "", "claim that the cluster must have, such as its ARN; empty for certificates")
 	return d.command(cmd, "the hub", d.each(d.accept))
 }
 
@@ -89,7 +98,10 @@ func (d *deciding) each(decide func(context.Context, *ocm.ManagedCluster) error)
 		if err := checkClusters(d.clusters); err != nil {
 			return err
 		}
-		d.cmd = cmd
+		if len(d.clusters) > 1 && (d.approves != "" || cmd.Flags().Changed("claim")) {
+			return usagef("--claim and --approve-request are for one cluster: run the command once for each")
+		}
+		d.cmd, d.answers = cmd, bufio.NewReader(cmd.InOrStdin())
 		if d.hub, _, err = d.connect(); err != nil {
 			return err
 		}
@@ -159,8 +171,11 @@ func (d *deciding) recordDenial(ctx context.Context, name string) error {
 }
 
 func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	authType, err := d.show(ctx, cluster)
+	authType, claim, err := d.show(ctx, cluster)
 	if err != nil {
+		return err
+	}
+	if err := d.checkClaim(cluster.Name, claim); err != nil {
 		return err
 	}
 	// A hub with bootstrap users approves all their requests once the cluster is accepted, so read them first.
@@ -169,6 +184,9 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 		return err
 	}
 	if err := d.checkAgent(ctx, cluster, request); err != nil {
+		return err
+	}
+	if err := d.ask(cluster.Name, authType, claim); err != nil {
 		return err
 	}
 	if err := d.set(ctx, cluster, true); err != nil {
@@ -218,26 +236,57 @@ func (d *deciding) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, 
 		Remedy: "pass --approve-request with its name if it replaces that agent or its lost certificate, else refuse it with kubectl certificate deny"}
 }
 
-// show prints what is accepted, and returns the auth type.
-func (d *deciding) show(ctx context.Context, cluster *ocm.ManagedCluster) (string, error) {
+// checkClaim refuses another claim than that of the flag.
+func (d *deciding) checkClaim(cluster, claim string) error {
+	if !d.cmd.Flags().Changed("claim") || claim == d.claim {
+		return nil
+	}
+	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q claims %.300q instead of %.300q", cluster, claim, d.claim),
+		Remedy: "find out who joined under this name, or correct --claim"}
+}
+
+// ask lets a person at a terminal decide, unless the flag has decided.
+func (d *deciding) ask(cluster, authType, claim string) error {
+	in, ok := d.cmd.InOrStdin().(*os.File)
+	if d.cmd.Flags().Changed("claim") || !ok || !term.IsTerminal(int(in.Fd())) { //nolint:gosec // a file descriptor fits
+		return nil
+	}
+	d.cmd.PrintErrf("Accept cluster %q with %s? [yes/no] ", cluster, described(authType, claim))
+	answer, err := d.answers.ReadString('\n')
+	if strings.TrimSpace(answer) == "yes" {
+		return nil
+	}
+	return &auth.Error{Reason: auth.ErrDenied, Err: err, Message: fmt.Sprintf("cluster %q is not accepted", cluster), Remedy: "answer yes, or pass --claim"}
+}
+
+// described leaves out the claim that certificates do not have.
+func described(authType, claim string) string {
+	if claim == "" {
+		return fmt.Sprintf("auth type %q", authType)
+	}
+	return fmt.Sprintf("auth type %q, claim %.300q", authType, claim)
+}
+
+// show prints what is accepted, and returns it.
+func (d *deciding) show(ctx context.Context, cluster *ocm.ManagedCluster) (authType, claim string, err error) {
 	role := &rbacv1.ClusterRole{}
 	if err := d.hub.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster.Name)}, role); client.IgnoreNotFound(err) != nil {
-		return "", answerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", cluster.Name))
+		return "", "", answerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", cluster.Name))
 	}
 	drivers, err := hubDrivers(d.hub)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	authType, claim, err := claimOf(drivers, cluster, role)
+	authType, claim, err = claimOf(drivers, cluster, role)
 	if err != nil {
-		return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("cluster %q: %v", cluster.Name, err), Remedy: "correct the annotations of its ManagedCluster"}
+		return "", "", &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("cluster %q: %v", cluster.Name, err), Remedy: "correct the annotations of its ManagedCluster"}
 	}
 	recorded, ok := role.Annotations[registration.AuthTypeAnnotation]
 	if ok && (recorded != authType || role.Annotations[registration.ClaimAnnotation] != claim) && !cluster.Spec.HubAcceptsClient {
-		return "", &auth.Error{Reason: auth.ErrUnavailable, Message: fmt.Sprintf("the hub is still taking away the access of cluster %q, which now claims auth type %q, claim %.300q",
-			cluster.Name, authType, claim), Remedy: "run the command again when that is done"}
+		return "", "", &auth.Error{Reason: auth.ErrUnavailable, Message: fmt.Sprintf("the hub is still taking away the access of cluster %q, which now claims %s",
+			cluster.Name, described(authType, claim)), Remedy: "run the command again when that is done"}
 	}
-	return authType, say(d.cmd, "cluster %q: auth type %q, claim %.300q", cluster.Name, authType, claim)
+	return authType, claim, say(d.cmd, "cluster %q: %s", cluster.Name, described(authType, claim))
 }
 
 // claimOf returns the claim that the hub grants: the recorded one of an accepted cluster, otherwise the one in its annotations.
@@ -258,22 +307,43 @@ func claimOf(drivers []claimReader, cluster *ocm.ManagedCluster, role *rbacv1.Cl
 	return authType, claim, nil
 }
 
-// request returns the request of the cluster's agent, nil if there is none. Among several it cannot tell which is the agent's.
+// request returns the request to approve, nil if there is none. Among several it cannot tell which is the agent's.
 func (d *deciding) request(ctx context.Context, cluster, authType string) (*certificatesv1.CertificateSigningRequest, error) {
-	if authType != registration.AuthTypeCSR {
-		return nil, nil
+	var pending []certificatesv1.CertificateSigningRequest
+	if authType == registration.AuthTypeCSR {
+		var err error
+		if pending, err = csr.Pending(ctx, d.hub, cluster); err != nil {
+			return nil, answerOf(err, fmt.Sprintf("list the requests of cluster %q", cluster))
+		}
 	}
-	pending, err := csr.Pending(ctx, d.hub, cluster)
+	named := slices.IndexFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == d.approves })
 	switch {
-	case err != nil:
-		return nil, answerOf(err, fmt.Sprintf("list the requests of cluster %q", cluster))
-	case len(pending) == 0:
+	case named >= 0:
+		return &pending[named], nil
+	case d.approves != "":
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("no request %q of cluster %q waits for approval", d.approves, cluster),
+			Remedy: "pass one that wid hub status -o yaml lists"}
+	case len(pending) == 0 || len(pending) == 1 && isRenewal(&pending[0]): // the hub approves renewals, by its record
 		return nil, nil
 	case len(pending) > 1:
 		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has %d requests, and one may be that of an intruder: %s", cluster, len(pending), requesters(pending)),
-			Remedy: "refuse all but that of its agent with kubectl certificate deny, and run the command again"}
+			Remedy: "pass --approve-request with the name of its agent's, or refuse all others with kubectl certificate deny"}
+	case !isBootstrapUser(&pending[0].Spec):
+		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("the request of cluster %q is not that of a bootstrap user: %s", cluster, requesters(pending)),
+			Remedy: "pass --approve-request with its name if that is the agent's user"}
 	}
 	return &pending[0], nil
+}
+
+// isRenewal reports whether the agent of a request has made it itself.
+func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
+	request, err := csr.ParseRequest(r)
+	return err == nil && r.Spec.Username == request.User()
+}
+
+// isBootstrapUser reports whether registration.BootstrapManifest lets a user ask for the first certificate of a cluster.
+func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
+	return spec.Username == registration.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
 }
 
 func (d *deciding) approve(ctx context.Context, cluster string, request *certificatesv1.CertificateSigningRequest) error {

@@ -84,7 +84,7 @@ func (e *examination) checkRequests(context.Context) doctor.Finding {
 // create requests can choose the label.
 func (e *examination) fromAgent(r certificateRequest) bool {
 	return e.byAgent(&r) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") || slices.Contains(r.Spec.Groups, registration.BootstrapGroup) ||
-		r.Spec.Username == "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
+		r.Spec.Username == registration.BootstrapUser
 }
 
 func (e *examination) byAgent(r *certificateRequest) bool {
