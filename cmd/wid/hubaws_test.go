@@ -23,6 +23,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
