@@ -1,43 +1,24 @@
 package registration
 
-// Names selects names on the wire where OCM's proposals and released OCM differ. It changes nothing else. Readers accept both.
-type Names string
+import "strings"
 
-const (
-	// ProposedNames selects the names of the proposals, the default.
-	ProposedNames Names = ""
-	// OCMNames selects the names of Open Cluster Management as of June 2026.
-	OCMNames Names = "ocm"
-)
-
-// AuthTypeAWS returns the auth type of the AWS IAM driver. AuthTypeCSR is the same for both.
-func (n Names) AuthTypeAWS() string {
-	if n == OCMNames {
-		return "awsirsa"
-	}
-	return "aws-irsa"
-}
-
-// AddOnServiceAccount returns the name of the ServiceAccount whose tokens an add-on of a cluster uses.
-func (n Names) AddOnServiceAccount(cluster, addOn string) string {
-	if n == OCMNames {
-		return addOn + "-agent"
-	}
-	return cluster + "-" + addOn + "-agent"
-}
-
-// TokenCondition returns the type of the condition in which an add-on's agent reports its token.
-func (n Names) TokenCondition() string {
-	if n == OCMNames {
-		return "TokenRefreshed"
-	}
-	return "AddonTokenRefreshed"
-}
-
-// Auth types under all Names.
+// Auth types.
 const (
 	// AuthTypeCSR is the auth type of the driver for client certificates.
 	AuthTypeCSR = "csr"
+	// AuthTypeAWS is the auth type of the driver for AWS IAM roles. Open Cluster Management writes "awsirsa".
+	AuthTypeAWS = "aws-irsa"
 	// AuthTypeToken is the auth type of the driver for ServiceAccount tokens, which registers only add-ons.
 	AuthTypeToken = "token"
 )
+
+// AddOnServiceAccounts returns the names that the ServiceAccount of an add-on's tokens may have on the hub. The first one is the name of the
+// specification, the second one that of Open Cluster Management. A cluster c1 has no second name for an add-on c1-x, because the first name
+// of the add-on x is the same.
+func AddOnServiceAccounts(cluster, addOn string) []string {
+	names := []string{cluster + "-" + addOn + "-agent", addOn + "-agent"}
+	if strings.HasPrefix(addOn, cluster+"-") {
+		return names[:1]
+	}
+	return names
+}

@@ -54,7 +54,7 @@ func (a authType) Name() string { return a.name }
 
 // authTypes are those that --registration-auth knows. Add your own drivers here.
 func authTypes() []authType {
-	return []authType{{registration.AuthTypeCSR, newCSR}, {registration.ProposedNames.AuthTypeAWS(), newAWS}}
+	return []authType{{registration.AuthTypeCSR, newCSR}, {registration.AuthTypeAWS, newAWS}}
 }
 
 func newCSR(o options) (registration.Driver, error) {

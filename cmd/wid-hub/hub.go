@@ -61,10 +61,8 @@ func (a authType) Name() string { return a.name }
 
 // authTypes are those that --registration-auth knows. Add your own drivers here.
 func authTypes() []authType {
-	return []authType{{registration.AuthTypeCSR, newCSR}, {authTypeAWS, newAWS}}
+	return []authType{{registration.AuthTypeCSR, newCSR}, {registration.AuthTypeAWS, newAWS}}
 }
-
-var authTypeAWS = registration.ProposedNames.AuthTypeAWS()
 
 func (o options) has(name string) bool {
 	return slices.ContainsFunc(o.auth, func(a authType) bool { return a.name == name })

@@ -122,9 +122,9 @@ func pick[D interface{ Name() string }](known []D, names []string, flag string) 
 // checkAWS finds mistakes before the hub starts.
 func (o options) checkAWS() error {
 	switch _, err := awsirsa.ParseClusterARN(o.hubARN); {
-	case !o.has(authTypeAWS) && (o.hubARN != "" || len(o.autoApproveARNs) > 0):
+	case !o.has(registration.AuthTypeAWS) && (o.hubARN != "" || len(o.autoApproveARNs) > 0):
 		return errors.New("--eks-hub-cluster-arn and --auto-approve-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
-	case !o.has(authTypeAWS):
+	case !o.has(registration.AuthTypeAWS):
 		return nil
 	case o.hubARN == "":
 		return errors.New("--eks-hub-cluster-arn is missing: aws-irsa needs the ARN of this hub")

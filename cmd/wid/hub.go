@@ -139,7 +139,7 @@ func agentDriver(authType string, arns *clusterARNs) (registration.Driver, error
 	if err := arns.check(authType); err != nil {
 		return nil, err
 	}
-	if authType == authTypeAWS {
+	if authType == registration.AuthTypeAWS {
 		return arns.driver()
 	}
 	return csr.New(csr.Options{}), nil
@@ -227,8 +227,6 @@ func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor stri
 	}
 }
 
-var authTypeAWS = registration.ProposedNames.AuthTypeAWS()
-
 const (
 	hubARNFlag     = "eks-hub-cluster-arn"
 	managedARNFlag = "eks-managed-cluster-arn"
@@ -238,21 +236,21 @@ const (
 type clusterARNs struct{ hub, managed string }
 
 func (a *clusterARNs) bindHub(f *pflag.FlagSet) {
-	f.StringVar(&a.hub, hubARNFlag, "", "ARN of the hub, for auth type "+authTypeAWS)
+	f.StringVar(&a.hub, hubARNFlag, "", "ARN of the hub, for auth type "+registration.AuthTypeAWS)
 }
 
 func (a *clusterARNs) bindManaged(f *pflag.FlagSet) {
-	f.StringVar(&a.managed, managedARNFlag, "", "ARN of the managed cluster, for auth type "+authTypeAWS)
+	f.StringVar(&a.managed, managedARNFlag, "", "ARN of the managed cluster, for auth type "+registration.AuthTypeAWS)
 }
 
 // check judges the ARN of the hub. Both ARNs are refused without the auth type that needs them.
 func (a *clusterARNs) check(authTypes ...string) error {
-	if slices.Contains(authTypes, authTypeAWS) {
+	if slices.Contains(authTypes, registration.AuthTypeAWS) {
 		_, err := parseARN(hubARNFlag, a.hub)
 		return err
 	}
 	if a.hub != "" || a.managed != "" {
-		return usagef("the ARNs of clusters are for --registration-auth=%s: pass that, or leave them out", authTypeAWS)
+		return usagef("the ARNs of clusters are for --registration-auth=%s: pass that, or leave them out", registration.AuthTypeAWS)
 	}
 	return nil
 }
@@ -307,7 +305,7 @@ func connectToEKS(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, err
 // awsClaims reads the claims of auth type aws-irsa, without a login at AWS.
 type awsClaims struct{}
 
-func (awsClaims) Name() string { return authTypeAWS }
+func (awsClaims) Name() string { return registration.AuthTypeAWS }
 
 func (awsClaims) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	return awsirsa.Claim(cluster)
@@ -325,25 +323,25 @@ func isEKS(server string) bool {
 
 // checkHub refuses auth types that the hub cannot serve. Only the address of EKS is proof; what another address contradicts is a warning.
 func checkHub(cmd *cobra.Command, authTypes []string, server string) error {
-	csr, aws := slices.Contains(authTypes, registration.AuthTypeCSR), slices.Contains(authTypes, authTypeAWS)
+	csr, aws := slices.Contains(authTypes, registration.AuthTypeCSR), slices.Contains(authTypes, registration.AuthTypeAWS)
 	switch {
 	case csr && isEKS(server):
 		return usagef("--registration-auth: the hub %q is on EKS: the auth type %q needs a hub that signs client certificates, and EKS signs none: use %q alone, or another hub",
-			server, registration.AuthTypeCSR, authTypeAWS)
+			server, registration.AuthTypeCSR, registration.AuthTypeAWS)
 	case csr && aws:
 		cmd.PrintErrln("wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
 	case aws && !isEKS(server):
 		cmd.PrintErrf("wid: warning: the hub %q has no address of EKS: the auth type %q alone needs a hub on EKS, which checks tokens of AWS itself: on other hubs use it together with %q\n",
-			server, authTypeAWS, registration.AuthTypeCSR)
+			server, registration.AuthTypeAWS, registration.AuthTypeCSR)
 	}
 	return nil
 }
 
 // checkManaged warns of a cluster that cannot join with the auth type.
 func checkManaged(cmd *cobra.Command, authType, server string) {
-	if authType == authTypeAWS && !isEKS(server) {
+	if authType == registration.AuthTypeAWS && !isEKS(server) {
 		cmd.PrintErrf("wid: warning: the managed cluster %q has no address of EKS: the auth type %q needs a managed cluster on EKS, since its ARN names it and IAM trusts its ServiceAccounts: use %q here\n",
-			server, authTypeAWS, registration.AuthTypeCSR)
+			server, registration.AuthTypeAWS, registration.AuthTypeCSR)
 	}
 }
 
@@ -373,7 +371,7 @@ func newHubPolicies() *cobra.Command {
 	p := &hubPolicies{}
 	cmd := &cobra.Command{
 		Use:   "policies",
-		Short: "Print the IAM role that a hub or an agent needs for auth type " + authTypeAWS + ", or verify it",
+		Short: "Print the IAM role that a hub or an agent needs for auth type " + registration.AuthTypeAWS + ", or verify it",
 		Long: "Print an IAM role as JSON: name, trust policy, access policy and tags. Without --" + managedARNFlag + " it is the hub's\n" +
 			"role, with it the role of that cluster's agent. --verify calls iam:GetRole and iam:GetRolePolicy with your own login at AWS.",
 		Example: "  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --oidc-issuer \"$HUB_ISSUER\"",
@@ -385,7 +383,7 @@ func newHubPolicies() *cobra.Command {
 	p.arns.bindManaged(f)
 	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
 	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
-	f.StringSliceVar(&p.authTypes, "registration-auth", []string{authTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
+	f.StringSliceVar(&p.authTypes, "registration-auth", []string{registration.AuthTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
 	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing it")
 	cmd.Args = cobra.NoArgs
 	return cmd

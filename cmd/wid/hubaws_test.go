@@ -23,6 +23,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -81,7 +82,7 @@ func TestHubInitForAWS(t *testing.T) {
 
 // The agent runs as a ServiceAccount that the role of wid hub policies trusts.
 func TestJoinForAWS(t *testing.T) {
-	j := &join{cluster: "cluster1", authType: authTypeAWS, arns: clusterARNs{eksHub, eksManaged}, installing: installing{image: "x"}}
+	j := &join{cluster: "cluster1", authType: registration.AuthTypeAWS, arns: clusterARNs{eksHub, eksManaged}, installing: installing{image: "x"}}
 	manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
 	if err != nil {
 		t.Fatal(err)
@@ -203,12 +204,12 @@ func TestClaimOfAWS(t *testing.T) {
 	}
 	for annotation, want := range map[string]string{"eks-managed-cluster-arn": eksManaged, "agent.open-cluster-management.io/managed-cluster-arn": eksManaged} {
 		cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: want}}}
-		if authType, claim, err := claimOf(drivers, cluster, &rbacv1.ClusterRole{}); authType != authTypeAWS || claim != want || err != nil {
+		if authType, claim, err := claimOf(drivers, cluster, &rbacv1.ClusterRole{}); authType != registration.AuthTypeAWS || claim != want || err != nil {
 			t.Errorf("%s: %q, %q, %v", annotation, authType, claim, err)
 		}
 	}
 	var out strings.Builder
-	if statusTable(&out, []clusterStatus{{Name: "a", AuthType: authTypeAWS, Claim: eksManaged}}); !strings.Contains(out.String(), eksManaged) {
+	if statusTable(&out, []clusterStatus{{Name: "a", AuthType: registration.AuthTypeAWS, Claim: eksManaged}}); !strings.Contains(out.String(), eksManaged) {
 		t.Error(out.String())
 	}
 	bad := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"eks-managed-cluster-arn": "foo"}}}

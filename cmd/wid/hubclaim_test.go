@@ -38,7 +38,7 @@ type claimHub struct {
 	granted  []string
 }
 
-func (*claimHub) Name() string                                      { return authTypeAWS }
+func (*claimHub) Name() string                                      { return registration.AuthTypeAWS }
 func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return awsirsa.Claim(c) }
 func (h *claimHub) Approves(context.Context, *ocm.ManagedCluster, string) (bool, error) {
 	return h.approves, nil

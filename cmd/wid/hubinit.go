@@ -58,7 +58,7 @@ func newHubInit() *cobra.Command {
 	}
 	h.bind(cmd, "wid-hub", "the Deployment is available")
 	f := cmd.Flags()
-	f.StringSliceVar(&h.authTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+authTypeAWS)
+	f.StringSliceVar(&h.authTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+registration.AuthTypeAWS)
 	f.StringSliceVar(&h.addOnTypes, "addon-registration-auth", nil, "auth types of add-ons, of csr and token; without it the hub program decides, and prepares no tokens")
 	h.arns.bindHub(f)
 	f.StringVar(&h.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
@@ -110,7 +110,7 @@ func (h *hubInit) manifests() (string, error) {
 		return "", usagef("--token-ttl is a second or more, not %s", h.ttl)
 	}
 	if len(h.authTypes) == 0 {
-		return "", usagef("--registration-auth is %s, %s or both, not nothing", registration.AuthTypeCSR, authTypeAWS)
+		return "", usagef("--registration-auth is %s, %s or both, not nothing", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	}
 	for _, authType := range h.authTypes {
 		if err := checkAuthType(authType); err != nil {
@@ -154,7 +154,7 @@ func (h *hubInit) hubManifests() ([]string, error) {
 		}
 		manifests = append(manifests, cleanup)
 	}
-	if !slices.Contains(h.authTypes, authTypeAWS) {
+	if !slices.Contains(h.authTypes, registration.AuthTypeAWS) {
 		return manifests, nil
 	}
 	hub, err := parseARN(hubARNFlag, h.arns.hub)
@@ -226,7 +226,7 @@ func (h *hubInit) invite(ctx context.Context, cmd *cobra.Command, c client.Clien
 		line += " --ca-file CA_FILE"
 	}
 	if !slices.Contains(h.authTypes, registration.AuthTypeCSR) {
-		line += " --registration-auth " + authTypeAWS + " --" + hubARNFlag + " " + h.arns.hub + " --" + managedARNFlag + " MANAGED_CLUSTER_ARN"
+		line += " --registration-auth " + registration.AuthTypeAWS + " --" + hubARNFlag + " " + h.arns.hub + " --" + managedARNFlag + " MANAGED_CLUSTER_ARN"
 	}
 	return say(cmd, "\nUntil %s, join a cluster with\n\n%s --cluster-name CLUSTER_NAME --image AGENT_IMAGE --apply", end(token.Expires), line)
 }

@@ -60,7 +60,7 @@ func newJoin() *cobra.Command {
 	j.bind(cmd, "wid-agent", "the hub has accepted the cluster and the agent has a credential of its own")
 	f := cmd.Flags()
 	f.StringVar(&j.cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
-	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+authTypeAWS)
+	f.StringVar(&j.authType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+registration.AuthTypeAWS)
 	j.arns.bindHub(f)
 	j.arns.bindManaged(f)
 	f.StringVar(&j.addOns.auth, addOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it the agent gets no rights to store their credentials")
@@ -306,7 +306,7 @@ func (j *join) agentManifest() (manifest, account string, err error) {
 	if j.addOns.auth != "" {
 		manifest = joinManifests(manifest, registration.AgentAddOnManifest)
 	}
-	if j.authType != authTypeAWS {
+	if j.authType != registration.AuthTypeAWS {
 		return manifest, account, nil
 	}
 	hub, managed, err := j.arns.pair()
@@ -413,7 +413,7 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 		return errNoCredential
 	}
 	driver, err := registration.Driver(csr.New(csr.Options{})), error(nil)
-	if string(secret.Data[registration.SecretKeyAuthType]) == authTypeAWS {
+	if string(secret.Data[registration.SecretKeyAuthType]) == registration.AuthTypeAWS {
 		driver, err = arns.driver()
 	}
 	if err != nil {

@@ -111,7 +111,7 @@ func completionOf(f *pflag.Flag) cobra.CompletionFunc {
 	case "provider":
 		return fixed(providerNames()...)
 	case "registration-auth":
-		return fixed(registration.AuthTypeCSR, authTypeAWS)
+		return fixed(registration.AuthTypeCSR, registration.AuthTypeAWS)
 	case addOnAuthFlag, "addon-registration-auth":
 		return fixed(registration.AuthTypeCSR, registration.AuthTypeToken)
 	case "usages":

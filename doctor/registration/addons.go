@@ -11,7 +11,6 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/shell"
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -88,9 +87,9 @@ func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 	get := func(kind string) metav1.Condition { return conditionOf(a.Conditions, kind) }
 	isToken := slices.ContainsFunc(a.Items, func(r ocm.Registration) bool { return r.Driver == ocm.DriverToken })
 	ready, accepted, rotated := get(addon.ConditionTokenInfrastructureReady), get(agent.ConditionRegistrationAccepted), get(ocm.ConditionCertificateRotated)
-	tokens := get(registration.ProposedNames.TokenCondition())
+	tokens := get(addon.ConditionTokenRefreshed)
 	if tokens.Status == "" {
-		tokens = get(registration.OCMNames.TokenCondition())
+		tokens = get(addon.ConditionTokenRefreshedOCM)
 	}
 	isFalse := func(c metav1.Condition) bool { return c.Status == metav1.ConditionFalse }
 	name := fmt.Sprintf("%.63s", a.name)

@@ -37,7 +37,7 @@ func (e *examination) usesCertificates() bool {
 // usesIAM reports whether the cluster registers with an AWS role.
 func (e *examination) usesIAM() bool {
 	switch e.driver() {
-	case registration.ProposedNames.AuthTypeAWS(), registration.OCMNames.AuthTypeAWS():
+	case registration.AuthTypeAWS, "awsirsa":
 		return true
 	}
 	if e.cluster == nil {

@@ -174,7 +174,7 @@ func (d *demo) readsOwn(ctx context.Context) error {
 		&rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{addOnSettings}, Verbs: []string{"get"}}}},
 		&rbacv1.RoleBinding{ObjectMeta: named, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: addOnSettings},
 			// Not the subject in the status: the agent wrote that.
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: cluster, Name: registration.ProposedNames.AddOnServiceAccount(cluster, addOnName)}}},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: cluster, Name: registration.AddOnServiceAccounts(cluster, addOnName)[0]}}},
 	} {
 		if err := d.admin.Create(ctx, object); err != nil {
 			return err

@@ -42,8 +42,6 @@ const (
 	klusterletAccount = "klusterlet-registration-sa"
 )
 
-var authTypeAWS = registration.ProposedNames.AuthTypeAWS()
-
 // awsDemo plays a join by AWS IAM. AWS is the fake of authtest. Every client of AWS here reaches the fake alone, and has a login of its own.
 type awsDemo struct {
 	*demo

@@ -61,14 +61,14 @@ func main() {
 func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	fs := flag.NewFlagSet("registration", flag.ContinueOnError)
 	fs.SetOutput(out)
-	auth := fs.String("auth", registration.AuthTypeCSR, "auth type of the cluster, "+registration.AuthTypeCSR+" or "+authTypeAWS)
+	auth := fs.String("auth", registration.AuthTypeCSR, "auth type of the cluster, "+registration.AuthTypeCSR+" or "+registration.AuthTypeAWS)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	d := &demo{Scenario: story.Scenario{Printer: story.Printer{Out: out}}}
-	steps, ok := map[string]func() []func(context.Context) error{registration.AuthTypeCSR: d.steps, authTypeAWS: (&awsDemo{demo: d}).steps}[*auth]
+	steps, ok := map[string]func() []func(context.Context) error{registration.AuthTypeCSR: d.steps, registration.AuthTypeAWS: (&awsDemo{demo: d}).steps}[*auth]
 	if !ok || fs.NArg() > 0 {
-		return fmt.Errorf("use -auth=%s or -auth=%s and no arguments, not %q", registration.AuthTypeCSR, authTypeAWS, args)
+		return fmt.Errorf("use -auth=%s or -auth=%s and no arguments, not %q", registration.AuthTypeCSR, registration.AuthTypeAWS, args)
 	}
 	// Hub and agent also log what the demo provokes, so their errors show only if the demo fails.
 	var kept bytes.Buffer

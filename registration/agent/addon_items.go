@@ -325,8 +325,8 @@ func (p *addOnPass) tell(s *addon.Status) (changed bool) {
 		changed = meta.SetStatusCondition(&s.Conditions, c) || changed
 	}
 	if !p.tokenKept { // then the hub removes the ServiceAccount
-		for _, names := range []registration.Names{registration.ProposedNames, registration.OCMNames} {
-			changed = meta.RemoveStatusCondition(&s.Conditions, names.TokenCondition()) || changed
+		for _, condition := range []string{addon.ConditionTokenRefreshed, addon.ConditionTokenRefreshedOCM} {
+			changed = meta.RemoveStatusCondition(&s.Conditions, condition) || changed
 		}
 	}
 	return changed

@@ -97,7 +97,7 @@ func registerSearch(ctx context.Context, hub client.Client, addOn *addon.Managed
 		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: "search"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "search"},
 		Subjects: []rbacv1.Subject{
-			{Kind: rbacv1.ServiceAccountKind, Namespace: cluster, Name: registration.ProposedNames.AddOnServiceAccount(cluster, addOn.Name)},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: cluster, Name: registration.AddOnServiceAccounts(cluster, addOn.Name)[0]},
 			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: registration.AddOnSubject(cluster, addOn.Name, "").Groups[0]},
 		},
 	}

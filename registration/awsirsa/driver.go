@@ -34,8 +34,6 @@ const (
 type Options struct {
 	// Hub and Managed are the ARNs of the two clusters. Required.
 	Hub, Managed string
-	// Names selects the auth type and the annotations.
-	Names registration.Names
 	// Plugin selects the program in the stored kubeconfig. The agent never runs it.
 	Plugin Plugin
 	// Connect connects to the hub. Required. The driver calls it with the first request of RESTConfig, and again after a failure. The
@@ -102,15 +100,12 @@ func New(options Options) (*Driver, error) {
 	return &Driver{options: options, hub: hub, managed: managed}, nil
 }
 
-// Name returns the auth type, "aws-irsa" or "awsirsa".
-func (d *Driver) Name() string { return d.options.Names.AuthTypeAWS() }
+// Name returns "aws-irsa".
+func (d *Driver) Name() string { return registration.AuthTypeAWS }
 
-// Annotations returns the claim of the ManagedCluster.
+// Annotations returns the claim of the ManagedCluster, for hubs of Open Cluster Management too.
 func (d *Driver) Annotations() map[string]string {
-	if d.options.Names == registration.OCMNames {
-		return map[string]string{OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: ID(d.hub, d.managed)}
-	}
-	return map[string]string{ARNAnnotation: d.managed.String()}
+	return map[string]string{ARNAnnotation: d.managed.String(), OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: ID(d.hub, d.managed)}
 }
 
 // Next implements registration.Driver. It makes no call, because the kubeconfig holds no secret and follows from the two ARNs. The

@@ -97,17 +97,13 @@ func TestKubeconfigRunsThePlugin(t *testing.T) {
 
 func TestAnnotationsAreWhatTheHubClaims(t *testing.T) {
 	hub, managed := pair(t)
-	for names, want := range map[registration.Names]map[string]string{
-		registration.ProposedNames: {"eks-managed-cluster-arn": managedARN},
-		registration.OCMNames: {"agent.open-cluster-management.io/managed-cluster-arn": managedARN,
-			"agent.open-cluster-management.io/managed-cluster-iam-role-suffix": awsirsa.ID(hub, managed)},
-	} {
-		d := newDriver(t, func(o *awsirsa.Options) { o.Names = names })
-		if got := d.Annotations(); !maps.Equal(got, want) {
-			t.Errorf("names %q: annotations %q", names, got)
-		}
-		checkClaim(t, d.Annotations(), true, false)
+	want := map[string]string{"eks-managed-cluster-arn": managedARN, "agent.open-cluster-management.io/managed-cluster-arn": managedARN,
+		"agent.open-cluster-management.io/managed-cluster-iam-role-suffix": awsirsa.ID(hub, managed)}
+	d := newDriver(t)
+	if got := d.Annotations(); !maps.Equal(got, want) {
+		t.Errorf("annotations %q", got)
 	}
+	checkClaim(t, d.Annotations(), true, false)
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -48,8 +48,6 @@ type HubDriverOptions struct {
 	Client client.Client
 	// Binding is AccessEntries or AWSAuth.
 	Binding Binding
-	// Names selects the auth type. The hub accepts claims under both names.
-	Names registration.Names
 	// AutoApprove lists patterns of ARNs. The hub accepts matching clusters automatically. Empty: an administrator accepts each
 	// cluster. A pattern has to match the whole ARN. In it "*" matches any characters but ":" and "/", and "?" matches one of them.
 	// Write out the account, because any AWS account could have a cluster that matches a wildcard.
@@ -156,8 +154,8 @@ func (h *HubDriver) register(r prometheus.Registerer) error {
 	return errors.Join(r.Register(h.gauge), r.Register(limit))
 }
 
-// Name returns the auth type, "aws-irsa" or "awsirsa".
-func (h *HubDriver) Name() string { return h.options.Names.AuthTypeAWS() }
+// Name returns "aws-irsa".
+func (h *HubDriver) Name() string { return registration.AuthTypeAWS }
 
 // Annotations in which a ManagedCluster claims its ARN. The first one belongs to the proposal, the others to Open Cluster Management.
 const (

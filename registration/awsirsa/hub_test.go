@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -575,12 +574,5 @@ func TestRoleOfAnAgentThatDoesNotExistIsAwaitedForMinutes(t *testing.T) {
 	c.failures["GetRole"] = apiError("AccessDenied", "no")
 	if again, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); err == nil || again != 0 {
 		t.Errorf("after another error the hub tries again after %s, %v", again, err)
-	}
-}
-
-func TestNamesPickTheAuthType(t *testing.T) {
-	released := newHub(t, newCloud(), func(o *awsirsa.HubDriverOptions) { o.Names = registration.OCMNames })
-	if got := newHub(t, newCloud()).Name() + " " + released.Name(); got != "aws-irsa awsirsa" {
-		t.Errorf("got %q", got)
 	}
 }

@@ -53,15 +53,12 @@ type Options struct {
 	// ExpirationSeconds is the requested lifetime, at least 600. The hub may grant less, and refuses more than its cap. Use less
 	// than 3600 only in tests; the condition warns about it. 0 means one year.
 	ExpirationSeconds int64
-	// Names selects the names of the ServiceAccount and of the condition.
-	Names registration.Names
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 }
 
 // Driver is the agent's half. It is safe for concurrent use.
 type Driver struct {
-	names   registration.Names
 	seconds int64
 	metrics *metrics
 }
@@ -70,7 +67,7 @@ var _ registration.Driver = (*Driver)(nil)
 
 // New returns the agent's half of the driver.
 func New(options Options) (*Driver, error) {
-	d := &Driver{names: options.Names, seconds: options.ExpirationSeconds}
+	d := &Driver{seconds: options.ExpirationSeconds}
 	if d.seconds == 0 {
 		d.seconds = defaultExpirationSeconds
 	}
@@ -92,8 +89,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 		return registration.Step{}, fmt.Errorf("the driver %q registers kubeClient items of add-ons only, not the item %.100q of add-on %.100q: use csr",
 			d.Name(), in.Item.Type, in.Addon)
 	}
-	p := &pass{Driver: d, in: in, notes: notesOf(in.State),
-		account: client.ObjectKey{Namespace: in.Cluster, Name: d.names.AddOnServiceAccount(in.Cluster, in.Addon)}}
+	p := &pass{Driver: d, in: in, notes: notesOf(in.State), account: accountOf(in)}
 	// A token that was edited, or is another ServiceAccount's, counts as absent.
 	if have, err := parseToken(string(in.Stored[tokenFile]), p.account); err == nil {
 		p.have, p.step.Credential = have, have.credential()
@@ -113,6 +109,26 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	}
 	p.step.State = p.notes.state()
 	return p.step, nil
+}
+
+// accountOf returns the ServiceAccount that the hub states in its condition, else the one that was declared, else that of the
+// specification. A hub of Open Cluster Management gives another name than ours. Every other name is somebody else's.
+func accountOf(in registration.Input) client.ObjectKey {
+	names := registration.AddOnServiceAccounts(in.Cluster, in.Addon)
+	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: in.Cluster, Name: name} }
+	if ready := meta.FindStatusCondition(in.Conditions, addon.ConditionTokenInfrastructureReady); ready != nil && ready.Status == metav1.ConditionTrue {
+		for _, name := range names {
+			if _, ok := parseReady(ready.Message, key(name)); ok {
+				return key(name)
+			}
+		}
+	}
+	for _, name := range names {
+		if in.Item.Subject.User == userOf(key(name)) {
+			return key(name)
+		}
+	}
+	return key(names[0])
 }
 
 // Forget drops the metrics of a deleted add-on.
@@ -216,7 +232,15 @@ func (p *pass) fail(why *problem) {
 }
 
 func (p *pass) condition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: p.names.TokenCondition(), Status: status, Reason: reason, Message: message}
+	return &metav1.Condition{Type: p.conditionType(), Status: status, Reason: reason, Message: message}
+}
+
+// conditionType returns the name that the hub reads: a hub of Open Cluster Management knows only its own.
+func (p *pass) conditionType() string {
+	if p.account.Name == registration.AddOnServiceAccounts(p.in.Cluster, p.in.Addon)[0] {
+		return addon.ConditionTokenRefreshed
+	}
+	return addon.ConditionTokenRefreshedOCM
 }
 
 func (p *pass) warning() string {

@@ -158,8 +158,8 @@ func (w *world) run(duration time.Duration, each func()) {
 	}
 }
 
-func (w *world) condition(names registration.Names) metav1.Condition {
-	if c := meta.FindStatusCondition(w.conditions, names.TokenCondition()); c != nil {
+func (w *world) condition(name string) metav1.Condition {
+	if c := meta.FindStatusCondition(w.conditions, name); c != nil {
 		return *c
 	}
 	return metav1.Condition{}
@@ -167,7 +167,7 @@ func (w *world) condition(names registration.Names) metav1.Condition {
 
 func (w *world) expect(status metav1.ConditionStatus, reason string, parts ...string) {
 	w.t.Helper()
-	c := w.condition(registration.ProposedNames)
+	c := w.condition("AddonTokenRefreshed")
 	if c.Status != status || c.Reason != reason || slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(c.Message, p) }) {
 		w.t.Errorf("condition %s/%s %q, want %s/%s with %q", c.Status, c.Reason, c.Message, status, reason, parts)
 	}
@@ -206,14 +206,57 @@ func TestSteadyStateChangesNothing(t *testing.T) {
 	}
 }
 
-func TestNamesOfReleasedHubs(t *testing.T) {
-	w := newWorld(t, token.Options{Names: registration.OCMNames})
+// A released hub of Open Cluster Management makes the ServiceAccount <add-on>-agent, whatever the agent declares, and says so.
+func TestTakesTheServiceAccountThatTheHubStates(t *testing.T) {
+	w := newWorld(t, token.Options{})
 	w.pass()
+	if w.item.Subject.User != user {
+		t.Errorf("declares %+v first", w.item)
+	}
 	w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}, w.uid))
+	w.now = w.now.Add(2 * time.Minute)
 	w.pass()
-	if c := w.condition(registration.OCMNames); c.Type != "TokenRefreshed" || c.Status != "True" || c.Reason != "AddonTokenRefreshed" ||
-		w.item.Subject.User != "system:serviceaccount:cluster1:addon1-agent" {
-		t.Errorf("condition %+v, item %+v", c, w.item)
+	w.pass()
+	if c := w.condition("TokenRefreshed"); c.Status != "True" || c.Reason != "AddonTokenRefreshed" ||
+		w.item.Subject.User != "system:serviceaccount:cluster1:addon1-agent" || len(w.requests) != 1 {
+		t.Errorf("condition %+v, item %+v, %d requests", c, w.item, len(w.requests))
+	}
+	denied := ready(client.ObjectKey{}, "")
+	denied.Status, denied.Reason, denied.Message = metav1.ConditionFalse, "Denied", "no"
+	w.set(denied)
+	w.pass()
+	if w.item.Subject.User != "system:serviceaccount:cluster1:addon1-agent" || w.stored == nil {
+		t.Errorf("after a refusal it declares %+v, and stores %v", w.item, w.stored)
+	}
+}
+
+// The add-on c1-x of the cluster c1 never takes c1-x-agent, the ServiceAccount of the add-on x.
+func TestTakesNoOtherServiceAccount(t *testing.T) {
+	for name, row := range map[string]struct{ cluster, addOn, states, want string }{
+		"another add-on's":           {"c1", "c1-x", "c1-x-agent", "c1-c1-x-agent"},
+		"somebody else's":            {"c1", "x", "default", "c1-x-agent"},
+		"one of another namespace":   {"c1", "x", "../kube-system/x-agent", "c1-x-agent"},
+		"that of the specification":  {"c1", "x", "c1-x-agent", "c1-x-agent"},
+		"that of a released hub":     {"c1", "x", "x-agent", "x-agent"},
+		"no hub has stated anything": {"c1", "x", "", "c1-x-agent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := token.New(token.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := registration.Input{Now: time.Now(), Cluster: row.cluster, Addon: row.addOn, Item: ocm.Registration{Type: ocm.KubeClient}, Hub: fake.NewClientBuilder().Build()}
+			if row.states != "" {
+				in.Conditions = []metav1.Condition{ready(client.ObjectKey{Namespace: row.cluster, Name: row.states}, "uid-1")}
+			}
+			step, err := d.Next(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := step.Declare.Subject.User; got != "system:serviceaccount:c1:"+row.want {
+				t.Errorf("takes %q", got)
+			}
+		})
 	}
 }
 
@@ -245,7 +288,7 @@ func TestExpirationSeconds(t *testing.T) {
 			if got := *w.requests[0].Spec.ExpirationSeconds; got != tc.asked {
 				t.Errorf("asked for %d", got)
 			}
-			if message := w.condition("").Message; strings.Contains(message, "Warning") != tc.warns {
+			if message := w.condition("AddonTokenRefreshed").Message; strings.Contains(message, "Warning") != tc.warns {
 				t.Errorf("message %q", message)
 			}
 		})
@@ -455,8 +498,8 @@ func TestUnusableAnswerIsNotStored(t *testing.T) {
 			w.issue = func(int64) string { return issued }
 			w.pass()
 			w.expect("False", "TokenUnusable")
-			if w.stored != nil || strings.Contains(w.condition("").Message, "secret") {
-				t.Errorf("stored %v, condition %q", w.stored, w.condition("").Message)
+			if w.stored != nil || strings.Contains(w.condition("AddonTokenRefreshed").Message, "secret") {
+				t.Errorf("stored %v, condition %q", w.stored, w.condition("AddonTokenRefreshed").Message)
 			}
 			if w.run(time.Hour, nil); len(w.requests) > 25 {
 				t.Errorf("%d requests", len(w.requests))

@@ -280,7 +280,7 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 	if len(subject.Groups)+len(subject.OrganizationUnits) > 0 {
 		return "", refuse(reasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
 	}
-	names := accountNames(cluster, name)
+	names := registration.AddOnServiceAccounts(cluster, name)
 	for _, account := range names {
 		if subject.User == userOf(client.ObjectKey{Namespace: cluster, Name: account}) {
 			return account, nil
@@ -293,8 +293,8 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 // inUse reports whether an agent may still need its tokens. One that fails to refresh its token holds the old one until it has the
 // credential of another driver. It withdraws its condition then.
 func inUse(conditions []metav1.Condition) bool {
-	for _, names := range []registration.Names{registration.ProposedNames, registration.OCMNames} {
-		c := meta.FindStatusCondition(conditions, names.TokenCondition())
+	for _, condition := range []string{addon.ConditionTokenRefreshed, addon.ConditionTokenRefreshedOCM} {
+		c := meta.FindStatusCondition(conditions, condition)
 		if c != nil && (c.Status == metav1.ConditionTrue || strings.HasPrefix(c.Reason, agentReasons)) {
 			return true
 		}

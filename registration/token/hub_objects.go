@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,15 +20,6 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
-
-// accountNames are the names that the ServiceAccount of an add-on may have.
-func accountNames(cluster, addOn string) []string {
-	names := []string{registration.ProposedNames.AddOnServiceAccount(cluster, addOn), registration.OCMNames.AddOnServiceAccount(cluster, addOn)}
-	if strings.HasPrefix(addOn, cluster+"-") { // the other name may be that of another add-on's ServiceAccount
-		return names[:1]
-	}
-	return names
-}
 
 // roleName returns the name of the Role and the RoleBinding of an add-on.
 func roleName(addOn string) string { return addOn + "-token-role" }
@@ -47,7 +37,7 @@ func addOnOf(o client.Object) (client.ObjectKey, bool) {
 	var names []string
 	switch o.(type) {
 	case *corev1.ServiceAccount:
-		names = accountNames(key.Namespace, key.Name)
+		names = registration.AddOnServiceAccounts(key.Namespace, key.Name)
 	case *rbacv1.Role, *rbacv1.RoleBinding:
 		names = []string{roleName(key.Name)}
 	default:
@@ -105,7 +95,7 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 	for _, want := range wanted {
 		err := h.ensure(ctx, addOn, want)
 		if no := (*refusal)(nil); errors.As(err, &no) { // the cluster keeps no right to what is not the hub's
-			err = cmp.Or(h.remove(ctx, addOn, accountNames(addOn.GetNamespace(), addOn.GetName())...), err)
+			err = cmp.Or(h.remove(ctx, addOn, registration.AddOnServiceAccounts(addOn.GetNamespace(), addOn.GetName())...), err)
 		}
 		if err != nil {
 			return nil, err
@@ -173,7 +163,7 @@ var errStale = errors.New("the cache lags behind")
 
 // remove deletes what belongs to an add-on, except for the names to keep.
 func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (errs error) {
-	for _, o := range objects(addOn, accountNames(addOn.GetNamespace(), addOn.GetName())...) {
+	for _, o := range objects(addOn, registration.AddOnServiceAccounts(addOn.GetNamespace(), addOn.GetName())...) {
 		have, err := read(ctx, h.options.Client, o)
 		if err == nil && have != nil && belongs(have, addOn) && !slices.Contains(keep, o.GetName()) {
 			err = h.delete(ctx, have)

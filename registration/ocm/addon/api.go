@@ -20,6 +20,9 @@ import (
 const (
 	// ConditionTokenInfrastructureReady reports that the add-on's ServiceAccount exists and that the cluster may request its tokens.
 	ConditionTokenInfrastructureReady = "TokenInfrastructureReady"
+	// ConditionTokenRefreshed reports the token of an add-on, under the name of the specification and under that of Open Cluster Management.
+	ConditionTokenRefreshed    = "AddonTokenRefreshed"
+	ConditionTokenRefreshedOCM = "TokenRefreshed"
 	// NameLabel is the label of objects that belong to an add-on, such as its CertificateSigningRequests.
 	NameLabel = "open-cluster-management.io/addon-name"
 	// HostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
