@@ -265,6 +265,37 @@ func TestLiveListsAreTwoAtATimeAndOneOfANamespace(t *testing.T) {
 	})
 }
 
+// slowLister takes 100 ms for a list.
+type slowLister struct{ client.Reader }
+
+func (slowLister) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	time.Sleep(100 * time.Millisecond)
+	return nil
+}
+
+// Two namespaces with many pods delay the pods of others by a few lists, not by all of theirs.
+func TestNamespacesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Live = slowLister{}
+		c := &caller{t: t, h: newHandler(t, o)}
+		var all sync.WaitGroup
+		for i := range 160 {
+			all.Go(func() { c.call(unbound(t, []string{"a", "b"}[i%2], 0)) })
+		}
+		synctest.Wait()
+		for i := range 10 {
+			all.Go(func() {
+				start := time.Now()
+				if code := c.call(unbound(t, fmt.Sprintf("victim%d", i), 0)); code != http.StatusOK || time.Since(start) > time.Second {
+					t.Errorf("victim %d gets %d after %s", i, code, time.Since(start))
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
 // A namespace whose lists take long does not use up the memory for bodies.
 func TestPodsThatWaitForTheListOfTheirNamespaceAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

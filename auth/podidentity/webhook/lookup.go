@@ -34,10 +34,11 @@ func (h *handler) live(ctx context.Context, namespace, account string, size int)
 		return nil, errBusy
 	}
 	defer h.waiting.add(namespace, -size)
-	if err := h.lists.enter(ctx, namespace); err != nil {
+	leave, err := h.lists.enter(ctx, namespace)
+	if err != nil {
 		return nil, err
 	}
-	defer h.lists.leave(namespace)
+	defer leave()
 	for next := ""; ; {
 		var page []v1alpha1.IAMBinding
 		page, next, err = find(ctx, h.o.Live, namespace, account, client.Limit(maxPage), client.Continue(next))
@@ -58,42 +59,61 @@ func find(ctx context.Context, from client.Reader, namespace, account string, op
 	}), list.Continue, nil
 }
 
-// lists bounds the lists from the API server: maxLists at a time, and one of a namespace. It is safe for concurrent use.
+// lists bounds the lists from the API server: maxLists at a time, and one of a namespace. Namespaces take turns, however many pods of one
+// wait. It is safe for concurrent use.
 type lists struct {
-	mu      sync.Mutex
-	running map[string]bool // by namespace
-	ended   chan struct{}   // is closed when a list ends
+	running chan struct{} // of capacity maxLists; its waiters are served in the order of their arrival, at most one of a namespace
+
+	mu    sync.Mutex // never held while waiting
+	turns map[string]*turn
 }
 
-func (l *lists) enter(ctx context.Context, namespace string) error {
-	for {
-		ended := l.try(namespace)
-		if ended == nil {
-			return nil
-		}
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			return errBusy
-		}
+// turn is what the pods of a namespace wait for among themselves.
+type turn struct {
+	taken chan struct{} // of capacity 1
+	users int
+}
+
+func newLists() *lists {
+	return &lists{running: make(chan struct{}, maxLists), turns: map[string]*turn{}}
+}
+
+// enter waits until the list may start. The caller calls leave when it has ended.
+func (l *lists) enter(ctx context.Context, namespace string) (leave func(), err error) {
+	own := l.use(namespace, 1)
+	select {
+	case own.taken <- struct{}{}:
+	case <-ctx.Done():
+		l.use(namespace, -1)
+		return nil, errBusy
 	}
+	release := func() {
+		<-own.taken
+		l.use(namespace, -1)
+	}
+	select {
+	case l.running <- struct{}{}:
+	case <-ctx.Done():
+		release()
+		return nil, errBusy
+	}
+	return func() {
+		<-l.running
+		release()
+	}, nil
 }
 
-// try returns nil if the list may start, else a channel that is closed before the next attempt makes sense.
-func (l *lists) try(namespace string) <-chan struct{} {
+// use adds n pods to those that wait or list in a namespace.
+func (l *lists) use(namespace string, n int) *turn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.running[namespace] || len(l.running) == maxLists {
-		return l.ended
+	own := l.turns[namespace]
+	if own == nil {
+		own = &turn{taken: make(chan struct{}, 1)}
+		l.turns[namespace] = own
 	}
-	l.running[namespace] = true
-	return nil
-}
-
-func (l *lists) leave(namespace string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.running, namespace)
-	close(l.ended)
-	l.ended = make(chan struct{})
+	if own.users += n; own.users == 0 {
+		delete(l.turns, namespace)
+	}
+	return own
 }

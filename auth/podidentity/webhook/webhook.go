@@ -67,7 +67,7 @@ type handler struct {
 	bodies  budget // of requests, by connection
 	slots   chan struct{}
 	waiting budget // of pods that wait for a list, by namespace
-	lists   lists
+	lists   *lists
 }
 
 // New checks the options and returns the handler. It answers AdmissionReviews of v1, and is safe for concurrent use.
@@ -95,7 +95,7 @@ func New(o Options) (http.Handler, error) {
 		bodies:  budget{max: maxBodies, maxOfKey: maxOfConnection, byKey: map[string]int{}},
 		slots:   make(chan struct{}, maxSlots),
 		waiting: budget{max: maxBodies, maxOfKey: maxOfNamespace, byKey: map[string]int{}},
-		lists:   lists{running: map[string]bool{}, ended: make(chan struct{})},
+		lists:   newLists(),
 	}
 	if o.Registerer != nil {
 		if err := o.Registerer.Register(h.results); err != nil {
