@@ -66,7 +66,12 @@ func TestHubAcceptKeepsTheAgentThatItApproved(t *testing.T) {
 	if err := w.Admin.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "till"}}); err != nil {
 		t.Fatal(err)
 	}
-	ask(t, w.Admin, w.Admin, "till", "agent1")
+	bootstrapUser := func(name string) client.Client {
+		config := rest.CopyConfig(w.Hub.Config())
+		config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{registration.BootstrapGroup, "system:authenticated"}}
+		return regtest.NewClient(t, config)
+	}
+	ask(t, w.Admin, bootstrapUser("system:bootstrap:agent0"), "till", "agent1")
 	if out := must(t, "hub", "accept", "--clusters=till"); !strings.Contains(out, "approved") { // the hub has made no ClusterRole
 		t.Fatalf("accept says %s", out)
 	}
@@ -87,9 +92,7 @@ func TestHubAcceptKeepsTheAgentThatItApproved(t *testing.T) {
 	if out := must(t, "hub", "deny", "--clusters=till"); !strings.Contains(out, "until it expires") {
 		t.Errorf("deny says %s", out)
 	}
-	config := rest.CopyConfig(w.Hub.Config())
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:bootstrap:thief0", Groups: []string{registration.BootstrapGroup, "system:authenticated"}}
-	thief := ask(t, w.Admin, regtest.NewClient(t, config), "till", "thief")
+	thief := ask(t, w.Admin, bootstrapUser("system:bootstrap:thief0"), "till", "thief")
 	regtest.Eventually(t, "the hub denies", func() bool { return w.Reason("till", ocm.ConditionHubAccepted) == "False/HubClusterAdminDenied" })
 	out, err := wid(t, "", "hub", "accept", "--clusters=till")
 	if err == nil || exitCode(t.Context(), err) != exitDenied || w.Cluster("till").Spec.HubAcceptsClient || recorded() != "agent1" {

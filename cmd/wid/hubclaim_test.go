@@ -8,6 +8,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +60,7 @@ func (h *claimHub) Revoke(context.Context, string, string) error {
 func newClaimHub(t *testing.T) *claimHub {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(ocm.AddToScheme(scheme), rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(ocm.AddToScheme(scheme), rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	h := &claimHub{t: t, fake: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&ocm.ManagedCluster{}).Build()}
@@ -153,6 +154,16 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 	}
 }
 
+// asBootstrapUser fills in the requester, as an API server does.
+func asBootstrapUser(c client.WithWatch) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
+			r.Spec.Username, r.Spec.Groups = "system:bootstrap:abcdef", []string{registration.BootstrapGroup}
+		}
+		return c.Create(ctx, o, opts...)
+	}})
+}
+
 // The request of another agent comes while the command waits.
 func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	h := newClaimHub(t)
@@ -163,7 +174,7 @@ func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	lists, thief := 0, ""
 	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if lists++; lists == 2 {
-			thief = ask(t, h.fake, h.fake, "shop", "thief")
+			thief = ask(t, h.fake, asBootstrapUser(h.fake), "shop", "thief")
 		}
 		return c.List(ctx, list, opts...)
 	}})

@@ -66,7 +66,7 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 		denied := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: filled, Annotations: annotations}}
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName(name), Annotations: annotations,
 			Labels: map[string]string{"test": "filled", ocm.ClusterNameLabel: name}}}
-		request := requestOfSize(t, key, "filled-0", name, size)
+		request := requestOfSize(t, key, "filled-0", name, size*2/3) // base64 counts
 		request.Labels["test"] = "filled"
 		if err := errors.Join(w.Admin.Create(t.Context(), denied), w.Admin.Create(t.Context(), role), w.Admin.Create(t.Context(), request)); err != nil {
 			t.Fatal(err)
