@@ -55,7 +55,7 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 	if err != nil {
 		return err
 	}
-	tokens, err := o.newCache()
+	tokens, series, err := o.newCache()
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 		o.auth = append(o.auth, auth.WithSTSRegion(o.region))
 	}
 	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, AuthOptions: o.auth,
-		Recorder: mgr.GetEventRecorder(name), Log: ctrl.Log.WithName("server"), Registerer: o.registerer})
+		Recorder: mgr.GetEventRecorder(name), Log: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series})
 	if err != nil {
 		return err
 	}
@@ -81,15 +81,17 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 }
 
 // newCache has room for the server's own credentials too.
-func (o *serverOptions) newCache() (*cache.TokenCache, error) {
-	if o.registerer == nil {
-		return cache.NewTokenCache(o.pods + 1)
+func (o *serverOptions) newCache() (*cache.TokenCache, *metrics.Metrics, error) {
+	registerer := o.registerer
+	if registerer == nil {
+		registerer = prometheus.NewRegistry() // that nothing reads
 	}
-	observer, err := metrics.New("podidentity_", o.registerer)
+	observer, err := metrics.New("podidentity_", registerer)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cache.NewTokenCache(o.pods+1, cache.WithObserver(observer))
+	tokens, err := cache.NewTokenCache(o.pods+1, cache.WithObserver(observer))
+	return tokens, observer, err
 }
 
 func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }

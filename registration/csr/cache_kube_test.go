@@ -64,7 +64,7 @@ func TestRequestsAndClustersTakeLittleMemory(t *testing.T) {
 	for i := range objects {
 		request := asks(t, "filled0", subject("filled0", "agent1"), key)
 		request.Name, request.CreationTimestamp, request.Labels["test"] = fmt.Sprintf("filled0-%d", i), metav1.Time{}, "filled"
-		request.Spec.Request = append(bytes.Repeat([]byte("x\n"), size/2), request.Spec.Request...)
+		request.Spec.Request = append(bytes.Repeat([]byte("x\n"), size/3), request.Spec.Request...) // base64 counts
 		cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("filled%d", i), Labels: filled, Annotations: map[string]string{"x": strings.Repeat("x", size)}}}
 		for _, o := range []client.Object{request, cluster} {
 			if err := k.Admin.Create(t.Context(), o); err != nil {

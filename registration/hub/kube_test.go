@@ -317,13 +317,15 @@ func (k *hubKube) testAgent(t *testing.T) {
 	lease := func(cluster string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: ocm.LeaseName}}
 	}
+	own := lease("cluster1")
 	annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
 	joined := client.RawPatch(types.MergePatchType, []byte(`{"status":{"version":{"kubernetes":"v1.36.3"}}}`))
 	for what, err := range map[string]error{
-		"read its ManagedCluster":     agent.Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}),
-		"annotate its ManagedCluster": agent.Patch(t.Context(), managedCluster("cluster1"), annotate),
-		"write its status":            agent.Status().Patch(t.Context(), managedCluster("cluster1"), joined),
-		"create its Lease":            agent.Create(t.Context(), lease("cluster1")),
+		"read its ManagedCluster":             agent.Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}),
+		"annotate its ManagedCluster":         agent.Patch(t.Context(), managedCluster("cluster1"), annotate),
+		"write its status":                    agent.Status().Patch(t.Context(), managedCluster("cluster1"), joined),
+		"read the Lease that the hub created": agent.Get(t.Context(), client.ObjectKeyFromObject(own), own),
+		"renew its Lease":                     agent.Update(t.Context(), own),
 	} {
 		if err != nil {
 			t.Errorf("the agent may not %s: %v", what, err)

@@ -540,9 +540,9 @@ func TestOlderHub(t *testing.T) {
 	})
 	t.Run("speaks of another ServiceAccount", func(t *testing.T) {
 		w := provided(t, token.Options{})
-		w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}, "uid-1"))
+		w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon2-agent"}, "uid-1"))
 		w.pass()
-		if w.expect("False", "TokenInfrastructureNotReady", "addon1-agent"); len(w.requests) > 0 {
+		if w.expect("False", "TokenInfrastructureNotReady", "addon2-agent"); len(w.requests) > 0 {
 			t.Error("it asks")
 		}
 	})

@@ -26,7 +26,7 @@ func (e ownIdentityError) Unwrap() error { return e.error }
 
 // credentials assumes the role of a binding for a pod, or returns what the cache has of it.
 func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod, minimum time.Duration) (*aws.Token, error) {
-	object := cache.InvolvedObject{Kind: "IAMBinding", Namespace: b.Namespace, Name: b.Name, Operation: "credentials"}
+	object := cache.InvolvedObject{Kind: seriesKind, Namespace: b.Namespace, Name: b.Name, Operation: seriesOperation}
 	opts := append(slices.Clone(s.options.AuthOptions), auth.WithCache(s.options.Cache, object),
 		aws.WithAssumeRole(s.role(b, p)), aws.WithSessionDuration(b.Spec.AWS.Duration()))
 

@@ -50,6 +50,11 @@ type Options struct {
 	Log logr.Logger
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
+	// Series holds the series of the cache's metrics by IAMBinding, such as *metrics.Metrics. The server removes those of deleted
+	// bindings, because tenants choose the names. Nil removes nothing.
+	Series interface {
+		DeleteEventsForObject(kind, name, namespace, operation string)
+	}
 }
 
 // Server is the http.Handler. It is safe for concurrent use.

@@ -3,12 +3,15 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -20,7 +23,35 @@ func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.IAMBinding{}, serviceAccountIndex, indexServiceAccount); err != nil {
 		return fmt.Errorf("index IAMBindings: %w", err)
 	}
-	return (&statusWriter{Server: s}).setup(mgr)
+	return errors.Join(s.forgetDeleted(mgr), (&statusWriter{Server: s}).setup(mgr))
+}
+
+// Labels of the cache's metrics.
+const (
+	seriesKind      = "IAMBinding"
+	seriesOperation = "credentials"
+)
+
+// forgetDeleted removes the series of deleted bindings, on every replica, because each one serves pods.
+func (s *Server) forgetDeleted(mgr ctrl.Manager) error {
+	if s.options.Series == nil {
+		return nil
+	}
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.IAMBinding{}, ctrlcache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watch IAMBindings: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: s.forget})
+	return err
+}
+
+func (s *Server) forget(o any) {
+	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	if b, ok := o.(*v1alpha1.IAMBinding); ok {
+		s.options.Series.DeleteEventsForObject(seriesKind, b.Name, b.Namespace, seriesOperation)
+	}
 }
 
 // Limits of connections. A request is a few kilobytes of headers.

@@ -3,6 +3,7 @@ package server_test
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -73,6 +74,37 @@ func TestStatusWarnsOfShortSessions(t *testing.T) {
 	if c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted); strings.Contains(c.Message, "minutes") {
 		t.Errorf("the message of an hour is %q", c.Message)
 	}
+}
+
+// series records which series were deleted.
+type series struct{ deleted sync.Map }
+
+func (s *series) DeleteEventsForObject(kind, name, namespace, operation string) {
+	s.deleted.Store(kind+" "+namespace+"/"+name+" "+operation, true)
+}
+
+// Tenants choose the names of bindings, so the series of deleted ones would fill the memory. A replica that is not the leader has them too.
+func TestSeriesOfADeletedBindingAreDeleted(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
+	w := newWorld(t, func(w *world) {
+		w.series, w.elects = &series{}, true
+		now := metav1.NowMicro()
+		lease.Namespace, lease.Spec = w.namespace, coordinationv1.LeaseSpec{HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now}
+		if err := w.admin.Create(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b := w.bind("app", w.role("app"))
+	w.eventually("the replica knows the binding", func() bool {
+		return w.manager.GetClient().Get(t.Context(), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{}) == nil
+	})
+	if err := w.admin.Delete(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("its series are deleted", func() bool {
+		_, ok := w.series.deleted.Load("IAMBinding " + b.Namespace + "/" + b.Name + " credentials")
+		return ok
+	})
 }
 
 // A replica that is not the leader serves pods, and writes no status.

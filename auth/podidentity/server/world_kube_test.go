@@ -66,6 +66,7 @@ type world struct {
 	audit     *lines
 	// elects turns leader election on, records sends Events to the API server.
 	elects, records bool
+	series          *series
 }
 
 // newWorld calls prepare before the server starts.
@@ -97,6 +98,9 @@ func (w *world) replica() (ctrl.Manager, *server.Server) {
 	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t),
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.cloud.Client())},
 		Recorder:    w.events, Log: w.audit.logger(), Registerer: prometheus.NewRegistry()}
+	if w.series != nil {
+		w.options.Series = w.series
+	}
 	if w.records {
 		w.options.Recorder = mgr.GetEventRecorder("podidentity-server")
 	}
