@@ -36,7 +36,7 @@ func (c *Cluster) ControllerManager(controllers ...string) (stop func() (log str
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func Start(assets string, flags ...Flag) (*Cluster, error) {
 }
 
 func tryStart(assets string, flags []Flag) (*Cluster, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -118,9 +118,9 @@ func (c *Cluster) configure(port string) error {
 	return nil
 }
 
-// freePort picks one of those that no system gives to connections by itself: otherwise one that another test makes may take
+// FreePort picks one of those that no system gives to connections by itself: otherwise one that another test makes may take
 // the port before the server does, or while it restarts.
-func freePort() (string, error) {
+func FreePort() (string, error) {
 	const first, count = 20_000, 10_000
 	var err error
 	for range 100 {

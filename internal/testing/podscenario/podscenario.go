@@ -99,11 +99,8 @@ func (s *Scenario) SetUp(assets string) (err error) {
 
 // FreeAddress returns a loopback address on which nothing listens.
 func FreeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
+	port, err := controlplane.FreePort()
+	return net.JoinHostPort("127.0.0.1", port), err
 }
 
 // trustServer gives the server a role, as IAM roles for service accounts do.
