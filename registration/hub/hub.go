@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -132,7 +133,8 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	}
 	if err != nil || !cluster.DeletionTimestamp.IsZero() {
 		cluster.Name = req.Name
-		return reconcile.Result{}, h.release(ctx, cluster)
+		again, err := h.release(ctx, cluster)
+		return reconcile.Result{RequeueAfter: again}, err
 	}
 	decideErr := h.decide(ctx, cluster)
 	next, err := h.checkLease(ctx, cluster)
@@ -334,29 +336,38 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 }
 
 // release revokes a cluster that is being deleted, then lets it go. It also revokes what a cluster left behind whose ManagedCluster is
-// gone: the finalizer may have been removed.
-func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) error {
+// gone: the finalizer may have been removed. It returns when to look again at what keeps the cluster.
+func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	exists := cluster.ResourceVersion != ""
 	if exists {
 		h.setState(cluster.Name, stateDeleting)
 	}
 	if registration.CheckClusterName(cluster.Name) == nil { // else it was never granted anything, and its name may be that of something else
 		if err := h.unbind(ctx, cluster.Name); err != nil {
-			return err
+			return 0, err
 		}
 		if err := h.revoke(ctx, cluster, false); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if !exists {
 		h.forget(cluster.Name)
-		return nil
+		return 0, nil
 	}
-	if !controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) {
-		return nil
+	done := []string{ocm.Finalizer}
+	if controllerutil.ContainsFinalizer(cluster, ocm.ResourceFinalizer) {
+		if again, err = h.checkRemains(ctx, cluster); err != nil {
+			return 0, err
+		}
+		if again == 0 {
+			done = append(done, ocm.ResourceFinalizer)
+		}
 	}
-	err := h.patch(ctx, cluster, func() { controllerutil.RemoveFinalizer(cluster, ocm.Finalizer) })
-	return client.IgnoreNotFound(err)
+	left := slices.DeleteFunc(slices.Clone(cluster.Finalizers), func(f string) bool { return slices.Contains(done, f) })
+	if len(left) < len(cluster.Finalizers) {
+		err = h.patch(ctx, cluster, func() { cluster.Finalizers = left })
+	}
+	return again, client.IgnoreNotFound(err)
 }
 
 // grant calls the driver when that is due.

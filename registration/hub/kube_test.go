@@ -45,6 +45,7 @@ func TestHubOnARealAPIServer(t *testing.T) {
 	k := startHub(t)
 	t.Run("the whole flow with exactly the embedded RBAC", k.testFlow)
 	t.Run("the record of a grant", k.testRecord)
+	t.Run("clusters of another hub program", k.testMoved)
 	t.Run("each verb of the RBAC is needed", k.testVerbs)
 	t.Run("the admission policy", k.testPolicy)
 }
@@ -54,6 +55,7 @@ func startHub(t *testing.T) *hubKube {
 	k := &hubKube{Cluster: kubetest.StartNew(t)}
 	k.admin = k.as(t, k.Config())
 	k.installCRD(t)
+	k.installOCM(t)
 	for document := range strings.SplitSeq(registration.HubManifest, "---\n") {
 		object := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
@@ -451,7 +453,16 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 	if err := pass(); err != nil {
 		return err
 	}
+	finalizer := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+workCleanup+`"]}}`))
+	for _, o := range bindingsFor(name) { // as on hubs of Open Cluster Management
+		must(k.admin.Patch(t.Context(), o, finalizer))
+	}
 	must(k.setAccepted(t, k.admin, name, false))
+	if err := pass(); err != nil {
+		return err
+	}
+	must(k.admin.Patch(t.Context(), managedCluster(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+resourceCleanup+`"]}}`))))
+	must(k.admin.Delete(t.Context(), managedCluster(name)))
 	return pass()
 }
 

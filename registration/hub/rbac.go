@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -183,7 +184,7 @@ func (h *Hub) bind(ctx context.Context, cluster string) error {
 			return taken("binding", have, cluster)
 		}
 		if have != nil && (!marked || !same) {
-			err = client.IgnoreNotFound(h.options.Client.Delete(ctx, have))
+			err = h.drop(ctx, have)
 			have = nil
 		}
 		if err == nil && have == nil {
@@ -201,13 +202,30 @@ func (h *Hub) unbind(ctx context.Context, cluster string) error {
 	for _, b := range bindings(cluster) {
 		have, err := h.binding(ctx, b)
 		if have != nil && (isOf(have, cluster) || sameBinding(have, b)) {
-			err = h.options.Client.Delete(ctx, have)
+			err = h.drop(ctx, have)
 		}
-		if client.IgnoreNotFound(err) != nil {
+		if err != nil {
 			return fmt.Errorf("delete binding %q of cluster %q: %w", b.GetName(), cluster, err)
 		}
 	}
 	return nil
+}
+
+// workFinalizer is on bindings that the hub of Open Cluster Management made. Its work agents clean up while the binding is deleted.
+const workFinalizer = "cluster.open-cluster-management.io/manifest-work-cleanup"
+
+// drop deletes a binding. Finalizers keep one in force after that, so it loses its subjects first.
+func (h *Hub) drop(ctx context.Context, binding client.Object) error {
+	if len(binding.GetFinalizers()) > 0 {
+		binding, _ = binding.DeepCopyObject().(client.Object) // not the cache's
+		controllerutil.RemoveFinalizer(binding, workFinalizer)
+		_, subjects := partsOf(binding)
+		*subjects = nil
+		if err := h.options.Client.Update(ctx, binding); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	return client.IgnoreNotFound(h.options.Client.Delete(ctx, binding))
 }
 
 // binding reads the binding with the name of another one. It is nil where there is none.
@@ -223,16 +241,18 @@ func (h *Hub) binding(ctx context.Context, like client.Object) (client.Object, e
 }
 
 func sameBinding(a, b client.Object) bool {
-	parts := func(o client.Object) (rbacv1.RoleRef, []rbacv1.Subject) {
-		switch b := o.(type) {
-		case *rbacv1.ClusterRoleBinding:
-			return b.RoleRef, b.Subjects
-		case *rbacv1.RoleBinding:
-			return b.RoleRef, b.Subjects
-		}
-		return rbacv1.RoleRef{}, nil
+	roleA, subjectsA := partsOf(a)
+	roleB, subjectsB := partsOf(b)
+	return *roleA == *roleB && slices.Equal(*subjectsA, *subjectsB)
+}
+
+// partsOf returns what a binding gives to whom.
+func partsOf(binding client.Object) (*rbacv1.RoleRef, *[]rbacv1.Subject) {
+	switch b := binding.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return &b.RoleRef, &b.Subjects
+	case *rbacv1.RoleBinding:
+		return &b.RoleRef, &b.Subjects
 	}
-	roleA, subjectsA := parts(a)
-	roleB, subjectsB := parts(b)
-	return roleA == roleB && slices.Equal(subjectsA, subjectsB)
+	return &rbacv1.RoleRef{}, &[]rbacv1.Subject{}
 }

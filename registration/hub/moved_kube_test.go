@@ -1,0 +1,197 @@
+package hub_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+const (
+	workCleanup     = "cluster.open-cluster-management.io/manifest-work-cleanup"
+	resourceCleanup = "cluster.open-cluster-management.io/resource-cleanup"
+	// workCRD has of ManifestWorks what a hub needs.
+	workCRD = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: manifestworks.work.open-cluster-management.io, annotations: {api-approved.kubernetes.io: "https://example.com"}}
+spec:
+  group: work.open-cluster-management.io
+  names: {kind: ManifestWork, plural: manifestworks}
+  scope: Namespaced
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+`
+)
+
+// installOCM serves what a hub of Open Cluster Management serves beside ManagedClusters.
+func (k *hubKube) installOCM(t *testing.T) {
+	t.Helper()
+	for _, crd := range []string{workCRD, strings.TrimPrefix(addon.CRD, "---\n")} {
+		k.apply(t, crd)
+	}
+	hubEventually(t, "the API server serves ManifestWorks and add-ons", func() bool {
+		k.admin = k.as(t, k.Config()) // a client may remember that there are none
+		return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newWork("a"))) &&
+			apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")))
+	})
+}
+
+func newWork(namespace string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion("work.open-cluster-management.io/v1")
+	o.SetKind("ManifestWork")
+	o.SetNamespace(namespace)
+	o.SetName("deploy")
+	return o
+}
+
+// leaveCluster creates what the hub of Open Cluster Management leaves of an accepted cluster.
+func (k *hubKube) leaveCluster(t *testing.T, name string) {
+	t.Helper()
+	label := map[string]string{ocm.ClusterNameLabel: name}
+	cluster := managedCluster(name, accept)
+	cluster.Finalizers = []string{ocm.Finalizer, resourceCleanup}
+	role := roleFor(name)
+	role.Labels, role.Rules = label, []rbacv1.PolicyRule{{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "update", "watch"}}}
+	objects := []client.Object{cluster, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: label}}, role, newWork(name), newAddOn("v1beta1", name)}
+	for _, b := range bindingsFor(name) {
+		ref, subjects := partsOf(b)
+		*ref = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: registration.ClusterRoleName(name)}
+		for _, suffix := range []string{":registration", ":work"} {
+			if strings.HasSuffix(b.GetName(), suffix) {
+				ref.Name = registration.ClusterRoleName("") + suffix[1:]
+			}
+		}
+		for _, group := range registration.ClusterGroups(name) {
+			*subjects = append(*subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
+		}
+		b.SetLabels(label)
+		if strings.HasSuffix(b.GetName(), ":work") {
+			b.SetFinalizers([]string{workCleanup})
+		}
+		objects = append(objects, b)
+	}
+	for _, o := range objects {
+		if o, ok := o.(*unstructured.Unstructured); ok {
+			o.SetFinalizers(nil)
+		}
+		if err := k.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
+	if err := k.admin.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (k *hubKube) testMoved(t *testing.T) {
+	c := k.as(t, k.User(t, "hub-moved", "", k.rules...))
+	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverMark)}, Default: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := func(t *testing.T, name string) reconcile.Result {
+		t.Helper()
+		result, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	bindings := func(t *testing.T, name string) (all []client.Object) {
+		t.Helper()
+		for _, b := range bindingsFor(name) {
+			err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b)
+			if err == nil {
+				all = append(all, b)
+			} else if !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+		}
+		return all
+	}
+	t.Run("a cluster keeps its bindings, and gets a record", func(t *testing.T) {
+		k.leaveCluster(t, "moved1")
+		before := bindings(t, "moved1")
+		pass(t, "moved1")
+		now := bindings(t, "moved1")
+		if !slices.EqualFunc(before, now, func(a, b client.Object) bool { return a.GetUID() == b.GetUID() }) {
+			t.Errorf("the bindings were replaced: %v", now)
+		}
+		role := roleFor("moved1")
+		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil || role.Annotations[registration.AuthTypeAnnotation] != "one" {
+			t.Errorf("the record is %v, %v", role.Annotations, err)
+		}
+		k.awaitCondition(t, "moved1", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
+	})
+	t.Run("denial removes a binding that has the finalizer", func(t *testing.T) {
+		k.deny(t, "moved1")
+		pass(t, "moved1")
+		if left := bindings(t, "moved1"); len(left) > 0 {
+			t.Errorf("after the denial there is %v", left)
+		}
+	})
+	t.Run("denial empties a binding that has another finalizer too", func(t *testing.T) {
+		k.leaveCluster(t, "moved2")
+		pass(t, "moved2")
+		add := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+workCleanup+`","example.com/other"]}}`))
+		work := bindingsFor("moved2")[2]
+		if err := k.admin.Patch(t.Context(), work, add); err != nil {
+			t.Fatal(err)
+		}
+		k.deny(t, "moved2")
+		pass(t, "moved2")
+		left := bindings(t, "moved2")
+		if len(left) != 1 || !slices.Equal(left[0].GetFinalizers(), []string{"example.com/other"}) {
+			t.Fatalf("after the denial there is %v", left)
+		}
+		if _, subjects := partsOf(left[0]); len(*subjects) > 0 || left[0].GetDeletionTimestamp().IsZero() {
+			t.Errorf("the binding still gives %v", *subjects)
+		}
+	})
+	t.Run("a deleted cluster waits until nothing is left of it", func(t *testing.T) {
+		if err := k.admin.Delete(t.Context(), managedCluster("moved1")); err != nil {
+			t.Fatal(err)
+		}
+		for _, left := range []struct {
+			object client.Object
+			kind   string
+		}{{newAddOn("v1beta1", "moved1"), "ManagedClusterAddOn"}, {newWork("moved1"), "ManifestWork"}} {
+			if pass(t, "moved1").RequeueAfter == 0 {
+				t.Error("the hub does not look again")
+			}
+			deleting := meta.FindStatusCondition(k.get(t, "moved1").Status.Conditions, "Deleting")
+			if deleting == nil || deleting.Reason != "ResourceRemaining" || !strings.Contains(deleting.Message, left.kind) || !strings.Contains(deleting.Message, left.object.GetName()) {
+				t.Errorf("the condition is %+v", deleting)
+			}
+			if err := k.admin.Delete(t.Context(), left.object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(t, "moved1")
+		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: "moved1"}, &ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the cluster is still there: %v", err)
+		}
+	})
+}
+
+func (k *hubKube) deny(t *testing.T, name string) {
+	t.Helper()
+	if err := k.setAccepted(t, k.admin, name, false); err != nil {
+		t.Fatal(err)
+	}
+}

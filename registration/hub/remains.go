@@ -1,0 +1,69 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	// conditionDeleting and its reason are those of Open Cluster Management.
+	conditionDeleting = "Deleting"
+	reasonRemaining   = "ResourceRemaining"
+
+	remainsInterval = 10 * time.Second
+	maxRemains      = 5 // that the condition names of each kind
+)
+
+// remainingKinds are what a later cluster of the same name would inherit.
+func remainingKinds() []schema.GroupKind {
+	return []schema.GroupKind{{Group: "addon.open-cluster-management.io", Kind: "ManagedClusterAddOn"}, {Group: "work.open-cluster-management.io", Kind: "ManifestWork"}}
+}
+
+// checkRemains says what keeps a deleted cluster, and returns when to look again. It returns 0 if nothing does.
+func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
+	var all []string
+	for _, kind := range remainingKinds() {
+		names, err := h.namesOf(ctx, kind, cluster.Name)
+		if err != nil {
+			return 0, err
+		}
+		if len(names) > 0 {
+			all = append(all, fmt.Sprintf("%s %q", kind.Kind, names))
+		}
+	}
+	if len(all) == 0 {
+		return 0, nil
+	}
+	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: conditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
+		Message: fmt.Sprintf("the access of the cluster is revoked, but its namespace %q still holds the %s: delete these. The agent no longer removes their finalizers, so remove those too",
+			cluster.Name, strings.Join(all, " and the "))})
+}
+
+// namesOf returns the names of some objects in a namespace.
+func (h *Hub) namesOf(ctx context.Context, kind schema.GroupKind, namespace string) (names []string, err error) {
+	mapping, err := h.options.Client.RESTMapper().RESTMapping(kind)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(mapping.GroupVersionKind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err := h.reader().List(ctx, list, client.InNamespace(namespace), client.Limit(maxRemains)); err != nil {
+		return nil, fmt.Errorf("list what is left in namespace %q: %w", namespace, err)
+	}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
