@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -453,7 +454,7 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 	if err := pass(); err != nil {
 		return err
 	}
-	finalizer := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+workCleanup+`"]}}`))
+	finalizer := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`"]}}`))
 	for _, o := range bindingsFor(name) { // as on hubs of Open Cluster Management
 		must(k.admin.Patch(t.Context(), o, finalizer))
 	}
@@ -461,7 +462,7 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 	if err := pass(); err != nil {
 		return err
 	}
-	must(k.admin.Patch(t.Context(), managedCluster(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+resourceCleanup+`"]}}`))))
+	must(k.admin.Patch(t.Context(), managedCluster(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.ResourceCleanup+`"]}}`))))
 	must(k.admin.Delete(t.Context(), managedCluster(name)))
 	return pass()
 }

@@ -5,41 +5,24 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-const (
-	workCleanup     = "cluster.open-cluster-management.io/manifest-work-cleanup"
-	resourceCleanup = "cluster.open-cluster-management.io/resource-cleanup"
-	// workCRD has of ManifestWorks what a hub needs.
-	workCRD = `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: manifestworks.work.open-cluster-management.io, annotations: {api-approved.kubernetes.io: "https://example.com"}}
-spec:
-  group: work.open-cluster-management.io
-  names: {kind: ManifestWork, plural: manifestworks}
-  scope: Namespaced
-  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
-`
-)
-
 // installOCM serves what a hub of Open Cluster Management serves beside ManagedClusters.
 func (k *hubKube) installOCM(t *testing.T) {
 	t.Helper()
-	for _, crd := range []string{workCRD, strings.TrimPrefix(addon.CRD, "---\n")} {
+	for _, crd := range []string{regtest.WorkCRD, strings.TrimPrefix(addon.CRD, "---\n")} {
 		k.apply(t, crd)
 	}
 	hubEventually(t, "the API server serves ManifestWorks and add-ons", func() bool {
@@ -61,29 +44,7 @@ func newWork(namespace string) *unstructured.Unstructured {
 // leaveCluster creates what the hub of Open Cluster Management leaves of an accepted cluster.
 func (k *hubKube) leaveCluster(t *testing.T, name string) {
 	t.Helper()
-	label := map[string]string{ocm.ClusterNameLabel: name}
-	cluster := managedCluster(name, accept)
-	cluster.Finalizers = []string{ocm.Finalizer, resourceCleanup}
-	role := roleFor(name)
-	role.Labels, role.Rules = label, []rbacv1.PolicyRule{{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "update", "watch"}}}
-	objects := []client.Object{cluster, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: label}}, role, newWork(name), newAddOn("v1beta1", name)}
-	for _, b := range bindingsFor(name) {
-		ref, subjects := partsOf(b)
-		*ref = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: registration.ClusterRoleName(name)}
-		for _, suffix := range []string{":registration", ":work"} {
-			if strings.HasSuffix(b.GetName(), suffix) {
-				ref.Name = registration.ClusterRoleName("") + suffix[1:]
-			}
-		}
-		for _, group := range registration.ClusterGroups(name) {
-			*subjects = append(*subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
-		}
-		b.SetLabels(label)
-		if strings.HasSuffix(b.GetName(), ":work") {
-			b.SetFinalizers([]string{workCleanup})
-		}
-		objects = append(objects, b)
-	}
+	objects := append(regtest.LeftByOCM(name), newWork(name), newAddOn("v1beta1", name))
 	for _, o := range objects {
 		if o, ok := o.(*unstructured.Unstructured); ok {
 			o.SetFinalizers(nil)
@@ -92,7 +53,8 @@ func (k *hubKube) leaveCluster(t *testing.T, name string) {
 			t.Fatal(err)
 		}
 	}
-	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
+	cluster := k.get(t, name)
+	meta.SetStatusCondition(&cluster.Status.Conditions, regtest.AcceptedByOCM())
 	if err := k.admin.Status().Update(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +110,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 	t.Run("denial empties a binding that has another finalizer too", func(t *testing.T) {
 		k.leaveCluster(t, "moved2")
 		pass(t, "moved2")
-		add := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+workCleanup+`","example.com/other"]}}`))
+		add := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`","example.com/other"]}}`))
 		work := bindingsFor("moved2")[2]
 		if err := k.admin.Patch(t.Context(), work, add); err != nil {
 			t.Fatal(err)
