@@ -46,6 +46,12 @@ var AgentAddOnManifest string
 //go:embed manifests/bootstrap.yaml
 var BootstrapManifest string
 
+// OCMAgentsManifest holds what agents of Open Cluster Management need in addition, in YAML, for a hub with hub.Options.OCMAgents. Bootstrap
+// users may list and watch all ManagedClusters and certificate requests, and the hub controller hands out the same to clusters.
+//
+//go:embed manifests/ocm-agents.yaml
+var OCMAgentsManifest string
+
 const (
 	// BootstrapRole is the ClusterRole of bootstrap users on the hub.
 	BootstrapRole = "open-cluster-management:bootstrap"

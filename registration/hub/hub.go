@@ -37,6 +37,9 @@ type Options struct {
 	Drivers []registration.HubDriver
 	// Default is the auth type of clusters without the marks of any driver. "" refuses such clusters.
 	Default string
+	// OCMAgents gives clusters what agents of Open Cluster Management need: to list and watch all certificate requests, and to list, watch
+	// and update their own ManagedCluster. The hub needs the rights of registration.OCMAgentsManifest.
+	OCMAgents bool
 	// Resync is the longest time between two calls of Grant for one cluster. The hub shortens it a little for each cluster, to
 	// spread the calls. Default: one hour.
 	Resync time.Duration

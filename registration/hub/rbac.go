@@ -61,7 +61,7 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 		return taken("ClusterRole", have, cluster)
 	}
 	want := have.DeepCopy()
-	want.Name, want.Rules, want.AggregationRule = registration.ClusterRoleName(cluster), clusterRules(cluster), nil
+	want.Name, want.Rules, want.AggregationRule = registration.ClusterRoleName(cluster), clusterRules(cluster, h.options.OCMAgents), nil
 	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, registration.AuthTypeAnnotation, granted.driver)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, registration.ClaimAnnotation, granted.claim)
@@ -89,18 +89,28 @@ func taken(kind string, o client.Object, cluster string) error {
 		kind, o.GetName(), ocm.ClusterNameLabel, cluster)}
 }
 
-// clusterRules let an agent ask for certificates, and use its own ManagedCluster.
-func clusterRules(cluster string) []rbacv1.PolicyRule {
+// clusterRules let an agent ask for certificates, and use its own ManagedCluster. OCM's agents list and watch through informers, write whole
+// objects, and ask for the right to renew without a name. OCM's webhook adds a cluster that is in no cluster set to the default one.
+func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 	rule := func(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
 	}
 	own := []string{cluster}
-	return []rbacv1.PolicyRule{
+	rules := []rbacv1.PolicyRule{
 		rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "get"),
 		rule(ocm.GroupVersion.Group, "managedclusters", own, "get", "patch"),
 		rule(ocm.GroupVersion.Group, "managedclusters/status", own, "patch"),
+		rule(ocm.GroupVersion.Group, "managedclustersets/join", []string{"default"}, "create"),
 		rule("register.open-cluster-management.io", "managedclusters/clientcertificates", own, "renew"),
 	}
+	if !ocmAgents {
+		return rules
+	}
+	return append(rules,
+		rule("certificates.k8s.io", "certificatesigningrequests", nil, "list", "watch"),
+		rule(ocm.GroupVersion.Group, "managedclusters", own, "list", "watch", "update"),
+		rule(ocm.GroupVersion.Group, "managedclusters/status", own, "update"),
+		rule("register.open-cluster-management.io", "managedclusters/clientcertificates", nil, "renew"))
 }
 
 // deleteRecord deletes a role together with its record, unless it has changed since it was read. A denied cluster keeps the recorded agent

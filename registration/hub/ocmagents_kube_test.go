@@ -1,0 +1,388 @@
+package hub_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	clusterGroup  = "cluster.open-cluster-management.io"
+	registerGroup = "register.open-cluster-management.io"
+	workGroup     = "work.open-cluster-management.io"
+	csrGroup      = certificatesv1.GroupName
+	clusterSet    = clusterGroup + "/clusterset"
+)
+
+// rights are some verbs on one resource, as an access review asks for them.
+type rights struct{ verbs, group, resource, namespace, name string }
+
+// klusterletRights are the 24 rights that a klusterlet checks before it uses the credential of its cluster.
+func klusterletRights(cluster string) []rights {
+	return []rights{
+		{"get list watch", csrGroup, "certificatesigningrequests", "", ""},
+		{"get list update watch", clusterGroup, "managedclusters", "", cluster},
+		{"patch update", clusterGroup, "managedclusters/status", "", cluster},
+		{"renew", registerGroup, "managedclusters/clientcertificates", "", ""},
+		{"get update", "coordination.k8s.io", "leases", cluster, "managed-cluster-lease"},
+		{"create patch update", "", "events", cluster, ""},
+		{"create patch update", "events.k8s.io", "events", cluster, ""},
+		{"get list watch update", workGroup, "manifestworks", cluster, ""},
+		{"patch update", workGroup, "manifestworks/status", cluster, ""},
+	}
+}
+
+// bootstrapRights are those that a klusterlet checks of its bootstrap credential, and those that its informers use.
+func bootstrapRights() []rights {
+	return []rights{
+		{"create get list watch", clusterGroup, "managedclusters", "", ""},
+		{"create get list watch", csrGroup, "certificatesigningrequests", "", ""},
+	}
+}
+
+// foreignRights are none of an agent's.
+func foreignRights(neighbour string) []rights {
+	return []rights{
+		{"list watch update", clusterGroup, "managedclusters", "", ""},
+		{"get list watch update patch delete", clusterGroup, "managedclusters", "", neighbour},
+		{"patch update", clusterGroup, "managedclusters/status", "", neighbour},
+		{"update", clusterGroup, "managedclusters/accept", "", ""},
+		{"update", registerGroup, "managedclusters/accept", "", ""},
+		{"create", clusterGroup, "managedclustersets/join", "", "other"},
+		{"update patch delete", csrGroup, "certificatesigningrequests", "", ""},
+		{"update", csrGroup, "certificatesigningrequests/approval", "", ""},
+		{"approve", csrGroup, "signers", "", certificatesv1.KubeAPIServerClientSignerName},
+		{"get list watch", "", "secrets", "", ""},
+		{"get list watch", "", "secrets", neighbour, ""},
+		{"get update", "coordination.k8s.io", "leases", neighbour, ocm.LeaseName},
+		{"get list watch update", workGroup, "manifestworks", neighbour, ""},
+	}
+}
+
+// each returns one review for each right.
+func each(all []rights) (reviews []authorizationv1.ResourceAttributes) {
+	for _, r := range all {
+		resource, sub, _ := strings.Cut(r.resource, "/")
+		for verb := range strings.FieldsSeq(r.verbs) {
+			reviews = append(reviews, authorizationv1.ResourceAttributes{Verb: verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace, Name: r.name})
+		}
+	}
+	return reviews
+}
+
+// refused returns those rights that the API server says a user lacks, as "verb resource/subresource".
+func refused(t *testing.T, c client.Client, all []rights) (lacks []string) {
+	t.Helper()
+	for _, attributes := range each(all) {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
+		if err := c.Create(t.Context(), review); err != nil {
+			t.Fatal(err)
+		}
+		if !review.Status.Allowed {
+			lacks = append(lacks, strings.TrimSuffix(attributes.Verb+" "+attributes.Resource+"/"+attributes.Subresource, "/"))
+		}
+	}
+	return lacks
+}
+
+// awaitRefused waits until the API server refuses exactly the wanted rights: it takes up a change of RBAC with a delay.
+func awaitRefused(t *testing.T, c client.Client, all []rights, want ...string) {
+	t.Helper()
+	var got []string
+	hubEventually(t, fmt.Sprintf("the API server refuses exactly %q", want), func() bool {
+		now := refused(t, c, all)
+		if !slices.Equal(got, now) {
+			got = now
+			t.Logf("refused: %q", got)
+		}
+		return slices.Equal(got, want)
+	})
+}
+
+// as hubUser, the ServiceAccount of the hub controller.
+func (k *hubKube) controller(t *testing.T) client.Client {
+	return k.user(t, hubUser, "system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub")
+}
+
+// pass runs a new hub program for one reconcile of a cluster.
+func (k *hubKube) pass(t *testing.T, c client.Client, cluster string, ocmAgents bool) error {
+	t.Helper()
+	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverMark)}, Default: "one", OCMAgents: ocmAgents})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: cluster}})
+	return err
+}
+
+func TestAgentsOfOCM(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	k := startReleased(t)
+	controller := k.controller(t)
+	for _, name := range []string{"ocm1", "ocm10"} {
+		if err := k.admin.Create(t.Context(), managedCluster(name, accept)); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.pass(t, controller, name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters", "update managedclusters", "watch managedclusters",
+		"update managedclusters/status", "renew managedclusters/clientcertificates"}
+	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, registration.BootstrapUser)
+	if n := len(each(klusterletRights("ocm1"))); n != 24 {
+		t.Fatalf("a klusterlet checks %d rights", n)
+	}
+	withoutOption := func(t *testing.T) { awaitRefused(t, agent, klusterletRights("ocm1"), added...) }
+	t.Run("an agent without the option", withoutOption)
+	t.Run("a bootstrap user without the option", func(t *testing.T) {
+		for _, c := range []client.Client{bootstrap, account} {
+			awaitRefused(t, c, bootstrapRights(), "list managedclusters", "watch managedclusters", "list certificatesigningrequests", "watch certificatesigningrequests")
+		}
+	})
+	t.Run("the option without the manifest", func(t *testing.T) {
+		if err := k.pass(t, controller, "ocm1", true); !apierrors.IsForbidden(err) {
+			t.Errorf("the error is %v", err)
+		}
+		withoutOption(t)
+	})
+	t.Run("each verb of the manifest is needed", k.testOptionVerbs)
+	k.apply(t, registration.OCMAgentsManifest)
+	t.Run("a bootstrap user with the option", func(t *testing.T) {
+		for _, c := range []client.Client{bootstrap, account} {
+			awaitRefused(t, c, bootstrapRights())
+		}
+	})
+	t.Run("the option repairs the role of a cluster that was accepted before", func(t *testing.T) {
+		hubEventually(t, "the hub may hand that out", func() bool { return k.pass(t, controller, "ocm1", true) == nil })
+		awaitRefused(t, agent, klusterletRights("ocm1"))
+	})
+	t.Run("what stays refused to an agent", func(t *testing.T) {
+		foreign := foreignRights("ocm10")
+		if got, want := len(refused(t, agent, foreign)), len(each(foreign)); got != want {
+			t.Errorf("%d of %d are refused: %q", got, want, refused(t, agent, foreign))
+		}
+	})
+	t.Run("an agent writes whole objects", func(t *testing.T) { k.testWholeObjects(t, agent) })
+	t.Run("a hub without the option takes the rights away", func(t *testing.T) {
+		if err := k.pass(t, controller, "ocm1", false); err != nil {
+			t.Fatal(err)
+		}
+		withoutOption(t)
+	})
+}
+
+// testOptionVerbs takes away one verb of the hub controller at a time.
+func (k *hubKube) testOptionVerbs(t *testing.T) {
+	roles := map[string][]rbacv1.PolicyRule{}
+	for document := range strings.SplitSeq(registration.HubManifest+"\n---\n"+registration.OCMAgentsManifest, "\n---\n") {
+		role := &rbacv1.ClusterRole{}
+		if err := yaml.Unmarshal([]byte(document), role); err != nil {
+			t.Fatal(err)
+		}
+		roles[role.Kind+role.Name] = role.Rules
+	}
+	least, own := roles["ClusterRoleopen-cluster-management:hub:registration"], roles["ClusterRoleopen-cluster-management:hub:ocm-agents"]
+	if len(least) == 0 || len(own) == 0 {
+		t.Fatalf("roles %v", slices.Collect(maps.Keys(roles)))
+	}
+	n := 0
+	try := func(rules []rbacv1.PolicyRule) error {
+		n++
+		name := fmt.Sprintf("option-%d", n)
+		if err := k.admin.Create(t.Context(), managedCluster(name, accept)); err != nil {
+			t.Fatal(err)
+		}
+		return k.pass(t, k.as(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)), name, true)
+	}
+	if err := try(own); err != nil {
+		t.Errorf("with all verbs: %v", err)
+	}
+	for i, rule := range own {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				t.Run(verb+" "+resource, func(t *testing.T) {
+					if err := try(without(own, i, resource, verb)); !apierrors.IsForbidden(err) {
+						t.Errorf("without the verb the error is %v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// testWholeObjects plays the updates of an agent, which sends back what it read. The admission policies decide about them as about patches.
+func (k *hubKube) testWholeObjects(t *testing.T, agent client.Client) {
+	update := func(change func(*ocm.ManagedCluster)) error {
+		cluster := &ocm.ManagedCluster{}
+		if err := agent.Get(t.Context(), client.ObjectKey{Name: "ocm1"}, cluster); err != nil {
+			t.Fatal(err)
+		}
+		change(cluster)
+		return agent.Update(t.Context(), cluster)
+	}
+	setAccepted := func(accepted bool) {
+		if err := k.setAccepted(t, k.admin, "ocm1", accepted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("labels, annotations and client configurations", func(t *testing.T) {
+		err := update(func(m *ocm.ManagedCluster) {
+			m.Labels, m.Annotations = map[string]string{"feature.open-cluster-management.io/addon-a": "available"}, map[string]string{"agent.open-cluster-management.io/a": "b"}
+			m.Spec.ManagedClusterClientConfigs = []ocm.ClientConfig{{URL: "https://ocm1.example"}}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the label of the webhook where it is missing", func(t *testing.T) {
+		if err := update(func(m *ocm.ManagedCluster) { metav1.SetMetaDataLabel(&m.ObjectMeta, clusterSet, "default") }); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the status", func(t *testing.T) {
+		cluster := k.get(t, "ocm1")
+		cluster.Status.Conditions = append(cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined", LastTransitionTime: metav1.Now()})
+		if err := agent.Status().Update(t.Context(), cluster); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, change := range map[string]func(*ocm.ManagedCluster){
+		"no finalizer": func(m *ocm.ManagedCluster) { m.Finalizers = nil },
+		"an owner": func(m *ocm.ManagedCluster) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "a", UID: "b"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := update(change); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "managedclusters/accept") {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+	t.Run("the condition of the hub", func(t *testing.T) {
+		cluster := k.get(t, "ocm1")
+		withAcceptance(metav1.ConditionTrue, "Mine")(cluster)
+		if err := agent.Status().Update(t.Context(), cluster); !apierrors.IsForbidden(err) {
+			t.Errorf("the error is %v", err)
+		}
+	})
+	t.Run("65 KiB", func(t *testing.T) {
+		err := update(func(m *ocm.ManagedCluster) {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, "fill", strings.Repeat("x", 65<<10))
+		})
+		wantTooLarge(t, err, "65536 bytes")
+	})
+	t.Run("acceptance, after a denial that the hub has not seen", func(t *testing.T) {
+		setAccepted(false)
+		defer setAccepted(true)
+		err := update(func(m *ocm.ManagedCluster) { m.Spec.HubAcceptsClient = true })
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "managedclusters/accept") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// OCM's registration webhook labels each ManagedCluster that has no cluster set, whoever writes it, then asks whether that user may. Our
+// policies see the labelled object.
+func TestWebhookOfOCM(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	k := startReleased(t)
+	if err := k.admin.Create(t.Context(), managedCluster("hooked", accept)); err != nil {
+		t.Fatal(err)
+	}
+	controller, bootstrap := k.controller(t), k.bootstrap(t)
+	if err := k.pass(t, controller, "hooked", false); err != nil {
+		t.Fatal(err)
+	}
+	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, registration.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
+	for name, c := range users {
+		t.Run("the cluster set of a "+name, func(t *testing.T) {
+			awaitRefused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "default"}})
+			if got := refused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "other"}, {"create", clusterGroup, "managedclustersets/join", "", ""}}); len(got) != 2 {
+				t.Errorf("of two other rights are refused: %q", got)
+			}
+		})
+	}
+	t.Run("acceptance by the hub", func(t *testing.T) {
+		awaitRefused(t, controller, []rights{{"update", registerGroup, "managedclusters/accept", "", "hooked"}})
+	})
+	t.Run("labels of a bootstrap user", func(t *testing.T) { k.testLabels(t, bootstrap) })
+}
+
+func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
+	type labels = map[string]string
+	none, def, other := labels(nil), labels{clusterSet: "default"}, labels{clusterSet: "other"}
+	for _, test := range []struct {
+		name        string
+		before, now labels
+		update      bool
+		allowed     bool
+	}{
+		{"creation without labels", none, none, false, true},
+		{"creation with the default cluster set", none, def, false, true},
+		{"creation with another cluster set", none, other, false, false},
+		{"creation with an empty cluster set", none, labels{clusterSet: ""}, false, false},
+		{"creation with another label", none, labels{"a": "b"}, false, false},
+		{"creation with the default cluster set and another label", none, labels{clusterSet: "default", "a": "b"}, false, false},
+		{"creation with another label of that value", none, labels{clusterGroup + "/clustersets": "default"}, false, false},
+		{"an update without labels", none, none, true, true},
+		{"an update that keeps the labels", labels{clusterSet: "other", "a": "b"}, labels{clusterSet: "other", "a": "b"}, true, true},
+		{"an update that adds the default cluster set", none, def, true, true},
+		{"an update that adds it beside another label", labels{"a": "b"}, labels{"a": "b", clusterSet: "default"}, true, true},
+		{"an update that fills it in", labels{clusterSet: ""}, def, true, true},
+		{"an update that adds another cluster set", none, other, true, false},
+		{"an update that moves the cluster", other, def, true, false},
+		{"an update that removes the cluster set", def, none, true, false},
+		{"an update that adds it and another label", none, labels{clusterSet: "default", "a": "b"}, true, false},
+		{"an update that adds it and changes another label", labels{"a": "b"}, labels{"a": "c", clusterSet: "default"}, true, false},
+		{"an update that adds it and removes another label", labels{"a": "b"}, def, true, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cluster := managedCluster("labelled", func(m *ocm.ManagedCluster) { m.Labels = maps.Clone(test.now) })
+			var err error
+			if test.update {
+				cluster.Labels = maps.Clone(test.before)
+				if err := k.admin.Create(t.Context(), cluster); err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := k.admin.Delete(t.Context(), cluster); err != nil {
+						t.Error(err)
+					}
+				}()
+				base := cluster.DeepCopy()
+				cluster.Labels, cluster.Annotations = maps.Clone(test.now), map[string]string{"claim": "mine"}
+				err = bootstrap.Patch(t.Context(), cluster, client.MergeFrom(base))
+			} else {
+				err = bootstrap.Create(t.Context(), cluster, client.DryRunAll)
+			}
+			if test.allowed && err != nil || !test.allowed && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "labels")) {
+				t.Errorf("allowed %t: the error is %v", test.allowed, err)
+			}
+		})
+	}
+	t.Run("an update of an accepted cluster", func(t *testing.T) {
+		err := bootstrap.Patch(t.Context(), managedCluster("hooked"), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"default"}}}`, clusterSet)))
+		if err == nil || !strings.Contains(err.Error(), "accepted") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
