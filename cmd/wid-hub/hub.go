@@ -47,7 +47,7 @@ type options struct {
 	bootstrapUsers, bootstrapGroups, autoApproveUsers []string
 	hubARN                                            string
 	autoApproveARNs                                   []string
-	leaderElect                                       bool
+	ocmAgents, leaderElect                            bool
 	metricsAddress, probeAddress                      string
 }
 
@@ -187,7 +187,7 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 			return err
 		}
 	}
-	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth,
+	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth, OCMAgents: o.ocmAgents,
 		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 	if err != nil {
 		return err

@@ -67,6 +67,7 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringArrayVar(&o.autoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
 	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of this hub; required for aws-irsa")
 	fs.StringArrayVar(&o.autoApproveARNs, "auto-approve-arn", nil, "pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
+	fs.BoolVar(&o.ocmAgents, "ocm-agents", false, "grant clusters what agents of Open Cluster Management need, among it to see the requests of all others; needs the RBAC of wid hub init --ocm-agents")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")

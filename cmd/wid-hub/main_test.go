@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/story"
@@ -36,13 +39,13 @@ func TestMain(m *testing.M) {
 
 func TestFlags(t *testing.T) {
 	o, err := parseFlags([]string{"--registration-auth", "csr", "--bootstrap-user", "a", "--bootstrap-user", "b", "--bootstrap-group", "g",
-		"--auto-approve-user", "c", "--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", ":1"}, io.Discard)
+		"--auto-approve-user", "c", "--ocm-agents", "--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", ":1"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(o.auth) != 1 || o.auth[0].name != "csr" || o.defaultAuth != "csr" || strings.Join(o.bootstrapUsers, " ") != "a b" ||
 		strings.Join(o.bootstrapGroups, " ") != "g" || strings.Join(o.autoApproveUsers, " ") != "c" ||
-		!o.leaderElect || o.metricsAddress != "0" || o.probeAddress != ":1" {
+		!o.ocmAgents || !o.leaderElect || o.metricsAddress != "0" || o.probeAddress != ":1" {
 		t.Errorf("%+v", o)
 	}
 	o, err = parseFlags([]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--auto-approve-arn", "a", "--auto-approve-arn", "b"}, io.Discard)
@@ -50,7 +53,7 @@ func TestFlags(t *testing.T) {
 		t.Errorf("aws-irsa: %+v, %v", o, err)
 	}
 	o, err = parseFlags(nil, io.Discard)
-	if err != nil || len(o.auth) != 1 || len(o.bootstrapUsers) != 1 || len(o.bootstrapGroups) != 1 || len(o.autoApproveUsers) != 0 || o.leaderElect {
+	if err != nil || len(o.auth) != 1 || len(o.bootstrapUsers) != 1 || len(o.bootstrapGroups) != 1 || len(o.autoApproveUsers) != 0 || o.ocmAgents || o.leaderElect {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
@@ -117,7 +120,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 // Once it serves them, the program runs what they need.
 func TestHubOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.StartNew(t)
-	if _, err := story.Apply(t.Context(), cluster.Client(), registration.HubManifest, registration.TokenManifest); err != nil {
+	if _, err := story.Apply(t.Context(), cluster.Client(), registration.HubManifest, registration.TokenManifest, registration.OCMAgentsManifest); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.AccountKubeconfig(t, namespace, "registration-controller-sa")
@@ -152,6 +155,34 @@ func TestHubOnARealAPIServer(t *testing.T) {
 				}
 			}
 		})
+	}
+	t.Run("agents of Open Cluster Management", func(t *testing.T) { testOCMAgents(t, cluster.Client(), kubeconfig) })
+}
+
+// testOCMAgents runs the program until a cluster may list what only agents of Open Cluster Management list.
+func testOCMAgents(t *testing.T, admin client.Client, kubeconfig string) {
+	accepted := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hubAcceptsClient": true}}}
+	accepted.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))
+	accepted.SetName("cluster1")
+	if err := admin.Create(t.Context(), accepted); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := exec.CommandContext(ctx, os.Args[0], "--ocm-agents", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = cmd.Wait() }() // it was killed
+	err := story.Wait(t.Context(), "the cluster got no right to list requests", func(ctx context.Context) (bool, error) {
+		role := &rbacv1.ClusterRole{}
+		err := admin.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName("cluster1")}, role)
+		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.Resources, "certificatesigningrequests") && slices.Contains(r.Verbs, "list")
+		}), client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

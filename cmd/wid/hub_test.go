@@ -195,6 +195,33 @@ func TestHubInitPrints(t *testing.T) {
 	}
 }
 
+// Agents of Open Cluster Management take rights that let agents and bootstrap users see each other. Nothing gets them unasked.
+func TestHubInitForAgentsOfOCM(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	for name, row := range map[string]struct {
+		flags []string
+		has   bool
+	}{
+		"unasked":         {nil, false},
+		"asked":           {[]string{"--ocm-agents"}, true},
+		"asked, with AWS": {[]string{"--ocm-agents", "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, args, _, names := installed(t, must(t, append([]string{"hub", "init", "--image=x"}, row.flags...)...))
+			for _, part := range []string{"bootstrap", "hub"} {
+				for _, kind := range []string{"ClusterRole", "ClusterRoleBinding"} {
+					if want := kind + " open-cluster-management:" + part + ":ocm-agents"; slices.Contains(names, want) != row.has {
+						t.Errorf("%s is missing or unasked: %q", want, names)
+					}
+				}
+			}
+			if slices.Contains(args, "--ocm-agents") != row.has {
+				t.Errorf("args %q", args)
+			}
+		})
+	}
+}
+
 // Tokens of add-ons take rights of their own on both sides. Nothing gets them unasked.
 func TestManifestsForAddOns(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")

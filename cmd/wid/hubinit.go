@@ -45,6 +45,7 @@ type hubInit struct {
 	server       string
 	ttl          time.Duration
 	cleanupImage string
+	ocmAgents    bool
 }
 
 func newHubInit() *cobra.Command {
@@ -64,7 +65,8 @@ func newHubInit() *cobra.Command {
 	f.StringVar(&h.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
 	f.DurationVar(&h.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
 	f.StringVar(&h.cleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour; none without it")
-	rare(f, "force-conflicts", "addon-registration-auth", "cleanup-image")
+	f.BoolVar(&h.ocmAgents, "ocm-agents", false, "let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
+	rare(f, "force-conflicts", "addon-registration-auth", "cleanup-image", "ocm-agents")
 	return h.command(cmd, "the hub", h.run)
 }
 
@@ -137,6 +139,9 @@ func (h *hubInit) args() []string {
 	if len(h.addOnTypes) > 0 {
 		args = append(args, "--addon-registration-auth="+strings.Join(h.addOnTypes, ","))
 	}
+	if h.ocmAgents {
+		args = append(args, "--ocm-agents")
+	}
 	return args
 }
 
@@ -146,6 +151,9 @@ func (h *hubInit) hubManifests() ([]string, error) {
 	manifests := []string{ocm.CRD, addon.CRD, registration.HubManifest, registration.BootstrapManifest}
 	if slices.Contains(h.addOnTypes, registration.AuthTypeToken) {
 		manifests = append(manifests, registration.TokenManifest)
+	}
+	if h.ocmAgents {
+		manifests = append(manifests, registration.OCMAgentsManifest)
 	}
 	if h.cleanupImage != "" {
 		cleanup, err := cleanupManifest(h.cleanupImage)
