@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -145,7 +147,34 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	base := cluster.DeepCopy()
 	cluster.Spec.HubAcceptsClient = accepted
 	err := d.hub.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	return answerOf(err, fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted))
+	operation := fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // the policy for bootstrap users answers Invalid
+		if rules := d.missing(ctx, cluster.Name); len(rules) > 0 {
+			return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(kubeerror.Message(err)),
+				Remedy: "the user lacks a right: have an administrator of the hub add to the rules of a ClusterRole of the user: " + strings.Join(rules, ", ")}
+		}
+	}
+	return answerOf(err, operation)
+}
+
+// missing returns the rules that the user lacks to set hubAcceptsClient. The webhook of Open Cluster Management asks for accept in a group of
+// its own. A hub may do without it, so that rule counts only if no other is missing.
+func (d *deciding) missing(ctx context.Context, cluster string) (rules []string) {
+	for _, a := range []authorizationv1.ResourceAttributes{
+		{Group: ocm.GroupVersion.Group, Resource: "managedclusters", Verb: "patch"},
+		{Group: ocm.GroupVersion.Group, Resource: "managedclusters", Subresource: "accept", Verb: "update"},
+		{Group: "register.open-cluster-management.io", Resource: "managedclusters", Subresource: "accept", Verb: "update"},
+	} {
+		a.Name = cluster
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
+		err := d.hub.Create(ctx, review)
+		if err != nil || review.Status.Allowed || a.Group != ocm.GroupVersion.Group && len(rules) > 0 {
+			continue
+		}
+		resource := strings.TrimSuffix(a.Resource+"/"+a.Subresource, "/")
+		rules = append(rules, fmt.Sprintf("{apiGroups: [%s], resources: [%s], verbs: [%s]}", a.Group, resource, a.Verb))
+	}
+	return rules
 }
 
 // recordDenial keeps the hub from approving a cluster that was never accepted. It fails if the hub was faster. Other writers of the
