@@ -151,7 +151,7 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // the policy for bootstrap users answers Invalid
 		if rules := d.missing(ctx, cluster.Name); len(rules) > 0 {
 			return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: oneLine(kubeerror.Message(err)),
-				Remedy: "the user lacks a right: have an administrator of the hub add to the rules of a ClusterRole of the user: " + strings.Join(rules, ", ")}
+				Remedy: "the user lacks a right: an administrator of the hub has to add these rules to a ClusterRole of the user: " + strings.Join(rules, ", ")}
 		}
 	}
 	return answerOf(err, operation)

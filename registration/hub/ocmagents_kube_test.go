@@ -58,7 +58,7 @@ func bootstrapRights() []rights {
 	}
 }
 
-// foreignRights are none of an agent's.
+// foreignRights are those that no agent has.
 func foreignRights(neighbour string) []rights {
 	return []rights{
 		{"list watch update", clusterGroup, "managedclusters", "", ""},
@@ -117,7 +117,7 @@ func awaitRefused(t *testing.T, c client.Client, all []rights, want ...string) {
 	})
 }
 
-// as hubUser, the ServiceAccount of the hub controller.
+// controller returns a client of the hub controller.
 func (k *hubKube) controller(t *testing.T) client.Client {
 	return k.user(t, hubUser, "system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub")
 }
