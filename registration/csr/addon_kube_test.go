@@ -86,7 +86,7 @@ func TestAddOnByCertificate(t *testing.T) {
 			}
 			in.State = step.State
 		}
-		regtest.Eventually(t, "the refusal", func() bool { return k.said.Says("NotApproved", "is not the agent of cluster") })
+		regtest.Eventually(t, "the refusal", func() bool { return k.said.Says("UnknownRequester", "is not the agent of cluster") })
 		var list certificatesv1.CertificateSigningRequestList
 		if err := k.Admin.List(t.Context(), &list, client.MatchingLabels{addon.NameLabel: "search"}); err != nil || len(list.Items) != 2 {
 			t.Fatalf("%d requests, %v", len(list.Items), err)

@@ -172,25 +172,25 @@ func TestAddOnApprover(t *testing.T) {
 		"declared item":                       {right, groups, own, searchAddOn(declared), "", false},
 		"agent that authenticates by AWS":     {right, eks, own, searchAddOn(declared), "", false},
 		"beside a customSigner item":          {right, groups, own, searchAddOn(signer, declared), "", false},
-		"item that is not declared yet":       {right, groups, own, searchAddOn(undeclared), "declares driver", false},
-		"item of the token driver":            {right, groups, own, searchAddOn(byToken), "declares driver", false},
-		"item of another agent":               {right, groups, own, searchAddOn(otherAgent), "declares driver", false},
-		"customSigner item alone":             {right, groups, own, searchAddOn(signer), "0 kubeClient items", false},
-		"two kubeClient items":                {right, groups, own, searchAddOn(declared, declared), "2 kubeClient items", false},
-		"no add-on":                           {right, groups, own, nil, "no add-on", false},
-		"add-on that is being deleted":        {right, groups, own, deleted, "no add-on", false},
-		"cluster that is denied":              {right, groups, denied, searchAddOn(declared), "not accepted", false},
-		"no cluster":                          {right, groups, nil, searchAddOn(declared), "not accepted", false},
-		"item that the agent set to an admin": {pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, groups, own, searchAddOn(masters), "not the default one", true},
-		"one organization too many":           {with(func(n *pkix.Name) { n.Organization = append(n.Organization, "system:masters") }), groups, own, searchAddOn(declared), "exactly", true},
-		"organizational unit":                 {with(func(n *pkix.Name) { n.OrganizationalUnit = []string{"o"} }), groups, own, searchAddOn(declared), "exactly", true},
-		"one organization too few":            {with(func(n *pkix.Name) { n.Organization = n.Organization[1:] }), groups, own, searchAddOn(declared), "exactly", true},
-		"subject of another cluster's add-on": {with(func(n *pkix.Name) { n.CommonName = strings.Replace(addOnUser, "cluster1", "cluster10", 1) }), groups, own, searchAddOn(declared), "not the default one", true},
-		"subject of the cluster's agent":      {subject("cluster1", "agent1"), groups, own, searchAddOn(declared), "not the default one", true},
-		"another cluster's agent asks":        {right, []string{"system:open-cluster-management:cluster10"}, own, searchAddOn(declared), "not the agent of cluster", true},
-		"a user without a group of a cluster": {right, []string{"system:authenticated"}, own, searchAddOn(declared), "not the agent of cluster", true},
-		"the shared group of all agents":      {right, []string{"system:open-cluster-management:managed-clusters"}, own, searchAddOn(declared), "not the agent of cluster", true},
-		"agent whose name is no DNS label":    {with(func(n *pkix.Name) { n.CommonName += ":x" }), groups, own, searchAddOn(declared), "not the default one", true},
+		"item that is not declared yet":       {right, groups, own, searchAddOn(undeclared), "", false},
+		"item of the token driver":            {right, groups, own, searchAddOn(byToken), "OtherDriver the kubeClient item", false},
+		"item of another agent":               {right, groups, own, searchAddOn(otherAgent), "SubjectMismatch the kubeClient item", false},
+		"customSigner item alone":             {right, groups, own, searchAddOn(signer), "NotOneKubeClientItem the add-on \"cluster1/search\" has 0", false},
+		"two kubeClient items":                {right, groups, own, searchAddOn(declared, declared), "NotOneKubeClientItem the add-on \"cluster1/search\" has 2", false},
+		"no add-on":                           {right, groups, own, nil, "NoAddOn there is no add-on", false},
+		"add-on that is being deleted":        {right, groups, own, deleted, "NoAddOn there is no add-on", false},
+		"cluster that is denied":              {right, groups, denied, searchAddOn(declared), "NotAccepted the hub has not accepted", false},
+		"no cluster":                          {right, groups, nil, searchAddOn(declared), "NotAccepted the hub has not accepted", false},
+		"item that the agent set to an admin": {pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, groups, own, searchAddOn(masters), "SubjectNotDefault the common name", true},
+		"one organization too many":           {with(func(n *pkix.Name) { n.Organization = append(n.Organization, "system:masters") }), groups, own, searchAddOn(declared), "SubjectNotDefault the subject", true},
+		"organizational unit":                 {with(func(n *pkix.Name) { n.OrganizationalUnit = []string{"o"} }), groups, own, searchAddOn(declared), "SubjectNotDefault the subject", true},
+		"one organization too few":            {with(func(n *pkix.Name) { n.Organization = n.Organization[1:] }), groups, own, searchAddOn(declared), "SubjectMismatch the kubeClient item", false},
+		"subject of another cluster's add-on": {with(func(n *pkix.Name) { n.CommonName = strings.Replace(addOnUser, "cluster1", "cluster10", 1) }), groups, own, searchAddOn(declared), "SubjectNotDefault the common name", true},
+		"subject of the cluster's agent":      {subject("cluster1", "agent1"), groups, own, searchAddOn(declared), "SubjectNotDefault the common name", true},
+		"another cluster's agent asks":        {right, []string{"system:open-cluster-management:cluster10"}, own, searchAddOn(declared), "UnknownRequester the user", true},
+		"a user without a group of a cluster": {right, []string{"system:authenticated"}, own, searchAddOn(declared), "UnknownRequester the user", true},
+		"the shared group of all agents":      {right, []string{"system:open-cluster-management:managed-clusters"}, own, searchAddOn(declared), "UnknownRequester the user", true},
+		"agent whose name is no DNS label":    {with(func(n *pkix.Name) { n.CommonName += ":x" }), groups, own, searchAddOn(declared), "SubjectNotDefault the common name", true},
 	} {
 		for version, gv := range map[string]schema.GroupVersion{"v1alpha1": v1alpha1.GroupVersion, "v1beta1": addon.GroupVersion} {
 			t.Run(name+" "+version, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestAddOnApproverOnAHubWithoutAddOns(t *testing.T) {
 	request := from(asks(t, "cluster1", pkix.Name{CommonName: addOnUser, Organization: []string{addOnGroup, allSearch}}, ecKey(t)), "u", "system:open-cluster-management:cluster1")
 	request.Labels[addon.NameLabel] = "search"
 	a := newApprover(t, schema.GroupVersion{Group: "example.com", Version: "v1"}, request, accepted("cluster1"))
-	if approved, event, again := a.reconcile(t); approved || !again || !strings.Contains(event, "no API of add-ons") {
+	if approved, event, again := a.reconcile(t); approved || !again || !strings.Contains(event, "AddOnsNotServed the hub has no API of add-ons") {
 		t.Errorf("approved %t, judged again %t: %s", approved, again, event)
 	}
 }

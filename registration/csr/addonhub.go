@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ import (
 type AddOnOptions struct {
 	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
-	// Reader reads requests, ManagedClusters and add-ons at each decision, so it must not be a cache. Its scheme needs ocm.AddToScheme
+	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each decision, so it must not be a cache. Its scheme needs ocm.AddToScheme
 	// and addon.AddAllToScheme. Default: the manager's API reader, or Client without a manager.
 	Reader client.Reader
 	// Events records approvals and refusals. Nil records nothing.
@@ -37,9 +38,9 @@ type AddOnOptions struct {
 }
 
 // AddOnApprover approves certificates of add-ons for the hub's API server, whichever driver their clusters use. The request has to
-// come from the cluster's own agent. The add-on's kubeClient item has to declare the driver csr and the subject of the request. The
-// subject has to be the default one of registration.AddOnSubject, because agents can write items; other subjects need an approver of
-// their own. It is safe for concurrent use.
+// come from the cluster's own agent, the recorded one if the hub has recorded it. The subject has to be the default one of
+// registration.AddOnSubject, because agents can write items; other subjects need an approver of their own. The add-on's kubeClient item
+// declares no other driver than csr and no other subject. It is safe for concurrent use.
 type AddOnApprover struct {
 	options  AddOnOptions
 	noReader bool // Reader is the Client
@@ -95,53 +96,72 @@ func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.Certifica
 	cluster, name := csr.Labels[ocm.ClusterNameLabel], csr.Labels[addon.NameLabel]
 	subject, err := addOnRequest(csr, cluster, name)
 	if err != nil {
-		return &refusal{reason: err.Error(), final: true}
+		return err
 	}
-	if err := a.checkCluster(ctx, cluster); err != nil {
+	if err := a.checkCluster(ctx, cluster, csr.Spec.Username); err != nil {
 		return err
 	}
 	item, err := a.item(ctx, cluster, name)
 	if err != nil {
 		return err
 	}
-	if item.Driver != ocm.DriverCSR || item.Subject.User != subject.User || !sameValues(item.Subject.Groups, subject.Groups) {
-		return notYet("the kubeClient item of add-on %q declares driver %.50q and user %.200q, and the request asks for user %q: the agent has to declare the driver %q and this subject",
-			cluster+"/"+name, item.Driver, item.Subject.User, subject.User, ocm.DriverCSR)
+	if driver := cmp.Or(item.Driver, ocm.DriverCSR); driver != ocm.DriverCSR {
+		return notYet("OtherDriver", "the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver", cluster+"/"+name, driver, ocm.DriverCSR)
+	}
+	declared := item.Subject
+	if cmp.Or(declared.User, subject.User) != subject.User || len(declared.Groups) > 0 && !sameValues(declared.Groups, subject.Groups) {
+		return notYet("SubjectMismatch", "the kubeClient item of add-on %q declares user %.200q and groups %.200q, and the request asks for user %q and groups %q: correct the item",
+			cluster+"/"+name, declared.User, declared.Groups, subject.User, subject.Groups)
 	}
 	return nil
 }
 
-// addOnRequest returns the subject of a request that the agent of a cluster made for the default subject of an add-on.
+// addOnRequest returns the subject of a request that the agent of a cluster made for the default subject of an add-on. An agent of Open
+// Cluster Management names the add-on as the agent, leaves out the second group, and adds the host of the add-on.
 func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name string) (none ocm.Subject, err error) {
-	request, err := parse(csr)
-	if err != nil {
-		return none, err
-	}
-	parsed := request.Subject
 	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
-		return none, fmt.Errorf("labels %s and %s: %w", ocm.ClusterNameLabel, addon.NameLabel, err)
+		return none, never("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
 	}
+	request, err := parse(csr, name+".addon.open-cluster-management.io")
+	if err != nil {
+		return none, never("InvalidRequest", "%v", err)
+	}
+	const byOthers = "the manager of the add-on approves such requests, or an approver of your own"
+	parsed := request.Subject
 	agent, ok := strings.CutPrefix(parsed.CommonName, registration.AddOnSubject(cluster, name, "").User)
 	if !ok || registration.CheckAgentName(agent) != nil {
-		return none, fmt.Errorf("the common name %.200q is not the default one of an agent of add-on %q: approve it with an approver of the add-on", parsed.CommonName, cluster+"/"+name)
+		return none, never("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
 	}
 	subject := registration.AddOnSubject(cluster, name, agent)
 	if want := addOnName(subject); !sameSubject(parsed, want) {
-		return none, fmt.Errorf("the subject %.500q does not have exactly the common name %q and the organizations %q", parsed, want.CommonName, want.Organization)
+		subject.Groups = subject.Groups[:1]
+		if !sameSubject(parsed, addOnName(subject)) {
+			return none, never("SubjectNotDefault", "the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q: %s",
+				parsed, want.CommonName, want.Organization[0], want.Organization[1], byOthers)
+		}
 	}
 	if groups := registration.ClusterGroups(cluster); !slices.ContainsFunc(csr.Spec.Groups, func(g string) bool { return slices.Contains(groups, g) }) {
-		return none, fmt.Errorf("the user %.200q is not the agent of cluster %q: only that one asks for certificates of its add-ons", csr.Spec.Username, cluster)
+		return none, never("UnknownRequester", "the user %.200q is not the agent of cluster %q: only that one asks for certificates of its add-ons", csr.Spec.Username, cluster)
 	}
 	return subject, nil
 }
 
-func (a *AddOnApprover) checkCluster(ctx context.Context, name string) error {
+// checkCluster requires the cluster to be accepted, and the requester to be its recorded agent, if one is recorded.
+func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) error {
 	cluster := &ocm.ManagedCluster{}
 	if err := a.options.Reader.Get(ctx, client.ObjectKey{Name: name}, cluster); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("get ManagedCluster %q: %w", name, err)
 	}
 	if !isAccepted(cluster) {
-		return notYet("the hub has not accepted cluster %q", name)
+		return notYet("NotAccepted", "the hub has not accepted cluster %q", name)
+	}
+	role, err := getRole(ctx, a.options.Reader, name)
+	if err != nil {
+		return err
+	}
+	agent := recordIn(role, name)
+	if role.Annotations[registration.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
+		return notYet("AnotherAgent", "cluster %q is accepted for the agent %.100q, and user %.200q asks for this certificate: only the recorded agent may", name, agent.Agent, user)
 	}
 	return nil
 }
@@ -150,20 +170,20 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name string) error {
 func (a *AddOnApprover) item(ctx context.Context, cluster, name string) (item ocm.Registration, err error) {
 	api, err := addon.Discover(a.options.Client.RESTMapper())
 	if meta.IsNoMatchError(err) {
-		return item, notYet("the hub has no API of add-ons")
+		return item, notYet("AddOnsNotServed", "the hub has no API of add-ons")
 	} else if err != nil {
 		return item, err
 	}
 	object := api.New()
 	err = a.options.Reader.Get(ctx, client.ObjectKey{Namespace: cluster, Name: name}, object)
 	if apierrors.IsNotFound(err) || err == nil && !object.GetDeletionTimestamp().IsZero() {
-		return item, notYet("there is no add-on %q", cluster+"/"+name)
+		return item, notYet("NoAddOn", "there is no add-on %q", cluster+"/"+name)
 	} else if err != nil {
 		return item, fmt.Errorf("get add-on %q: %w", cluster+"/"+name, err)
 	}
 	items := slices.DeleteFunc(addon.StatusOf(object).Items, func(r ocm.Registration) bool { return r.Type != ocm.KubeClient })
 	if len(items) != 1 {
-		return item, notYet("the add-on %q has %d kubeClient items: it needs exactly one", cluster+"/"+name, len(items))
+		return item, notYet("NotOneKubeClientItem", "the add-on %q has %d kubeClient items: it needs exactly one", cluster+"/"+name, len(items))
 	}
 	return items[0], nil
 }

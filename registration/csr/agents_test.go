@@ -84,9 +84,11 @@ func decided(r *certificatesv1.CertificateSigningRequest, how certificatesv1.Req
 // Each acceptance is for one agent: a bootstrap credential gets no second certificate of a cluster that has not joined.
 func TestOneAgentForEachAcceptance(t *testing.T) {
 	const self = "system:open-cluster-management:cluster1:agent1"
-	const refused = `accepted for the agent "thief", and this request is for the agent "agent1": if it comes from the right agent, approve it with wid hub accept --approve-request`
-	const anotherKey = `accepted for the agent "agent1", and this request has another key: if it comes from the right agent`
-	const both = `the agents "agent1" and "thief" both ask for cluster "cluster1"`
+	const approve = `run wid hub accept --clusters cluster1 --approve-request csr1`
+	const refused = `AnotherAgent cluster "cluster1" is accepted for the agent "thief", and this request is for the agent "agent1": if it comes from the right agent, ` + approve
+	const anotherKey = `AnotherKey cluster "cluster1" is accepted for the agent "agent1", and this request has another key: if it comes from the right agent, ` + approve
+	const both = `SeveralRequests the agents "agent1" and "thief" both ask for cluster "cluster1" with a key of their own: if this request comes from the right agent, ` +
+		approve + `; the other one is request "csr2" of user "` + autoUser + `"`
 	joined := condition(ocm.ConditionJoined, metav1.ConditionTrue, "Joined")
 	own, same := requestOf(t, "csr1", "agent1", bootstrapUser), requestOf(t, "csr2", "agent1", autoUser)
 	thief := requestOf(t, "csr2", "thief", autoUser)
@@ -111,7 +113,7 @@ func TestOneAgentForEachAcceptance(t *testing.T) {
 		"renewal while a person let another in":          {self, []client.Object{accepted("cluster1", joined), none, yes}, refused, thief},
 		"two agents ask":                                 {bootstrapUser, []client.Object{accepted("cluster1"), none, thief}, both, nil},
 		"two agents ask, one is recorded":                {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, own), thief}, "", own},
-		"two ask in the name of one agent":               {bootstrapUser, []client.Object{accepted("cluster1"), none, same}, `with another key in request "csr2"`, nil},
+		"two ask in the name of one agent":               {bootstrapUser, []client.Object{accepted("cluster1"), none, same}, `the other one is request "csr2"`, nil},
 		"a person has approved another":                  {bootstrapUser, []client.Object{accepted("cluster1"), none, yes}, refused, thief},
 		"a person has approved another in the same name": {bootstrapUser, []client.Object{accepted("cluster1"), none, decided(same.DeepCopy(), certificatesv1.CertificateApproved)}, anotherKey, same},
 		"another was approved for a deleted cluster":     {bootstrapUser, []client.Object{reborn, none, yes}, "", own},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -38,6 +40,8 @@ const (
 	// A refused request is judged again after its own age, within these bounds.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
+	// maxNote is the longest note of an Event in bytes. The API server refuses a longer one.
+	maxNote = 1024
 	// approvers is how many requests are judged at a time.
 	approvers = 4
 )
@@ -231,7 +235,7 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 	if !errors.As(err, &no) {
 		return reconcile.Result{}, err
 	}
-	record(corev1.EventTypeWarning, "NotApproved", no.reason)
+	record(corev1.EventTypeWarning, no.reason, strings.ToValidUTF8(no.text[:min(len(no.text), maxNote)], ""))
 	if no.final {
 		return reconcile.Result{}, nil
 	}
@@ -239,25 +243,37 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 	return reconcile.Result{RequeueAfter: min(max(age, minRetry), maxRetry)}, nil
 }
 
-// refusal says why a request is not approved. One that is not final depends on what may change.
+// refusal says why a request is not approved. Each cause has a reason of its own: client-go merges Events of one object and reason, and
+// drops the later texts. A refusal that is not final depends on what may change.
 type refusal struct {
-	reason string
-	final  bool
+	reason, text string
+	final        bool
 }
 
-func (r *refusal) Error() string { return r.reason }
+func (r *refusal) Error() string { return r.text }
 
-func notYet(format string, args ...any) error { return &refusal{reason: fmt.Sprintf(format, args...)} }
+func notYet(reason, format string, args ...any) error {
+	return &refusal{reason: reason, text: fmt.Sprintf(format, args...)}
+}
+
+func never(reason, format string, args ...any) error {
+	return &refusal{reason: reason, text: fmt.Sprintf(format, args...), final: true}
+}
+
+// acceptCommand returns the command that approves one request. Names of requests are free text.
+func acceptCommand(cluster, request string) string {
+	return "wid hub accept --clusters " + cluster + " --approve-request " + shell.Word(request, "REQUEST")
+}
 
 // judge returns the rule that approves a request, or a refusal.
 func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
 	request, err := ParseRequest(csr)
 	if err != nil {
-		return "", &refusal{reason: err.Error(), final: true}
+		return "", never("InvalidRequest", "%v", err)
 	}
 	cluster := &ocm.ManagedCluster{}
 	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: request.Cluster}, cluster); apierrors.IsNotFound(err) {
-		return "", notYet("there is no ManagedCluster %q", request.Cluster)
+		return "", notYet("NoManagedCluster", "there is no ManagedCluster %q", request.Cluster)
 	} else if err != nil {
 		return "", fmt.Errorf("get ManagedCluster %q: %w", request.Cluster, err)
 	}
@@ -265,22 +281,26 @@ func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSi
 		if err := h.announce(ctx, cluster, csr); err != nil {
 			return "", err
 		}
-		return "", notYet("the hub has not accepted cluster %q", request.Cluster)
+		return "", notYet("NotAccepted", "the hub has not accepted cluster %q", request.Cluster)
 	}
 	role, err := h.checkRecord(ctx, request.Cluster)
 	if err != nil {
 		return "", err
 	}
-	first := csr.Spec.Username != request.User()
-	if first {
-		rule, err = "first request of a bootstrap user for an accepted cluster", h.checkFirst(cluster, &csr.Spec)
+	if isFirst(csr, request) {
+		rule, err = "first request of a bootstrap user for an accepted cluster", h.checkFirst(cluster, csr)
 	} else {
 		rule, err = "the agent renews its own certificate", h.checkRenewal(ctx, request, &csr.Spec)
 	}
 	if err != nil {
 		return "", err
 	}
-	return rule, h.checkAgent(ctx, cluster, role, request, first)
+	return rule, h.checkAgent(ctx, cluster, role, request, csr)
+}
+
+// isFirst reports whether another user than the agent asks for its certificate.
+func isFirst(csr *certificatesv1.CertificateSigningRequest, request Request) bool {
+	return csr.Spec.Username != request.User()
 }
 
 // announce makes the hub reconciler call Approves for the first request of a user in AutoApproveUsers.
@@ -303,7 +323,7 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 		return nil, err
 	}
 	if got := role.Annotations[registration.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
-		return nil, notYet("cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
+		return nil, notYet("OtherAuthType", "cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
 	}
 	return role, nil
 }
@@ -336,15 +356,17 @@ func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, ro
 
 // checkAgent allows one agent for each cluster, and for first requests one key. It records them before the approval: of two requests
 // that race, one fails to write.
-func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request, first bool) error {
+func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request,
+	csr *certificatesv1.CertificateSigningRequest) error {
 	agent, err := h.agentOf(ctx, cluster, role)
+	first := isFirst(csr, request)
 	if err == nil && agent.Agent == "" && first {
-		err = h.checkRivals(ctx, request)
+		err = h.checkRivals(ctx, request, csr.Name)
 	}
 	if err != nil {
 		return err
 	}
-	differs := fmt.Sprintf("is for the agent %q", request.Agent)
+	reason, differs := "AnotherAgent", fmt.Sprintf("is for the agent %q", request.Agent)
 	switch agent.Agent {
 	case "":
 		return record(ctx, h.options.Client, role, request)
@@ -352,14 +374,14 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 		if !first || agent.Key == request.Key {
 			return nil
 		}
-		differs = "has another key"
+		reason, differs = "AnotherKey", "has another key"
 	}
-	return notYet("cluster %q is accepted for the agent %.100q, and this request %s: if it comes from the right agent, approve it with "+
-		"wid hub accept --approve-request, which replaces the recorded agent", request.Cluster, agent.Agent, differs)
+	return notYet(reason, "cluster %q is accepted for the agent %.100q, and this request %s: if it comes from the right agent, run %s, which replaces "+
+		"the recorded agent", request.Cluster, agent.Agent, differs, acceptCommand(request.Cluster, csr.Name))
 }
 
 // checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent.
-func (h *HubDriver) checkRivals(ctx context.Context, request Request) error {
+func (h *HubDriver) checkRivals(ctx context.Context, request Request, name string) error {
 	for rival, err := range requests(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", request.Cluster, err)
@@ -368,21 +390,22 @@ func (h *HubDriver) checkRivals(ctx context.Context, request Request) error {
 			continue
 		}
 		if other, err := ParseRequest(rival); err == nil && other != request {
-			return notYet("the agents %q and %q both ask for cluster %q, the latter with another key in request %q of user %.200q: refuse all requests but "+
-				"that of the right agent with kubectl certificate deny, and approve that one with wid hub accept",
-				request.Agent, other.Agent, request.Cluster, rival.Name, rival.Spec.Username)
+			return notYet("SeveralRequests", "the agents %q and %q both ask for cluster %q with a key of their own: if this request comes from the right agent, "+
+				"run %s; the other one is request %.100q of user %.200q",
+				request.Agent, other.Agent, request.Cluster, acceptCommand(request.Cluster, name), rival.Name, rival.Spec.Username)
 		}
 	}
 	return nil
 }
 
 // checkFirst allows bootstrap users to ask until the cluster has joined.
-func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, spec *certificatesv1.CertificateSigningRequestSpec) error {
-	if !h.isBootstrapUser(spec) {
-		return notYet("user %.200q is neither the agent that the request names nor a bootstrap user", spec.Username)
+func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, csr *certificatesv1.CertificateSigningRequest) error {
+	if !h.isBootstrapUser(&csr.Spec) {
+		return notYet("UnknownRequester", "user %.200q is neither the agent that the request names nor a bootstrap user", csr.Spec.Username)
 	}
 	if hasJoined(cluster) {
-		return notYet("cluster %q has joined, so only its agent may ask: if the agent lost its certificate, approve the request with wid hub accept --approve-request", cluster.Name)
+		return notYet("AlreadyJoined", "cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s",
+			cluster.Name, acceptCommand(cluster.Name, csr.Name))
 	}
 	return nil
 }
@@ -407,7 +430,7 @@ func (h *HubDriver) checkRenewal(ctx context.Context, request Request, spec *cer
 		return fmt.Errorf("review the access of %q: %w", spec.Username, err)
 	}
 	if !review.Status.Allowed {
-		return notYet("RBAC does not allow %q to renew the certificate of cluster %q", spec.Username, request.Cluster)
+		return notYet("RenewalForbidden", "RBAC does not allow %q to renew the certificate of cluster %q", spec.Username, request.Cluster)
 	}
 	return nil
 }

@@ -206,6 +206,7 @@ func FuzzParseRequest(f *testing.F) {
 	for _, s := range []pkix.Name{subject("cluster1", "agent1"), subject("cluster1", "agent1", "system:masters"), subject("cluster10", "agent1")} {
 		f.Add("cluster1", asks(f, "cluster1", s, key).Spec.Request)
 	}
+	f.Add("cluster1", encode(f, &x509.CertificateRequest{Subject: subject("cluster1", "agent1"), DNSNames: []string{"hub"}}, key))
 	f.Fuzz(func(t *testing.T, cluster string, request []byte) {
 		got, err := csr.ParseRequest(labeled(cluster, request))
 		if err != nil {
@@ -220,7 +221,7 @@ func FuzzParseRequest(f *testing.F) {
 		if len(parsed.Subject.Names) == 2 {
 			want.Organization = want.Organization[:1]
 		}
-		if got.Cluster != cluster || registration.CheckClusterName(cluster) != nil || parsed.Subject.CommonName != want.CommonName || len(parsed.Subject.Names) != 1+len(want.Organization) ||
+		if len(parsed.Extensions) > 0 || got.Cluster != cluster || registration.CheckClusterName(cluster) != nil || parsed.Subject.CommonName != want.CommonName || len(parsed.Subject.Names) != 1+len(want.Organization) ||
 			!slices.Equal(slices.Sorted(slices.Values(parsed.Subject.Organization)), slices.Sorted(slices.Values(want.Organization))) {
 			t.Errorf("%+v from %+v", got, parsed.Subject)
 		}
@@ -362,28 +363,28 @@ func TestApprover(t *testing.T) {
 		"first request of a bootstrap user":                             {from(request, bootstrapUser), []client.Object{accepted("cluster1"), csrRecord}, nil, "", false},
 		"first request of a bootstrap group":                            {from(request, "system:bootstrap:abcdef", bootstrapGroup), []client.Object{accepted("cluster1"), csrRecord}, nil, "", false},
 		"first request of an auto-approved user of an accepted cluster": {from(request, autoUser), []client.Object{accepted("cluster1"), csrRecord}, nil, "", false},
-		"a bootstrap user asks for a joined cluster":                    {from(request, bootstrapUser), []client.Object{accepted("cluster1", joined), csrRecord}, all, "has joined", false},
-		"an auto-approved user asks for a joined cluster":               {from(request, autoUser), []client.Object{accepted("cluster1", joined), csrRecord}, all, "has joined", false},
-		"another user": {from(request, "jane"), []client.Object{accepted("cluster1"), csrRecord}, all, "neither", false},
-		"a user whose name begins like a bootstrap user":                     {from(request, bootstrapUser+"2"), []client.Object{accepted("cluster1"), csrRecord}, all, "neither", false},
-		"another cluster's agent":                                            {from(request, "system:open-cluster-management:cluster10:agent1", "system:open-cluster-management:cluster10"), []client.Object{accepted("cluster1", joined), csrRecord}, all, "neither", false},
-		"another agent of the cluster":                                       {from(request, "system:open-cluster-management:cluster1:agent2"), []client.Object{accepted("cluster1", joined), csrRecord}, all, "neither", false},
-		"a bootstrap user before the cluster exists":                         {from(request, bootstrapUser), nil, nil, "no ManagedCluster", false},
-		"a bootstrap user before acceptance":                                 {from(request, bootstrapUser), []client.Object{&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}}, nil, "not accepted", false},
-		"a bootstrap user while another cluster is accepted":                 {from(request, bootstrapUser), []client.Object{accepted("cluster10"), record("cluster10", "csr")}, nil, "no ManagedCluster", false},
-		"a bootstrap user before the hub has granted":                        {from(request, bootstrapUser), []client.Object{unready, csrRecord}, nil, "not accepted", false},
-		"a bootstrap user after denial":                                      {from(request, bootstrapUser), []client.Object{denied, csrRecord}, nil, "not accepted", false},
-		"a bootstrap user while the cluster is deleted":                      {from(request, bootstrapUser), []client.Object{deleted, csrRecord}, nil, "not accepted", false},
-		"a bootstrap user of a cluster without a record":                     {from(request, bootstrapUser), []client.Object{accepted("cluster1")}, nil, "auth type", false},
-		"a bootstrap user of a cluster that was accepted for another driver": {from(request, bootstrapUser), []client.Object{accepted("cluster1"), record("cluster1", "aws-irsa")}, nil, "aws-irsa", false},
+		"a bootstrap user asks for a joined cluster":                    {from(request, bootstrapUser), []client.Object{accepted("cluster1", joined), csrRecord}, all, "AlreadyJoined cluster", false},
+		"an auto-approved user asks for a joined cluster":               {from(request, autoUser), []client.Object{accepted("cluster1", joined), csrRecord}, all, "AlreadyJoined cluster", false},
+		"another user": {from(request, "jane"), []client.Object{accepted("cluster1"), csrRecord}, all, "UnknownRequester user", false},
+		"a user whose name begins like a bootstrap user":                     {from(request, bootstrapUser+"2"), []client.Object{accepted("cluster1"), csrRecord}, all, "UnknownRequester user", false},
+		"another cluster's agent":                                            {from(request, "system:open-cluster-management:cluster10:agent1", "system:open-cluster-management:cluster10"), []client.Object{accepted("cluster1", joined), csrRecord}, all, "UnknownRequester user", false},
+		"another agent of the cluster":                                       {from(request, "system:open-cluster-management:cluster1:agent2"), []client.Object{accepted("cluster1", joined), csrRecord}, all, "UnknownRequester user", false},
+		"a bootstrap user before the cluster exists":                         {from(request, bootstrapUser), nil, nil, "NoManagedCluster there is no ManagedCluster", false},
+		"a bootstrap user before acceptance":                                 {from(request, bootstrapUser), []client.Object{&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}}, nil, "NotAccepted the hub has not accepted", false},
+		"a bootstrap user while another cluster is accepted":                 {from(request, bootstrapUser), []client.Object{accepted("cluster10"), record("cluster10", "csr")}, nil, "NoManagedCluster there is no ManagedCluster", false},
+		"a bootstrap user before the hub has granted":                        {from(request, bootstrapUser), []client.Object{unready, csrRecord}, nil, "NotAccepted the hub has not accepted", false},
+		"a bootstrap user after denial":                                      {from(request, bootstrapUser), []client.Object{denied, csrRecord}, nil, "NotAccepted the hub has not accepted", false},
+		"a bootstrap user while the cluster is deleted":                      {from(request, bootstrapUser), []client.Object{deleted, csrRecord}, nil, "NotAccepted the hub has not accepted", false},
+		"a bootstrap user of a cluster without a record":                     {from(request, bootstrapUser), []client.Object{accepted("cluster1")}, nil, "OtherAuthType cluster", false},
+		"a bootstrap user of a cluster that was accepted for another driver": {from(request, bootstrapUser), []client.Object{accepted("cluster1"), record("cluster1", "aws-irsa")}, nil, "OtherAuthType cluster \"cluster1\" is accepted with auth type \"aws-irsa\"", false},
 		"renewal": {from(request, agent, "g"), []client.Object{accepted("cluster1", joined), csrRecord}, only, "", false},
 		"renewal before the agent has written that it joined":              {from(request, agent, "g"), []client.Object{accepted("cluster1"), csrRecord}, only, "", false},
-		"renewal that RBAC refuses":                                        {from(request, agent), []client.Object{accepted("cluster1", joined), csrRecord}, nil, "RBAC", false},
-		"renewal that RBAC refuses, of a user who is a bootstrap user too": {from(request, agent, bootstrapGroup), []client.Object{accepted("cluster1"), csrRecord}, nil, "RBAC", false},
-		"renewal after denial":                                             {from(request, agent, "g"), []client.Object{denied, csrRecord}, only, "not accepted", false},
-		"renewal with one organization too many":                           {from(asks(t, "cluster1", subject("cluster1", "agent1", "system:masters"), ecKey(t)), agent), []client.Object{accepted("cluster1", joined), csrRecord}, all, "system:masters", true},
-		"an agent of cluster1 asks for cluster10, which its label hides":   {from(asks(t, "cluster1", subject("cluster10", "agent1"), ecKey(t)), agent), []client.Object{accepted("cluster1", joined), csrRecord, accepted("cluster10"), record("cluster10", "csr")}, all, "no agent of cluster", true},
-		"an agent of cluster10 asks for cluster1":                          {from(asks(t, "cluster10", subject("cluster1", "agent1"), ecKey(t)), "system:open-cluster-management:cluster10:agent1"), []client.Object{accepted("cluster1"), csrRecord, accepted("cluster10", joined), record("cluster10", "csr")}, all, "no agent of cluster", true},
+		"renewal that RBAC refuses":                                        {from(request, agent), []client.Object{accepted("cluster1", joined), csrRecord}, nil, "RenewalForbidden RBAC", false},
+		"renewal that RBAC refuses, of a user who is a bootstrap user too": {from(request, agent, bootstrapGroup), []client.Object{accepted("cluster1"), csrRecord}, nil, "RenewalForbidden RBAC", false},
+		"renewal after denial":                                             {from(request, agent, "g"), []client.Object{denied, csrRecord}, only, "NotAccepted the hub has not accepted", false},
+		"renewal with one organization too many":                           {from(asks(t, "cluster1", subject("cluster1", "agent1", "system:masters"), ecKey(t)), agent), []client.Object{accepted("cluster1", joined), csrRecord}, all, "InvalidRequest the subject", true},
+		"an agent of cluster1 asks for cluster10, which its label hides":   {from(asks(t, "cluster1", subject("cluster10", "agent1"), ecKey(t)), agent), []client.Object{accepted("cluster1", joined), csrRecord, accepted("cluster10"), record("cluster10", "csr")}, all, "InvalidRequest the common name", true},
+		"an agent of cluster10 asks for cluster1":                          {from(asks(t, "cluster10", subject("cluster1", "agent1"), ecKey(t)), "system:open-cluster-management:cluster10:agent1"), []client.Object{accepted("cluster1"), csrRecord, accepted("cluster10", joined), record("cluster10", "csr")}, all, "InvalidRequest the common name", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHub(t, append(slices.Clone(c.objects), c.request)...)

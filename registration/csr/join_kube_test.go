@@ -351,7 +351,9 @@ func (m *member) needsAPerson(t *testing.T, edit func(map[string][]byte)) {
 	m.restart()
 	m.Until("the agent says that it waits", func() bool { return m.said.Says("ClientCertificateNotApproved") })
 	name := m.kube.open(m.Name).Name
-	regtest.Eventually(t, "the hub says that it takes a person", func() bool { return m.kube.said.Says(name, "NotApproved", "has joined", "wid hub accept") })
+	regtest.Eventually(t, "the hub says that it takes a person", func() bool {
+		return m.kube.said.Says(name, "AlreadyJoined", "wid hub accept --clusters "+m.Name+" --approve-request "+name)
+	})
 	m.passes()
 	m.kube.expectRequests(m.Name, 2)
 	m.approve()

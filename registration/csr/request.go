@@ -126,7 +126,7 @@ func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agen
 // ParseRequest reads a CertificateSigningRequest. It accepts only a request for the certificate of one agent of the cluster in its
 // label. It does not check the requester, csr.Spec.Username: any user may write any request.
 func ParseRequest(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
-	parsed, err := parse(csr)
+	parsed, err := parse(csr, "")
 	if err != nil {
 		return Request{}, err
 	}
@@ -137,8 +137,9 @@ func ParseRequest(csr *certificatesv1.CertificateSigningRequest) (Request, error
 	return request, err
 }
 
-// parse reads a request for a client certificate of the hub, and refuses requests for anything else.
-func parse(csr *certificatesv1.CertificateSigningRequest) (none *x509.CertificateRequest, err error) {
+// parse reads a request for a client certificate of the hub, and refuses requests for anything else. A signer could copy alternative names
+// and other extensions to the certificate, so it allows none but the DNS name host, if that is not "".
+func parse(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
 	}
@@ -149,7 +150,18 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (none *x509.Certificat
 	if err != nil {
 		return none, err
 	}
+	for i, e := range parsed.Extensions {
+		if want := sanExtension(host); i > 0 || host == "" || !e.Id.Equal(want.Id) || e.Critical || !bytes.Equal(e.Value, want.Value) {
+			return none, fmt.Errorf("the request has the extension %s: remove alternative names and other extensions", e.Id)
+		}
+	}
 	return parsed, nil
+}
+
+// sanExtension returns the alternative name of a request for one DNS name, as crypto/x509 encodes it.
+func sanExtension(host string) pkix.Extension {
+	value, _ := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host)}}) // raw values have an encoding
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: value}
 }
 
 // checkUsages requires client authentication and a digital signature. Agents of Open Cluster Management ask for key
@@ -163,8 +175,7 @@ func checkUsages(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// parsePEM refuses all that a signer could copy to the certificate besides the subject, such as alternative names. It bounds the request
-// and its key before it verifies the signature, because any bootstrap user may send them.
+// parsePEM bounds the request and its key before it verifies the signature, because any bootstrap user may send them.
 func parsePEM(request []byte) (*x509.CertificateRequest, error) {
 	if len(request) > maxRequest {
 		return nil, fmt.Errorf("the request has %d bytes: use at most %d bytes", len(request), maxRequest)
@@ -182,9 +193,6 @@ func parsePEM(request []byte) (*x509.CertificateRequest, error) {
 	}
 	if err := parsed.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("the request is not signed by its own key: %w", err)
-	}
-	if len(parsed.Extensions) > 0 {
-		return nil, fmt.Errorf("the request has the extension %s: remove alternative names and other extensions", parsed.Extensions[0].Id)
 	}
 	return parsed, nil
 }

@@ -58,7 +58,7 @@ func TestStory2HubUsesCSROrAnotherAuthType(t *testing.T) {
 // expectRefused waits until the approver says why it does not approve a request.
 func (k *kube) expectRefused(request, reason string) {
 	k.T.Helper()
-	regtest.Eventually(k.T, "the approver says "+reason, func() bool { return k.said.Says(request, "NotApproved", reason) })
+	regtest.Eventually(k.T, "the approver says "+reason, func() bool { return k.said.Says(request, reason) })
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Name: request}, csr); err != nil || len(csr.Status.Conditions)+len(csr.Status.Certificate) > 0 {
 		k.T.Errorf("request %q got %+v, %v", request, csr.Status.Conditions, err)
