@@ -438,7 +438,7 @@ func (w *hubWorld) checkLostCertificate() {
 		w.t.Fatal(err)
 	}
 	w.until("the agent asks for another certificate", func() bool { return len(w.status()[0].PendingRequests) == 1 })
-	request := w.status()[0].PendingRequests[0]
+	request := w.status()[0].PendingRequests[0].Name
 	w.fails(exitDenied, "may be that of an intruder", "hub", "accept", w.onHub, "--clusters=managed-0")
 	if out := must(w.t, "hub", "accept", w.onHub, "--clusters=managed-0", "--approve-request="+request); !strings.Contains(out, "approved") {
 		w.t.Errorf("accept says %s", out)

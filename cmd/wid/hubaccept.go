@@ -21,6 +21,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -262,7 +263,12 @@ func (d *deciding) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, 
 	}
 	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q may be that of an intruder",
 		cluster.Name, agent, request.Name, request.Spec.Username),
-		Remedy: "pass --approve-request with its name if it replaces that agent or its lost certificate, else refuse it with kubectl certificate deny"}
+		Remedy: "run " + approving(cluster.Name, request.Name) + " if it replaces that agent or its lost certificate, else refuse it with kubectl certificate deny"}
+}
+
+// approving returns the command that approves one request. Names of requests are free text.
+func approving(cluster, request string) string {
+	return "wid hub accept --clusters " + cluster + " --approve-request " + shell.Word(request, "REQUEST")
 }
 
 // checkClaim refuses another claim than that of the flag.
@@ -356,10 +362,10 @@ func (d *deciding) request(ctx context.Context, cluster, authType string) (*cert
 		return nil, nil
 	case len(pending) > 1:
 		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has %d requests, and one may be that of an intruder: %s", cluster, len(pending), requesters(pending)),
-			Remedy: "pass --approve-request with the name of its agent's, or refuse all others with kubectl certificate deny"}
+			Remedy: "run " + approving(cluster, "") + " with the name of its agent's"}
 	case !isBootstrapUser(&pending[0].Spec):
 		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("the request of cluster %q is not that of a bootstrap user: %s", cluster, requesters(pending)),
-			Remedy: "pass --approve-request with its name if that is the agent's user"}
+			Remedy: "run " + approving(cluster, pending[0].Name) + " if that is the agent's user"}
 	}
 	return &pending[0], nil
 }

@@ -13,10 +13,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,14 +36,23 @@ type clusterStatus struct {
 	AuthType string `json:"authType"`
 	Claim    string `json:"claim,omitempty"`
 	// Accepted is the administrator's decision. Condition reports what the hub has done.
-	Accepted        bool        `json:"accepted"`
-	Condition       string      `json:"condition,omitempty"`
-	Reason          string      `json:"reason,omitempty"`
-	Message         string      `json:"message,omitempty"`
-	Joined          string      `json:"joined,omitempty"`
-	Available       string      `json:"available,omitempty"`
-	Created         metav1.Time `json:"created"`
-	PendingRequests []string    `json:"pendingRequests,omitempty"`
+	Accepted        bool             `json:"accepted"`
+	Condition       string           `json:"condition,omitempty"`
+	Reason          string           `json:"reason,omitempty"`
+	Message         string           `json:"message,omitempty"`
+	Joined          string           `json:"joined,omitempty"`
+	Available       string           `json:"available,omitempty"`
+	Created         metav1.Time      `json:"created"`
+	PendingRequests []pendingRequest `json:"pendingRequests,omitempty"`
+}
+
+// pendingRequest is a request that waits for approval. Reason and Message are those of the hub's newest refusal, "" if there is no Event or
+// the caller may not list Events.
+type pendingRequest struct {
+	Name    string `json:"name"`
+	User    string `json:"user"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 func newHubStatus() *cobra.Command {
@@ -86,9 +99,14 @@ func statusOf(ctx context.Context, hub client.Client) (all []clusterStatus, err 
 	if err != nil {
 		return nil, err
 	}
-	requests := map[string][]string{}
+	refusals, err := refusalsOf(ctx, hub, pending)
+	if err != nil {
+		return nil, err
+	}
+	requests := map[string][]pendingRequest{}
 	for _, r := range pending {
-		requests[r.Labels[ocm.ClusterNameLabel]] = append(requests[r.Labels[ocm.ClusterNameLabel]], r.Name)
+		no, cluster := refusals[r.UID], r.Labels[ocm.ClusterNameLabel]
+		requests[cluster] = append(requests[cluster], pendingRequest{r.Name, r.Spec.Username, oneLine(no.Reason), oneLine(no.Note)})
 	}
 	all = []clusterStatus{} // not null in JSON
 	err = pages(func(opts ...client.ListOption) (string, error) {
@@ -102,6 +120,41 @@ func statusOf(ctx context.Context, hub client.Client) (all []clusterStatus, err 
 	})
 	slices.SortFunc(all, func(a, b clusterStatus) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
+}
+
+// refusalsOf returns the Event of the newest refusal of each pending request by the UID of the request. It has no reason if there is no
+// Event, or the caller may not list Events.
+func refusalsOf(ctx context.Context, hub client.Client, pending []certificatesv1.CertificateSigningRequest) (map[types.UID]eventsv1.Event, error) {
+	newest := map[types.UID]eventsv1.Event{}
+	for i := range pending {
+		newest[pending[i].UID] = eventsv1.Event{}
+	}
+	if len(pending) == 0 {
+		return newest, nil
+	}
+	of := client.MatchingFields{"regarding.kind": "CertificateSigningRequest", "type": corev1.EventTypeWarning}
+	err := pages(func(opts ...client.ListOption) (string, error) {
+		var list eventsv1.EventList
+		err := hub.List(ctx, &list, append(opts, client.InNamespace(metav1.NamespaceDefault), of)...)
+		for _, e := range list.Items {
+			if known, ok := newest[e.Regarding.UID]; ok && e.Action == csr.ActionApprove && lastSeen(&known).Before(lastSeen(&e)) {
+				newest[e.Regarding.UID] = e
+			}
+		}
+		return list.Continue, err
+	})
+	if apierrors.IsForbidden(err) {
+		err = nil
+	}
+	return newest, err
+}
+
+// lastSeen returns when the hub recorded an Event last. The recorder counts repetitions in a series.
+func lastSeen(e *eventsv1.Event) *metav1.MicroTime {
+	if e.Series != nil {
+		return &e.Series.LastObservedTime
+	}
+	return &e.EventTime
 }
 
 // rolesOf returns the ClusterRoles of clusters by name.
@@ -118,7 +171,7 @@ func rolesOf(ctx context.Context, hub client.Client) (map[string]*rbacv1.Cluster
 }
 
 // statusRow returns the row of a cluster. The role is nil if the cluster has none.
-func statusRow(drivers []claimReader, c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []string) clusterStatus {
+func statusRow(drivers []claimReader, c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []pendingRequest) clusterStatus {
 	if role == nil {
 		role = &rbacv1.ClusterRole{}
 	}
@@ -150,8 +203,22 @@ func statusTable(w io.Writer, all []clusterStatus) {
 			c.Joined, c.Available = "", ""
 		}
 		row(w, c.Name, c.AuthType, c.accepted(), cmp.Or(c.Joined, "-"), cmp.Or(c.Available, "-"),
-			duration.HumanDuration(time.Since(c.Created.Time)), strconv.Itoa(len(c.PendingRequests)), cmp.Or(oneLine(c.Claim), "-"))
+			duration.HumanDuration(time.Since(c.Created.Time)), c.pending(), cmp.Or(oneLine(c.Claim), "-"))
 	}
+}
+
+// pending returns the number of pending requests, with the reasons of their refusals.
+func (c *clusterStatus) pending() string {
+	var reasons []string
+	for _, r := range c.PendingRequests {
+		if r.Reason != "" && !slices.Contains(reasons, r.Reason) {
+			reasons = append(reasons, r.Reason)
+		}
+	}
+	if len(reasons) == 0 {
+		return strconv.Itoa(len(c.PendingRequests))
+	}
+	return fmt.Sprintf("%d (%.100s)", len(c.PendingRequests), strings.Join(reasons, ", "))
 }
 
 // accepted says what the administrator wants, and the reason if the cluster is not simply accepted.

@@ -30,6 +30,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
+// ActionApprove is the action of Events about a request. Their type is Warning if the hub refuses it, and their reason then names the cause.
+const ActionApprove = "Approve"
+
 const (
 	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
 	// Approves. An agent may set it too: it only says which request Approves judges.
@@ -221,7 +224,7 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
 	record := func(kind, reason, message string) {
 		if recorder != nil {
-			recorder.Eventf(csr, nil, kind, reason, "Approve", "%s", message)
+			recorder.Eventf(csr, nil, kind, reason, ActionApprove, "%s", message)
 		}
 	}
 	if err == nil {
