@@ -112,7 +112,8 @@ func (e *examination) judgeRequest(r *certificateRequest, settled bool) doctor.F
 			f.Result = doctor.Warn
 		}
 	case d.Type == "":
-		f = doctor.Failed("O3", doctor.Do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+name), "The request for a certificate is pending.")
+		f = doctor.Failed("O3", doctor.Do("At the hub, approve it if the user is the agent's, with wid or kubectl:", e.accept()+" --approve-request "+name,
+			"kubectl certificate approve "+name), "The request for a certificate is pending.")
 		if settled { // the old certificate is still valid
 			f.Result = doctor.Warn
 		}

@@ -209,7 +209,7 @@ func TestDocumentationOfAddOns(t *testing.T) {
 		token.ReasonReady, "InvalidName", "SeveralKubeClientItems", "InvalidSubject", token.ReasonClusterNotAccepted,
 		"ObjectTaken", token.ReasonForbidden, "TokenInfrastructureRemoved",
 		"ClientCertificateUpdated", "ClientCertificateNotApproved", "ClientCertificateNotSigned", "ClientCertificateDenied",
-		"ClientCertificateFailed", "ClientCertificateUnusable", "NotApproved",
+		"ClientCertificateFailed", "ClientCertificateUnusable",
 	} {
 		if !strings.Contains(string(document), "`"+reason+"`") {
 			t.Errorf("docs/registration.md does not explain %s", reason)

@@ -126,7 +126,7 @@ func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name s
 	if err != nil {
 		return none, never("InvalidRequest", "%v", err)
 	}
-	const byOthers = "the manager of the add-on approves such requests, or an approver of your own"
+	const byOthers = "the manager of the add-on decides about other subjects, as in Open Cluster Management"
 	parsed := request.Subject
 	agent, ok := strings.CutPrefix(parsed.CommonName, registration.AddOnSubject(cluster, name, "").User)
 	if !ok || registration.CheckAgentName(agent) != nil {

@@ -32,7 +32,8 @@
 // approves one request and replaces the record. A denial keeps the record, so after another acceptance that agent alone renews its
 // certificate. The deletion of the ManagedCluster deletes the record.
 //
-// The approver never denies a request, so an administrator can still approve it. It judges a refused request again if its cause can change.
+// The approver never denies a request, so an administrator can still approve it. It says why in an Event of the request, whose reason
+// names the cause. It judges a refused request again if its cause can change.
 //
 // # Revocation
 //

@@ -6,6 +6,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"net"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +121,35 @@ func TestNoteOfARefusalIsBounded(t *testing.T) {
 	h.reconcile(t)
 	if event, ok := strings.CutPrefix(h.event(), "Warning SeveralRequests "); !ok || len(event) > 1024 || !strings.Contains(event, "--approve-request csr1") {
 		t.Errorf("%d bytes: %s", len(event), event)
+	}
+}
+
+// docs/registration.md explains each reason of a refusal, and no other.
+func TestDocumentationOfRefusals(t *testing.T) {
+	document, err := os.ReadFile("../../docs/registration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inCode []string
+	for _, file := range []string{"hub.go", "addonhub.go"} {
+		code, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?:notYet|never)\("(\w+)"|reason, differs :?= "(\w+)"`).FindAllSubmatch(code, -1) {
+			inCode = append(inCode, string(m[1])+string(m[2]))
+		}
+	}
+	_, table, _ := strings.Cut(string(document), "| Event of a request | remedy |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var explained []string
+	for _, m := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllStringSubmatch(table, -1) {
+		explained = append(explained, strings.Split(strings.Trim(m[1], "`"), "`, `")...)
+	}
+	slices.Sort(inCode)
+	slices.Sort(explained)
+	if inCode = slices.Compact(inCode); len(inCode) < 15 || !slices.Equal(explained, inCode) {
+		t.Errorf("the code has %q, the table explains %q", inCode, explained)
 	}
 }
 
