@@ -30,6 +30,9 @@
 // object that lost its owner the add-on as owner, and keeps the ServiceAccount and its tokens. It refuses, and never changes or deletes,
 // objects of that name with other labels or with another owner.
 //
+// The hub adopts what a hub of Open Cluster Management has left, so its tokens stay valid. That hub's Role and RoleBinding have to give the
+// cluster the tokens of exactly that ServiceAccount. Its labels alone prove nothing.
+//
 // # Rights
 //
 // RBAC lets the hub grant only rights that it holds. [registration.TokenManifest] therefore gives it create on serviceaccounts/token of all

@@ -108,10 +108,14 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 }
 
 func requestsFor(_ context.Context, o client.Object) []reconcile.Request {
-	if key, ok := addOnOf(o); ok {
-		return []reconcile.Request{{NamespacedName: key}}
+	key, ok := addOnOf(o)
+	if !ok {
+		key, ok = leftOf(o)
 	}
-	return nil
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
 }
 
 // addOnsOf returns the add-ons of a cluster, also those that are gone and left something behind.

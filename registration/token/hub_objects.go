@@ -28,6 +28,14 @@ func checkNames(cluster, addOn string) error {
 	return cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(addOn))
 }
 
+// ocmAccount returns the name that a hub of Open Cluster Management gives the ServiceAccount of an add-on.
+func ocmAccount(addOn string) string { return addOn + "-agent" }
+
+// accountsOf returns the names of the ServiceAccounts that this hub, or one of Open Cluster Management, may have created for an add-on.
+func accountsOf(addOn client.Object) []string {
+	return []string{registration.AddOnServiceAccounts(addOn.GetNamespace(), addOn.GetName())[0], ocmAccount(addOn.GetName())}
+}
+
 const addOnKind = "ManagedClusterAddOn"
 
 // addOnOf returns the add-on that an object belongs to. It goes by labels, name and owners together, since anyone may set the labels. An
@@ -51,6 +59,46 @@ func addOnOf(o client.Object) (client.ObjectKey, bool) {
 func belongs(o, addOn client.Object) bool {
 	key, ok := addOnOf(o)
 	return ok && key == client.ObjectKeyFromObject(addOn) || owns(addOn, o)
+}
+
+// leftOf returns the add-on of an object that a hub of Open Cluster Management left: its labels, its name, no owner, and no right but that to
+// the tokens of its ServiceAccount. The API server does not know the verb subscribe.
+func leftOf(o client.Object) (client.ObjectKey, bool) {
+	labels := o.GetLabels()
+	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: labels["addon.open-cluster-management.io/name"]}}
+	if role, ok := o.(*rbacv1.Role); ok {
+		known := *role
+		o, known.Rules = &known, slices.DeleteFunc(slices.Clone(role.Rules), func(r rbacv1.PolicyRule) bool { return slices.Equal(r.Verbs, []string{"subscribe"}) })
+	}
+	isLike := func(want client.Object) bool {
+		return kindOf(o) == kindOf(want) && o.GetName() == want.GetName() && same(o, want)
+	}
+	return client.ObjectKeyFromObject(addOn), labels["addon.open-cluster-management.io/token-infrastructure"] == "true" && labels[addon.NameLabel] == "" &&
+		len(o.GetOwnerReferences()) == 0 && checkNames(addOn.Namespace, addOn.Name) == nil && slices.ContainsFunc(objects(addOn, ocmAccount(addOn.Name)), isLike)
+}
+
+// isOurs reports whether the hub may change or delete an object: one that belongs to the add-on, or that a hub of Open Cluster Management left.
+// A ServiceAccount with that hub's labels counts only if Role and binding give its tokens to the cluster. So these two stay as they are until it
+// is adopted or deleted. The cluster gains no right. All is read past the cache.
+func (h *Hub) isOurs(ctx context.Context, addOn, o client.Object) (bool, error) {
+	isLeft := func(o client.Object) bool {
+		key, ok := leftOf(o)
+		return ok && key == client.ObjectKeyFromObject(addOn)
+	}
+	if !isLeft(o) {
+		return belongs(o, addOn), nil
+	}
+	left := map[string]bool{}
+	for _, like := range objects(addOn, ocmAccount(addOn.GetName())) {
+		have, err := read(ctx, h.reader, like)
+		if left[kindOf(like)] = have != nil && isLeft(have); err != nil || kindOf(like) == kindOf(o) && !left[kindOf(o)] {
+			return false, wrap(cmp.Or(err, errStale), "read", like)
+		}
+	}
+	if kindOf(o) == "ServiceAccount" {
+		return left["Role"] && left["RoleBinding"], nil
+	}
+	return !left["ServiceAccount"], nil
 }
 
 // owns reports whether an object was made for this very add-on. One of a deleted add-on of the same name is not.
@@ -95,14 +143,14 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 	for _, want := range wanted {
 		err := h.ensure(ctx, addOn, want)
 		if no := (*refusal)(nil); errors.As(err, &no) { // the cluster keeps no right to what is not the hub's
-			err = cmp.Or(h.remove(ctx, addOn, registration.AddOnServiceAccounts(addOn.GetNamespace(), addOn.GetName())...), err)
+			err = cmp.Or(h.remove(ctx, addOn, accountsOf(addOn)...), err)
+		}
+		if err == nil && want == wanted[0] { // while OCM's Role still says which ServiceAccount is OCM's
+			err = h.remove(ctx, addOn, account, roleName(addOn.GetName()))
 		}
 		if err != nil {
 			return nil, err
 		}
-	}
-	if err := h.remove(ctx, addOn, account, roleName(addOn.GetName())); err != nil {
-		return nil, err
 	}
 	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonReady,
 		Message: readyMessage(client.ObjectKeyFromObject(wanted[0]), wanted[0].GetUID())}, nil
@@ -126,7 +174,9 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 	if err != nil {
 		return wrap(err, "read", want)
 	}
-	if !belongs(have, addOn) {
+	if ours, err := h.isOurs(ctx, addOn, have); err != nil {
+		return err
+	} else if !ours {
 		return &refusal{reasonTaken, fmt.Sprintf("the %s %q exists and is not of this add-on: have the agent use another name, or delete the object, which ends its owner's tokens",
 			kindOf(have), client.ObjectKeyFromObject(have)), refusedRetry}
 	}
@@ -163,9 +213,16 @@ var errStale = errors.New("the cache lags behind")
 
 // remove deletes what belongs to an add-on, except for the names to keep.
 func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (errs error) {
-	for _, o := range objects(addOn, registration.AddOnServiceAccounts(addOn.GetNamespace(), addOn.GetName())...) {
+	for _, o := range objects(addOn, accountsOf(addOn)...) {
+		if slices.Contains(keep, o.GetName()) {
+			continue
+		}
 		have, err := read(ctx, h.options.Client, o)
-		if err == nil && have != nil && belongs(have, addOn) && !slices.Contains(keep, o.GetName()) {
+		ours := false
+		if err == nil && have != nil {
+			ours, err = h.isOurs(ctx, addOn, have)
+		}
+		if ours {
 			err = h.delete(ctx, have)
 		}
 		errs = errors.Join(errs, wrap(err, "remove", o))

@@ -1,0 +1,291 @@
+package token_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/token"
+)
+
+// ocmObjects are the objects that a hub of Open Cluster Management creates for an add-on's tokens. They have no owner.
+type ocmObjects struct {
+	account *corev1.ServiceAccount
+	role    *rbacv1.Role
+	binding *rbacv1.RoleBinding
+}
+
+func newOCMObjects(cluster, addOn string) *ocmObjects {
+	named := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: cluster, Name: addOn + name, Labels: map[string]string{
+			"addon.open-cluster-management.io/name": addOn, "addon.open-cluster-management.io/token-infrastructure": "true"}}
+	}
+	tokens := func(verb string, names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: names, Verbs: []string{verb}}
+	}
+	group := func(name string) rbacv1.Subject {
+		return rbacv1.Subject{APIGroup: "rbac.authorization.k8s.io", Kind: "Group", Name: name}
+	}
+	return &ocmObjects{
+		account: &corev1.ServiceAccount{ObjectMeta: named("-agent")},
+		role:    &rbacv1.Role{ObjectMeta: named("-token-role"), Rules: []rbacv1.PolicyRule{tokens("create", addOn+"-agent"), tokens("subscribe")}},
+		binding: &rbacv1.RoleBinding{ObjectMeta: named("-token-role"), Subjects: []rbacv1.Subject{group("system:open-cluster-management:" + cluster), group("open-cluster-management:" + cluster)},
+			RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: addOn + "-token-role"}},
+	}
+}
+
+// all returns the objects that are not nil.
+func (o *ocmObjects) all() (all []client.Object) {
+	if o.account != nil {
+		all = append(all, o.account)
+	}
+	if o.role != nil {
+		all = append(all, o.role)
+	}
+	if o.binding != nil {
+		all = append(all, o.binding)
+	}
+	return all
+}
+
+// moved is an add-on that a hub of Open Cluster Management has registered. Its agent holds a token.
+type moved struct {
+	*testAgent
+	*ocmObjects
+	old *corev1.ServiceAccount
+}
+
+// registeredByOCM joins a cluster while no hub controller for tokens runs, and does what OCM's hub does for its add-on. Its objects
+// may be edited before the agent uses them.
+func (k *kube) registeredByOCM(cluster, name string, edit func(*ocmObjects)) *moved {
+	k.t.Helper()
+	k.runHub(2)
+	m := &moved{testAgent: k.join(cluster, name, token.Options{}), ocmObjects: newOCMObjects(cluster, name)}
+	k.stopHub()
+	m.create(edit)
+	m.declareAccount(name + "-agent")
+	m.ready(string(m.account.UID))
+	return m
+}
+
+func (m *moved) create(edit func(*ocmObjects)) {
+	m.t.Helper()
+	if edit != nil {
+		edit(m.ocmObjects)
+	}
+	for _, o := range m.all() {
+		if err := m.admin.Create(m.t.Context(), o); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+// ready writes the condition of OCM's hub.
+func (m *moved) ready(uid string) {
+	m.t.Helper()
+	m.patch(m.get(), func(s *addon.Status) bool {
+		return meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenInfrastructureReady", Status: "True", Reason: "TokenInfrastructureReady",
+			Message: "ServiceAccount " + m.cluster + "/" + m.addOn + "-agent (UID: " + uid + ") is ready"})
+	})
+}
+
+// inUse lets the agent get its token by the rights that OCM's hub gave it.
+func (m *moved) inUse() *moved {
+	m.t.Helper()
+	m.until("the agent has a token of OCM's ServiceAccount", func() bool { return m.condition("TokenRefreshed") == "True/AddonTokenRefreshed" })
+	return m
+}
+
+// review returns whether the API server takes the stored token.
+func (m *moved) review() bool {
+	m.t.Helper()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: string(m.stored["token"])}}
+	if err := m.admin.Create(m.t.Context(), review); err != nil {
+		m.t.Fatal(err)
+	}
+	return review.Status.Authenticated && review.Status.User.Username == "system:serviceaccount:"+m.cluster+":"+m.addOn+"-agent"
+}
+
+// adopted reports whether the three objects have the hub's labels and the add-on as owner.
+func (m *moved) adopted() bool {
+	m.t.Helper()
+	owner := []metav1.OwnerReference{{APIVersion: addon.GroupVersion.String(), Kind: "ManagedClusterAddOn", Name: m.addOn, UID: m.get().UID}}
+	for _, o := range m.all() {
+		if err := m.admin.Get(m.t.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
+			m.t.Fatal(err)
+		}
+		if !slices.Equal(o.GetOwnerReferences(), owner) || o.GetLabels()[addon.NameLabel] != m.addOn || o.GetLabels()[ocm.ClusterNameLabel] != m.cluster {
+			return false
+		}
+	}
+	return true
+}
+
+// The add-ons of a fleet keep their tokens when our hub replaces one of Open Cluster Management.
+func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
+	k := newHub(t)
+	denied, deleted := k.registeredByOCM("moved-denied", "addon1", nil).inUse(), k.registeredByOCM("moved-deleted", "addon1", nil).inUse()
+	for _, m := range []*moved{denied, deleted} {
+		if !m.review() {
+			t.Fatal("OCM's token does not work")
+		}
+	}
+	uid, tokenBefore := denied.account.UID, string(denied.stored["token"])
+	k.runHub(2)
+	t.Run("adoption", func(t *testing.T) {
+		for _, m := range []*moved{denied, deleted} {
+			eventually(t, "the hub adopts the objects", m.adopted)
+		}
+		if want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{"addon1-agent"}, Verbs: []string{"create"}}}; len(denied.role.Rules) != 1 ||
+			!slices.Equal(denied.role.Rules[0].ResourceNames, want[0].ResourceNames) || !slices.Equal(denied.role.Rules[0].Verbs, want[0].Verbs) {
+			t.Errorf("rules %+v", denied.role.Rules)
+		}
+		if denied.account.UID != uid || !denied.review() {
+			t.Errorf("UID %q instead of %q, the token works: %t", denied.account.UID, uid, denied.review())
+		}
+		if c := meta.FindStatusCondition(denied.get().Status.Conditions, "TokenInfrastructureReady"); c == nil || c.Status != "True" || !strings.Contains(c.Message, string(uid)) {
+			t.Errorf("condition %+v", c)
+		}
+	})
+	t.Run("the agent refreshes without another declaration", func(t *testing.T) {
+		before := denied.get().Status.Registrations
+		denied.ahead = 300 * 24 * time.Hour
+		eventually(t, "the agent has another token", func() bool {
+			denied.pass()
+			if denied.last.Declare != nil {
+				t.Fatalf("it declares %+v", denied.last.Declare)
+			}
+			return string(denied.stored["token"]) != tokenBefore
+		})
+		if after := denied.get().Status.Registrations; !denied.review() || !slices.EqualFunc(before, after, func(a, b addon.RegistrationConfig) bool {
+			return a.KubeClient.Subject.User == b.KubeClient.Subject.User
+		}) {
+			t.Errorf("items %+v instead of %+v, the token works: %t", after, before, denied.review())
+		}
+	})
+	t.Run("a hub that starts again writes nothing", func(t *testing.T) {
+		k.stopHub()
+		before := len(k.writes())
+		k.runHub(2)
+		k.join("moved-more", "addon1", token.Options{}).until("the hub works", func() bool { return len(k.left("moved-more")) == 3 })
+		if more := k.writes()[before:]; slices.ContainsFunc(more, func(w string) bool {
+			return strings.Contains(w, "moved-denied/") || strings.Contains(w, "moved-deleted/")
+		}) {
+			t.Errorf("it writes %q", more)
+		}
+	})
+	k.deny("moved-denied")
+	if err := k.admin.Delete(t.Context(), addOn("moved-deleted", "addon1"), client.Preconditions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]*moved{"denial removes all": denied, "deletion of the add-on removes all": deleted} {
+		t.Run(name, func(t *testing.T) { m.expectRemoved(t) })
+	}
+}
+
+func (m *moved) expectRemoved(t *testing.T) {
+	t.Helper()
+	eventually(t, "nothing is left", func() bool { return len(m.left(m.cluster)) == 0 })
+	eventually(t, "the token is refused", func() bool { return !m.review() })
+}
+
+// What OCM's hub left is removed too if the cluster was denied, or the add-on deleted, while no hub ran.
+func TestHubRemovesTheTokensOfOpenClusterManagement(t *testing.T) {
+	k := newHub(t)
+	denied, deleted := k.registeredByOCM("left-denied", "addon1", nil).inUse(), k.registeredByOCM("left-deleted", "addon1", nil).inUse()
+	both := k.registeredByOCM("left-both", "addon1", nil).inUse()
+	collides := k.registeredByOCM("left", "left-x", nil) // its ServiceAccount has the name of the specification for the add-on x
+	namesake := addOn("left", "x")
+	namesake.UID = ""
+	if err := k.admin.Create(t.Context(), namesake); err != nil {
+		t.Fatal(err)
+	}
+	x := &testAgent{kube: k, cluster: "left", addOn: "x", own: collides.own}
+	x.patch(x.get(), func(s *addon.Status) bool { s.Items = []ocm.Registration{{Type: ocm.KubeClient}}; return true })
+	x.declareAccount("left-x-agent")
+	for _, m := range []*moved{deleted, both} {
+		if err := k.admin.Delete(t.Context(), addOn(m.cluster, "addon1"), client.Preconditions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.deny(denied.cluster)
+	k.deny(both.cluster)
+	k.runHub(2)
+	for name, m := range map[string]*moved{"of a denied cluster": denied, "of a deleted add-on": deleted, "of both": both} {
+		t.Run(name, func(t *testing.T) { m.expectRemoved(t) })
+	}
+	t.Run("an add-on whose name begins with the cluster's keeps them until the denial", func(t *testing.T) {
+		eventually(t, "the hub refuses the subject", func() bool { return collides.refused("InvalidSubject") })
+		eventually(t, "the hub gives it to no other add-on", func() bool { return x.refused("ObjectTaken") })
+		if got := k.left("left"); len(got) != 3 || k.uid("left", "left-x-agent") != string(collides.account.UID) {
+			t.Errorf("there are %q", got)
+		}
+		k.deny("left")
+		eventually(t, "nothing is left", func() bool { return len(k.left("left")) == 0 })
+	})
+}
+
+// The hub adopts only a ServiceAccount whose tokens OCM's binding gives the cluster already.
+func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
+	other := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:open-cluster-management:other"}
+	rows := []struct {
+		name, cluster string
+		edit          func(*ocmObjects)
+		left          int // of the three
+	}{
+		{"a ServiceAccount without OCM's labels", "unlabelled", func(o *ocmObjects) { o.account.Labels = nil }, 1},
+		{"a ServiceAccount with the labels of another add-on", "relabelled", func(o *ocmObjects) { o.account.Labels["addon.open-cluster-management.io/name"] = "addon2" }, 1},
+		{"OCM's labels alone", "labelled", func(o *ocmObjects) { o.role, o.binding = nil, nil }, 1},
+		{"no binding", "unbound", func(o *ocmObjects) { o.binding = nil }, 2},
+		{"no Role", "roleless", func(o *ocmObjects) { o.role = nil }, 2},
+		{"a binding without labels", "unlabelled-binding", func(o *ocmObjects) { o.binding.Labels = nil }, 3},
+		{"a Role without labels", "unlabelled-role", func(o *ocmObjects) { o.role.Labels = nil }, 3},
+		{"a binding of another group", "other-group", func(o *ocmObjects) { o.binding.Subjects = []rbacv1.Subject{other} }, 3},
+		{"a binding of one group more", "more-groups", func(o *ocmObjects) { o.binding.Subjects = append(o.binding.Subjects, other) }, 3},
+		{"a binding to another Role", "other-role", func(o *ocmObjects) { o.binding.RoleRef.Name = "other" }, 3},
+		{"a Role for another ServiceAccount", "other-account", func(o *ocmObjects) { o.role.Rules[0].ResourceNames = []string{"other"} }, 3},
+		{"a Role for one ServiceAccount more", "more-accounts", func(o *ocmObjects) {
+			o.role.Rules[0].ResourceNames = append(o.role.Rules[0].ResourceNames, "other")
+		}, 3},
+		{"a Role for all ServiceAccounts", "all-accounts", func(o *ocmObjects) { o.role.Rules[0].ResourceNames = nil }, 3},
+		{"a Role with another right", "more-rights", func(o *ocmObjects) {
+			o.role.Rules = append(o.role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
+		}, 3},
+	}
+	k := newHub(t)
+	var all []*moved
+	for _, row := range rows {
+		all = append(all, k.registeredByOCM("refused-"+row.cluster, "addon1", row.edit))
+	}
+	k.runHub(2)
+	for i, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			m := all[i]
+			eventually(t, "the hub refuses", func() bool { return m.refused("ObjectTaken") })
+			if c := meta.FindStatusCondition(m.get().Status.Conditions, "TokenInfrastructureReady"); !strings.Contains(c.Message, "delete the object") {
+				t.Errorf("message %q", c.Message)
+			}
+			account := &corev1.ServiceAccount{}
+			if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(m.account), account); err != nil || account.ResourceVersion != m.account.ResourceVersion {
+				t.Errorf("the ServiceAccount has changed: %+v, %v", account, err)
+			}
+			if got := k.left(m.cluster); len(got) != row.left {
+				t.Errorf("there are %q", got)
+			}
+			if row.left == 1 && !apierrors.IsForbidden(m.ask(client.ObjectKeyFromObject(m.account), authenticationv1.TokenRequestSpec{})) {
+				t.Error("the cluster gets its tokens")
+			}
+		})
+	}
+}
