@@ -230,6 +230,37 @@ func TestTakesTheServiceAccountThatTheHubStates(t *testing.T) {
 	}
 }
 
+// These are the texts of a hub of Open Cluster Management, of commit 00f84c3.
+func TestReadsTheConditionOfOpenClusterManagement(t *testing.T) {
+	for name, row := range map[string]struct {
+		status          metav1.ConditionStatus
+		reason, message string
+		want            string // the agent's condition
+		requests        int
+	}{
+		"ready": {"True", "TokenInfrastructureReady", "ServiceAccount cluster1/addon1-agent (UID: 6f1c8f0e-5a53-4c0b-9a39-0d0f6b6a2f11) is ready",
+			"TokenRefreshed=True/AddonTokenRefreshed", 1},
+		"ready, without a UID": {"True", "TokenInfrastructureReady", "ServiceAccount cluster1/addon1-agent (UID: ) is ready",
+			"AddonTokenRefreshed=False/TokenInfrastructureNotReady", 0},
+		"not applied": {"False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: \"cluster-manager/hub/addon-manager/token-role.yaml\" (string): forbidden",
+			"AddonTokenRefreshed=False/TokenInfrastructureNotReady", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, token.Options{})
+			w.uid = "6f1c8f0e-5a53-4c0b-9a39-0d0f6b6a2f11"
+			w.pass()
+			w.set(metav1.Condition{Type: "TokenInfrastructureReady", Status: row.status, Reason: row.reason, Message: row.message})
+			c := w.pass().Condition
+			if got := fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason); got != row.want || len(w.requests) != row.requests {
+				t.Errorf("%s, %d requests", got, len(w.requests))
+			}
+			if row.requests == 0 && !strings.Contains(c.Message, row.message) && !strings.Contains(c.Message, fmt.Sprintf("%q", row.message)) {
+				t.Errorf("message %q", c.Message)
+			}
+		})
+	}
+}
+
 // The add-on c1-x of the cluster c1 never takes c1-x-agent, the ServiceAccount of the add-on x.
 func TestTakesNoOtherServiceAccount(t *testing.T) {
 	for name, row := range map[string]struct{ cluster, addOn, states, want string }{
