@@ -90,6 +90,9 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := checkHub(cmd, h.authTypes, info.Server); err != nil {
 		return err
 	}
+	if err := h.checkOCM(ctx, cmd, c); err != nil {
+		return err
+	}
 	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
 		h.probe(ctx, cmd, c)
 	}
