@@ -350,7 +350,7 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 	if out := initHub("--force-conflicts"); strings.Count(out, "io\" left as it is") != 2 {
 		w.t.Errorf("init says %s", out)
 	}
-	if err := w.hub.Get(w.t.Context(), client.ObjectKeyFromObject(role), role); err != nil || len(role.Rules) != 2 {
+	if err := w.hub.Get(w.t.Context(), client.ObjectKeyFromObject(role), role); err != nil || len(role.Rules) != 3 {
 		w.t.Errorf("the role has %d rules, %v", len(role.Rules), err)
 	}
 }
