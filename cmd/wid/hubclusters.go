@@ -106,7 +106,7 @@ func statusOf(ctx context.Context, hub client.Client) (all []clusterStatus, err 
 	requests := map[string][]pendingRequest{}
 	for _, r := range pending {
 		no, cluster := refusals[r.UID], r.Labels[ocm.ClusterNameLabel]
-		requests[cluster] = append(requests[cluster], pendingRequest{r.Name, r.Spec.Username, oneLine(no.Reason), oneLine(no.Note)})
+		requests[cluster] = append(requests[cluster], pendingRequest{r.Name, r.Spec.Username, fmt.Sprintf("%.100s", oneLine(no.Reason)), fmt.Sprintf("%.1024s", oneLine(no.Note))})
 	}
 	all = []clusterStatus{} // not null in JSON
 	err = pages(func(opts ...client.ListOption) (string, error) {

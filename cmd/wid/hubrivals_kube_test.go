@@ -86,7 +86,18 @@ func TestHubAcceptPicksOneOfSeveralRequests(t *testing.T) {
 					t.Errorf("the refusal says %s", got)
 				}
 				awaitRefusal(t, name, live, "SeveralRequests")
-				if out := must(t, "hub", "status", "--clusters="+name); !strings.Contains(out, "2 (SeveralRequests)") {
+				odd := &certificatesv1.CertificateSigningRequest{}
+				if err := w.Admin.Get(t.Context(), client.ObjectKey{Name: dead}, odd); err != nil {
+					t.Fatal(err)
+				}
+				odd.ObjectMeta = metav1.ObjectMeta{Name: "odd $(id) name", Labels: odd.Labels} // the API server takes any name
+				if err := bootstrap.Create(t.Context(), odd); err != nil {
+					t.Fatal(err)
+				}
+				if got := awaitRefusal(t, name, odd.Name, "SeveralRequests"); !strings.Contains(got, command+"'odd $(id) name'") {
+					t.Errorf("the refusal says %s", got)
+				}
+				if out := must(t, "hub", "status", "--clusters="+name); !strings.Contains(out, "3 (SeveralRequests)") {
 					t.Errorf("status says %s", out)
 				}
 			}

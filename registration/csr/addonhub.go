@@ -28,8 +28,8 @@ import (
 type AddOnOptions struct {
 	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
-	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each decision, so it must not be a cache. Its scheme needs ocm.AddToScheme
-	// and addon.AddAllToScheme. Default: the manager's API reader, or Client without a manager.
+	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each decision, so it must not be a cache. Its scheme needs
+	// ocm.AddToScheme and addon.AddAllToScheme. Default: the manager's API reader, or Client without a manager.
 	Reader client.Reader
 	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
