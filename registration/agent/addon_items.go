@@ -209,9 +209,15 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 		return asUnusable(secret.Namespace, err)
 	}
 	labels := p.labels(p.addOn.GetName())
-	if secret.ResourceVersion == "" {
+	switch {
+	case secret.ResourceVersion == "":
 		secret.Labels = labels
-	} else {
+	case p.isOCMs(secret):
+		secret.Labels = labels
+		if err := secret.write(ctx); err != nil {
+			return err
+		}
+	default:
 		p.remember(p.addOn.GetName(), secret.Namespace)
 	}
 	for key, value := range labels {
@@ -221,6 +227,11 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 		}
 	}
 	return nil
+}
+
+// isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster. It sets no labels.
+func (p *addOnPass) isOCMs(secret *credentialSecret) bool {
+	return len(secret.Labels) == 0 && string(secret.Data[registration.SecretKeyClusterName]) == p.agent.opts.Cluster
 }
 
 // asUnusable refuses a namespace that is absent, or to which the agent has no right.

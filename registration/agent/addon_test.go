@@ -410,6 +410,34 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 	}
 }
 
+func TestAddOnsTakeOverTheSecretsOfAnOCMAgent(t *testing.T) {
+	for name, row := range map[string]struct {
+		cluster string
+		labels  map[string]string
+		taken   bool
+	}{
+		"of this cluster":             {cluster: "cluster1"},
+		"of another cluster":          {cluster: "cluster2", taken: true},
+		"with labels of another tool": {cluster: "cluster1", labels: map[string]string{"app": "search"}, taken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAddOnWorld(t)
+			w.create("a", kubeClient)
+			w.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig", Labels: row.labels},
+				Data: map[string][]byte{"cluster-name": []byte(row.cluster), "tls.crt": []byte("old")}})
+			w.pass("a")
+			w.pass("a")
+			if c := w.condition("a", "RegistrationAccepted"); (c.Reason == "SecretTaken") != row.taken {
+				t.Errorf("condition %+v", c)
+			}
+			secret := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
+			if ours := secret.Labels[addon.NameLabel] == "a" && len(secret.Data["kubeconfig"]) > 0; ours == row.taken {
+				t.Errorf("the Secret is %+v", secret)
+			}
+		})
+	}
+}
+
 // Items beyond the limit cost nothing. Those before it are registered all the same.
 func TestAddOnsLimitTheItemsOfOneAddOn(t *testing.T) {
 	w := newAddOnWorld(t)
