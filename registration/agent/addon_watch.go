@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
@@ -196,27 +198,48 @@ func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn str
 	if err != nil {
 		return err
 	}
-	httpClient, err := watchingHTTPClient(hub.session.config)
-	if err != nil {
-		return err
-	}
 	for _, addOn := range a.remembered() {
 		request(addOn)
+	}
+	options := cache.Options{Scheme: hub.Scheme(), Mapper: hub.RESTMapper(), DefaultNamespaces: map[string]cache.Config{a.agent.opts.Cluster: {}}}
+	return hub.session.follow(ctx, replaced, options, kind, func(err error) bool {
+		vanished := a.hasVanished(hub, err)
+		if !vanished && !apierrors.IsResourceExpired(err) {
+			a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.cluster.Server, err))
+		}
+		return vanished
+	}, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
+}
+
+// watchCluster requests a pass when the ManagedCluster changes. A hub that forbids the watch is asked again with the next credential.
+func (a *Agent) watchCluster(ctx context.Context, request func()) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		session, replaced := a.sessions.get()
+		if session != nil {
+			options := cache.Options{DefaultFieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, a.opts.Cluster)}
+			_ = session.follow(ctx, replaced, options, ocm.GroupVersion.WithKind("ManagedCluster"), apierrors.IsForbidden, func(*metav1.PartialObjectMetadata) { request() })
+		}
+		select {
+		case <-replaced.Done():
+		case <-ctx.Done():
+		}
+	}, minWait)
+}
+
+// follow watches objects on the hub until the access is replaced or isFinal holds for an error.
+func (s *hubSession) follow(ctx, replaced context.Context, options cache.Options, kind schema.GroupVersionKind, isFinal func(error) bool, changed func(*metav1.PartialObjectMetadata)) (err error) {
+	if options.HTTPClient, err = watchingHTTPClient(s.config); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(replaced, cancel)()
-	return follow(ctx, hub.session.config, cache.Options{HTTPClient: httpClient, Scheme: hub.Scheme(), Mapper: hub.RESTMapper(),
-		DefaultNamespaces: map[string]cache.Config{a.agent.opts.Cluster: {}},
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {
-			switch {
-			case ctx.Err() != nil || apierrors.IsResourceExpired(err):
-			case a.hasVanished(hub, err):
-				cancel()
-			default:
-				a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.cluster.Server, err))
-			}
-		}}, kind, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
+	options.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) {
+		if ctx.Err() == nil && isFinal(err) {
+			cancel()
+		}
+	}
+	return follow(ctx, s.config, options, kind, changed)
 }
 
 // follow calls changed with each object of a kind that appears, changes or goes, until ctx ends. It keeps names and labels only.

@@ -5,12 +5,14 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -416,4 +418,73 @@ func (k *agentKube) tryRights(user client.Client, accepted bool) {
 	if err := user.Delete(k.t.Context(), k.cluster()); !apierrors.IsForbidden(err) {
 		k.t.Errorf("a bootstrap user deletes a cluster: %v", err)
 	}
+}
+
+// setLease changes the duration that the hub asks for, and waits until the agent's Lease has it.
+func (k *agentKube) setLease(seconds int32) {
+	k.t.Helper()
+	cluster := k.cluster()
+	base := cluster.DeepCopy()
+	cluster.Spec.LeaseDurationSeconds = seconds
+	if err := k.hub.Patch(k.t.Context(), cluster, client.MergeFrom(base)); err != nil {
+		k.t.Fatal(err)
+	}
+	k.until("the agent has not taken up the duration", func() bool {
+		lease := &coordinationv1.Lease{}
+		err := k.hub.Get(k.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: ocm.LeaseName}, lease)
+		return err == nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds
+	})
+}
+
+// watches returns the codes of the agent's watches of its ManagedCluster.
+func (k *agentKube) watches() (codes []int) {
+	k.t.Helper()
+	for _, r := range k.hubs.Audit(k.t, agentThere) {
+		if r.Resource == "managedclusters" && (r.Verb == "watch" || r.Verb == "list") {
+			codes = append(codes, r.Code)
+		}
+	}
+	return codes
+}
+
+// A hub of Open Cluster Management lets the agent watch its ManagedCluster, by name. Ours does not.
+func TestAgentWatchesItsManagedCluster(t *testing.T) {
+	k := newAgentKube(t)
+	k.create(k.local, k.bootstrapSecret(k.hubConfig.Host))
+	_, stop := k.run()
+	defer stop()
+	k.until("the agent creates no ManagedCluster", func() bool { return k.cluster().Name != "" })
+	k.accept()
+	t.Run("a hub that forbids it is asked once", func(t *testing.T) {
+		k.until("the agent asks for no watch", func() bool { return len(k.watches()) > 0 })
+		since := k.renewed()
+		k.until("the Lease is not renewed", func() bool { return k.renewed().Sub(since) > 3*time.Second })
+		if got := k.watches(); len(got) > 2 || slices.ContainsFunc(got, func(code int) bool { return code != http.StatusForbidden }) { // a watch and a list
+			t.Errorf("answers %d", got)
+		}
+		if k.event("RegistrationFailed") {
+			t.Error("there is an Event about it")
+		}
+	})
+	t.Run("changes are seen at once", func(t *testing.T) {
+		k.setLease(3600)
+		named := metav1.ObjectMeta{Name: "watch-cluster1"}
+		k.create(k.hub, &rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{APIGroups: []string{ocm.GroupVersion.Group},
+			Resources: []string{"managedclusters"}, ResourceNames: []string{"cluster1"}, Verbs: []string{"list", "watch"}}}})
+		k.create(k.hub, &rbacv1.ClusterRoleBinding{ObjectMeta: named, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "cluster1", Name: "agent"}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: named.Name}})
+		k.hubs.Await(t, authorizationv1.SubjectAccessReviewSpec{User: agentThere, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "watch", Group: ocm.GroupVersion.Group, Resource: "managedclusters", Name: "cluster1"}})
+		if err := k.local.Delete(t.Context(), k.secret()); err != nil { // another credential
+			t.Fatal(err)
+		}
+		k.setLease(2700)
+		start := time.Now()
+		for _, seconds := range []int32{1800, 900, 450} { // looks are a minute apart
+			k.setLease(seconds)
+		}
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("three changes took %s", took)
+		}
+	})
 }

@@ -11,13 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // SetupWithManager adds the agent to a manager of the managed cluster. The agent reconciles at the start and whenever one of its two
-// Secrets changes. It watches only their metadata, each by its name, because its RBAC names them too.
+// Secrets changes. It watches only their metadata, each by its name, because its RBAC names them too, and its ManagedCluster where the hub allows that.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
 	c, err := controller.New("registration-agent", mgr, controller.Options{Reconciler: a, SkipNameValidation: new(true),
@@ -27,16 +29,14 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	start := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		queue.Add(request)
-		return nil
-	})
-	if err := c.Watch(start); err != nil {
-		return err
-	}
 	enqueue := handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *metav1.PartialObjectMetadata) []reconcile.Request {
 		return []reconcile.Request{request}
 	})
+	changes := make(chan event.TypedGenericEvent[*metav1.PartialObjectMetadata], 1)
+	changes <- event.TypedGenericEvent[*metav1.PartialObjectMetadata]{} // the first pass
+	if err := c.Watch(source.Channel(changes, enqueue)); err != nil {
+		return err
+	}
 	for _, name := range []string{a.opts.Secret, a.opts.BootstrapSecret} {
 		secrets, err := cache.New(mgr.GetConfig(), cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 			DefaultNamespaces:    map[string]cache.Config{a.opts.Namespace: {}},
@@ -53,5 +53,13 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	return nil
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		a.watchCluster(ctx, func() {
+			select {
+			case changes <- event.TypedGenericEvent[*metav1.PartialObjectMetadata]{}:
+			default: // a pass is requested already
+			}
+		})
+		return nil
+	}))
 }
