@@ -211,13 +211,19 @@ func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn str
 	}, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
 }
 
-// watchCluster requests a pass when the ManagedCluster changes. A hub that forbids the watch is asked again with the next credential.
+// watchCluster requests a pass when the spec of the ManagedCluster changes: the agent's own changes of the status are none. A hub that forbids the watch is asked again with the next credential.
 func (a *Agent) watchCluster(ctx context.Context, request func()) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		session, replaced := a.sessions.get()
 		if session != nil {
 			options := cache.Options{DefaultFieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, a.opts.Cluster)}
-			_ = session.follow(ctx, replaced, options, ocm.GroupVersion.WithKind("ManagedCluster"), apierrors.IsForbidden, func(*metav1.PartialObjectMetadata) { request() })
+			var seen int64
+			_ = session.follow(ctx, replaced, options, ocm.GroupVersion.WithKind("ManagedCluster"), apierrors.IsForbidden, func(o *metav1.PartialObjectMetadata) {
+				if seen != o.Generation {
+					seen = o.Generation
+					request()
+				}
+			})
 		}
 		select {
 		case <-replaced.Done():

@@ -487,4 +487,28 @@ func TestAgentWatchesItsManagedCluster(t *testing.T) {
 			t.Errorf("three changes took %s", took)
 		}
 	})
+	t.Run("changes of the status, which hub and agent may overwrite in turns, are no reason to look", func(t *testing.T) {
+		looks := func() (n int) {
+			for _, r := range k.hubs.Audit(t, agentThere) {
+				if r.Resource == "managedclusters" && r.Verb == "get" {
+					n++
+				}
+			}
+			return n
+		}
+		before := looks()
+		for i := range 300 {
+			cluster := k.cluster()
+			base := cluster.DeepCopy()
+			meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: "Test", Status: metav1.ConditionTrue, Reason: "Test", Message: fmt.Sprint(i)})
+			if err := k.hub.Status().Patch(t.Context(), cluster, client.MergeFrom(base)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.setLease(300)
+		n := looks() - before
+		if t.Logf("%d looks", n); n > 5 {
+			t.Error("too many")
+		}
+	})
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // SetupWithManager adds the agent to a manager of the managed cluster. The agent reconciles at the start and whenever one of its two
-// Secrets changes. It watches only their metadata, each by its name, because its RBAC names them too, and its ManagedCluster where the hub allows that.
+// Secrets changes. It watches only their metadata, each by its name, because its RBAC names them too, and its
+// ManagedCluster where the hub allows that.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
 	c, err := controller.New("registration-agent", mgr, controller.Options{Reconciler: a, SkipNameValidation: new(true),
