@@ -40,6 +40,7 @@ func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		return fmt.Errorf("%d workers: add-ons need at least one", workers)
 	}
 	c, err := controller.New("registration-addons", mgr, controller.Options{Reconciler: a, MaxConcurrentReconciles: workers, SkipNameValidation: new(true),
+		UsePriorityQueue: new(false), // as in Agent.SetupWithManager
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minWait, maxWait)})
 	if err != nil {
 		return err
@@ -211,7 +212,8 @@ func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn str
 	}, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
 }
 
-// watchCluster requests a pass when the spec of the ManagedCluster changes: the agent's own changes of the status are none. A hub that forbids the watch is asked again with the next credential.
+// watchCluster requests a pass when the spec of the ManagedCluster changes: the agent's own changes of the status are none. A hub that
+// forbids the watch is asked again with the next credential.
 func (a *Agent) watchCluster(ctx context.Context, request func()) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		session, replaced := a.sessions.get()

@@ -24,7 +24,7 @@ import (
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
 	c, err := controller.New("registration-agent", mgr, controller.Options{Reconciler: a, SkipNameValidation: new(true),
-		// The priority queue of controller-runtime 0.24 can deadlock when a controller with one worker stops.
+		// The priority queue of controller-runtime 0.24 can deadlock when a controller stops.
 		UsePriorityQueue: new(false),
 		RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minWait, maxWait)})
 	if err != nil {
