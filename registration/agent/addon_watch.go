@@ -41,7 +41,7 @@ func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	}
 	c, err := controller.New("registration-addons", mgr, controller.Options{Reconciler: a, MaxConcurrentReconciles: workers, SkipNameValidation: new(true),
 		UsePriorityQueue: new(false), // as in Agent.SetupWithManager
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minWait, maxWait)})
+		RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minWait, maxWait)})
 	if err != nil {
 		return err
 	}
