@@ -52,15 +52,19 @@ func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Cli
 // elsewhere, so only their own namespaces count.
 func (h *hubInit) runningOCM(ctx context.Context, c client.Client) (commands []string, err error) {
 	for _, program := range []struct{ namespace, app string }{{"open-cluster-management", ocmOperator}, {hubNamespace, ocmHub}} {
-		var list appsv1.DeploymentList
-		if err := c.List(ctx, &list, client.InNamespace(program.namespace), page); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			d := &list.Items[i]
-			if d.Spec.Template.Labels["app"] == program.app && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0) {
-				commands = append(commands, h.kubectl("kubectl --namespace "+d.Namespace+" scale deployment "+d.Name+" --replicas=0"))
+		err := pages(func(opts ...client.ListOption) (string, error) {
+			var list appsv1.DeploymentList
+			err := c.List(ctx, &list, append(opts, client.InNamespace(program.namespace))...)
+			for i := range list.Items {
+				d := &list.Items[i]
+				if d.Spec.Template.Labels["app"] == program.app && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0) {
+					commands = append(commands, h.kubectl("kubectl --namespace "+d.Namespace+" scale deployment "+d.Name+" --replicas=0"))
+				}
 			}
+			return list.Continue, err
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return commands, nil

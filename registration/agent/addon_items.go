@@ -229,9 +229,14 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 	return nil
 }
 
-// isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster. It sets no labels.
+// isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
 func (p *addOnPass) isOCMs(secret *credentialSecret) bool {
-	return len(secret.Labels) == 0 && string(secret.Data[registration.SecretKeyClusterName]) == p.agent.opts.Cluster
+	k, err := parseKubeconfig(secret.Data[registration.SecretKeyKubeconfig])
+	if err != nil || len(secret.Labels) > 0 || string(secret.Data[registration.SecretKeyClusterName]) != p.agent.opts.Cluster {
+		return false
+	}
+	said, hub := k.Clusters[0].Cluster, p.hub.session.hub.cluster
+	return said.Server == hub.Server || len(hub.CertificateAuthorityData) > 0 && bytes.Equal(said.CertificateAuthorityData, hub.CertificateAuthorityData)
 }
 
 // asUnusable refuses a namespace that is absent, or to which the agent has no right.

@@ -412,26 +412,28 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 
 func TestAddOnsTakeOverTheSecretsOfAnOCMAgent(t *testing.T) {
 	for name, row := range map[string]struct {
-		cluster string
-		labels  map[string]string
-		taken   bool
+		cluster, server string
+		labels          map[string]string
+		taken           bool
 	}{
-		"of this cluster":             {cluster: "cluster1"},
-		"of another cluster":          {cluster: "cluster2", taken: true},
-		"with labels of another tool": {cluster: "cluster1", labels: map[string]string{"app": "search"}, taken: true},
+		"of this cluster":             {cluster: "cluster1", server: "https://hub.example.com:6443"},
+		"of another cluster":          {cluster: "cluster2", server: "https://hub.example.com:6443", taken: true},
+		"of another hub":              {cluster: "cluster1", server: "https://other.example.com", taken: true},
+		"with labels of another tool": {cluster: "cluster1", server: "https://hub.example.com:6443", labels: map[string]string{"app": "search"}, taken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAddOnWorld(t)
 			w.create("a", kubeClient)
 			w.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig", Labels: row.labels},
-				Data: map[string][]byte{"cluster-name": []byte(row.cluster), "tls.crt": []byte("old")}})
+				Data: map[string][]byte{"cluster-name": []byte(row.cluster), "tls.crt": []byte("old"), "kubeconfig": fmt.Appendf(nil,
+					`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}]}`, row.server)}})
 			w.pass("a")
 			w.pass("a")
 			if c := w.condition("a", "RegistrationAccepted"); (c.Reason == "SecretTaken") != row.taken {
 				t.Errorf("condition %+v", c)
 			}
 			secret := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
-			if ours := secret.Labels[addon.NameLabel] == "a" && len(secret.Data["kubeconfig"]) > 0; ours == row.taken {
+			if ours := secret.Labels[addon.NameLabel] == "a" && len(secret.Data["token"]) > 0; ours == row.taken {
 				t.Errorf("the Secret is %+v", secret)
 			}
 		})

@@ -407,8 +407,8 @@ func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, csr *certificatesv1.
 		return notYet("UnknownRequester", "user %.200q is neither the agent that the request names nor a bootstrap user", csr.Spec.Username)
 	}
 	if hasJoined(cluster) {
-		return notYet("AlreadyJoined", "cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s",
-			cluster.Name, acceptCommand(cluster.Name, csr.Name))
+		return notYet("AlreadyJoined", "cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s, which replaces the agent; "+
+			"if the request is left from before it joined, run kubectl certificate deny %s", cluster.Name, acceptCommand(cluster.Name, csr.Name), shell.Word(csr.Name, "REQUEST"))
 	}
 	return nil
 }

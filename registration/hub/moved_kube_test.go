@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -123,6 +124,38 @@ func (k *hubKube) testMoved(t *testing.T) {
 		}
 		if _, subjects := partsOf(left[0]); len(*subjects) > 0 || left[0].GetDeletionTimestamp().IsZero() {
 			t.Errorf("the binding still gives %v", *subjects)
+		}
+	})
+	t.Run("denial passes a binding of another role that has a finalizer", func(t *testing.T) {
+		k.leaveCluster(t, "moved3")
+		pass(t, "moved3")
+		foreign := bindingsFor("moved3")[1]
+		if err := k.admin.Delete(t.Context(), foreign); err != nil {
+			t.Fatal(err)
+		}
+		foreign = bindingsFor("moved3")[1]
+		foreign.SetLabels(map[string]string{ocm.ClusterNameLabel: "moved3"})
+		foreign.SetFinalizers([]string{"example.com/other"})
+		role, _ := partsOf(foreign)
+		*role = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
+		if err := k.admin.Create(t.Context(), foreign); err != nil {
+			t.Fatal(err)
+		}
+		k.deny(t, "moved3")
+		pass(t, "moved3")
+		if left := bindings(t, "moved3"); len(left) != 1 || left[0].GetDeletionTimestamp().IsZero() {
+			t.Errorf("after the denial there is %v", left)
+		}
+		k.awaitCondition(t, "moved3", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+	})
+	t.Run("acceptance names the finalizers that keep a binding", func(t *testing.T) {
+		if err := k.setAccepted(t, k.admin, "moved2", true); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, "moved2")
+		c := meta.FindStatusCondition(k.get(t, "moved2").Status.Conditions, ocm.ConditionHubAccepted)
+		if c == nil || c.Reason != "RBACTaken" || !strings.Contains(c.Message, "example.com/other") {
+			t.Errorf("the condition is %+v", c)
 		}
 	})
 	t.Run("a deleted cluster waits until nothing is left of it", func(t *testing.T) {

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -193,8 +194,11 @@ func (h *Hub) bind(ctx context.Context, cluster string) error {
 		if have != nil && !marked && !same {
 			return taken("binding", have, cluster)
 		}
+		if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 && !slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
+			return &refusal{reasonRBACTaken, fmt.Sprintf("the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())}
+		}
 		if have != nil && (!marked || !same) {
-			err = h.drop(ctx, have)
+			err = h.drop(ctx, have, want)
 			have = nil
 		}
 		if err == nil && have == nil {
@@ -208,25 +212,27 @@ func (h *Hub) bind(ctx context.Context, cluster string) error {
 }
 
 // unbind deletes the bindings of a cluster. The namespace stays.
-func (h *Hub) unbind(ctx context.Context, cluster string) error {
+func (h *Hub) unbind(ctx context.Context, cluster string) (errs error) {
 	for _, b := range bindings(cluster) {
 		have, err := h.binding(ctx, b)
 		if have != nil && (isOf(have, cluster) || sameBinding(have, b)) {
-			err = h.drop(ctx, have)
+			err = h.drop(ctx, have, b)
 		}
 		if err != nil {
-			return fmt.Errorf("delete binding %q of cluster %q: %w", b.GetName(), cluster, err)
+			errs = errors.Join(errs, fmt.Errorf("delete binding %q of cluster %q: %w", b.GetName(), cluster, err))
 		}
 	}
-	return nil
+	return errs
 }
 
 // workFinalizer is on bindings that the hub of Open Cluster Management made. Its work agents clean up while the binding is deleted.
 const workFinalizer = "cluster.open-cluster-management.io/manifest-work-cleanup"
 
-// drop deletes a binding. Finalizers keep one in force after that, so it loses its subjects first.
-func (h *Hub) drop(ctx context.Context, binding client.Object) error {
-	if len(binding.GetFinalizers()) > 0 {
+// drop deletes a binding. Finalizers keep one in force after that, so it loses its subjects first. One of another role is not the hub's: the
+// API server lets the hub delete it, but not change it.
+func (h *Hub) drop(ctx context.Context, binding, want client.Object) error {
+	role, _ := partsOf(binding)
+	if ours, _ := partsOf(want); len(binding.GetFinalizers()) > 0 && *role == *ours {
 		binding, _ = binding.DeepCopyObject().(client.Object) // not the cache's
 		controllerutil.RemoveFinalizer(binding, workFinalizer)
 		_, subjects := partsOf(binding)

@@ -54,6 +54,7 @@ func TestPoliciesOnAReleasedHub(t *testing.T) {
 	t.Run("an agent fills an add-on", func(t *testing.T) { k.testFillAddOns(t, hub) })
 	t.Run("a bootstrap user creates large clusters", k.testLargeClusters)
 	t.Run("a bootstrap user creates large requests", k.testLargeRequests)
+	t.Run("a cluster labels its own requests only", k.testRequestLabels)
 	t.Run("the hub binds ClusterRoles of clusters only", func(t *testing.T) { k.testBind(t, hub) })
 }
 
@@ -515,6 +516,19 @@ func (k *hubKube) testLargeRequests(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			wantRefused(t, bootstrap.Create(t.Context(), test.request, client.DryRunAll), test.refused)
+		})
+	}
+}
+
+func (k *hubKube) testRequestLabels(t *testing.T) {
+	agent := k.accepted(t, "labels")
+	k.awaitAgent(t, "labels", authorizationv1.ResourceAttributes{Verb: "create", Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"})
+	for _, cluster := range []string{"labels", "neighbour", "label"} {
+		t.Run(cluster, func(t *testing.T) {
+			err := agent.Create(t.Context(), newRequest(t, 0, func(r *certificatesv1.CertificateSigningRequest) { r.Labels[ocm.ClusterNameLabel] = cluster }), client.DryRunAll)
+			if (cluster == "labels") != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
+				t.Errorf("the error is %v", err)
+			}
 		})
 	}
 }
