@@ -25,7 +25,7 @@
 //	bootstrap/tokens              creates, lists and extends bootstrap tokens
 //	bootstrap/authenticator       authenticates them as a webhook
 //	doctor                        the engine that finds out why something does not work, and the error classes
-//	doctor/identity, trust/aws, trust/azure, trust/gcp, bootstrap, registration, podidentity
+//	doctor/identity, trust/aws, bootstrap, registration, podidentity
 //	                              the checks of each system
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.

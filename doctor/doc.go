@@ -17,7 +17,7 @@
 // The packages below it hold the checks, one system each:
 //
 //   - identity: a ServiceAccount that gets no credentials
-//   - trust/aws, trust/azure, trust/gcp: what a cloud trusts, read live or from a file
+//   - trust/aws: what AWS trusts, read live or from a file
 //   - bootstrap: a machine that cannot discover or join a cluster
 //   - registration: a managed cluster that does not join its hub
 //   - podidentity: a pod that gets no AWS credentials through an IAMBinding

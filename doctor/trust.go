@@ -27,13 +27,12 @@ type TrustQuery struct {
 	Annotations map[string]string
 }
 
-// Trust examines what a cloud trusts. The packages below trust implement it, for one cloud each: live, with the login of the
-// person who runs the doctor, or from files. Implementations read once and are used by one examination.
+// Trust examines what a cloud trusts. The package trust/aws implements it: live, with the login of the person who runs the doctor,
+// or from files. An implementation reads once and serves one examination.
 type Trust interface {
-	// Anchor examines whether the cloud trusts the token's issuer for its audience: the OIDC provider, the federated credential, the
-	// workload identity provider.
+	// Anchor examines whether the cloud trusts the token's issuer for its audience: the OIDC provider.
 	Anchor(ctx context.Context, q TrustQuery) Finding
-	// Rule examines whether the identity admits the token: the role's trust policy, the IAM policy of the service account.
+	// Rule examines whether the identity admits the token: the role's trust policy.
 	Rule(ctx context.Context, q TrustQuery) Finding
 }
 

@@ -23,8 +23,6 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
 	trustaws "github.com/workloadid/workloadid/doctor/trust/aws"
-	trustazure "github.com/workloadid/workloadid/doctor/trust/azure"
-	trustgcp "github.com/workloadid/workloadid/doctor/trust/gcp"
 )
 
 // doctorFlags are the flags of wid doctor that the other commands do not have.
@@ -90,8 +88,8 @@ func (d *doctorFlags) addTargetsTo(cmd *cobra.Command) {
 	f.StringVar(&d.clusterCA, "cluster-ca-file", "", "file with the CA of the cluster to reach")
 	f.StringVar(&d.issuer, "issuer", "", "the issuer that the cloud trusts")
 	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
-	f.StringVar(&d.trustFile, "trust-file", "", "file with what the cloud trusts, as aws, az or gcloud print it")
-	f.BoolVar(&d.trustLive, "trust-live", false, "ask the cloud what it trusts, with your own login for it (aws, az, gcloud)")
+	f.StringVar(&d.trustFile, "trust-file", "", "file with what AWS trusts, as aws iam get-role prints it")
+	f.BoolVar(&d.trustLive, "trust-live", false, "ask AWS what it trusts, with your own login")
 	f.StringVar(&d.helper, "helper", "", "address of a credentials endpoint; else AWS_CONTAINER_CREDENTIALS_FULL_URI in a pod")
 	rare(f, "container", "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file", "helper")
 }
@@ -292,36 +290,26 @@ func readNamed(flag, path string) ([]byte, error) {
 	return content, nil
 }
 
-// trust reads what the cloud trusts from a file, or asks the cloud with the login of the person at the command line. That is done
-// only on request, because this login is not the one under examination and has more rights.
-func (d *doctorFlags) trust(_ context.Context, config *identitydoctor.Config) (err error) {
-	var live doctor.Trust
-	var parse func(content []byte) (doctor.Trust, error)
-	switch config.Provider.GetName() {
-	case aws.ProviderName:
-		live, parse = &trustaws.Reader{HTTPClient: d.id.httpClient}, trustaws.Parse
-	case azure.ProviderName:
-		live, parse = &trustazure.Reader{HTTPClient: d.id.httpClient}, trustazure.Parse
-	case gcp.ProviderName:
-		live, parse = &trustgcp.Reader{HTTPClient: d.id.httpClient}, trustgcp.Parse
-	}
+// trust reads what AWS trusts from a file, or asks AWS with the login of the person at the command line. It asks only on request,
+// because this login is not the one under examination and has more rights.
+func (d *doctorFlags) trust(_ context.Context, config *identitydoctor.Config) error {
 	switch {
 	case d.trustFile == "" && !d.trustLive:
 		return nil
 	case d.trustFile != "" && d.trustLive:
-		return usagef("--trust-live and --trust-file both say what the cloud trusts: use one of them")
-	case live == nil:
-		return usagef("--trust-live and --trust-file are for aws, azure and gcp; %s has no cloud to ask", config.Provider.GetName())
+		return usagef("--trust-live and --trust-file both say what AWS trusts: use one of them")
+	case config.Provider.GetName() != aws.ProviderName:
+		return usagef("--trust-live and --trust-file are for aws; the answer of %s names what does not fit", config.Provider.GetName())
 	case d.trustLive:
-		config.Trust = live
-		config.Access, _ = live.(doctor.Access)
+		reader := &trustaws.Reader{HTTPClient: d.id.httpClient}
+		config.Trust, config.Access = reader, reader
 		return nil
 	}
 	content, err := readNamed("trust-file", d.trustFile)
 	if err != nil {
 		return err
 	}
-	if config.Trust, err = parse(content); err != nil {
+	if config.Trust, err = trustaws.Parse(content); err != nil {
 		return usagef("--trust-file: %v", err)
 	}
 	return nil

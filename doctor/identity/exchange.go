@@ -23,8 +23,10 @@ func (e *examination) judgeTrust(ctx context.Context, c *doctor.Claims, judge fu
 	switch {
 	case !e.cloud.readsIssuer:
 		return doctor.Skipped("No cloud is involved.")
+	case e.Trust == nil && e.Provider.GetName() == "aws":
+		return doctor.Skipped("AWS trust not checked; use --trust-live.")
 	case e.Trust == nil:
-		return doctor.Skipped("%s trust not checked; use --trust-live.", e.cloud.name)
+		return doctor.Skipped("The answer of %s names what it does not trust.", e.cloud.name)
 	}
 	sa := e.serviceAccount()
 	identity, err := e.Provider.GetIdentity(sa, e.resolved())

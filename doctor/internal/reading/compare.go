@@ -69,19 +69,6 @@ func Slip(a, b string) string {
 	return ""
 }
 
-// IsTypo reports whether two different texts agree in all but one or two adjacent characters. It is for audiences, which no two
-// tenants share.
-func IsTypo(a, b string) bool {
-	const most = 2
-	for a != "" && b != "" && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return max(len(a), len(b)) <= most && a != b
-}
-
 // List joins values for a comparison, bounded.
 func List(values []string) string {
 	if len(values) == 0 {

@@ -25,17 +25,6 @@ func TestSlip(t *testing.T) {
 	}
 }
 
-func TestIsTypo(t *testing.T) {
-	for b, want := range map[string]bool{"api://AzureADTokenExchnage": true, "api://AzureADTokenExchang": true, "api://AzureADTokenExchangee": true,
-		"api://AzureADTokenCredential": false, "": false, "api://AzureADTokenExchange": false, "api://AzureADTokenExchangeChina": false} {
-		t.Run(b, func(t *testing.T) {
-			if got := reading.IsTypo("api://AzureADTokenExchange", b); got != want {
-				t.Errorf("got %t", got)
-			}
-		})
-	}
-}
-
 func TestAudience(t *testing.T) {
 	for name, tt := range map[string]struct {
 		token, trusted []string
