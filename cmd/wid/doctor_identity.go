@@ -39,7 +39,6 @@ type doctorFlags struct {
 	issuer, jwksFile string
 	trustFile        string
 	trustLive        bool
-	helper           string
 	guessed          bool         // the provider
 	issuerClient     *http.Client // of tests
 }
@@ -90,8 +89,7 @@ func (d *doctorFlags) addTargetsTo(cmd *cobra.Command) {
 	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
 	f.StringVar(&d.trustFile, "trust-file", "", "file with what AWS trusts, as aws iam get-role prints it")
 	f.BoolVar(&d.trustLive, "trust-live", false, "ask AWS what it trusts, with your own login")
-	f.StringVar(&d.helper, "helper", "", "address of a credentials endpoint; else AWS_CONTAINER_CREDENTIALS_FULL_URI in a pod")
-	rare(f, "container", "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file", "helper")
+	rare(f, "container", "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file")
 }
 
 // inTermsOfFlags replaces the names of the library's options, and makes commands ask the examined cluster. The check "cluster"
@@ -127,7 +125,7 @@ func asAdministrator(text *string, commands []string) {
 
 func (d *doctorFlags) examine(ctx context.Context, cmd *cobra.Command) (*doctor.Report, error) {
 	config := identitydoctor.Config{TokenFile: d.id.tokenFile, InPod: d.inPod, Container: d.container, Issuer: d.issuer, Repository: d.registry,
-		Cluster: d.cluster, ClusterAddress: d.clusterAddress, Helper: d.helper, ShowPolicy: d.showPolicy, Skip: d.skip, Timeout: d.timeout,
+		Cluster: d.cluster, ClusterAddress: d.clusterAddress, ShowPolicy: d.showPolicy, Skip: d.skip, Timeout: d.timeout,
 		IssuerClient: d.issuerClient, Identify: d.identify, Progress: d.waiting.begin}
 	for _, step := range []func(context.Context, *identitydoctor.Config) error{d.names, d.connect, d.provider, d.files, d.trust} {
 		if err := step(ctx, &config); err != nil {

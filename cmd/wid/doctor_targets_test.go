@@ -138,7 +138,7 @@ func TestDoctorTargetMistakes(t *testing.T) {
 		"neither hub nor cluster":  {"registration", "--cluster-name=a"},
 		"unreadable hub":           {"registration", "--cluster-name=a", "--hub-kubeconfig=" + bad},
 		"unknown context":          {"registration", "--cluster-name=a", "--hub-context=none"},
-		"check of identities":      {"registration", "--cluster-name=a", "--skip=helpers"},
+		"check of identities":      {"registration", "--cluster-name=a", "--skip=exchange"},
 		"neither pod nor account":  {"pod-identity"},
 		"pod without a namespace":  {"pod-identity", "--pod=a"},
 		"two namespaces":           {"pod-identity", "--pod=a/b", "--service-account=c/d"},

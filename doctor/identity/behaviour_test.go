@@ -170,7 +170,7 @@ func TestInterruptKeepsTheHeadline(t *testing.T) {
 	w.run() // makes the client
 	ctx, cancel := context.WithCancel(t.Context())
 	w.config.Progress = func(c doctor.Check) {
-		if c.ID == "helpers" {
+		if c.ID == "pod" {
 			cancel()
 		}
 	}
@@ -200,11 +200,9 @@ func TestPasswordsInAddressesAreNotShown(t *testing.T) {
 			w.config.RESTConfig = w.api()
 			w.config.RESTConfig.Host = strings.Replace(w.config.RESTConfig.Host, "://", "://admin:hunter2pw@", 1)
 		},
-		"the helper": func(w *world) { w.config.Helper = "http://u:hunter2pw@evil.example/x" },
 		"the variable": inPod(func(w *world) {
 			w.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://u:hunter2pw@evil.example/x?token=hunter2pw"
 		}),
-		"an https helper": func(w *world) { w.config.Helper = "https://u:hunter2pw@127.0.0.1:1/x" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "aws")

@@ -66,8 +66,6 @@ type Config struct {
 	RegistryClient *http.Client
 	// Cluster, ClusterAddress and ClusterCA (in PEM) name a cluster to reach, as for auth.GetRESTConfig.
 	Cluster, ClusterAddress, ClusterCA string
-	// Helper is an address like AWS_CONTAINER_CREDENTIALS_FULL_URI, HelperTokenFile the file with its authorization token.
-	Helper, HelperTokenFile string
 
 	// ShowPolicy keeps the commands that make a cloud trust more.
 	ShowPolicy bool
@@ -131,7 +129,6 @@ func (e *examination) checks() []doctor.Check {
 		{ID: "identity", Title: "the identity of the credentials", Needs: []string{exchange}, Run: e.onCredential(e.checkIdentity)},
 		{ID: "registry", Title: "pulling from the registry", Needs: []string{exchange}, Timeout: callTimeout, Run: e.onCredential(e.checkRegistry, e.Repository)},
 		{ID: "cluster", Title: "access to the named cluster", Needs: []string{exchange}, Timeout: callTimeout, Run: e.onCredential(e.checkCluster, e.Cluster, e.ClusterAddress)},
-		{ID: "helpers", Title: "the credentials endpoint in the pod", Run: e.checkHelpers},
 	}
 }
 

@@ -1,8 +1,6 @@
 package identity_test
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,18 +43,6 @@ func inPod(change func(w *world)) func(w *world) {
 		w.config.TokenFile = ""
 		w.withoutCluster = true
 		change(w)
-	}
-}
-
-func helper(status int, contentType, body string) func(w *world) {
-	return func(w *world) {
-		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-			rw.Header().Set("Content-Type", contentType)
-			rw.WriteHeader(status)
-			_, _ = rw.Write([]byte(body))
-		}))
-		w.t.Cleanup(server.Close)
-		w.config.Helper = server.URL
 	}
 }
 
@@ -106,20 +92,6 @@ func podFaults() []fault {
 		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "Z16", "hides"},
 		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "A14", "is not set"},
 		{"nothing injected", "azure", inPod(func(w *world) { w.env = map[string]string{} }), "source", "Z16", "is not set"},
-
-		{"sidecar fails", "aws", helper(http.StatusInternalServerError, "text/plain", "oops"), "helpers", "A14", "500"},
-		{"sidecar answers nonsense", "aws", helper(http.StatusOK, "application/json", "{}"), "helpers", "A14", "lacks"},
-		{"sidecar with a time zone", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2030-01-01T00:00:00+01:00"}`), "helpers", "A14", "UTC"},
-		{"sidecar with old credentials", "aws", helper(http.StatusOK, "application/json", `{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2020-01-01T00:00:00Z"}`), "helpers", "A14", "expired"},
-		{"an endpoint that SDKs refuse", "aws", func(w *world) { w.config.Helper = "http://192.0.2.2/credentials" }, "helpers", "A14", "SDKs refuse an endpoint over http"},
-		{"a line break in the endpoint's token", "aws", func(w *world) {
-			helper(http.StatusOK, "application/json", "{}")(w)
-			w.config.HelperTokenFile = filepath.Join(w.dir, "authorization")
-			if err := os.WriteFile(w.config.HelperTokenFile, []byte("token\n"), 0o600); err != nil {
-				w.t.Fatal(err)
-			}
-		}, "helpers", "A14", "newline"},
-		{"no sidecar", "aws", func(w *world) { w.config.Helper = "http://127.0.0.1:1/credentials" }, "helpers", "A14", "reached"},
 	}
 }
 
