@@ -17,6 +17,9 @@ type Check struct {
 	// OverriddenBy is the ID of a later check that proves more, such as the real exchange. If that check passes, a failure of this
 	// one becomes a warning. If both fail, this one explains the failure, and the later one repeats neither causes nor remedy.
 	OverriddenBy string
+	// Explains are the classes of the overriding check's failure that a failure of this check explains. A failure of another class is
+	// a specific answer: it outranks this one, which becomes a warning. Nil explains every failure.
+	Explains []string
 	// Timeout bounds Run. Zero means DefaultTimeout.
 	Timeout time.Duration
 	// Run examines. It honours ctx. A panic becomes an Unknown finding.
@@ -49,7 +52,7 @@ type Finding struct {
 	// Title is that of the check. Run sets it.
 	Title  string `json:"title"`
 	Result Result `json:"result"`
-	// Class is the error class that the finding is evidence of, such as "A4". docs/doctor.md lists them.
+	// Class is the reason of the finding, such as "IssuerNotTrusted". docs/doctor.md lists the reasons.
 	Class string `json:"class,omitempty"`
 	// Message says in one sentence what was found.
 	Message string `json:"message"`

@@ -8,13 +8,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 )
 
-// Class is one of the known failures of a service. The IDs are stable: A1 to A20 are failures of AWS, Z1 to Z18 of Azure, G1 to
-// G18 of Google Cloud, K1 to K11 of Kubernetes.
+// Class is one of the known failures of a service.
 type Class struct {
-	// ID is the name of the class, such as "A2". It is empty if the error is not a known failure.
-	ID string
+	// Reason is the stable name of the cause, such as "IssuerNotTrusted". Services share it where the remedy is the same. It is empty
+	// if the error is not a known failure.
+	Reason string
 	// Service is the service that refused, such as "AWS STS".
 	Service string
 	// Summary says in a few words what the refusal means.
@@ -25,6 +26,8 @@ type Class struct {
 	Remedy string
 	// Grant is the alternative that makes a service trust or permit more. It is empty if no grant can correct the failure.
 	Grant string
+	// Show is a command that reads the setting, for an answer with several causes. It is empty otherwise.
+	Show string
 }
 
 // remedy has the Grant as the alternative.
@@ -36,19 +39,37 @@ func (c *Class) remedy() Remedy {
 	return r
 }
 
+// catalog holds the known failures of a provider.
+type catalog struct {
+	provider string // empty: of all providers
+	rules    []classRule
+	classes  []Class
+}
+
+// catalogs begin with Kubernetes, because errors of the API server name the provider too.
+func catalogs() []catalog {
+	return []catalog{kubernetesCatalog(), awsCatalog(), azureCatalog(), gcpCatalog()}
+}
+
+func (c *catalog) class(name string) Class {
+	if i := slices.IndexFunc(c.classes, func(known Class) bool { return known.Reason == name }); i >= 0 {
+		return c.classes[i]
+	}
+	return Class{}
+}
+
 // classRule recognizes a class. Empty fields match everything.
 type classRule struct {
-	id, provider string
-	cause        auth.Cause // found by this module itself
-	status       int
-	code, text   string // sent by a service; text is a part of its message
-	apiServer    bool   // sent by a Kubernetes API server
-	knowsBetter  bool   // the class's remedy fits the answer, the error's only the operation
+	reason      string
+	cause       auth.Cause // found by this module itself
+	status      int
+	code, text  string // sent by a service; text is a part of its message
+	apiServer   bool   // sent by a Kubernetes API server
+	knowsBetter bool   // the class's remedy fits the answer, the error's only the operation
 }
 
 func (r *classRule) matches(e *auth.Error) bool {
-	return (r.provider == "" || r.provider == e.Provider) && (r.cause == "" || r.cause == e.Cause) &&
-		(r.status == 0 || r.status == e.StatusCode) && (r.code == "" || r.code == e.Code) &&
+	return (r.cause == "" || r.cause == e.Cause) && (r.status == 0 || r.status == e.StatusCode) && (r.code == "" || r.code == e.Code) &&
 		(r.text == "" || e.StatusCode != 0 && strings.Contains(e.Message, r.text)) && (!r.apiServer || isFromAPIServer(e))
 }
 
@@ -61,20 +82,23 @@ func isFromAPIServer(e *auth.Error) bool {
 // classify returns the class of the error. The error's own remedy names the object, so it replaces that of the class: its Grant if the
 // class has one, because the error's remedy may grant the same.
 func classify(e *auth.Error) Class {
-	for _, rules := range [][]classRule{kubernetesRules(), awsRules(), azureRules(), gcpRules()} {
-		for i := range rules {
-			if rules[i].matches(e) {
-				c, _ := classByID(rules[i].id)
-				switch {
-				case rules[i].knowsBetter:
-				case c.Grant != "":
-					c.Grant = firstOf(e.Remedy, c.Grant)
-				default:
-					c.Remedy = firstOf(e.Remedy, c.Remedy)
-				}
-				return c
-			}
+	for _, known := range catalogs() {
+		if known.provider != "" && known.provider != e.Provider {
+			continue
 		}
+		i := slices.IndexFunc(known.rules, func(r classRule) bool { return r.matches(e) })
+		if i < 0 {
+			continue
+		}
+		c := known.class(known.rules[i].reason)
+		switch {
+		case known.rules[i].knowsBetter:
+		case c.Grant != "":
+			c.Grant = firstOf(e.Remedy, c.Grant)
+		default:
+			c.Remedy = firstOf(e.Remedy, c.Remedy)
+		}
+		return c
 	}
 	return Class{}
 }
@@ -89,64 +113,45 @@ func ClassOf(err error) Class {
 	return classify(e)
 }
 
-// ClassByID returns a class by its name, for checks that find a failure themselves.
-func ClassByID(id string) (Class, bool) { return classByID(id) }
-
-func classByID(id string) (Class, bool) {
-	for _, classes := range [][]Class{awsClasses(), azureClasses(), gcpClasses(), kubernetesClasses()} {
-		if i := slices.IndexFunc(classes, func(c Class) bool { return c.ID == id }); i >= 0 {
-			return classes[i], true
+// ClassFor returns a class of a provider, for checks that find a failure themselves. The zero Class means that there is none.
+func ClassFor(provider, name string) Class {
+	for _, known := range catalogs() {
+		if known.provider == provider {
+			return known.class(name)
 		}
 	}
-	return Class{}, false
+	return Class{}
 }
 
-// kubernetesRules come first, because errors of the API server name the provider too.
-func kubernetesRules() []classRule {
-	return []classRule{
-		{id: "K4", status: 403, text: "not found in pod spec volume", apiServer: true, knowsBetter: true},
-		{id: "K1", cause: auth.CauseTokenRequestForbidden},
-		{id: "K2", cause: auth.CauseServiceAccountNotFound},
-		{id: "K3", status: 422, text: "expirationSeconds", apiServer: true},
-		{id: "K10", status: 401, code: "Unauthorized", apiServer: true},
-		{id: "K5", cause: auth.CauseAPIServerAudience},
-		{id: "K9", cause: auth.CauseTokenFileForbidden},
-	}
-}
-
-func kubernetesClasses() []Class {
+func kubernetesCatalog() catalog {
 	const service = "Kubernetes"
-	return []Class{
-		{"K1", service, "the RBAC rule for creating tokens is missing",
-			[]string{"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"},
-			"grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames", ""},
-		{"K2", service, "the ServiceAccount does not exist",
-			[]string{"its name has a typo", "it lies in another namespace"}, "create it, or correct name and namespace", ""},
-		{"K3", service, "the lifetime of the token is refused or shortened",
-			[]string{"less than 10 minutes were asked for", "--service-account-max-token-expiration of the API server is shorter"},
-			"ask for 600 seconds or more", ""},
-		{"K4", service, "the node may not ask for this audience",
-			[]string{"the audience is in no projected volume of the pod, nor allowed by RBAC"},
-			"list the audience in a projected volume of the pod", "allow the verb request-serviceaccounts-token-audience"},
-		{"K5", service, "the token's audience belongs to another service",
-			[]string{"the default token of the pod was given to a cloud", "a token for a cloud was given to the API server"},
-			"request a token with the audience of the service that receives it", ""},
-		{"K6", service, "the cluster does not accept the token",
-			[]string{"it has expired", "its pod, Secret or ServiceAccount is gone", "the cluster's issuer has changed", "its signing keys have"},
-			"create the token or its pod anew", ""},
-		{"K7", service, "the issuer's documents need credentials",
-			[]string{"only ServiceAccounts may read them, as is the default", "anonymous requests are off"},
-			"publish the documents where the cloud can read them", "kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery " +
-				"--group=system:unauthenticated"},
-		{"K8", service, "issuers differ",
-			[]string{"a slash at the end", "the issuer is the cluster's own address", "the cluster was rebuilt", "two issuers while one is being replaced"},
-			"set --service-account-issuer and the cloud's setting to the same text", ""},
-		{"K9", service, "the token file cannot be read",
-			[]string{"the program runs as another user than the file's", "defaultMode of the volume is too strict"},
-			"set securityContext.fsGroup of the pod", ""},
-		{"K10", service, "the API server refuses the caller's own credentials",
-			[]string{"a client has kept a token that was replaced since", "the login has expired"},
-			"log in again, or re-read the token file before each use", ""},
-		{"K11", service, "clocks differ", []string{"NTP is off on a node"}, "synchronize the clocks of nodes and control plane", ""},
-	}
+	return catalog{rules: []classRule{
+		{reason: reason.AudienceDeniedToNode, status: 403, text: "not found in pod spec volume", apiServer: true, knowsBetter: true},
+		{reason: reason.TokenRequestDenied, cause: auth.CauseTokenRequestForbidden},
+		{reason: reason.ServiceAccountNotFound, cause: auth.CauseServiceAccountNotFound},
+		{reason: reason.LifetimeRefused, status: 422, text: "expirationSeconds", apiServer: true},
+		{reason: reason.LoginRefused, status: 401, code: "Unauthorized", apiServer: true},
+		{reason: reason.AudienceOfAnotherService, cause: auth.CauseAPIServerAudience},
+		{reason: reason.TokenFileUnreadable, cause: auth.CauseTokenFileForbidden},
+	}, classes: []Class{
+		{Reason: reason.TokenRequestDenied, Service: service, Summary: "the RBAC rule for creating tokens is missing",
+			Causes: []string{"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"},
+			Remedy: "grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames"},
+		{Reason: reason.ServiceAccountNotFound, Service: service, Summary: "the ServiceAccount does not exist",
+			Causes: []string{"its name has a typo", "it lies in another namespace"}, Remedy: "create it, or correct name and namespace"},
+		{Reason: reason.LifetimeRefused, Service: service, Summary: "the lifetime of the token is refused",
+			Causes: []string{"less than 10 minutes were asked for"}, Remedy: "ask for 600 seconds or more"},
+		{Reason: reason.AudienceDeniedToNode, Service: service, Summary: "the node may not ask for this audience",
+			Causes: []string{"the audience is in no projected volume of the pod, nor allowed by RBAC"},
+			Remedy: "list the audience in a projected volume of the pod", Grant: "allow the verb request-serviceaccounts-token-audience"},
+		{Reason: reason.AudienceOfAnotherService, Service: service, Summary: "the token's audience belongs to another service",
+			Causes: []string{"the default token of the pod was given to a cloud", "a token for a cloud was given to the API server"},
+			Remedy: "request a token with the audience of the service that receives it"},
+		{Reason: reason.TokenFileUnreadable, Service: service, Summary: "the token file cannot be read",
+			Causes: []string{"the program runs as another user than the file's", "defaultMode of the volume is too strict"},
+			Remedy: "set securityContext.fsGroup of the pod"},
+		{Reason: reason.LoginRefused, Service: service, Summary: "the API server refuses the caller's own credentials",
+			Causes: []string{"a client has kept a token that was replaced since", "the login has expired"},
+			Remedy: "log in again, or re-read the token file before each use"},
+	}}
 }

@@ -30,7 +30,7 @@ func (r *Report) Condition(conditionType string, generation int64) metav1.Condit
 	case decisive == nil || decisive.Result != Pass:
 		c.Status = metav1.ConditionUnknown
 	}
-	c.Reason, c.Message = camelCase(f.Check)+f.Class, conditionMessage(f.Message, f.Remedy)
+	c.Reason, c.Message = firstOf(f.Class, camelCase(f.Check)), conditionMessage(f.Message, f.Remedy)
 	return c
 }
 
@@ -53,7 +53,7 @@ func ConditionOf(err error, conditionType string, generation int64) metav1.Condi
 	}
 	f := Refusal("the service", e)
 	(&cleaner{}).finding(&f)
-	c.Reason, c.Message = camelCase(e.Result())+f.Class, bounded((&cleaner{}).text(e.Error()))
+	c.Reason, c.Message = firstOf(f.Class, camelCase(e.Result())), bounded((&cleaner{}).text(e.Error()))
 	if f.Class != "" && f.Result == Fail {
 		c.Message = conditionMessage(f.Message, f.Remedy)
 	}

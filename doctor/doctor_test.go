@@ -36,7 +36,7 @@ func run(t *testing.T, checks ...doctor.Check) *doctor.Report {
 
 var (
 	good   = doctor.Passed("works")
-	bad    = doctor.Failed("A1", doctor.Do("correct it"), "does not work")
+	bad    = doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("correct it"), "does not work")
 	doubt  = good.As(doctor.Warn)
 	unsure = doctor.Unclear(doctor.Do("grant it"), "cannot look")
 )
@@ -160,7 +160,7 @@ func TestReportHidesSecretsAndControlCharacters(t *testing.T) {
 const trustCommand = "aws iam update-assume-role-policy --role-name tenant-b --policy-document file://policy.json"
 
 func refused() *doctor.Examination {
-	f := doctor.Failed("A1", doctor.Do("If the role is wrong:", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME").
+	f := doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("If the role is wrong:", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME").
 		OrTrust("If tenant-a is meant to have it", trustCommand), "The trust policy of role tenant-b does not admit this ServiceAccount.").
 		Compare("token", "system:serviceaccount:tenant-a:app", "policy", "system:serviceaccount:tenant-b:app")
 	return &doctor.Examination{Subject: "tenant-a/app → aws", Cluster: "cluster prod (https://10.0.0.1:6443)", Decisive: "exchange", Checks: []doctor.Check{
@@ -197,7 +197,7 @@ func TestText(t *testing.T) {
 	got := doctor.Run(t.Context(), *refused()).Text(doctor.TextOptions{PolicyHint: "wid doctor … --show-policy"})
 	const want = `✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   The trust policy of role tenant-b does not admit this ServiceAccount.
-  [trust-rule, A1]
+  [trust-rule, TrustPolicyRefusesSubject]
     token   system:serviceaccount:tenant-a:app
     policy  system:serviceaccount:tenant-b:app
   Fix   If the role is wrong:
@@ -225,7 +225,7 @@ func TestPolicyIsShownOnRequest(t *testing.T) {
 		t.Error("the report shows the policy without being asked")
 	}
 	e.ShowPolicy = true
-	e.Checks[2] = fixed("trust-rule", doctor.Failed("A1", doctor.Do("If the role is wrong:", "correct it").
+	e.Checks[2] = fixed("trust-rule", doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("If the role is wrong:", "correct it").
 		OrTrust("If tenant-a is meant to have it", slices.Repeat([]string{trustCommand}, 9)...), "refused"))
 	if text := doctor.Run(t.Context(), *e).String(); !strings.Contains(text, "Or    If tenant-a is meant to have it:\n          aws iam update-assume-role-policy") ||
 		strings.Count(text, "update-assume-role-policy") != 9 || !strings.Contains(text, "correct it") {
@@ -234,7 +234,7 @@ func TestPolicyIsShownOnRequest(t *testing.T) {
 }
 
 func TestTextStaysOnOneScreen(t *testing.T) {
-	f := doctor.Failed("Z6", doctor.Do("apply:", slices.Repeat([]string{"kind: RoleBinding"}, 40)...).OrTrust("If it is meant", slices.Repeat([]string{trustCommand}, 9)...),
+	f := doctor.Failed("NoFederatedCredential", doctor.Do("apply:", slices.Repeat([]string{"kind: RoleBinding"}, 40)...).OrTrust("If it is meant", slices.Repeat([]string{trustCommand}, 9)...),
 		"%s", strings.Repeat("a long message with many words ", 8)).Compare("a", "1", "b", "2")
 	f.Causes = slices.Repeat([]string{"one of many causes"}, 9)
 	r := doctor.Run(t.Context(), doctor.Examination{Subject: "s", Checks: []doctor.Check{fixed("x", f)}})

@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -21,11 +22,11 @@ func Refusal(service string, err error) Finding {
 		return outage(service, &auth.Error{Message: err.Error()}, err)
 	}
 	class := classify(e)
-	if e.Reason == auth.ErrThrottled || class.ID == "" && (e.Reason == auth.ErrUnavailable || e.Reason == "") {
+	if e.Reason == auth.ErrThrottled || class.Reason == "" && (e.Reason == auth.ErrUnavailable || e.Reason == "") {
 		return outage(service, e, err)
 	}
-	f := Failed(class.ID, class.remedy(), "%s", e.Message)
-	if class.ID != "" {
+	f := Failed(class.Reason, class.remedy(), "%s", e.Message)
+	if class.Reason != "" {
 		f.Message = class.Service + ": " + class.Summary + "."
 		f.Causes = class.Causes
 		f = f.Detail("answer", e.Message)
@@ -41,19 +42,19 @@ func outage(service string, e *auth.Error, err error) Finding {
 	case isUntrusted(err):
 		f = Unclear(Do("Add the CA to this machine's certificates, or name it in SSL_CERT_FILE, if it is that of your network's proxy."),
 			"%s shows a certificate that this machine does not trust.", service)
-		f.Class = "N5"
+		f.Class = reason.CertificateNotTrusted
 	case e.Reason == auth.ErrThrottled:
 		f = Unclear(Do("Try again in a few minutes."), "%s throttles%s.", service, answer(e))
-		f.Class = "N2"
+		f.Class = reason.ServiceThrottles
 	case e.StatusCode >= http.StatusInternalServerError:
 		f = Unclear(Do("Try again. If it lasts, look at the status page of the service."), "%s fails%s.", service, answer(e))
-		f.Class = "N3"
+		f.Class = reason.ServiceFails
 	case isUnreached(err):
 		f = Unclear(Do("Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine."), "%s gives no answer.", service)
-		f.Class = "N1"
+		f.Class = reason.ServiceUnreachable
 	default:
 		f = Unclear(Do("Check what answers there, such as a proxy or a login page."), "%s gives an unusable answer%s.", service, answer(e))
-		f.Class = "N4"
+		f.Class = reason.AnswerUnusable
 	}
 	f.StatusCode, f.Code, f.RequestID = e.StatusCode, e.Code, e.RequestID
 	return f.Detail("error", e.Message)

@@ -164,6 +164,10 @@ func (e *Examination) override(report *Report) {
 		case Pass:
 			f.Result = Warn
 		case Fail:
+			if by.Class != "" && check.Explains != nil && !slices.Contains(check.Explains, by.Class) {
+				f.Result = Warn
+				continue
+			}
 			by.Because = firstOf(by.Because, f.Check)
 			by.Causes, by.Remedy = nil, Remedy{}
 		case Warn, Skip, Unknown:

@@ -38,7 +38,7 @@ type Trust interface {
 
 // Access explains why an EKS cluster does not admit a role. The package trust/aws implements it.
 type Access interface {
-	// Access is called after the cluster has answered 401. It returns a failure of class A19 if the cause is known, or narrowed down
+	// Access is called after the cluster has answered 401. It returns a failure of class ClusterRefusesIdentity if the cause is known, or narrowed down
 	// to the Causes of the finding. Unknown means that the cluster's access entries could not be read, and says why.
 	Access(ctx context.Context, clusterARN, roleARN string) Finding
 }

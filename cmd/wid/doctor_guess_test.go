@@ -19,13 +19,13 @@ func TestDoctorWithoutProvider(t *testing.T) {
 		account, class string
 		says           []string
 	}{
-		"no annotation": {w.namespace + "/bare", "A14", []string{"eks.amazonaws.com/role-arn", "azure.workload.identity/client-id",
+		"no annotation": {w.namespace + "/bare", "IdentityNotConfigured", []string{"eks.amazonaws.com/role-arn", "azure.workload.identity/client-id",
 			"gcp.auth.fluxcd.io/workload-identity-provider", "--provider", "--overwrite", "role/ROLE_NAME"}},
-		"key misspelt":        {w.namespace + "/misspelt", "A14", []string{" → aws", "misspelt annotation", "eks.amazonaws.com/rolearn"}},
-		"key of Azure":        {w.namespace + "/azure", "Z16", []string{" → azure", "misspelt annotation"}},
-		"key of Google Cloud": {w.namespace + "/google", "G15", []string{" → gcp", "misspelt annotation"}},
-		"namespace missing":   {"absent/app", "K2", []string{"Namespace absent does not exist", "A ServiceAccount app exists in"}},
-		"account missing":     {w.namespace + "/absent", "K2", []string{"does not exist"}},
+		"key misspelt":        {w.namespace + "/misspelt", "IdentityNotConfigured", []string{" → aws", "misspelt annotation", "eks.amazonaws.com/rolearn"}},
+		"key of Azure":        {w.namespace + "/azure", "IdentityNotConfigured", []string{" → azure", "misspelt annotation"}},
+		"key of Google Cloud": {w.namespace + "/google", "IdentityNotConfigured", []string{" → gcp", "misspelt annotation"}},
+		"namespace missing":   {"absent/app", "ServiceAccountNotFound", []string{"Namespace absent does not exist", "A ServiceAccount app exists in"}},
+		"account missing":     {w.namespace + "/absent", "ServiceAccountNotFound", []string{"does not exist"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"doctor", "--kubeconfig=" + w.kubeconfig, "--service-account=" + tc.account}

@@ -62,7 +62,7 @@ func TestDoctorAccessEntry(t *testing.T) {
 		return parseReport(t, r.stdout), r.stdout
 	}
 	r, text := report()
-	if f := r.Of("cluster"); f.Result != doctor.Fail || f.Class != "A19" || !strings.Contains(f.Message, "access entry") || strings.Contains(text, create) {
+	if f := r.Of("cluster"); f.Result != doctor.Fail || f.Class != "ClusterRefusesIdentity" || !strings.Contains(f.Message, "access entry") || strings.Contains(text, create) {
 		t.Errorf("%+v", f)
 	}
 	if _, text = report("--show-policy"); !strings.Contains(text, create+role("tenant-a")) {
@@ -80,7 +80,7 @@ func TestDoctorMisspeltAudience(t *testing.T) {
 	const misspelt = "sts.amazonaws.co"
 	r := w.exec(t, "", w.logins(t), "wid", append(annotationFlags(), "doctor", "--provider=aws", "--trust-live", "--show-policy",
 		"--region=eu-central-1", "--skip=discovery,keys,issuer-tls", "--audience="+misspelt, w.tokenFile(t, misspelt))...)
-	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[audience, A4]") || !strings.Contains(r.stdout, "--audience") || strings.Contains(r.stdout, "add-client-id") {
+	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[audience, AudienceNotTrusted]") || !strings.Contains(r.stdout, "--audience") || strings.Contains(r.stdout, "add-client-id") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -118,7 +118,7 @@ func TestDoctorTrustFile(t *testing.T) {
 		`"Condition":{"StringEquals":{"`+issuer+`:sub":"system:serviceaccount:tenant-b:app"}}}]}}}`)
 	args := append(w.inHand(t), "--provider=aws", "--trust-file="+file)
 	stdout, code := w.doctorOf(t, args...)
-	if code != doctor.ExitFail || !strings.Contains(stdout, "[trust-rule, A1]") || !strings.Contains(stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
+	if code != doctor.ExitFail || !strings.Contains(stdout, "[trust-rule, TrustPolicyRefusesSubject]") || !strings.Contains(stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
 		!strings.Contains(stdout, "see: wid doctor … --show-policy\n") || strings.Contains(stdout, "aws iam update-assume-role-policy") || strings.Count(stdout, "\n") > 14 {
 		t.Errorf("ends with %d:\n%s", code, stdout)
 	}

@@ -78,7 +78,7 @@ func TestDoctorExitCodes(t *testing.T) {
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	stdout, code := w.doctorOf(t, append(w.inHand(t), "--provider=aws", "-o=json")...)
-	if f := parseReport(t, stdout).Of("exchange"); code != doctor.ExitFail || f.Class != "A1" || f.StatusCode != 403 || f.RequestID == "" || f.Remedy.Text == "" || len(f.Causes) == 0 {
+	if f := parseReport(t, stdout).Of("exchange"); code != doctor.ExitFail || f.Class != "TrustPolicyRefusesSubject" || f.StatusCode != 403 || f.RequestID == "" || f.Remedy.Text == "" || len(f.Causes) == 0 {
 		t.Errorf("ends with %d: %+v", code, f)
 	}
 }
@@ -198,7 +198,7 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 	args := append([]string{"doctor", "-o=json"}, flags...)
 	r := w.wid(t, "", args...)
 	first := parseReport(t, r.stdout).Worst()
-	if r.code != doctor.ExitFail || first.Check != "token-request" || first.Class != "K1" || len(first.Remedy.Commands) == 0 {
+	if r.code != doctor.ExitFail || first.Check != "token-request" || first.Class != "TokenRequestDenied" || len(first.Remedy.Commands) == 0 {
 		t.Fatalf("ends with %d: %s", r.code, r.stdout)
 	}
 	for _, command := range first.Remedy.Commands {

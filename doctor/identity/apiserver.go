@@ -16,6 +16,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -41,7 +42,7 @@ func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Check kubeconfig and login. This has to work:", "kubectl get --raw /version"),
 			"The API server cannot be asked: %s.", strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 	}
-	f := doctor.Failed("K10", doctor.Do("Log in again (aws sso login, az login, gcloud auth login). In a pod, restart it."), "The API server refuses your credentials (401).")
+	f := doctor.Failed(reason.LoginRefused, doctor.Do("Log in again (aws sso login, az login, gcloud auth login). In a pod, restart it."), "The API server refuses your credentials (401).")
 	if e.token.raw != "" || e.InPod {
 		f.Result = doctor.Warn // the exchange goes without the cluster
 	}
@@ -113,7 +114,7 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	e.token = e.hold(raw)
 	key := client.ObjectKeyFromObject(sa)
 	if c := e.token.claims; c != nil && !c.IssuedAt.IsZero() && c.Expiry.Sub(c.IssuedAt) < lifetime-time.Minute {
-		return doctor.Failed("K3", doctor.Do("Raise --service-account-max-token-expiration of the API server, or request less."),
+		return doctor.Failed(reason.LifetimeRefused, doctor.Do("Raise --service-account-max-token-expiration of the API server, or request less."),
 			"The API server shortened the token's lifetime.").Compare("granted", c.Expiry.Sub(c.IssuedAt).String(), "requested", lifetime.String()).As(doctor.Warn)
 	}
 	return doctor.Passed("The API server creates tokens of %s.", key)
@@ -123,14 +124,14 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
 	f := e.refusal("The API server", err)
 	key := e.key()
-	if f.Class != "K1" {
+	if f.Class != reason.TokenRequestDenied {
 		return f
 	}
 	if user := e.caller(ctx); e.Pod.Name != "" || user == subjectPrefix+key.Namespace+":"+key.Name {
 		where := fmt.Sprintf("kubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "NAMESPACE"), shell.Word(e.Pod.Name, "POD_NAME"), e.Provider.GetName())
 		return doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Examine it in the pod:", where), "You may not create tokens of %s.", key)
 	}
-	f = doctor.Failed("K1", doctor.Do("Grant the right to the identity that creates its tokens:", e.grant(ctx, "wid-token", "create", "serviceaccounts/token", key)...),
+	f = doctor.Failed(reason.TokenRequestDenied, doctor.Do("Grant the right to the identity that creates its tokens:", e.grant(ctx, "wid-token", "create", "serviceaccounts/token", key)...),
 		"You may not create tokens of %s.", key)
 	f.StatusCode = 403
 	return f
@@ -148,12 +149,12 @@ func (e *examination) checkClusterIssuer(ctx context.Context, c *doctor.Claims) 
 			"kubectl get --raw /.well-known/openid-configuration"), "The cluster's discovery document cannot be read.")
 	}
 	if own.Issuer != c.Issuer {
-		return doctor.Failed("K8", doctor.Do(e.isMeant()+" If it is, request a new token.", contexts), "The token is of another cluster, or of an older issuer of this one.").
+		return doctor.Failed(reason.IssuersDiffer, doctor.Do(e.isMeant()+" If it is, request a new token.", contexts), "The token is of another cluster, or of an older issuer of this one.").
 			Compare("token", c.Issuer, "cluster", own.Issuer)
 	}
 	keys := e.clusterDocument(ctx, "/openid/v1/jwks")
 	if set := parseKeys(keys.body); keys.status == http.StatusOK && set != nil && len(set.Key(c.KeyID)) == 0 {
-		return doctor.Failed("K6", doctor.Do("Request a new token, or restart its pod."), "The cluster no longer has the key that signed the token.").
+		return doctor.Failed(reason.TokenRefused, doctor.Do("Request a new token, or restart its pod."), "The cluster no longer has the key that signed the token.").
 			Compare("kid", c.KeyID, "expected", "one of the cluster's")
 	}
 	return doctor.Passed("The cluster issues tokens as %s.", own.Issuer)
@@ -184,7 +185,7 @@ func (e *examination) checkTokenReview(ctx context.Context, c *doctor.Claims) do
 	case review.Status.Authenticated:
 		return doctor.Passed("The cluster accepts the token.")
 	}
-	f := doctor.Failed("K6", doctor.Do("Request a new token, or restart its pod."), "The cluster refuses the token.").Compare("TokenReview", cmp.Or(review.Status.Error, "not authenticated"), "expected", "authenticated")
+	f := doctor.Failed(reason.TokenRefused, doctor.Do("Request a new token, or restart its pod."), "The cluster refuses the token.").Compare("TokenReview", cmp.Or(review.Status.Error, "not authenticated"), "expected", "authenticated")
 	f.Causes = []string{"its pod, Secret or ServiceAccount is gone", "the cluster's issuer or its signing keys have changed"}
 	return f
 }

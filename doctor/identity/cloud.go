@@ -8,7 +8,7 @@ import (
 	"github.com/workloadid/workloadid/internal/annotation"
 )
 
-// cloud is what the checks know of a provider: the names of its settings, and the class of each mistake.
+// cloud is what the checks know of a provider: the names of its settings.
 type cloud struct {
 	// name is that of the cloud, service that of its token service.
 	name, service string
@@ -29,13 +29,7 @@ type cloud struct {
 	hiding []string
 	// readsIssuer means that the cloud reads the keys from the issuer.
 	readsIssuer bool
-
-	// Classes of mistakes.
-	noAudience, old, wrongAudience, wrongSubject, wrongCase, wrongIssuer string
-	private, unpublished, badSignature, unset, registry, cluster         string
 }
-
-const malformed = "A6" // a token that is none, at any cloud
 
 func cloudOf(provider string) cloud {
 	switch provider {
@@ -44,26 +38,19 @@ func cloudOf(provider string) cloud {
 			annotations: []string{annotation.AWSRoleARN, annotation.AWSAudience, annotation.AWSTokenExpiration, "eks.amazonaws.com/sts-regional-endpoints"},
 			required:    annotation.AWSRoleARN, audienceKey: annotation.AWSAudience, example: "arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME",
 			skipKey: "eks.amazonaws.com/skip-containers", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
-			hiding: []string{"AWS_ACCESS_KEY_ID"}, readsIssuer: true,
-			noAudience: "A5", old: "A9", wrongAudience: "A4", wrongSubject: "A1", wrongCase: "A1", wrongIssuer: "A2",
-			private: "A3", unpublished: "A3", badSignature: "A8", unset: "A14", registry: "A16", cluster: "A18"}
+			hiding: []string{"AWS_ACCESS_KEY_ID"}, readsIssuer: true}
 	case "azure":
 		return cloud{name: "Azure", service: "Microsoft Entra ID",
 			audiences:   []string{"api://AzureADTokenExchange", "api://AzureADTokenExchangeUSGov", "api://AzureADTokenExchangeChina"},
 			annotations: []string{annotation.AzureClientID, annotation.AzureTenantID, annotation.AzureTokenExpiration},
 			required:    annotation.AzureClientID, example: "CLIENT_ID", label: "azure.workload.identity/use", labelling: `, label the pod's template azure.workload.identity/use: "true"`, skipKey: "azure.workload.identity/skip-containers",
 			tokenFile: "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
-			hiding: []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"}, readsIssuer: true,
-			noAudience: "Z3", old: "Z10", wrongAudience: "Z3", wrongSubject: "Z4", wrongCase: "Z5", wrongIssuer: "Z2",
-			private: "Z12", unpublished: "Z11", badSignature: "Z11", unset: "Z16", registry: "Z17", cluster: "Z18"}
+			hiding: []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"}, readsIssuer: true}
 	case "gcp":
 		return cloud{name: "Google Cloud", service: "Google STS", audiences: []string{"//iam.googleapis.com/PROVIDER"},
-			annotations: []string{annotation.GCPServiceAccount, annotation.GCPWorkloadIdentityProvider}, readsIssuer: true,
-			noAudience: "G3", old: "G7", wrongAudience: "G3", wrongSubject: "G10", wrongCase: "G10", wrongIssuer: "G4",
-			private: "G5", unpublished: "G5", badSignature: "G6", unset: "G15", registry: "G17", cluster: "G18"}
+			annotations: []string{annotation.GCPServiceAccount, annotation.GCPWorkloadIdentityProvider}, readsIssuer: true}
 	}
-	return cloud{name: provider, service: provider, noAudience: "K5", old: "K6", wrongAudience: "K5", wrongSubject: "K6", wrongCase: "K6",
-		wrongIssuer: "K8", private: "K7", unpublished: "K6", badSignature: "K6", unset: "K5"}
+	return cloud{name: provider, service: provider}
 }
 
 // miss is a key that was meant to be one of ours: misspelt, or a label in place of an annotation.

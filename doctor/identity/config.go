@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 )
 
 // Config names what to examine, and the means. A check without its means is skipped or Unknown.
@@ -106,6 +108,10 @@ const (
 
 func (e *examination) checks() []doctor.Check {
 	type check = doctor.Check
+	// A failure of the exchange without a class, and AWS's general one, is explained by whatever failed before it.
+	documents := []string{reason.SignatureNotVerified, reason.SigningKeyUnavailable, reason.IssuerNotPublic, reason.IssuerDidNotAnswer, reason.IssuerCertificateChanged}
+	audience := []string{reason.SignatureNotVerified, reason.AudienceNotTrusted, reason.TokenWithoutAudience, reason.AudienceOfAnotherService, reason.NoFederatedCredential}
+	issuer := slices.Concat([]string{reason.IssuerNotTrusted, reason.NoFederatedCredential}, documents)
 	return []check{
 		{ID: "source", Title: "the source of the credentials", Run: e.checkSource},
 		{ID: "api-server", Title: "access to the cluster", Run: e.checkAPIServer},
@@ -115,16 +121,16 @@ func (e *examination) checks() []doctor.Check {
 		{ID: "token-request", Title: "the right to create tokens", Needs: []string{"service-account"}, Run: e.checkTokenRequest},
 		{ID: "token-format", Title: "the form of the token", Needs: []string{"token-request"}, Run: e.checkTokenFormat},
 		{ID: "claims", Title: "the claims of the token", Needs: []string{"token-format"}, Run: e.onToken(e.checkClaims)},
-		{ID: "time", Title: "the token's validity and the clocks", Needs: []string{"claims"}, OverriddenBy: exchange, Run: e.onToken(e.checkTime)},
-		{ID: "audience", Title: "the token's audience", Needs: []string{"claims"}, OverriddenBy: exchange, Run: e.onToken(e.checkAudience)},
-		{ID: "issuer", Title: "the address of the issuer", Needs: []string{"claims"}, OverriddenBy: exchange, Run: e.onToken(e.checkIssuer)},
-		{ID: "discovery", Title: "the issuer's discovery document", Needs: []string{"issuer"}, OverriddenBy: exchange, Run: e.onDocuments(e.checkDiscovery)},
-		{ID: "keys", Title: "the published signing keys", Needs: []string{"discovery"}, OverriddenBy: exchange, Run: e.onToken(e.checkKeys)},
-		{ID: "issuer-tls", Title: "the issuer's certificate", Needs: []string{"issuer"}, OverriddenBy: exchange, Run: e.onDocuments(e.checkTLS)},
+		{ID: "time", Title: "the token's validity and the clocks", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: []string{reason.SignatureNotVerified, reason.TokenExpired}, Run: e.onToken(e.checkTime)},
+		{ID: "audience", Title: "the token's audience", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: audience, Run: e.onToken(e.checkAudience)},
+		{ID: "issuer", Title: "the address of the issuer", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: issuer, Run: e.onToken(e.checkIssuer)},
+		{ID: "discovery", Title: "the issuer's discovery document", Needs: []string{"issuer"}, OverriddenBy: exchange, Explains: documents, Run: e.onDocuments(e.checkDiscovery)},
+		{ID: "keys", Title: "the published signing keys", Needs: []string{"discovery"}, OverriddenBy: exchange, Explains: documents, Run: e.onToken(e.checkKeys)},
+		{ID: "issuer-tls", Title: "the issuer's certificate", Needs: []string{"issuer"}, OverriddenBy: exchange, Explains: documents, Run: e.onDocuments(e.checkTLS)},
 		{ID: "cluster-issuer", Title: "the cluster that issued the token", Needs: []string{"api-server", "claims"}, Run: e.onToken(e.checkClusterIssuer)},
 		{ID: "token-review", Title: "the cluster's verdict on the token", Needs: []string{"time", "cluster-issuer"}, Run: e.onToken(e.checkTokenReview)},
-		{ID: "trust-anchor", Title: "the issuer that the cloud trusts", Needs: []string{"claims"}, OverriddenBy: exchange, Run: e.onToken(e.checkAnchor)},
-		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"claims"}, OverriddenBy: exchange, Run: e.onToken(e.checkRule)},
+		{ID: "trust-anchor", Title: "the issuer that the cloud trusts", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: slices.Concat(issuer, audience), Run: e.onToken(e.checkAnchor)},
+		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: []string{reason.TrustPolicyRefusesSubject}, Run: e.onToken(e.checkRule)},
 		{ID: exchange, Title: "the exchange at the cloud", Needs: []string{"service-account", "identifiers", "claims"}, Timeout: callTimeout, Run: e.checkExchange},
 		{ID: "identity", Title: "the identity of the credentials", Needs: []string{exchange}, Run: e.onCredential(e.checkIdentity)},
 		{ID: "registry", Title: "pulling from the registry", Needs: []string{exchange}, Timeout: callTimeout, Run: e.onCredential(e.checkRegistry, e.Repository)},

@@ -8,7 +8,9 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/annotation"
+	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -78,16 +80,24 @@ func (e *examination) correctFirst(f doctor.Finding) doctor.Finding {
 	if f.Remedy.Or == nil {
 		return f
 	}
-	instead := func(correct doctor.Remedy, when string) { f.Remedy = correct.OrTrust(when, f.Remedy.Or.Commands...) }
+	grant, known := f.Remedy.Or.Commands, doctor.ClassFor(e.Provider.GetName(), f.Class)
+	instead := func(when, text string, commands ...string) {
+		if known.Show != "" { // the error names one cause of several
+			text, commands = "Compare the setting with the token. "+text, append([]string{e.filled(known.Show)}, commands...)
+			grant = []string{e.filled(known.Grant)}
+		}
+		f.Remedy = doctor.Do(text, commands...).OrTrust(when, grant...)
+	}
+	annotating := func(key string) string { return e.annotating(key + "=" + e.valueOf(key)) }
 	switch f.Class {
-	case "A2", "A7", "Z2", "G4", "G5", "G6":
-		instead(doctor.Do(e.isMeant(), contexts), "If "+e.cloud.name+" is meant to trust it")
-	case "A1", "Z1", "Z4", "Z5", "Z6", "G8":
-		instead(doctor.Do("If the identity is wrong:", e.annotating(cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)+"="+cmp.Or(e.cloud.example, "VALUE"))), e.ifMeant())
-	case "G10", "G14":
-		instead(doctor.Do("If the service account is wrong:", e.annotating(annotation.GCPServiceAccount+"=EMAIL")), e.ifMeant())
-	case "A4", "Z3", "G3":
-		instead(doctor.Do("If the audience was chosen, remove it from annotation and options."), "If "+e.cloud.name+" is meant to accept it")
+	case reason.IssuerNotTrusted, reason.IssuerCertificateChanged, reason.SigningKeyUnavailable, reason.SignatureNotVerified:
+		instead("If "+e.cloud.name+" is meant to trust it", e.isMeant(), contexts)
+	case reason.TrustPolicyRefusesSubject, reason.NoFederatedCredential, reason.SubjectNotTrusted, reason.SubjectCaseDiffers, reason.AttributeConditionRefuses:
+		instead(e.ifMeant(), "If the identity is wrong:", annotating(cmp.Or(e.cloud.required, annotation.GCPWorkloadIdentityProvider)))
+	case reason.ImpersonationDenied:
+		instead(e.ifMeant(), "If the service account is wrong:", annotating(annotation.GCPServiceAccount))
+	case reason.AudienceNotTrusted:
+		instead("If "+e.cloud.name+" is meant to accept it", "If the audience was chosen, remove it from annotation and options.")
 	}
 	return f
 }
@@ -105,15 +115,21 @@ func (e *examination) remedyOf(class doctor.Class) doctor.Remedy { //nolint:gocr
 	return r
 }
 
-// filled puts what is known into the placeholders of a class's remedy.
+// filled puts the names of this call into the placeholders of a class's remedy.
 func (e *examination) filled(text string) string {
-	var pairs []string
-	for _, p := range [][2]string{{"NAMESPACE", e.key().Namespace}, {"SERVICE_ACCOUNT", e.key().Name}, {"EMAIL", e.serviceAccount().Annotations[annotation.GCPServiceAccount]},
-		{"CLIENT_ID", e.serviceAccount().Annotations[annotation.AzureClientID]}} {
-		pairs = append(pairs, p[0], shell.Word(p[1], p[0]))
+	set, c := e.serviceAccount().Annotations, cmp.Or(e.token.claims, &doctor.Claims{})
+	named := set[annotation.GCPWorkloadIdentityProvider]
+	provider, err := gcpname.ParseWorkloadIdentityProvider(named[max(strings.Index(named, "projects/"), 0):], "")
+	principal := ""
+	if err == nil && c.Subject != "" {
+		pool, _, _ := strings.Cut(provider.Name, "/providers/")
+		principal = "principal://iam.googleapis.com/" + pool + "/subject/" + c.Subject
 	}
-	if c := e.token.claims; c != nil {
-		pairs = append(pairs, "--issuer ISSUER", "--issuer "+shell.Word(c.Issuer, "ISSUER"), "SUBJECT", shell.Word(c.Subject, "SUBJECT"))
+	var pairs []string
+	for _, p := range [][2]string{{"NAMESPACE", e.key().Namespace}, {"SERVICE_ACCOUNT", e.key().Name}, {"EMAIL", set[annotation.GCPServiceAccount]},
+		{"CLIENT_ID", set[annotation.AzureClientID]}, {"PROVIDER_NAME", provider.Name}, {"PROJECT_ID", provider.ProjectNumber},
+		{"PRINCIPAL", principal}, {"ISSUER", c.Issuer}, {"SUBJECT", c.Subject}} {
+		pairs = append(pairs, p[0], shell.Word(p[1], p[0]))
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
 }

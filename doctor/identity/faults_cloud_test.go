@@ -22,60 +22,60 @@ func awsFaults() []fault {
 		{"audience misspelt in the annotation", "aws", func(w *world) {
 			w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co"
 			w.allowAudience()
-		}, "audience", "A4", "misspelt"},
+		}, "audience", "AudienceNotTrusted", "misspelt"},
 
 		{"the same, seen by the exchange alone", "aws", func(w *world) {
 			w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{all}})
-		}, "exchange", "A1", "trust policy"},
-		{"role does not exist", "aws", func(w *world) { w.cloud.AWS().RemoveRole(roleARN) }, "exchange", "A1", "trust policy"},
-		{"no OIDC provider", "aws", func(w *world) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) }, "exchange", "A2", "no OIDC provider"},
+		}, "exchange", "TrustPolicyRefusesSubject", "trust policy"},
+		{"role does not exist", "aws", func(w *world) { w.cloud.AWS().RemoveRole(roleARN) }, "exchange", "TrustPolicyRefusesSubject", "trust policy"},
+		{"no OIDC provider", "aws", func(w *world) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) }, "exchange", "IssuerNotTrusted", "no OIDC provider"},
 		{"OIDC provider in another account", "aws", func(w *world) {
 			w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL())
 			w.cloud.AWS().AddOIDCProvider("210987654321", w.issuer.URL(), w.issuer.HTTPClient(), aws.DefaultAudience)
-		}, "exchange", "A2", "no OIDC provider"},
-		{"client ID missing", "aws", func(w *world) { w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "other") }, "exchange", "A4", "client ID"},
+		}, "exchange", "IssuerNotTrusted", "no OIDC provider"},
+		{"client ID missing", "aws", func(w *world) { w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "other") }, "exchange", "AudienceNotTrusted", "client ID"},
 		{"STS cannot get the key", "aws", func(w *world) {
 			w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), &http.Client{Transport: broken{}}, aws.DefaultAudience)
-		}, "exchange", "A3", "cannot get the key"},
-		{"required claim", "aws", sts(400, "InvalidIdentityToken", "Missing a required claim: aud"), "exchange", "A5", ""},
-		{"STS takes it for no JWT", "aws", sts(400, "InvalidIdentityToken", "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)"), "exchange", "A6", ""},
-		{"thumbprint", "aws", sts(400, "InvalidIdentityToken", "OpenIDConnect provider's HTTPS certificate doesn't match configured thumbprint"), "exchange", "A7", "certificate"},
-		{"new general text of STS", "aws", sts(400, "InvalidIdentityToken", "The web identity token provided could not be validated"), "exchange", "A8", ""},
-		{"STS finds it expired", "aws", sts(400, "ExpiredTokenException", "Token expired: current date/time 1704727025 must be before the expiration date/time 1704574064"), "exchange", "A9", "expired"},
-		{"session too long", "aws", func(w *world) { w.config.Options = append(w.config.Options, aws.WithSessionDuration(2*time.Hour)) }, "exchange", "A11", "longer"},
-		{"region not activated", "aws", sts(403, "RegionDisabledException", "STS is not activated in this region for account:123456789012. Your account administrator can activate STS in this region using the IAM Console."), "exchange", "A12", "region"},
-		{"issuer says no", "aws", sts(403, "IDPRejectedClaim", ""), "exchange", "A13", "issuer"},
-		{"region missing", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithSTSRegion("")) }, "identifiers", "A12", "region"},
-		{"ARN of an OIDC provider", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::"+account+":oidc-provider/issuer.example"), "service-account", "A10", "OIDC provider"},
-		{"ARN of a session", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:sts::"+account+":assumed-role/tenant-a/x"), "service-account", "A10", "session"},
-		{"placeholder for the account", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::${ACCOUNT}:role/tenant-a"), "service-account", "A10", "12 digits"},
-		{"annotation misspelt", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", roleARN), "service-account", "A14", "misspelt"},
-		{"annotation missing", "aws", annotate(aws.RoleARNAnnotation, ""), "service-account", "A14", "lacks the annotation"},
+		}, "exchange", "SigningKeyUnavailable", "cannot get the key"},
+		{"required claim", "aws", sts(400, "InvalidIdentityToken", "Missing a required claim: aud"), "exchange", "TokenWithoutAudience", ""},
+		{"STS takes it for no JWT", "aws", sts(400, "InvalidIdentityToken", "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)"), "exchange", "TokenMalformed", ""},
+		{"thumbprint", "aws", sts(400, "InvalidIdentityToken", "OpenIDConnect provider's HTTPS certificate doesn't match configured thumbprint"), "exchange", "IssuerCertificateChanged", "certificate"},
+		{"new general text of STS", "aws", sts(400, "InvalidIdentityToken", "The web identity token provided could not be validated"), "exchange", "SignatureNotVerified", ""},
+		{"STS finds it expired", "aws", sts(400, "ExpiredTokenException", "Token expired: current date/time 1704727025 must be before the expiration date/time 1704574064"), "exchange", "TokenExpired", "expired"},
+		{"session too long", "aws", func(w *world) { w.config.Options = append(w.config.Options, aws.WithSessionDuration(2*time.Hour)) }, "exchange", "LifetimeRefused", "longer"},
+		{"region not activated", "aws", sts(403, "RegionDisabledException", "STS is not activated in this region for account:123456789012. Your account administrator can activate STS in this region using the IAM Console."), "exchange", "RegionDisabled", "region"},
+		{"issuer says no", "aws", sts(403, "IDPRejectedClaim", ""), "exchange", "IssuerDidNotAnswer", "issuer"},
+		{"region missing", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithSTSRegion("")) }, "identifiers", "TargetMalformed", "region"},
+		{"ARN of an OIDC provider", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::"+account+":oidc-provider/issuer.example"), "service-account", "IdentityMalformed", "OIDC provider"},
+		{"ARN of a session", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:sts::"+account+":assumed-role/tenant-a/x"), "service-account", "IdentityMalformed", "session"},
+		{"placeholder for the account", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::${ACCOUNT}:role/tenant-a"), "service-account", "IdentityMalformed", "12 digits"},
+		{"annotation misspelt", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", roleARN), "service-account", "IdentityNotConfigured", "misspelt"},
+		{"annotation missing", "aws", annotate(aws.RoleARNAnnotation, ""), "service-account", "IdentityNotConfigured", "lacks the annotation"},
 		{"annotation is a label", "aws", func(w *world) {
 			annotate(aws.RoleARNAnnotation, "")(w)
 			w.account.Labels = map[string]string{aws.RoleARNAnnotation: "x"}
-		}, "service-account", "A14", "misspelt"},
+		}, "service-account", "IdentityNotConfigured", "misspelt"},
 
 		{"login to ECR denied", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
 			w.cloud.AWS().Deny(roleARN, "ecr:GetAuthorizationToken")
-		}, "registry", "A15", "log in"},
+		}, "registry", "RegistryDenied", "log in"},
 		{"pull from ECR denied", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
 			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"User is not authorized to perform: ecr:BatchGetImage"}]}`))
-		}, "registry", "A16", "denies the pull"},
+		}, "registry", "RegistryDenied", "denies the pull"},
 		{"password of ECR expired", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
 			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Your authorization token has expired. Reauthenticate and try again."}]}`))
-		}, "registry", "A17", "denies the pull"},
-		{"look-alike of ECR", "aws", func(w *world) { w.config.Repository = ecrHost + ".evil.example/app" }, "identifiers", "A16", ""},
-		{"no such cluster", "aws", func(w *world) { w.config.Cluster = clusterARN }, "cluster", "A18", "not found"},
+		}, "registry", "RegistryPasswordExpired", "denies the pull"},
+		{"look-alike of ECR", "aws", func(w *world) { w.config.Repository = ecrHost + ".evil.example/app" }, "identifiers", "TargetMalformed", ""},
+		{"no such cluster", "aws", func(w *world) { w.config.Cluster = clusterARN }, "cluster", "ClusterNotFound", "not found"},
 		{"cluster may not be described", "aws", func(w *world) {
 			w.eks(http.StatusCreated)
 			w.cloud.AWS().Deny(roleARN, "eks:DescribeCluster")
-		}, "cluster", "A18", "may not be described"},
-		{"malformed cluster ARN", "aws", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "A18", ""},
-		{"EKS does not know the role", "aws", func(w *world) { w.eks(http.StatusUnauthorized) }, "cluster", "A19", "401"},
+		}, "cluster", "ClusterDenied", "may not be described"},
+		{"malformed cluster ARN", "aws", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "TargetMalformed", ""},
+		{"EKS does not know the role", "aws", func(w *world) { w.eks(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
 	}
 	return list
 }
@@ -99,41 +99,41 @@ func azureFaults() []fault {
 	}
 	const cluster = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/prod"
 	return []fault{
-		{"slash at the end of the issuer", "azure", changed(slash), "exchange", "Z2", "issuer"},
-		{"another subject", "azure", changed(other), "exchange", "Z4", "subject"},
-		{"case of the subject", "azure", changed(upper), "exchange", "Z5", "case"},
-		{"another audience", "azure", changed(typo), "exchange", "Z3", "audience"},
-		{"no credential", "azure", func(w *world) { w.federate() }, "exchange", "Z6", "no federated credential"},
-		{"general text of 2022", "azure", entra(400, "invalid_request", "AADSTS70021: No matching federated identity record found for presented assertion. Assertion Issuer: 'https://x/'."), "exchange", "Z1", "no federated credential"},
-		{"client ID unknown", "azure", annotate(azure.ClientIDAnnotation, "99999999-2222-4333-8444-555555555555"), "exchange", "Z7", "does not know the client ID"},
-		{"tenant unknown", "azure", annotate(azure.TenantIDAnnotation, "99999999-2222-4333-8444-555555555555"), "exchange", "Z8", "tenant"},
-		{"Entra finds it expired", "azure", entra(401, "invalid_client", "AADSTS700024: Client assertion is not within its valid time range."), "exchange", "Z10", "time"},
-		{"Entra does not find the key", "azure", entra(401, "invalid_client", "AADSTS7000272: The certificate with identifier x used to sign the federated credential could not be found in the metadata of identity provider."), "exchange", "Z11", "keys"},
-		{"Entra cannot reach the issuer", "azure", entra(400, "invalid_request", "AADSTS501661: Request to External OIDC endpoint failed."), "exchange", "Z12", "cannot read"},
-		{"Entra cannot reach the issuer, older code", "azure", entra(400, "invalid_request", "AADSTS50166: Request to External OIDC endpoint failed."), "exchange", "Z12", "cannot read"},
+		{"slash at the end of the issuer", "azure", changed(slash), "exchange", "IssuerNotTrusted", "issuer"},
+		{"another subject", "azure", changed(other), "exchange", "SubjectNotTrusted", "subject"},
+		{"case of the subject", "azure", changed(upper), "exchange", "SubjectCaseDiffers", "case"},
+		{"another audience", "azure", changed(typo), "exchange", "AudienceNotTrusted", "audience"},
+		{"no credential", "azure", func(w *world) { w.federate() }, "exchange", "NoFederatedCredential", "no federated credential"},
+		{"general text of 2022", "azure", entra(400, "invalid_request", "AADSTS70021: No matching federated identity record found for presented assertion. Assertion Issuer: 'https://x/'."), "exchange", "NoFederatedCredential", "no federated credential"},
+		{"client ID unknown", "azure", annotate(azure.ClientIDAnnotation, "99999999-2222-4333-8444-555555555555"), "exchange", "IdentityNotFound", "does not know the client ID"},
+		{"tenant unknown", "azure", annotate(azure.TenantIDAnnotation, "99999999-2222-4333-8444-555555555555"), "exchange", "TenantNotFound", "tenant"},
+		{"Entra finds it expired", "azure", entra(401, "invalid_client", "AADSTS700024: Client assertion is not within its valid time range."), "exchange", "TokenExpired", "time"},
+		{"Entra does not find the key", "azure", entra(401, "invalid_client", "AADSTS7000272: The certificate with identifier x used to sign the federated credential could not be found in the metadata of identity provider."), "exchange", "SigningKeyUnavailable", "keys"},
+		{"Entra cannot reach the issuer", "azure", entra(400, "invalid_request", "AADSTS501661: Request to External OIDC endpoint failed."), "exchange", "IssuerNotPublic", "cannot read"},
+		{"Entra cannot reach the issuer, older code", "azure", entra(400, "invalid_request", "AADSTS50166: Request to External OIDC endpoint failed."), "exchange", "IssuerNotPublic", "cannot read"},
 		{"unknown resource", "azure", func(w *world) {
 			w.config.Options = append(w.config.Options, auth.WithScopes("https://example.azurecr.io/.default"))
-		}, "exchange", "Z13", "resource"},
-		{"role of the application missing", "azure", entra(400, "invalid_grant", "AADSTS501051: Application 'x'(y) is not assigned to a role for the application 'z'."), "exchange", "Z14", "role"},
-		{"resource ID for client ID", "azure", annotate(azure.ClientIDAnnotation, "/subscriptions/x/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/app"), "service-account", "Z7", "not a GUID"},
-		{"variable not replaced", "azure", annotate(azure.TenantIDAnnotation, "${TENANT}"), "service-account", "Z9", "neither a GUID"},
-		{"annotation misspelt", "azure", annotate(azure.ClientIDAnnotation, "", "azure.workload.identity/client_id", azureClient), "service-account", "Z16", "misspelt"},
-		{"annotation missing", "azure", annotate(azure.ClientIDAnnotation, ""), "service-account", "Z16", "lacks the annotation"},
-		{"tenant missing", "azure", annotate(azure.TenantIDAnnotation, ""), "service-account", "Z16", "lacks the annotation"},
-		{"AcrPull missing", "azure", acr(), "registry", "Z17", ""},
+		}, "exchange", "ScopeUnknown", "resource"},
+		{"role of the application missing", "azure", entra(400, "invalid_grant", "AADSTS501051: Application 'x'(y) is not assigned to a role for the application 'z'."), "exchange", "RoleNotAssigned", "role"},
+		{"resource ID for client ID", "azure", annotate(azure.ClientIDAnnotation, "/subscriptions/x/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/app"), "service-account", "IdentityMalformed", "not a GUID"},
+		{"variable not replaced", "azure", annotate(azure.TenantIDAnnotation, "${TENANT}"), "service-account", "TargetMalformed", "neither a GUID"},
+		{"annotation misspelt", "azure", annotate(azure.ClientIDAnnotation, "", "azure.workload.identity/client_id", azureClient), "service-account", "IdentityNotConfigured", "misspelt"},
+		{"annotation missing", "azure", annotate(azure.ClientIDAnnotation, ""), "service-account", "IdentityNotConfigured", "lacks the annotation"},
+		{"tenant missing", "azure", annotate(azure.TenantIDAnnotation, ""), "service-account", "IdentityNotConfigured", "lacks the annotation"},
+		{"AcrPull missing", "azure", acr(), "registry", "RegistryDenied", ""},
 		{"registry of another tenant", "azure", func(w *world) {
 			w.cloud.Azure().AddTenant("login.microsoftonline.com", "99999999-86f1-41af-91ab-2d7cd011db47")
 			w.cloud.Azure().SetRegistry(acrHost, authtest.AzureRegistry{Tenant: "99999999-86f1-41af-91ab-2d7cd011db47"})
 			w.config.Repository = acrHost + "/app"
-		}, "registry", "Z17", ""},
+		}, "registry", "RegistryDenied", ""},
 		{"AKS may not be read", "azure", func(w *world) {
 			w.cloud.Azure().SetCluster(cluster, authtest.AzureCluster{Tenant: azureTenant, Addresses: []string{"https://prod.hcp.eastus.azmk8s.io:443"}})
 			w.config.Cluster = cluster
-		}, "cluster", "Z18", "may not"},
+		}, "cluster", "ClusterDenied", "may not"},
 		{"Azure RBAC denies", "azure", func(w *world) {
 			w.aks(http.StatusCreated, "User does not have access to the resource in Azure. Update role assignment to allow access.")
-		}, "cluster", "Z18", "Azure RBAC denies"},
-		{"AKS does not accept the token", "azure", func(w *world) { w.aks(http.StatusUnauthorized, "") }, "cluster", "", "401"},
+		}, "cluster", "ClusterDenied", "Azure RBAC denies"},
+		{"AKS does not accept the token", "azure", func(w *world) { w.aks(http.StatusUnauthorized, "") }, "cluster", "ClusterRefusesIdentity", "401"},
 	}
 }
 
@@ -152,36 +152,36 @@ func gcpFaults() []fault {
 	const cluster = "projects/my-project/locations/europe-west1/clusters/prod"
 	return []fault{
 
-		{"provider disabled", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true }), "exchange", "G1", "disabled"},
-		{"provider deleted", "gcp", func(w *world) { w.cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider) }, "exchange", "G1", "do not exist"},
-		{"STS finds the name malformed", "gcp", sts("invalid_request", `Invalid value for "audience". This value should be the full resource name of the Identity Provider.`), "exchange", "G2", "malformed"},
-		{"audience not allowed", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"other"} }), "exchange", "G3", "audience"},
-		{"slash at the end of the issuer", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer += "/" }), "exchange", "G4", "issuer"},
-		{"uploaded keys are old", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), "exchange", "G5", "no key"},
-		{"STS finds the signature wrong", "gcp", sts("invalid_grant", "Unable to verify the ID Token signature."), "exchange", "G6", "signature"},
-		{"STS finds it stale", "gcp", sts("invalid_grant", "ID Token issued at 1713260741 is stale to sign-in."), "exchange", "G7", "too old"},
-		{"condition", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }), "exchange", "G8", "condition"},
+		{"provider disabled", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true }), "exchange", "ProviderNotFound", "disabled"},
+		{"provider deleted", "gcp", func(w *world) { w.cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider) }, "exchange", "ProviderNotFound", "do not exist"},
+		{"STS finds the name malformed", "gcp", sts("invalid_request", `Invalid value for "audience". This value should be the full resource name of the Identity Provider.`), "exchange", "TargetMalformed", "malformed"},
+		{"audience not allowed", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"other"} }), "exchange", "AudienceNotTrusted", "audience"},
+		{"slash at the end of the issuer", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer += "/" }), "exchange", "IssuerNotTrusted", "issuer"},
+		{"uploaded keys are old", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), "exchange", "SigningKeyUnavailable", "no key"},
+		{"STS finds the signature wrong", "gcp", sts("invalid_grant", "Unable to verify the ID Token signature."), "exchange", "SignatureNotVerified", "signature"},
+		{"STS finds it stale", "gcp", sts("invalid_grant", "ID Token issued at 1713260741 is stale to sign-in."), "exchange", "TokenExpired", "too old"},
+		{"condition", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }), "exchange", "AttributeConditionRefuses", "condition"},
 		{"subject too long", "gcp", func(w *world) {
 			w.account.Namespace, w.account.Name = long, long
 			w.config.ServiceAccount.Namespace, w.config.ServiceAccount.Name = long, long
-		}, "claims", "G9", "127"},
-		{"no binding", "gcp", users(), "exchange", "G10", "may not act"},
-		{"project's ID in the binding", "gcp", users(byID), "exchange", "G10", "may not act"},
-		{"API disabled", "gcp", answer("iamcredentials", "", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 8667575547 before or it is disabled."), "exchange", "G11", "disabled"},
-		{"service account missing", "gcp", func(w *world) { w.cloud.GCP().RemoveServiceAccount(gcpEmail) }, "exchange", "G12", "does not exist"},
-		{"lifetime", "gcp", answer("iamcredentials", "", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour."), "exchange", "G13", "lifetime"},
-		{"project's ID", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"), "service-account", "G2", "number"},
-		{"a pool instead of a provider", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/123456789012/locations/global/workloadIdentityPools/clusters"), "service-account", "G2", "names a pool"},
-		{"the pool of GKE", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "my-project.svc.id.goog"), "service-account", "G2", "GKE"},
-		{"a member instead of an e-mail address", "gcp", annotate(gcp.ServiceAccountAnnotation, "serviceAccount:"+gcpEmail), "service-account", "G12", "e-mail"},
-		{"annotation misspelt", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "", "gcp.auth.fluxcd.io/workload-identity-providers", poolProvider), "service-account", "G15", "misspelt"},
-		{"e-mail annotation misspelt", "gcp", annotate(gcp.ServiceAccountAnnotation, "", "iam.gke.io/gcp-serviceaccount", gcpEmail), "service-account", "G15", "misspelt"},
+		}, "claims", "SubjectTooLong", "127"},
+		{"no binding", "gcp", users(), "exchange", "ImpersonationDenied", "may not act"},
+		{"project's ID in the binding", "gcp", users(byID), "exchange", "ImpersonationDenied", "may not act"},
+		{"API disabled", "gcp", answer("iamcredentials", "", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 8667575547 before or it is disabled."), "exchange", "APIDisabled", "disabled"},
+		{"service account missing", "gcp", func(w *world) { w.cloud.GCP().RemoveServiceAccount(gcpEmail) }, "exchange", "IdentityNotFound", "does not exist"},
+		{"lifetime", "gcp", answer("iamcredentials", "", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour."), "exchange", "LifetimeRefused", "lifetime"},
+		{"project's ID", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"), "service-account", "TargetMalformed", "number"},
+		{"a pool instead of a provider", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/123456789012/locations/global/workloadIdentityPools/clusters"), "service-account", "TargetMalformed", "names a pool"},
+		{"the pool of GKE", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "my-project.svc.id.goog"), "service-account", "TargetMalformed", "GKE"},
+		{"a member instead of an e-mail address", "gcp", annotate(gcp.ServiceAccountAnnotation, "serviceAccount:"+gcpEmail), "service-account", "IdentityMalformed", "e-mail"},
+		{"annotation misspelt", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "", "gcp.auth.fluxcd.io/workload-identity-providers", poolProvider), "service-account", "IdentityNotConfigured", "misspelt"},
+		{"e-mail annotation misspelt", "gcp", annotate(gcp.ServiceAccountAnnotation, "", "iam.gke.io/gcp-serviceaccount", gcpEmail), "service-account", "IdentityNotConfigured", "misspelt"},
 		{"no reader of the repository", "gcp", func(w *world) {
 			w.cloud.GCP().SetRepository(garHost + "/my-project/repo")
 			w.config.Repository = garHost + "/my-project/repo/app"
-		}, "registry", "G17", "denies"},
-		{"cluster may not be described", "gcp", func(w *world) { w.config.Cluster = cluster }, "cluster", "G18", ""},
-		{"GKE does not accept the token", "gcp", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "", "401"},
-		{"malformed cluster name", "gcp", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "G18", fmt.Sprintf("%q", "prod")},
+		}, "registry", "RegistryDenied", "denies"},
+		{"cluster may not be described", "gcp", func(w *world) { w.config.Cluster = cluster }, "cluster", "ClusterDenied", ""},
+		{"GKE does not accept the token", "gcp", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
+		{"malformed cluster name", "gcp", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "TargetMalformed", fmt.Sprintf("%q", "prod")},
 	}
 }

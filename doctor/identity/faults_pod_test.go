@@ -49,24 +49,24 @@ func inPod(change func(w *world)) func(w *world) {
 func podFaults() []fault {
 	noEnv := func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
 	return []fault{
-		{"webhook has not changed the pod", "aws", withPod(noEnv), "pod", "A14", "webhook"},
-		{"webhook has not changed the pod", "azure", withPod(noEnv), "pod", "Z16", "webhook"},
+		{"webhook has not changed the pod", "aws", withPod(noEnv), "pod", "IdentityNotConfigured", "webhook"},
+		{"webhook has not changed the pod", "azure", withPod(noEnv), "pod", "IdentityNotConfigured", "webhook"},
 		{"pod older than the annotation", "aws", withPod(func(w *world, pod *corev1.Pod) {
 			noEnv(w, pod)
 			pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 			at := metav1.NewTime(time.Now().Add(-time.Minute))
 			w.managed = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
 				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + aws.RoleARNAnnotation + `":{}}}}`)}}
-		}), "pod", "A14", "before the annotation"},
+		}), "pod", "IdentityNotConfigured", "before the annotation"},
 		{"pod of an older annotation", "aws", withPod(func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].Env[1].Value = roleARN + "-old"
-		}), "pod", "A14", "another identity"},
+		}), "pod", "IdentityNotConfigured", "another identity"},
 		{"pod of an older annotation", "azure", withPod(func(w *world, _ *corev1.Pod) {
 			const other = "22222222-2222-4333-8444-555555555555"
 			w.account.Annotations[azure.ClientIDAnnotation] = other
-		}), "pod", "Z16", "another identity"},
-		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "Z16", "label"},
-		{"pod of another ServiceAccount", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "A14", "another ServiceAccount"},
+		}), "pod", "IdentityNotConfigured", "another identity"},
+		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "IdentityNotConfigured", "label"},
+		{"pod of another ServiceAccount", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "IdentityNotConfigured", "another ServiceAccount"},
 		{"host network", "gcp", withPod(func(w *world, pod *corev1.Pod) {
 			issuer, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"})
 			if err != nil {
@@ -74,24 +74,24 @@ func podFaults() []fault {
 			}
 			w.use(issuer)
 			pod.Spec.HostNetwork = true
-		}), "pod", "G15", "network of its host"},
-		{"pod does not exist", "aws", func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "A14", "does not exist"},
+		}), "pod", "IdentityNotConfigured", "network of its host"},
+		{"pod does not exist", "aws", func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "IdentityNotConfigured", "does not exist"},
 
-		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "A14", "hides"},
-		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "Z16", "hides"},
-		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "Z16", "another tenant"},
-		{"a role without a token", "aws", withPod(env("AWS_WEB_IDENTITY_TOKEN_FILE", "")), "pod", "A14", "set by hand"},
-		{"a token without a role", "aws", withPod(env("AWS_ROLE_ARN", "")), "pod", "A14", "without AWS_ROLE_ARN"},
-		{"a volume for the API server", "aws", withPod(audienceOfVolume("")), "pod", "A4", "another audience"},
-		{"a bad name of the session", "aws", withPod(env("AWS_ROLE_SESSION_NAME", "a/b")), "pod", "A10", "AWS_ROLE_SESSION_NAME"},
-		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "A14", "skip-containers"},
-		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "G15", "hides"},
-		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "audience", "A4", "is that of Azure"},
-		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "service-account", "A14", "annotated for Azure"},
-		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "A14", "hides"},
-		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "Z16", "hides"},
-		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "A14", "is not set"},
-		{"nothing injected", "azure", inPod(func(w *world) { w.env = map[string]string{} }), "source", "Z16", "is not set"},
+		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "IdentityNotConfigured", "hides"},
+		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "IdentityNotConfigured", "hides"},
+		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "IdentityNotConfigured", "another tenant"},
+		{"a role without a token", "aws", withPod(env("AWS_WEB_IDENTITY_TOKEN_FILE", "")), "pod", "IdentityNotConfigured", "set by hand"},
+		{"a token without a role", "aws", withPod(env("AWS_ROLE_ARN", "")), "pod", "IdentityNotConfigured", "without AWS_ROLE_ARN"},
+		{"a volume for the API server", "aws", withPod(audienceOfVolume("")), "pod", "AudienceNotTrusted", "another audience"},
+		{"a bad name of the session", "aws", withPod(env("AWS_ROLE_SESSION_NAME", "a/b")), "pod", "IdentityMalformed", "AWS_ROLE_SESSION_NAME"},
+		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "IdentityNotConfigured", "skip-containers"},
+		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "IdentityNotConfigured", "hides"},
+		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "audience", "AudienceNotTrusted", "is that of Azure"},
+		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "service-account", "IdentityNotConfigured", "annotated for Azure"},
+		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "IdentityNotConfigured", "hides"},
+		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "IdentityNotConfigured", "hides"},
+		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "IdentityNotConfigured", "is not set"},
+		{"nothing injected", "azure", inPod(func(w *world) { w.env = map[string]string{} }), "source", "IdentityNotConfigured", "is not set"},
 	}
 }
 

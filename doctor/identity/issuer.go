@@ -18,18 +18,19 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 func (e *examination) checkIssuer(_ context.Context, c *doctor.Claims) doctor.Finding {
 	if e.Issuer != "" && e.Issuer != c.Issuer {
-		return doctor.Failed(e.cloud.wrongIssuer, doctor.Do(e.isMeant()+" If it is, correct --issuer and the issuer in "+e.cloud.name+"."),
+		return doctor.Failed(reason.IssuerNotTrusted, doctor.Do(e.isMeant()+" If it is, correct --issuer and the issuer in "+e.cloud.name+"."),
 			"The token's issuer is not the one that %s trusts%s.", e.cloud.name, difference(c.Issuer, e.Issuer)).Compare("token", c.Issuer, "trusted", e.Issuer)
 	}
 	u, err := url.Parse(c.Issuer)
 	fail := func(message string) doctor.Finding {
-		return doctor.Failed("K8", doctor.Do("Set --service-account-issuer of the API server to a public https URL."), "%s", message).
+		return doctor.Failed(reason.IssuersDiffer, doctor.Do("Set --service-account-issuer of the API server to a public https URL."), "%s", message).
 			Compare("iss", c.Issuer, "expected", "https://HOST/PATH")
 	}
 	switch {
@@ -41,7 +42,7 @@ func (e *examination) checkIssuer(_ context.Context, c *doctor.Claims) doctor.Fi
 		return fail("The issuer is the cluster's own address, which no cloud can reach.")
 	case e.cloud.readsIssuer && len(e.JWKS) == 0 && transport.LeadsInside(u.Hostname()):
 		f := fail("The issuer is at an address that no cloud can reach.").As(doctor.Warn)
-		f.Class = e.cloud.private
+		f.Class = reason.IssuerNotPublic
 		return f
 	}
 	return doctor.Passed("The issuer is %s.", c.Issuer)
@@ -71,20 +72,20 @@ func (e *examination) checkDiscovery(ctx context.Context, c *doctor.Claims) doct
 	d, iss := docs.parsed, c.Issuer
 	publish := doctor.Do("Publish what this prints:", printDiscovery)
 	if d.Issuer == "" && d.JWKSURI == "" {
-		return doctor.Failed(e.cloud.private, publish, "This is not a discovery document: %s", docs.discovery.address)
+		return doctor.Failed(reason.IssuerNotPublic, publish, "This is not a discovery document: %s", docs.discovery.address)
 	}
 	if d.Issuer != iss {
-		return doctor.Failed("K8", doctor.Do("Set --service-account-issuer and the published document to the same text."),
+		return doctor.Failed(reason.IssuersDiffer, doctor.Do("Set --service-account-issuer and the published document to the same text."),
 			"The discovery document names another issuer than the token%s.", difference(d.Issuer, iss)).Compare("document", d.Issuer, "token", iss)
 	}
 	names := []string{"response_types_supported", "subject_types_supported", "id_token_signing_alg_values_supported"}
 	for i, values := range [][]string{d.ResponseTypes, d.SubjectTypes, d.Algorithms} {
 		if len(values) == 0 {
-			return doctor.Failed(e.cloud.private, publish, "The discovery document lacks the list %s.", names[i])
+			return doctor.Failed(reason.IssuerNotPublic, publish, "The discovery document lacks the list %s.", names[i])
 		}
 	}
 	if refusesKeys(d.JWKSURI, iss) {
-		return doctor.Failed(e.cloud.private, doctor.Do("Set --service-account-jwks-uri of the API server to a public https URL."),
+		return doctor.Failed(reason.IssuerNotPublic, doctor.Do("Set --service-account-jwks-uri of the API server to a public https URL."),
 			"The jwks_uri of the discovery document is not a public https URL.").Compare("jwks_uri", d.JWKSURI, "expected", "https://HOST/PATH")
 	}
 	return doctor.Passed("Anyone can read the discovery document.")
@@ -96,16 +97,16 @@ func (e *examination) unreadableDocument(ctx context.Context, d *document, comma
 	case d.err != nil:
 		return e.unreachable(ctx, d), true
 	case d.status == http.StatusUnauthorized, d.status == http.StatusForbidden:
-		class, remedy := e.cloud.private, doctor.Do("Let anyone read that address.")
+		class, remedy := reason.IssuerNotPublic, doctor.Do("Let anyone read that address.")
 		if isStatus(d.body) { // the API server itself
-			class, remedy = "K7", doctor.Do("Let anyone read the issuer's documents, or publish them elsewhere:",
+			class, remedy = reason.IssuerNotPublic, doctor.Do("Let anyone read the issuer's documents, or publish them elsewhere:",
 				"kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
 		}
 		f := doctor.Failed(class, remedy, "The issuer answers %d to anonymous requests.", d.status).Detail("address", d.address)
 		f.StatusCode = d.status
 		return f, true
 	case d.status != http.StatusOK:
-		f := doctor.Failed(e.cloud.private, doctor.Do("Publish at that address what this prints:", command), "The issuer answers %d: %s", d.status, d.address)
+		f := doctor.Failed(reason.IssuerNotPublic, doctor.Do("Publish at that address what this prints:", command), "The issuer answers %d: %s", d.status, d.address)
 		f.StatusCode = d.status
 		return f, true
 	}
@@ -129,15 +130,15 @@ func (e *examination) unreachable(ctx context.Context, d *document) doctor.Findi
 	case errors.Is(d.err, transport.ErrInside):
 		f.Message = "The issuer names keys at an address of this network, which is not read."
 	case untrusted(d.err) != nil && untrusted(cloud.err) != nil:
-		f.Message, f.Class = "This machine trusts neither the issuer's certificate nor that of "+e.cloud.name+".", "N5"
+		f.Message, f.Class = "This machine trusts neither the issuer's certificate nor that of "+e.cloud.name+".", reason.CertificateNotTrusted
 		f.Remedy = doctor.Do("Add the CA of your network's proxy to this machine's certificates, or name it in SSL_CERT_FILE.")
 	case untrusted(d.err) != nil:
 		f.Message = "The document cannot be read here: its certificate is not trusted."
 	case cloud.err != nil:
-		f.Message, f.Class = "This machine reaches neither the issuer nor "+e.cloud.name+".", "N1"
+		f.Message, f.Class = "This machine reaches neither the issuer nor "+e.cloud.name+".", reason.ServiceUnreachable
 		f.Remedy = doctor.Do("Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.")
 	default:
-		return doctor.Failed(e.cloud.private, doctor.Do("Make the issuer public, or publish its documents elsewhere."),
+		return doctor.Failed(reason.IssuerNotPublic, doctor.Do("Make the issuer public, or publish its documents elsewhere."),
 			"The issuer cannot be read: %s", d.address).Detail("error", transport.Message(d.err))
 	}
 	return f
@@ -166,16 +167,16 @@ func (e *examination) judgeKeys(ctx context.Context, c *doctor.Claims, set *jose
 	const maxKeyBits, maxKeys = 8192, 4
 	publish := doctor.Do("Replace the "+which+" keys by what this prints:", printKeys)
 	if set == nil {
-		return doctor.Failed(e.cloud.unpublished, publish, "The %s keys are not a JSON web key set.", which)
+		return doctor.Failed(reason.SigningKeyUnavailable, publish, "The %s keys are not a JSON web key set.", which)
 	}
 	found := set.Key(c.KeyID)
 	if len(found) == 0 {
-		return doctor.Failed(e.cloud.unpublished, publish, "The %s keys lack the one that signed the token, as after a rotation.", which).
+		return doctor.Failed(reason.SigningKeyUnavailable, publish, "The %s keys lack the one that signed the token, as after a rotation.", which).
 			Compare("kid", c.KeyID, "expected", fmt.Sprintf("one of the %d %s keys", len(set.Keys), which))
 	}
 	signed, err := jose.ParseSigned(e.token.raw, []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA})
 	if err != nil {
-		return doctor.Failed(malformed, e.freshToken(), "The token's signature is malformed.")
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token's signature is malformed.")
 	}
 	for i := range found[:min(len(found), maxKeys)] {
 		if public, ok := found[i].Key.(*rsa.PublicKey); ok && public.N.BitLen() > maxKeyBits || ctx.Err() != nil {
@@ -185,7 +186,7 @@ func (e *examination) judgeKeys(ctx context.Context, c *doctor.Claims, set *jose
 			return doctor.Passed("The signing key is %s and the signature verifies.", which).Detail("kid", c.KeyID)
 		}
 	}
-	return doctor.Failed(e.cloud.badSignature, publish, "The %s key has the token's kid, but did not sign the token.", which).Detail("kid", c.KeyID)
+	return doctor.Failed(reason.SignatureNotVerified, publish, "The %s key has the token's kid, but did not sign the token.", which).Detail("kid", c.KeyID)
 }
 
 // checkTLS judges the certificate as this machine sees it.
@@ -202,14 +203,14 @@ func (e *examination) checkTLS(ctx context.Context, _ *doctor.Claims) doctor.Fin
 		return doctor.Skipped("This machine does not trust the certificate of %s either.", e.cloud.name)
 	}
 	if !leaf.NotAfter.After(e.Now()) {
-		return doctor.Failed(e.cloud.private, doctor.Do("Renew the certificate."), "The issuer's certificate has expired.").
+		return doctor.Failed(reason.IssuerNotPublic, doctor.Do("Renew the certificate."), "The issuer's certificate has expired.").
 			Compare("notAfter", stamp(leaf.NotAfter), "now", stamp(e.Now()))
 	}
 	sum := sha1.Sum(last.Raw) //nolint:gosec // see above
-	f := doctor.Failed(e.cloud.private, doctor.Do("Use a certificate of a public CA. Behind a proxy with certificates of its own, examine elsewhere."),
+	f := doctor.Failed(reason.IssuerNotPublic, doctor.Do("Use a certificate of a public CA. Behind a proxy with certificates of its own, examine elsewhere."),
 		"The issuer's certificate is of a CA that this machine does not trust.").Detail("issued by", leaf.Issuer.String()).Detail("thumbprint", hex.EncodeToString(sum[:]))
 	if e.Provider.GetName() == "aws" {
-		f.Class, f.Result = "A7", doctor.Warn
+		f.Class, f.Result = reason.IssuerCertificateChanged, doctor.Warn
 		f.Remedy = f.Remedy.OrTrust("If the CA is a private one, add the issuer's own thumbprint to the OIDC provider",
 			"aws iam update-open-id-connect-provider-thumbprint --open-id-connect-provider-arn PROVIDER_ARN --thumbprint-list OLD_THUMBPRINT NEW_THUMBPRINT")
 	}

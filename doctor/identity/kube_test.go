@@ -59,7 +59,7 @@ func TestMissingNamespaceOnARealCluster(t *testing.T) {
 	report := identity.Run(t.Context(), onCluster(t, cluster, cluster.Config(), client.ObjectKey{Namespace: "missing", Name: key.Name}))
 	readable(t, report)
 	want := "Namespace missing does not exist. A ServiceAccount " + key.Name + " exists in " + key.Namespace + "."
-	if f := report.Worst(); f == nil || f.Message != want || f.Class != "K2" {
+	if f := report.Worst(); f == nil || f.Message != want || f.Class != "ServiceAccountNotFound" {
 		t.Errorf("got %s", report)
 	}
 }
@@ -73,7 +73,7 @@ func TestGrantedRightOnARealCluster(t *testing.T) {
 	report := identity.Run(t.Context(), config)
 	readable(t, report)
 	f := report.Worst()
-	if f.Check != "token-request" || f.Class != "K1" || len(f.Remedy.Commands) == 0 {
+	if f.Check != "token-request" || f.Class != "TokenRequestDenied" || len(f.Remedy.Commands) == 0 {
 		t.Fatalf("got %s", report)
 	}
 	kubeconfig := cluster.Kubeconfig(t)

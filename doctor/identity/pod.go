@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -28,7 +29,7 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	case pod == nil:
 		return doctor.Skipped(noCluster)
 	case apierrors.IsNotFound(pod.err):
-		return doctor.Failed(e.cloud.unset, doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+shell.Word(e.Pod.Namespace, "NAMESPACE")),
+		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+shell.Word(e.Pod.Namespace, "NAMESPACE")),
 			"Pod %s does not exist.", e.Pod)
 	case apierrors.IsForbidden(pod.err):
 		return doctor.Unclear(doctor.Do("Grant the right to read it:", e.grant(ctx, "wid-pod", "get", "pods", e.Pod)...), "You may not read pod %s.", e.Pod)
@@ -37,7 +38,7 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	}
 	p := &pod.value
 	if want := e.key(); accountOf(p) != want.Name || e.Pod.Namespace != want.Namespace {
-		return doctor.Failed(e.cloud.unset, doctor.Do("Set serviceAccountName in the pod's template."), "Pod %s runs as another ServiceAccount.", e.Pod).
+		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Set serviceAccountName in the pod's template."), "Pod %s runs as another ServiceAccount.", e.Pod).
 			Compare("pod", e.Pod.Namespace+"/"+accountOf(p), "expected", want.String())
 	}
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil {
@@ -92,7 +93,7 @@ func (e *examination) containersOf(pod *corev1.Pod) (containers []corev1.Contain
 		if i := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == e.Container }); i >= 0 {
 			return all[i : i+1], missing
 		}
-		return nil, doctor.Failed(e.cloud.unset, doctor.Do("Correct the name of the container."), "Pod %s has no container %q.", e.Pod, e.Container)
+		return nil, doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Correct the name of the container."), "Pod %s has no container %q.", e.Pod, e.Container)
 	}
 	for i := range all {
 		if i < len(pod.Spec.Containers) || all[i].RestartPolicy != nil && *all[i].RestartPolicy == corev1.ContainerRestartPolicyAlways {
@@ -106,7 +107,7 @@ func (e *examination) containersOf(pod *corev1.Pod) (containers []corev1.Contain
 func (e *examination) judgeGooglePod(pod *corev1.Pod) doctor.Finding {
 	const issuerOfGKE = "https://container.googleapis.com/"
 	if c := e.token.claims; pod.Spec.HostNetwork {
-		f := doctor.Failed("G15", doctor.Do("Set hostNetwork: false in the pod's template."), "Pod %s uses the network of its host, and so the node's metadata server.", e.Pod)
+		f := doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Set hostNetwork: false in the pod's template."), "Pod %s uses the network of its host, and so the node's metadata server.", e.Pod)
 		if c != nil && !strings.HasPrefix(c.Issuer, issuerOfGKE) {
 			f.Result = doctor.Warn
 		}
@@ -119,7 +120,7 @@ func (e *examination) judgeHiding(c *corev1.Container) (doctor.Finding, bool) {
 	where := fmt.Sprintf("container %q", c.Name)
 	for _, name := range e.cloud.hiding {
 		if v := variableOf(c, name); v.set {
-			f := hides(e.cloud.unset, name, where)
+			f := hides(reason.IdentityNotConfigured, name, where)
 			if v.optional {
 				f.Result = doctor.Warn
 			}
@@ -142,22 +143,22 @@ func (e *examination) judgeUnchanged(pod *corev1.Pod, containers []corev1.Contai
 		case len(c.EnvFrom) > 0:
 			return doctor.Unclear(doctor.Do("Run wid doctor in the pod."), "The variables that envFrom brings into container %q are unknown.", c.Name)
 		case slices.Contains(excluded, c.Name):
-			return doctor.Failed(e.cloud.unset, doctor.Do("Remove the container from the annotation in the pod's template."),
+			return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Remove the container from the annotation in the pod's template."),
 				"The pod's annotation %s excludes container %q.", e.cloud.skipKey, c.Name)
 		case e.Provider.GetName() == "aws" && variableOf(c, e.cloud.identity).set:
-			return doctor.Failed(e.cloud.unset, doctor.Do("Remove "+e.cloud.identity+" from the pod's template and restart the pod."),
+			return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Remove "+e.cloud.identity+" from the pod's template and restart the pod."),
 				"%s of container %q was set by hand, so the webhook leaves it alone.", e.cloud.identity, c.Name)
 		}
 	}
 	if e.cloud.label != "" && pod.Labels[e.cloud.label] != "true" {
-		return doctor.Failed(e.cloud.unset, doctor.Do("Add the label to the pod's template: "+e.cloud.label+`: "true"`),
+		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Add the label to the pod's template: "+e.cloud.label+`: "true"`),
 			"Pod %s lacks the label %s, so the webhook leaves it alone.", e.Pod, e.cloud.label)
 	}
 	if at := e.annotatedAt(); at.After(pod.CreationTimestamp.Time) {
-		return doctor.Failed(e.cloud.unset, restart, "Pod %s started before the annotation was set.", e.Pod).
+		return doctor.Failed(reason.IdentityNotConfigured, restart, "Pod %s started before the annotation was set.", e.Pod).
 			Compare("pod", stamp(pod.CreationTimestamp.Time), "annotation", stamp(at))
 	}
-	f := doctor.Failed(e.cloud.unset, restart, "The webhook has not changed pod %s: %s is not set.", e.Pod, e.cloud.tokenFile)
+	f := doctor.Failed(reason.IdentityNotConfigured, restart, "The webhook has not changed pod %s: %s is not set.", e.Pod, e.cloud.tokenFile)
 	f.Causes = []string{"the pod is older than the annotation or the webhook", "there is no webhook: kubectl get mutatingwebhookconfigurations"}
 	return f
 }
@@ -195,10 +196,10 @@ func (e *examination) judgeContainer(ctx context.Context, pod *corev1.Pod, c *co
 		switch {
 		case v.name == "" || got.set && got.value == "" || v.want == "": // unknown, or anything goes
 		case !got.set && len(c.EnvFrom) == 0:
-			return doctor.Failed(e.cloud.unset, doctor.Do("Remove "+e.cloud.tokenFile+" from the pod's template; the webhook sets both."),
+			return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Remove "+e.cloud.tokenFile+" from the pod's template; the webhook sets both."),
 				"Container %q has a token file without %s.", c.Name, v.name)
 		case got.set && !strings.EqualFold(got.value, v.want):
-			return doctor.Failed(e.cloud.unset, doctor.Do("Restart the pod. If that changes nothing, remove "+v.name+" from its template:", restartOf(pod)),
+			return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Restart the pod. If that changes nothing, remove "+v.name+" from its template:", restartOf(pod)),
 				"Container %q uses another %s than the annotation names.", c.Name, v.what).Compare("pod", got.value, "annotation", v.want)
 		}
 	}
@@ -224,7 +225,7 @@ func (e *examination) judgeVolumes(ctx context.Context, pod *corev1.Pod, c *core
 			}
 		}
 	}
-	return doctor.Failed(e.cloud.wrongAudience, doctor.Do("Set audience of serviceAccountToken in a projected volume of the pod's template."),
+	return doctor.Failed(reason.AudienceNotTrusted, doctor.Do("Set audience of serviceAccountToken in a projected volume of the pod's template."),
 		"The token in container %q has another audience than %s needs.", c.Name, e.cloud.name).Compare("pod", list(got), "expected", list(want))
 }
 

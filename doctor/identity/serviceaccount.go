@@ -15,6 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/shell"
@@ -55,7 +56,7 @@ func (e *examination) notFound(ctx context.Context) doctor.Finding {
 		message += fmt.Sprintf(" A ServiceAccount %s exists in %s.", key.Name, strings.Join(others, ", "))
 		remedy = doctor.Do("Name that one, if it is meant. " + e.isMeant())
 	}
-	return doctor.Failed("K2", remedy, "%s", message)
+	return doctor.Failed(reason.ServiceAccountNotFound, remedy, "%s", message)
 }
 
 // sameName returns up to three namespaces with a ServiceAccount of that name.
@@ -86,7 +87,7 @@ func (e *examination) unreadable(ctx context.Context, err error) doctor.Finding 
 // judgeAnnotations finds out whether the provider accepts the annotations, and why not.
 func (e *examination) judgeAnnotations(ctx context.Context, sa *corev1.ServiceAccount) doctor.Finding {
 	if m := e.cloud.nearMiss(sa.Annotations, sa.Labels); m.wrote != "" {
-		return doctor.Failed(e.cloud.unset, doctor.Do("Write it correctly:", e.annotating(m.key+"="+shell.Word(m.value, "VALUE"))),
+		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Write it correctly:", e.annotating(m.key+"="+shell.Word(m.value, "VALUE"))),
 			"ServiceAccount %s has a misspelt annotation.", e.key()).Compare("annotation", m.wrote, "expected", m.meant)
 	}
 	opts := e.resolved()
@@ -108,7 +109,7 @@ func (e *examination) judgeIdentityError(sa *corev1.ServiceAccount, err error) d
 	key := e.missingKey(sa)
 	if errors.As(err, &known) && known.Cause != auth.CauseIdentityMissing && (key == "" || known.Cause != auth.CauseMetadataServer) {
 		f := malformedName("", err)
-		if f.Class = cmp.Or(f.Class, e.cloud.unset); known.Cause == auth.CauseIdentityMalformed || known.Cause == auth.CauseTargetMalformed {
+		if f.Class = cmp.Or(f.Class, reason.IdentityNotConfigured); known.Cause == auth.CauseIdentityMalformed || known.Cause == auth.CauseTargetMalformed {
 			key = e.malformedKey(known.Cause)
 			f.Remedy = doctor.Do("Correct it:", e.annotating(key+"="+e.valueOf(key)))
 		}
@@ -117,7 +118,7 @@ func (e *examination) judgeIdentityError(sa *corev1.ServiceAccount, err error) d
 	if key == "" {
 		return e.refusal("The metadata server", err)
 	}
-	f := doctor.Failed(e.cloud.unset, doctor.Do("Annotate it:", e.annotating(key+"="+e.valueOf(key))),
+	f := doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Annotate it:", e.annotating(key+"="+e.valueOf(key))),
 		"ServiceAccount %s lacks the annotation %s.", e.key(), key)
 	for _, provider := range []string{"aws", "azure", "gcp"} {
 		other := cloudOf(provider)
@@ -169,14 +170,14 @@ func (e *examination) checkIdentifiers(context.Context) doctor.Finding {
 	}
 	if r, ok := e.Provider.(auth.ArtifactRegistryCredentialsProvider); ok && e.Repository != "" {
 		if _, err := r.ParseArtifactRepository(e.Repository, opts); err != nil {
-			return malformedName(e.cloud.registry, err)
+			return malformedName(reason.TargetMalformed, err)
 		}
 	}
 	if c, ok := e.Provider.(auth.RESTConfigProvider); ok && e.Cluster != "" {
 		named := *opts
 		named.ClusterResource = e.Cluster
 		if _, err := c.GetAccessTokenOptionsForCluster(&named); err != nil {
-			return malformedName(e.cloud.cluster, err)
+			return malformedName(reason.TargetMalformed, err)
 		}
 	}
 	return doctor.Passed("Region, registry and cluster are well formed, as far as they are named.")
@@ -188,5 +189,5 @@ func malformedName(class string, err error) doctor.Finding {
 	if !errors.As(err, &known) {
 		return doctor.Failed(class, doctor.Remedy{}, "%v.", err)
 	}
-	return doctor.Failed(cmp.Or(class, doctor.ClassOf(err).ID), sentence(known.Remedy), "%s.", capital(known.Message))
+	return doctor.Failed(cmp.Or(class, doctor.ClassOf(err).Reason), sentence(known.Remedy), "%s.", capital(known.Message))
 }

@@ -96,7 +96,7 @@ func setups() []setup {
 		{"2 missing annotation", annotate(aws.RoleARNAnnotation, ""), 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   ServiceAccount tenant-a/app lacks the annotation eks.amazonaws.com/role-arn.
-  [service-account, A14]
+  [service-account, IdentityNotConfigured]
   Fix   Annotate it:
           kubectl annotate sa -n tenant-a app --overwrite \
             eks.amazonaws.com/role-arn=arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME
@@ -108,7 +108,7 @@ func setups() []setup {
 		}, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   The audience in the annotation eks.amazonaws.com/audience is misspelt.
-  [audience, A4]
+  [audience, AudienceNotTrusted]
     audience  "sts.amazonaws.co"
     expected  "sts.amazonaws.com"
   Fix   Remove the annotation. The default is sts.amazonaws.com:
@@ -120,14 +120,14 @@ func setups() []setup {
 			const other = "arn:aws:iam::" + account + ":role/tenant-b"
 			w.account.Annotations[aws.RoleARNAnnotation] = other
 			w.cloud.AWS().SetRole(other, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
-			w.config.Trust = readTrust{doctor.Passed("The OIDC provider exists."), doctor.Failed("A1", doctor.Do("If the role is wrong:",
+			w.config.Trust = readTrust{doctor.Passed("The OIDC provider exists."), doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("If the role is wrong:",
 				"kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME").
 				OrTrust("If tenant-a is meant to have it", "aws iam update-assume-role-policy"), "The trust policy of role tenant-b does not admit this ServiceAccount.").
 				Compare("token", subject, "policy", "system:serviceaccount:tenant-b:app")}
 		}, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   The trust policy of role tenant-b does not admit this ServiceAccount.
-  [trust-rule, A1]
+  [trust-rule, TrustPolicyRefusesSubject]
     token   system:serviceaccount:tenant-a:app
     policy  system:serviceaccount:tenant-b:app
   Fix   If the role is wrong:
@@ -142,7 +142,7 @@ func setups() []setup {
 		}, 1, `
 ✗ tenant-a/app → aws, cluster staging (https://10.0.0.1:6443)
   AWS STS: the account has no OIDC provider for the token's issuer.
-  [exchange, A2]
+  [exchange, IssuerNotTrusted]
   Cause - it was never created
         - it was created in another account than the role's
         - its URL differs from the issuer: the cluster was rebuilt, or a slash
@@ -153,7 +153,7 @@ func setups() []setup {
 `},
 		{"6 no right to create tokens", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
-  You may not create tokens of tenant-a/app. [token-request, K1]
+  You may not create tokens of tenant-a/app. [token-request, TokenRequestDenied]
   Fix   Grant the right to the identity that creates its tokens:
           kubectl create role wid-token -n tenant-a --verb=create \
             --resource=serviceaccounts/token --resource-name=app
@@ -163,17 +163,19 @@ func setups() []setup {
 `},
 		{"7 STS hangs", func(w *world) { w.hangs = "sts.eu-central-1.amazonaws.com" }, 3, `
 ? tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
-  AWS STS (sts.eu-central-1.amazonaws.com) gives no answer. [exchange, N1]
+  AWS STS (sts.eu-central-1.amazonaws.com) gives no answer.
+  [exchange, ServiceUnreachable]
   Fix   Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.
   Also  14 passed, 7 skipped (--verbose)
 `},
 		{"8 role does not exist", func(w *world) {
 			w.cloud.AWS().RemoveRole(roleARN)
-			w.config.Trust = readTrust{doctor.Passed("The OIDC provider exists."), doctor.Failed("A1", doctor.Do("Correct the annotation:",
+			w.config.Trust = readTrust{doctor.Passed("The OIDC provider exists."), doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("Correct the annotation:",
 				"kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME"), "Role tenant-a does not exist in account 123456789012.")}
 		}, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
-  Role tenant-a does not exist in account 123456789012. [trust-rule, A1]
+  Role tenant-a does not exist in account 123456789012.
+  [trust-rule, TrustPolicyRefusesSubject]
   Fix   Correct the annotation:
           kubectl annotate sa -n tenant-a app --overwrite \
             eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME
@@ -182,13 +184,13 @@ func setups() []setup {
 		{"9 missing namespace", func(w *world) { w.config.ServiceAccount = client.ObjectKey{Namespace: "tenant-b", Name: "app"} }, 1, `
 ✗ tenant-b/app → aws, cluster prod (https://10.0.0.1:6443)
   Namespace tenant-b does not exist. A ServiceAccount app exists in tenant-a.
-  [service-account, K2]
+  [service-account, ServiceAccountNotFound]
   Fix   Name that one, if it is meant. Is prod the context that you meant?
   Also  3 passed, 18 skipped (--verbose)
 `},
 		{"10 clock 2 hours off", func(w *world) { w.config.Now = func() time.Time { return time.Now().Add(2 * time.Hour) } }, 3, `
 ! tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
-  This machine's clock is 2 h ahead of the API server. [time, K11]
+  This machine's clock is 2 h ahead of the API server. [time, ClockSkew]
     this machine  2000-01-01T02:00:00Z
     expected      2000-01-01T00:00:00Z
   Fix   Synchronize this machine's clock (timedatectl, chronyc tracking).

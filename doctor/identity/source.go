@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 )
 
 // checkSource judges the environment of a pod's process. For controllers the ServiceAccount alone counts.
@@ -19,7 +20,7 @@ func (e *examination) checkSource(ctx context.Context) doctor.Finding {
 	}
 	for _, name := range e.cloud.hiding {
 		if e.Getenv(name) != "" {
-			return hides(e.cloud.unset, name, "the environment")
+			return hides(reason.IdentityNotConfigured, name, "the environment")
 		}
 	}
 	if f, missing := e.notInjected(); missing {
@@ -48,7 +49,7 @@ func (e *examination) notInjected() (doctor.Finding, bool) {
 		if e.Getenv(name) != "" || name == e.cloud.tokenFile && e.TokenFile != "" {
 			continue
 		}
-		return doctor.Failed(e.cloud.unset, doctor.Do("Annotate the ServiceAccount with "+e.cloud.required+e.cloud.labelling+" and restart the pod."),
+		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Annotate the ServiceAccount with "+e.cloud.required+e.cloud.labelling+" and restart the pod."),
 			"%s is not set: the webhook has not changed this pod.", name), true
 	}
 	return doctor.Finding{}, false
@@ -61,7 +62,7 @@ const sessionVariable = "AWS_ROLE_SESSION_NAME"
 func isSessionName(s string) bool { return regexp.MustCompile(`^[\w+=,.@-]{2,64}$`).MatchString(s) }
 
 func badSession(got, where string) doctor.Finding {
-	return doctor.Failed("A10", doctor.Do("Remove "+sessionVariable+" from the pod's template, or shorten it."),
+	return doctor.Failed(reason.IdentityMalformed, doctor.Do("Remove "+sessionVariable+" from the pod's template, or shorten it."),
 		"%s in %s is not a session name that AWS accepts.", sessionVariable, where).
 		Compare("value", got, "expected", "2 to 64 letters, digits and _+=,.@-")
 }
@@ -78,6 +79,6 @@ func judgeGoogleFile(ctx context.Context, path string) doctor.Finding {
 	if err == nil && json.Unmarshal([]byte(content), &file) == nil && file.Type == "external_account" {
 		return doctor.Passed("The file in %s describes how the pod's token is used.", googleFile)
 	}
-	return doctor.Failed("G15", doctor.Do("Remove "+googleFile+" from the pod's template, or let it name a file of type external_account."),
+	return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Remove "+googleFile+" from the pod's template, or let it name a file of type external_account."),
 		"The file in %s hides the identity of the ServiceAccount.", googleFile).Compare("type", cmp.Or(file.Type, "unknown"), "expected", "external_account")
 }

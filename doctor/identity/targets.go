@@ -19,6 +19,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -31,9 +32,9 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 	if err != nil {
 		f := e.refusal("The cluster's API", err)
 		if f.Class == "" && f.Result == doctor.Fail {
-			class, _ := doctor.ClassByID(e.cloud.cluster)
+			class := doctor.ClassFor(e.Provider.GetName(), reason.ClusterDenied)
 			class.Remedy = cmp.Or(class.Remedy, "correct the name of the cluster")
-			f.Class, f.Remedy = class.ID, e.remedyOf(class)
+			f.Class, f.Remedy = class.Reason, e.remedyOf(class)
 		}
 		return f
 	}
@@ -56,12 +57,11 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 
 // unknownToCluster explains a 401, which has no reason in it.
 func (e *examination) unknownToCluster(ctx context.Context) doctor.Finding {
-	id := map[string]string{"aws": "A19", "generic": "K6"}[e.Provider.GetName()]
 	cluster, role := e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:], e.serviceAccount().Annotations[e.cloud.required]
-	class, _ := doctor.ClassByID(id)
+	class := doctor.ClassFor(e.Provider.GetName(), reason.ClusterRefusesIdentity)
 	remedy := doctor.Do("Configure the cluster to accept tokens of " + e.cloud.name + ".")
-	switch id {
-	case "A19":
+	switch e.Provider.GetName() {
+	case "aws":
 		if e.Access != nil {
 			if f := e.Access.Access(ctx, e.Cluster, role); f.Result == doctor.Fail {
 				return f
@@ -69,10 +69,10 @@ func (e *examination) unknownToCluster(ctx context.Context) doctor.Finding {
 		}
 		remedy = doctor.Do("If another cluster is meant, correct its name.").OrTrust("If the role is meant to have access",
 			strings.NewReplacer("CLUSTER_NAME", shell.Word(cluster, "CLUSTER_NAME"), "ROLE_ARN", shell.Word(role, "ROLE_ARN")).Replace(class.Grant))
-	case "K6":
+	case "generic":
 		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token (AuthenticationConfiguration).")
 	}
-	f := doctor.Failed(id, remedy, "The cluster refuses the credential (401).")
+	f := doctor.Failed(reason.ClusterRefusesIdentity, remedy, "The cluster refuses the credential (401).")
 	f.Causes, f.StatusCode = class.Causes, http.StatusUnauthorized
 	return f
 }
@@ -89,8 +89,8 @@ func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user 
 	if err != nil || review.Status.Allowed || !strings.Contains(review.Status.Reason, "does not have access to the resource in Azure") {
 		return ok
 	}
-	class, _ := doctor.ClassByID("Z18")
-	return doctor.Failed(class.ID, e.remedyOf(class), "The cluster knows you as %s, but Azure RBAC denies.", user).Detail("answer", review.Status.Reason)
+	class := doctor.ClassFor("azure", reason.ClusterDenied)
+	return doctor.Failed(class.Reason, e.remedyOf(class), "The cluster knows you as %s, but Azure RBAC denies.", user).Detail("answer", review.Status.Reason)
 }
 
 // post creates a review at the cluster and reads the answer into it.
@@ -170,16 +170,16 @@ func (e *examination) judgeRegistry(err error) doctor.Finding {
 		body += string(d.Code) + " " + d.Message + " "
 	}
 	body = redact.Text(body, e.secrets...)
-	class := e.cloud.registry
+	class := reason.RegistryDenied
 	switch {
 	case status == http.StatusNotFound:
 		return doctor.Failed(class, doctor.Do("Correct the name of the repository."), "The registry accepts the credentials, but has no repository %s.", e.Repository).As(doctor.Warn)
 	case status != http.StatusUnauthorized && status != http.StatusForbidden:
 		return doctor.Unclear(doctor.Do("Try again."), "The registry answers %d.", status)
 	case strings.Contains(body, "authorization token has expired"):
-		class = "A17"
+		class = reason.RegistryPasswordExpired
 	}
-	known, _ := doctor.ClassByID(class)
+	known := doctor.ClassFor(e.Provider.GetName(), class)
 	f := doctor.Failed(class, e.remedyOf(known), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
 	f.Causes, f.StatusCode = known.Causes, status
 	return f

@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -28,7 +29,7 @@ func (e *examination) checkTime(ctx context.Context, c *doctor.Claims) doctor.Fi
 		if ahead < 0 {
 			direction = "behind"
 		}
-		return doctor.Failed("K11", doctor.Do("Synchronize this machine's clock (timedatectl, chronyc tracking)."),
+		return doctor.Failed(reason.ClockSkew, doctor.Do("Synchronize this machine's clock (timedatectl, chronyc tracking)."),
 			"This machine's clock is %s %s %s.", approximate(ahead), direction, who).Compare("this machine", stamp(now), "expected", stamp(now.Add(-ahead)))
 	}
 	clocks := doctor.Do("Synchronize the clocks of the control plane and of this machine.")
@@ -36,9 +37,9 @@ func (e *examination) checkTime(ctx context.Context, c *doctor.Claims) doctor.Fi
 	case !c.Expiry.After(now):
 		return e.expired(ctx, c, now)
 	case c.IssuedAt.After(now.Add(tolerance)):
-		return doctor.Failed("K11", clocks, "The token was issued in the future.").Compare("iat", stamp(c.IssuedAt), "now", stamp(now))
+		return doctor.Failed(reason.ClockSkew, clocks, "The token was issued in the future.").Compare("iat", stamp(c.IssuedAt), "now", stamp(now))
 	case c.NotBefore.After(now.Add(tolerance)):
-		return doctor.Failed("K11", clocks, "The token is not valid yet.").Compare("nbf", stamp(c.NotBefore), "now", stamp(now))
+		return doctor.Failed(reason.ClockSkew, clocks, "The token is not valid yet.").Compare("nbf", stamp(c.NotBefore), "now", stamp(now))
 	}
 	f := doctor.Passed("The token is valid until %s.", stamp(c.Expiry))
 	if !clock.known {
@@ -61,11 +62,11 @@ func (e *examination) expired(ctx context.Context, c *doctor.Claims, now time.Ti
 	if e.Token != "" && e.TokenFile != "" {
 		content, err := readFile(ctx, e.TokenFile)
 		if other, parsing := parseClaims(strings.TrimSpace(content)); err == nil && parsing == nil && other.Expiry.After(now) {
-			return doctor.Failed(e.cloud.old, doctor.Do("Read the token file before each use, and restart the program."),
+			return doctor.Failed(reason.TokenExpired, doctor.Do("Read the token file before each use, and restart the program."),
 				"The token has expired, but its file was renewed: the program holds an old copy.").Compare("exp", stamp(c.Expiry), "now", stamp(now))
 		}
 	}
-	return doctor.Failed(e.cloud.old, doctor.Do("Request a fresh token, and read the token file before each use."), "The token has expired.").Compare("exp", stamp(c.Expiry), "now", stamp(now))
+	return doctor.Failed(reason.TokenExpired, doctor.Do("Request a fresh token, and read the token file before each use."), "The token has expired.").Compare("exp", stamp(c.Expiry), "now", stamp(now))
 }
 
 // contact is the result of a request that needs no credentials.

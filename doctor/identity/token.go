@@ -18,6 +18,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -102,17 +103,17 @@ func (e *examination) checkTokenFormat(context.Context) doctor.Finding {
 	}
 	switch {
 	case e.token.err != nil && !strings.Contains(e.token.raw, "."):
-		return doctor.Failed(malformed, e.freshToken(), "This is not a JWT, perhaps an opaque access token.")
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "This is not a JWT, perhaps an opaque access token.")
 	case e.token.err != nil:
-		return doctor.Failed(malformed, e.freshToken(), "The token is not that of a ServiceAccount: %v.", e.token.err)
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token is not that of a ServiceAccount: %v.", e.token.err)
 	case c == nil:
 		return doctor.Skipped("There is no token to examine.")
 	case c.KeyID == "":
-		return doctor.Failed(e.cloud.unpublished, e.freshToken(), "The token's header names no key (kid).")
+		return doctor.Failed(reason.SigningKeyUnavailable, e.freshToken(), "The token's header names no key (kid).")
 	case c.Algorithm == "none" || strings.HasPrefix(c.Algorithm, "HS") || c.Algorithm == "":
-		return doctor.Failed(malformed, e.freshToken(), "The token is not signed with a private key.").Compare("alg", c.Algorithm, "expected", "RS256")
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token is not signed with a private key.").Compare("alg", c.Algorithm, "expected", "RS256")
 	case c.Algorithm != "RS256" && e.cloud.readsIssuer && e.Provider.GetName() != "gcp":
-		return doctor.Failed(malformed, doctor.Do("Sign with an RSA key (--service-account-signing-key-file of the API server)."),
+		return doctor.Failed(reason.TokenMalformed, doctor.Do("Sign with an RSA key (--service-account-signing-key-file of the API server)."),
 			"%s accepts tokens signed with RS256 only.", e.cloud.name).Compare("alg", c.Algorithm, "expected", "RS256").As(doctor.Warn)
 	}
 	sum := sha256.Sum256([]byte(e.token.raw))
@@ -126,14 +127,14 @@ func (e *examination) freshToken() doctor.Remedy {
 // judgeFile judges a file that does not hold exactly one word.
 func (e *examination) judgeFile() (doctor.Finding, bool) {
 	remedy := doctor.Do("Mount a projected token there (volumes[].projected.sources[].serviceAccountToken).")
-	class, why, words := malformed, "", len(strings.Fields(e.token.content))
+	class, why, words := reason.TokenMalformed, "", len(strings.Fields(e.token.content))
 	switch err := e.token.unread; {
 	case e.TokenFile == "" || e.Token != "" || err == nil && words == 1:
 		return doctor.Finding{}, false
 	case errors.Is(err, fs.ErrNotExist):
-		class, why = e.cloud.unset, "does not exist"
+		class, why = reason.IdentityNotConfigured, "does not exist"
 	case errors.Is(err, fs.ErrPermission):
-		class, why = "K9", fmt.Sprintf("may not be read by user %d", os.Geteuid())
+		class, why = reason.TokenFileUnreadable, fmt.Sprintf("may not be read by user %d", os.Geteuid())
 		remedy = doctor.Do("Set securityContext.fsGroup in the pod's template.")
 	case err != nil:
 		why = "cannot be read: " + err.Error()
@@ -153,15 +154,15 @@ func (e *examination) checkClaims(_ context.Context, c *doctor.Claims) doctor.Fi
 	const longest = 127 // google.subject, in bytes
 	switch {
 	case c.Issuer == "kubernetes/serviceaccount", len(c.Audiences) == 0:
-		return doctor.Failed(e.cloud.noAudience, e.freshToken(), "This is a legacy token of a Secret, without an audience.")
+		return doctor.Failed(reason.TokenWithoutAudience, e.freshToken(), "This is a legacy token of a Secret, without an audience.")
 	case c.Issuer == "" || c.Subject == "" || c.Expiry.IsZero():
-		return doctor.Failed(malformed, e.freshToken(), "The token lacks one of the claims iss, sub and exp.")
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token lacks one of the claims iss, sub and exp.")
 	case c.Subject != want && strings.EqualFold(c.Subject, want):
-		return doctor.Failed(e.cloud.wrongCase, e.freshToken(), "The token's subject differs in upper and lower case.").Compare("token", c.Subject, "expected", want)
+		return doctor.Failed(reason.TokenOfAnotherServiceAccount, e.freshToken(), "The token's subject differs in upper and lower case.").Compare("token", c.Subject, "expected", want)
 	case c.Subject != want:
-		return doctor.Failed(e.cloud.wrongSubject, e.freshToken(), "The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
+		return doctor.Failed(reason.TokenOfAnotherServiceAccount, e.freshToken(), "The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
 	case e.Provider.GetName() == "gcp" && len(c.Subject) > longest:
-		return doctor.Failed("G9", doctor.Do("Shorten namespace or name, or map another claim to google.subject."),
+		return doctor.Failed(reason.SubjectTooLong, doctor.Do("Shorten namespace or name, or map another claim to google.subject."),
 			"The token's subject has %d bytes; Google allows %d.", len(c.Subject), longest)
 	}
 	return doctor.Passed("The token is of %s.", c.Subject).Detail("iss", c.Issuer).Detail("aud", list(c.Audiences)).Detail("exp", stamp(c.Expiry))
@@ -189,11 +190,11 @@ func (e *examination) checkAudience(ctx context.Context, c *doctor.Claims) docto
 	}
 	switch {
 	case missing && slices.ContainsFunc(c.Audiences, func(a string) bool { return a == c.Issuer || isAPIServer(a) }):
-		f = doctor.Failed(e.cloud.wrongAudience, remedy, "The token is for the API server; %s needs another audience.", e.cloud.name)
+		f = doctor.Failed(reason.AudienceNotTrusted, remedy, "The token is for the API server; %s needs another audience.", e.cloud.name)
 	case missing:
-		f = doctor.Failed(e.cloud.wrongAudience, remedy, "The token is for another receiver than %s.", e.cloud.name)
+		f = doctor.Failed(reason.AudienceNotTrusted, remedy, "The token is for another receiver than %s.", e.cloud.name)
 	case len(c.Audiences) > len(want):
-		f = doctor.Failed("K5", remedy, "The token has further audiences, so it is not sent out.").As(doctor.Warn)
+		f = doctor.Failed(reason.AudienceOfAnotherService, remedy, "The token has further audiences, so it is not sent out.").As(doctor.Warn)
 	default:
 		return f
 	}
@@ -232,7 +233,7 @@ func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
 	default:
 		return doctor.Finding{}, false
 	}
-	return doctor.Failed(e.cloud.wrongAudience, remedy, "%s %s.", where, why).
+	return doctor.Failed(reason.AudienceNotTrusted, remedy, "%s %s.", where, why).
 		Compare("audience", fmt.Sprintf("%.100q", got), "expected", fmt.Sprintf("%q", cmp.Or(near, e.defaultAudience()))), true
 }
 

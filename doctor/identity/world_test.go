@@ -203,14 +203,19 @@ func (w *world) anonymous() *http.Client {
 	}
 	t = t.Clone()
 	t.TLSClientConfig.ServerName = "example.com" // that of the server's certificate
-	t.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
-	}
+	t.DialContext = toward(server.Listener.Addr().String())
 	w.t.Cleanup(func() {
 		t.CloseIdleConnections()
 		server.Close()
 	})
 	return &http.Client{Transport: t}
+}
+
+// toward connects to one address, whatever the name.
+func toward(address string) func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
 }
 
 // api is the cluster's API server as far as its documents go.

@@ -134,7 +134,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	report := examine.Run(t.Context(), examine.Config{ClusterName: "cluster1", Hub: down, Spoke: down})
 	for _, id := range []string{"agent", "hub"} {
-		if f := report.Of(id); f.Result != doctor.Unknown || f.Class != "N1" {
+		if f := report.Of(id); f.Result != doctor.Unknown || f.Class != "ServiceUnreachable" {
 			t.Errorf("%+v", f)
 		}
 	}

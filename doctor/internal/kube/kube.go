@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -73,7 +74,7 @@ func Unread(what string, err error, command string) doctor.Finding {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		f := doctor.Unclear(doctor.Do("Log in to the cluster again."), "The API server refuses the credentials of the kubeconfig.")
-		f.Class = "K10"
+		f.Class = reason.LoginRefused
 		return f
 	case apierrors.IsForbidden(err):
 		return doctor.Unclear(doctor.Do("Run this as a user with the right to read it:", command), "You may not read %s.", what).

@@ -12,6 +12,7 @@ import (
 	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reading"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -45,12 +46,12 @@ func (a *access) explain(ctx context.Context) doctor.Finding {
 	described, err := a.client.DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &a.cluster.Name})
 	switch {
 	case errors.As(err, &missing):
-		return doctor.Failed("A18", doctor.Do("Correct the ARN of the cluster."), "Cluster %s does not exist in account %s.", a.cluster.Name, a.cluster.Account)
+		return doctor.Failed(reason.ClusterNotFound, doctor.Do("Correct the ARN of the cluster."), "Cluster %s does not exist in account %s.", a.cluster.Name, a.cluster.Account)
 	case err == nil && described.Cluster != nil && described.Cluster.AccessConfig != nil:
 		mode = described.Cluster.AccessConfig.AuthenticationMode
 	}
 	if mode == types.AuthenticationModeConfigMap {
-		return doctor.Failed("A19", doctor.Do("Look for the role, without its path, under mapRoles:", "kubectl get configmap -n kube-system aws-auth -o yaml"),
+		return doctor.Failed(reason.ClusterRefusesIdentity, doctor.Do("Look for the role, without its path, under mapRoles:", "kubectl get configmap -n kube-system aws-auth -o yaml"),
 			"Cluster %s admits roles by its ConfigMap aws-auth only, which was not read.", a.cluster.Name)
 	}
 	q := a.question("Amazon EKS", "eks:DescribeAccessEntry", strings.Replace(a.cluster.String(), ":cluster/", ":access-entry/", 1)+"/*", a.command("describe"))
@@ -75,7 +76,7 @@ func (a *access) noEntry(mode types.AuthenticationMode) doctor.Finding {
 	if mode == types.AuthenticationModeApiAndConfigMap {
 		also = " Its ConfigMap aws-auth was not read."
 	}
-	return doctor.Failed("A19", doctor.Do("Correct the name of the cluster or the role, if another one is meant.").
+	return doctor.Failed(reason.ClusterRefusesIdentity, doctor.Do("Correct the name of the cluster or the role, if another one is meant.").
 		OrTrust("If the role is meant to have access", a.command("create")),
 		"Cluster %s has no access entry for the role.%s", a.cluster.Name, also).Compare("role", a.role, "entry", "none")
 }
@@ -83,7 +84,7 @@ func (a *access) noEntry(mode types.AuthenticationMode) doctor.Finding {
 // uselessEntry is the finding of a role that is refused in spite of its entry. EKS compares the role's unique ID, which the entry does
 // not show.
 func (a *access) uselessEntry(entry *types.AccessEntry) doctor.Finding {
-	f := doctor.Failed("A19", doctor.Do("Compare the entry with the role:", a.command("describe")).
+	f := doctor.Failed(reason.ClusterRefusesIdentity, doctor.Do("Compare the entry with the role:", a.command("describe")).
 		OrTrust("If the role is younger than its entry, create the entry anew", a.command("delete"), a.command("create")+" --kubernetes-groups GROUPS"),
 		"Cluster %s has an access entry for the role, and refuses it nevertheless.", a.cluster.Name)
 	f.Causes = []string{"The role was deleted and created again after the entry.", "The entry was created in the last minutes.",

@@ -7,6 +7,7 @@ import (
 	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reading"
+	"github.com/workloadid/workloadid/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
@@ -54,13 +55,13 @@ func (t *target) correctRole(when string) doctor.Remedy {
 }
 
 func (t *target) noRole() doctor.Finding {
-	return doctor.Failed("A1", t.correctRole("Correct the annotation, or create the role:"),
+	return doctor.Failed(reason.TrustPolicyRefusesSubject, t.correctRole("Correct the annotation, or create the role:"),
 		"Role %s does not exist in account %s.", t.role.Name, t.role.Account)
 }
 
 // otherPath is the finding of a role with another path than the annotation says. STS refuses its ARN.
 func (t *target) otherPath(arn string) doctor.Finding {
-	return doctor.Failed("A1", doctor.Do("Correct the annotation:", reading.Annotate(t.TrustQuery, annotation.AWSRoleARN+"="+arn)),
+	return doctor.Failed(reason.TrustPolicyRefusesSubject, doctor.Do("Correct the annotation:", reading.Annotate(t.TrustQuery, annotation.AWSRoleARN+"="+arn)),
 		"The ARN of role %s has another path.", t.role.Name).Compare("annotation", t.role.String(), "account", arn)
 }
 
@@ -79,7 +80,7 @@ func (t *target) refused(format string, args ...any) doctor.Finding {
 				shell.Word(".Statement = ([.Statement, "+string(statement)+"] | flatten)", "PROGRAM")+" > trust.json",
 			"aws iam update-assume-role-policy --role-name "+t.name+" --policy-document file://trust.json")
 	}
-	return doctor.Failed("A1", remedy, format, args...)
+	return doctor.Failed(reason.TrustPolicyRefusesSubject, remedy, format, args...)
 }
 
 // judgeAnchor looks for the issuer's provider among those that were read.
@@ -110,7 +111,7 @@ func (t *target) judgeAudience(clientIDs []string) doctor.Finding {
 	}
 	remedy = remedy.OrTrust(reading.IfMeant(t.TrustQuery), "aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
 		shell.Word(t.providerARN(), "PROVIDER_ARN")+" --client-id "+t.audience())
-	return doctor.Failed("A4", remedy, "The OIDC provider of account %s lacks the token's audience as a client ID.", t.role.Account).
+	return doctor.Failed(reason.AudienceNotTrusted, remedy, "The OIDC provider of account %s lacks the token's audience as a client ID.", t.role.Account).
 		Compare("token", reading.List(token), "provider", reading.List(clientIDs))
 }
 
@@ -121,7 +122,7 @@ func (t *target) noProvider(closest, slip string) doctor.Finding {
 		create = "eksctl utils associate-iam-oidc-provider --approve --cluster CLUSTER_NAME"
 	}
 	remedy := t.correctRole("If the kube context is right, and the role is wrong:").OrTrust("If the account is meant to trust this cluster", create)
-	f := doctor.Failed("A2", remedy, "Account %s has no OIDC provider for the token's issuer.", t.role.Account)
+	f := doctor.Failed(reason.IssuerNotTrusted, remedy, "Account %s has no OIDC provider for the token's issuer.", t.role.Account)
 	if closest == "" {
 		return f.Compare("token", t.Claims.Issuer, "account", "no provider")
 	}

@@ -64,21 +64,21 @@ func TestFaults(t *testing.T) {
 		spoil              func(w *world)
 		check, class, says string
 	}{
-		{"no OIDC provider", func(w *world) { w.Cloud.AWS().RemoveOIDCProvider(account, w.Issuer.URL()) }, anchor, "A2", "no provider"},
-		{"OIDC provider in another account", provider("210987654321", ""), anchor, "A2", "account https://other.example"},
-		{"OIDC provider with a slash", provider(account, "/"), anchor, "A2", "only by the / at"},
-		{"client ID missing", func(w *world) { w.provider("sts.amazon.com") }, anchor, "A4", "provider sts.amazon.com"},
+		{"no OIDC provider", func(w *world) { w.Cloud.AWS().RemoveOIDCProvider(account, w.Issuer.URL()) }, anchor, "IssuerNotTrusted", "no provider"},
+		{"OIDC provider in another account", provider("210987654321", ""), anchor, "IssuerNotTrusted", "account https://other.example"},
+		{"OIDC provider with a slash", provider(account, "/"), anchor, "IssuerNotTrusted", "only by the / at"},
+		{"client ID missing", func(w *world) { w.provider("sts.amazon.com") }, anchor, "AudienceNotTrusted", "provider sts.amazon.com"},
 		{"audience annotated", func(w *world) {
 			w.Query.Annotations[annotation.AWSAudience], w.Query.Claims.Audiences = "vault", []string{"vault"}
-		}, anchor, "A4", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/audience-"},
-		{"role does not exist", func(w *world) { w.Cloud.AWS().RemoveRole(roleARN) }, rule, "A1", "Role tenant-a does not exist in account " + account},
+		}, anchor, "AudienceNotTrusted", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/audience-"},
+		{"role does not exist", func(w *world) { w.Cloud.AWS().RemoveRole(roleARN) }, rule, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
 		{"role has another path", func(w *world) {
 			w.Cloud.AWS().RemoveRole(roleARN)
 			w.Cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", authtest.Trust{})
-		}, rule, "A1", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
-		{"another subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), rule, "A1", "policy system:serviceaccount:tenant-b:app"},
-		{"* under StringEquals", role(authtest.Trust{Subjects: []string{everywhere}}), rule, "A1", "compares it literally"},
-		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), rule, "A1", "does not mention AssumeRoleWithWebIdentity"},
+		}, rule, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
+		{"another subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), rule, "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
+		{"* under StringEquals", role(authtest.Trust{Subjects: []string{everywhere}}), rule, "TrustPolicyRefusesSubject", "compares it literally"},
+		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), rule, "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -97,18 +97,18 @@ func TestFaults(t *testing.T) {
 func TestFaultsInFiles(t *testing.T) {
 	policy := func(condition string) string { return printed("["+allow+condition+"}]") + printedProvider }
 	for _, row := range []struct{ name, content, check, class, says string }{
-		{"* under StringEquals", policy(`{"StringEquals":{"ISS:sub":"` + everywhere + `"}}`), rule, "A1", "compares it literally"},
-		{"trust policy for another subject", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:x:y"}}`), rule, "A1", "does not admit this ServiceAccount"},
-		{"another pattern", policy(`{"StringLike":{"ISS:sub":"system:serviceaccount:x:*"}}`), rule, "A1", "does not admit this ServiceAccount"},
-		{"case in the trust policy", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:Tenant-A:app"}}`), rule, "A1", "upper and lower case"},
-		{"subject under the key of the audience", policy(`{"StringEquals":{"ISS:aud":"SUB"}}`), rule, "A1", "under the key of the audience"},
-		{"trust policy for another audience", policy(`{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazon.com"}}`), rule, "A1", "admit the token's audience"},
-		{"subject and audience differ", policy(`{"StringEquals":{"ISS:sub":"x","ISS:aud":"y"}}`), rule, "A1", "admit this ServiceAccount"},
-		{"condition on another issuer's key", policy(`{"StringEquals":{"other.example:sub":"SUB"}}`), rule, "A1", "on another issuer"},
-		{"trust policy of another cluster", strings.ReplaceAll(policy(`{"StringEquals":{"ISS:sub":"SUB"}}`), ":oidc-provider/issuer.", ":oidc-provider/other."), rule, "A1", "another OIDC provider"},
-		{"OIDC provider with a slash", printed("["+good+"]") + strings.Replace(printedProvider, "example", "example/", 1), anchor, "A2", "only by the / at"},
-		{"OIDC provider without the client ID", printed("["+good+"]") + strings.Replace(printedProvider, "amazonaws", "amazon", 1), anchor, "A4", "as a client ID"},
-		{"a condition that fails beside an unknown one", policy(`{"Bool":{"aws:x":"true"},"StringEquals":{"ISS:sub":"x"}}`), rule, "A1", "admit this ServiceAccount"},
+		{"* under StringEquals", policy(`{"StringEquals":{"ISS:sub":"` + everywhere + `"}}`), rule, "TrustPolicyRefusesSubject", "compares it literally"},
+		{"trust policy for another subject", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:x:y"}}`), rule, "TrustPolicyRefusesSubject", "does not admit this ServiceAccount"},
+		{"another pattern", policy(`{"StringLike":{"ISS:sub":"system:serviceaccount:x:*"}}`), rule, "TrustPolicyRefusesSubject", "does not admit this ServiceAccount"},
+		{"case in the trust policy", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:Tenant-A:app"}}`), rule, "TrustPolicyRefusesSubject", "upper and lower case"},
+		{"subject under the key of the audience", policy(`{"StringEquals":{"ISS:aud":"SUB"}}`), rule, "TrustPolicyRefusesSubject", "under the key of the audience"},
+		{"trust policy for another audience", policy(`{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazon.com"}}`), rule, "TrustPolicyRefusesSubject", "admit the token's audience"},
+		{"subject and audience differ", policy(`{"StringEquals":{"ISS:sub":"x","ISS:aud":"y"}}`), rule, "TrustPolicyRefusesSubject", "admit this ServiceAccount"},
+		{"condition on another issuer's key", policy(`{"StringEquals":{"other.example:sub":"SUB"}}`), rule, "TrustPolicyRefusesSubject", "on another issuer"},
+		{"trust policy of another cluster", strings.ReplaceAll(policy(`{"StringEquals":{"ISS:sub":"SUB"}}`), ":oidc-provider/issuer.", ":oidc-provider/other."), rule, "TrustPolicyRefusesSubject", "another OIDC provider"},
+		{"OIDC provider with a slash", printed("["+good+"]") + strings.Replace(printedProvider, "example", "example/", 1), anchor, "IssuerNotTrusted", "only by the / at"},
+		{"OIDC provider without the client ID", printed("["+good+"]") + strings.Replace(printedProvider, "amazonaws", "amazon", 1), anchor, "AudienceNotTrusted", "as a client ID"},
+		{"a condition that fails beside an unknown one", policy(`{"Bool":{"aws:x":"true"},"StringEquals":{"ISS:sub":"x"}}`), rule, "TrustPolicyRefusesSubject", "admit this ServiceAccount"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := trusttest.Row{Check: row.check, Class: row.class, Says: row.says, Result: doctor.Fail}.Expect(t, parsed(t, row.content))
@@ -143,15 +143,15 @@ func TestUnknown(t *testing.T) {
 		{"another account", func(w *world) { w.login("210987654321", "platform") }, anchor, "", "in account 210987654321, not in account " + account},
 		{"unknown access key", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "") }, anchor, "", "does not accept your login"},
 		{"no login", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, anchor, "", "no usable login"},
-		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), rule, "N2", "throttles"},
-		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), rule, "N3", "ServiceUnavailable"},
-		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), rule, "N4", "unusable"},
-		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), rule, "N4", "unusable"},
-		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), rule, "N4", "unusable"},
-		{"empty answer", fault("GetOpenIDConnectProvider", authtest.Fault{Body: "<GetOpenIDConnectProviderResponse/>"}), anchor, "N4", "unusable"},
-		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), rule, "N4", "unusable"},
-		{"cut connection", fault("GetRole", authtest.Fault{Cut: true}), rule, "N1", "no answer"},
-		{"broken encoding", rewrite("%22", "%2"), rule, "N4", "unusable"},
+		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), rule, "ServiceThrottles", "throttles"},
+		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), rule, "ServiceFails", "ServiceUnavailable"},
+		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), rule, "AnswerUnusable", "unusable"},
+		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), rule, "AnswerUnusable", "unusable"},
+		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), rule, "AnswerUnusable", "unusable"},
+		{"empty answer", fault("GetOpenIDConnectProvider", authtest.Fault{Body: "<GetOpenIDConnectProviderResponse/>"}), anchor, "AnswerUnusable", "unusable"},
+		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), rule, "AnswerUnusable", "unusable"},
+		{"cut connection", fault("GetRole", authtest.Fault{Cut: true}), rule, "ServiceUnreachable", "no answer"},
+		{"broken encoding", rewrite("%22", "%2"), rule, "AnswerUnusable", "unusable"},
 		{"policy that is no JSON", rewrite("%7B", ""), rule, "", "cannot be read"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestLoginIsNotRepeated(t *testing.T) {
 	w.Hidden = append(w.Hidden, session)
 	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
 	w.Cloud.AddFault(authtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
-	trusttest.Row{Check: anchor, Class: "N4", Says: "unusable", Result: doctor.Unknown}.Expect(t, w.run())
+	trusttest.Row{Check: anchor, Class: "AnswerUnusable", Says: "unusable", Result: doctor.Unknown}.Expect(t, w.run())
 }
 
 func TestFilesThatLackADocument(t *testing.T) {
