@@ -127,14 +127,14 @@ func kubernetesCatalog() catalog {
 	const service = "Kubernetes"
 	return catalog{rules: []classRule{
 		{reason: reason.AudienceDeniedToNode, status: 403, text: "not found in pod spec volume", apiServer: true, knowsBetter: true},
-		{reason: reason.TokenRequestDenied, cause: auth.CauseTokenRequestForbidden},
+		{reason: reason.RightMissing, cause: auth.CauseTokenRequestForbidden},
 		{reason: reason.ServiceAccountNotFound, cause: auth.CauseServiceAccountNotFound},
 		{reason: reason.LifetimeRefused, status: 422, text: "expirationSeconds", apiServer: true},
 		{reason: reason.LoginRefused, status: 401, code: "Unauthorized", apiServer: true},
 		{reason: reason.AudienceOfAnotherService, cause: auth.CauseAPIServerAudience},
 		{reason: reason.TokenFileUnreadable, cause: auth.CauseTokenFileForbidden},
 	}, classes: []Class{
-		{Reason: reason.TokenRequestDenied, Service: service, Summary: "the RBAC rule for creating tokens is missing",
+		{Reason: reason.RightMissing, Service: service, Summary: "the RBAC rule for creating tokens is missing",
 			Causes: []string{"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"},
 			Remedy: "grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames"},
 		{Reason: reason.ServiceAccountNotFound, Service: service, Summary: "the ServiceAccount does not exist",

@@ -67,7 +67,7 @@ func TestClasses(t *testing.T) {
 		{"MetadataServerSilent", "gcp", 0, "", "the metadata server cannot be reached", auth.CauseMetadataServer},
 		{"RegistryDenied", "gcp", 403, "DENIED", `Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "r" (or it may not exist)`, ""},
 		{"ClusterDenied", "gcp", 403, "PERMISSION_DENIED", `Required "container.clusters.get" permission(s) for "c".`, ""},
-		{"TokenRequestDenied", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, auth.CauseTokenRequestForbidden},
+		{"RightMissing", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, auth.CauseTokenRequestForbidden},
 		{"ServiceAccountNotFound", "gcp", 404, "NotFound", `serviceaccounts "x" not found`, auth.CauseServiceAccountNotFound},
 		{"LifetimeRefused", "azure", 422, "Invalid", "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes", ""},
 		{"AudienceDeniedToNode", "aws", 403, "Forbidden", `audience "X" not found in pod spec volume, system:node:N is not authorized`, ""},

@@ -198,7 +198,7 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 	args := append([]string{"doctor", "-o=json"}, flags...)
 	r := w.wid(t, "", args...)
 	first := parseReport(t, r.stdout).Worst()
-	if r.code != doctor.ExitFail || first.Check != "token-request" || first.Class != "TokenRequestDenied" || len(first.Remedy.Commands) == 0 {
+	if r.code != doctor.ExitFail || first.Check != "token-request" || first.Class != "RightMissing" || len(first.Remedy.Commands) == 0 {
 		t.Fatalf("ends with %d: %s", r.code, r.stdout)
 	}
 	for _, command := range first.Remedy.Commands {

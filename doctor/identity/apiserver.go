@@ -124,16 +124,23 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
 	f := e.refusal("The API server", err)
 	key := e.key()
-	if f.Class != reason.TokenRequestDenied {
+	if f.Class != reason.RightMissing {
 		return f
 	}
 	if user := e.caller(ctx); e.Pod.Name != "" || user == subjectPrefix+key.Namespace+":"+key.Name {
 		where := fmt.Sprintf("kubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "NAMESPACE"), shell.Word(e.Pod.Name, "POD_NAME"), e.Provider.GetName())
-		return doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Examine it in the pod:", where), "You may not create tokens of %s.", key)
+		f = doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Examine it in the pod:", where), "You may not create tokens of %s.", key)
+		e.stopped = &f
+		return f
 	}
-	f = doctor.Failed(reason.TokenRequestDenied, doctor.Do("Grant the right to the identity that creates its tokens:", e.grant(ctx, "wid-token", "create", "serviceaccounts/token", key)...),
-		"You may not create tokens of %s.", key)
-	f.StatusCode = 403
+	return e.missingRight(ctx, "You may not create tokens of %s.", key)
+}
+
+// missingRight is the finding of a right that the exchange needs. One Role has all of them, so that the next run finds no other.
+func (e *examination) missingRight(ctx context.Context, format string, args ...any) doctor.Finding {
+	f := doctor.Failed(reason.RightMissing, doctor.Do("Grant the rights to the identity that creates its tokens:",
+		e.grant(ctx, "wid-token", "get,create", "serviceaccounts,serviceaccounts/token", e.key())...), format, args...)
+	f.StatusCode = http.StatusForbidden
 	return f
 }
 

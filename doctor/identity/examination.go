@@ -37,6 +37,7 @@ type examination struct {
 	documents *documents
 	public    *contact // the cloud's token service
 	gained    auth.Token
+	stopped   *doctor.Finding // why there is no token to exchange: a right is missing
 }
 
 // object is an object of the cluster, or the error of reading it.

@@ -43,6 +43,8 @@ func (e *examination) checkExchange(ctx context.Context) doctor.Finding {
 	switch {
 	case !e.own() && e.usesAgent():
 		return doctor.Skipped("The agent of the node makes the exchange; run wid doctor in the pod.")
+	case e.stopped != nil:
+		return *e.stopped
 	case !e.own() && (e.token.claims == nil || e.annotationsUnknown()):
 		return doctor.Skipped("The token or the identity is unknown.")
 	}

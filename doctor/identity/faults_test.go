@@ -72,7 +72,7 @@ func (f *fault) diagnosed(t *testing.T) {
 	if first.Result != want || first.Remedy.Text == "" && len(first.Remedy.Commands) == 0 {
 		t.Errorf("not %s, or no remedy: %+v", want, first)
 	}
-	if remedy := fmt.Sprint(first.Remedy.Text, first.Remedy.Commands); first.Class != "TokenRequestDenied" && widening().MatchString(remedy) {
+	if remedy := fmt.Sprint(first.Remedy.Text, first.Remedy.Commands); first.Class != "RightMissing" && widening().MatchString(remedy) {
 		t.Errorf("the remedy makes a service trust or permit more: %s", remedy)
 	}
 	readable(t, report)

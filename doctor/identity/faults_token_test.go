@@ -177,10 +177,10 @@ func (broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, err
 // kubernetesFaults do not depend on the cloud, so AWS and the generic provider stand for all.
 func kubernetesFaults() []fault {
 	return []fault{
-		{"RBAC lacks serviceaccounts/token", "aws", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "TokenRequestDenied", "may not create tokens"},
-		{"RBAC lacks serviceaccounts/token", "azure", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "TokenRequestDenied", "may not create tokens"},
-		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "TokenRequestDenied", "may not create tokens"},
-		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "TokenRequestDenied", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "aws", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "azure", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
 		{"the node may not use the audience", "aws", func(w *world) {
 			w.own().Refuse(func(corev1.ServiceAccount, authtest.TokenRequestInfo) error { return errNodeAudience })
 		}, "token-request", "AudienceDeniedToNode", "audience"},

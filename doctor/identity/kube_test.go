@@ -18,6 +18,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/identity"
@@ -68,12 +69,21 @@ func TestMissingNamespaceOnARealCluster(t *testing.T) {
 func TestGrantedRightOnARealCluster(t *testing.T) {
 	cluster := kubetest.Start(t)
 	key := realAccount(t, cluster, "app")
-	user := cluster.User(t, "engineer of "+key.Namespace, key.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}})
+	account := &corev1.ServiceAccount{}
+	if err := cluster.Client().Get(t.Context(), key, account); err != nil {
+		t.Fatal(err)
+	}
+	account.Annotations = map[string]string{aws.RoleARNAnnotation: roleARN}
+	if err := cluster.Client().Update(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	user := cluster.User(t, "engineer of "+key.Namespace, key.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})
 	config := onCluster(t, cluster, user, key)
+	config.Provider, config.Options = &aws.Provider{}, []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(newCloud(t).Client())}
 	report := identity.Run(t.Context(), config)
 	readable(t, report)
 	f := report.Worst()
-	if f.Check != "token-request" || f.Class != "TokenRequestDenied" || len(f.Remedy.Commands) == 0 {
+	if f.Check != "service-account" || f.Class != "RightMissing" || len(f.Remedy.Commands) == 0 {
 		t.Fatalf("got %s", report)
 	}
 	kubeconfig := cluster.Kubeconfig(t)
@@ -86,10 +96,10 @@ func TestGrantedRightOnARealCluster(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the API server learns of rights with a delay
 	defer cancel()
-	for report.Of("exchange").Result != doctor.Pass && ctx.Err() == nil {
+	for report.Of("token-request").Result != doctor.Pass && ctx.Err() == nil {
 		report = identity.Run(ctx, config)
 	}
-	if report.Of("exchange").Result != doctor.Pass {
+	if report.Of("token-request").Result != doctor.Pass {
 		t.Errorf("got %s", report)
 	}
 }

@@ -77,10 +77,10 @@ func (e *examination) sameName(ctx context.Context) (namespaces []string) {
 }
 
 func (e *examination) unreadable(ctx context.Context, err error) doctor.Finding {
-	remedy := doctor.Do("Check that this works:", "kubectl get sa -n "+e.namespaceWord()+" "+e.nameWord())
 	if apierrors.IsForbidden(err) {
-		remedy = doctor.Do("Grant the right to read it:", e.grant(ctx, "wid-read", "get", "serviceaccounts", e.key())...)
+		return e.missingRight(ctx, "You may not read ServiceAccount %s.", e.key())
 	}
+	remedy := doctor.Do("Check that this works:", "kubectl get sa -n "+e.namespaceWord()+" "+e.nameWord())
 	return doctor.Unclear(remedy, "ServiceAccount %s cannot be read: %s.", e.key(), strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 }
 

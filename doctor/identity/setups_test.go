@@ -153,10 +153,11 @@ func setups() []setup {
 `},
 		{"6 no right to create tokens", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
-  You may not create tokens of tenant-a/app. [token-request, TokenRequestDenied]
-  Fix   Grant the right to the identity that creates its tokens:
-          kubectl create role wid-token -n tenant-a --verb=create \
-            --resource=serviceaccounts/token --resource-name=app
+  You may not create tokens of tenant-a/app. [token-request, RightMissing]
+  Fix   Grant the rights to the identity that creates its tokens:
+          kubectl create role wid-token -n tenant-a --verb=get,create \
+            --resource=serviceaccounts,serviceaccounts/token \
+            --resource-name=app
           kubectl create rolebinding wid-token -n tenant-a --role=wid-token \
             --serviceaccount=system:controller
   Also  4 passed, 17 skipped (--verbose)

@@ -11,6 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -23,7 +24,7 @@ type user struct {
 	// name is empty if the API server refuses every request with 401.
 	name   string
 	groups []string
-	// mayNot lists resources that the user must not create, such as "tokenreviews" and "serviceaccounts/token".
+	// mayNot lists resources that the user must not create, such as "tokenreviews" and "serviceaccounts/token", and "get serviceaccounts".
 	mayNot []string
 	// maxTokenLifetime shortens the tokens that are created. 0: the lifetime of the request.
 	maxTokenLifetime time.Duration
@@ -48,6 +49,9 @@ func (v *reviewer) may(resource string) bool { return !slices.Contains(v.user.ma
 func (v *reviewer) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	if v.user.name == "" {
 		return apierrors.NewUnauthorized("Unauthorized")
+	}
+	if kind := obj.GetObjectKind().GroupVersionKind().Kind; (kind == "ServiceAccount" || kind == "") && !v.may("get serviceaccounts") {
+		return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), key.Name, nil)
 	}
 	return c.Get(ctx, key, obj, opts...)
 }

@@ -18,7 +18,7 @@ const (
 	TokenExpired                 = "TokenExpired"
 	TokenOfAnotherServiceAccount = "TokenOfAnotherServiceAccount"
 	TokenRefused                 = "TokenRefused"
-	TokenRequestDenied           = "TokenRequestDenied"
+	RightMissing                 = "RightMissing"
 	TokenFileUnreadable          = "TokenFileUnreadable"
 	LifetimeRefused              = "LifetimeRefused"
 	SubjectTooLong               = "SubjectTooLong"
