@@ -43,6 +43,11 @@ func bindKubeFile(f *pflag.FlagSet, k *kubeFile, of string) {
 	f.StringVar(&k.context, "context", "", "context of the kubeconfig")
 }
 
+// wid returns a command of this program for the cluster of k.
+func (k kubeFile) wid(command string) string {
+	return strings.TrimSpace(command + " " + strings.TrimPrefix(k.kubectl("kubectl "), "kubectl "))
+}
+
 // side is the hub or the managed cluster, as a command reaches it.
 type side struct {
 	cluster
@@ -201,30 +206,52 @@ func checkClusters(names []string) error {
 	return nil
 }
 
-const pollInterval = 250 * time.Millisecond
+const (
+	pollInterval = 250 * time.Millisecond
+	quiet        = 2 * time.Second // before a command says what it waits for
+	noticeEvery  = 10 * time.Second
+)
 
-// await polls until done returns "" or an error, or until the time is up. done names what is missing.
+// await polls until done returns "" or an error, or until the context ends. done names what is missing. await reports that after quiet, at
+// once when it changes, and every noticeEvery.
 func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor string, err error)) error {
-	said := ""
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
+	missing, said, next := "", "", time.Now().Add(quiet)
 	for {
 		waitingFor, err := done()
-		switch {
-		case said != "" && ctx.Err() != nil:
-			return &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting " + said,
-				Remedy: "correct that, or raise --timeout"}
-		case err != nil || waitingFor == "":
+		switch now := time.Now(); {
+		case err == nil && waitingFor == "":
+			return nil
+		case ctx.Err() != nil && missing != "":
+			return unfinished(ctx, missing)
+		case err != nil:
 			return err
-		case waitingFor != said:
-			cmd.PrintErrln("wid: waiting", waitingFor)
-			said = waitingFor
+		case !now.Before(next) || said != "" && said != waitingFor:
+			cmd.PrintErrf("wid: waiting%s %s\n", deadlineOf(ctx), waitingFor)
+			said, next = waitingFor, now.Add(noticeEvery)
 		}
+		missing = waitingFor
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}
+}
+
+// unfinished is the error of a wait that the deadline or the user ended.
+func unfinished(ctx context.Context, missing string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("%w while waiting %s", errInterrupted, missing)
+	}
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting " + missing, Remedy: "correct that, or raise --timeout"}
+}
+
+func deadlineOf(ctx context.Context) string {
+	if deadline, ok := ctx.Deadline(); ok {
+		return " until " + deadline.Format(time.TimeOnly)
+	}
+	return ""
 }
 
 const (

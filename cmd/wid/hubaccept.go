@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/term"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -39,6 +41,7 @@ type deciding struct {
 	cmd     *cobra.Command
 	hub     client.Client
 	answers *bufio.Reader // of the person at the terminal
+	denied  []string      // clusters whose access the hub has to take away
 }
 
 func newHubAccept() *cobra.Command {
@@ -68,7 +71,11 @@ func newHubDeny() *cobra.Command {
 		Example: "  wid hub deny --clusters managed-0",
 	}
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
-	return d.command(cmd, "the hub", d.each(d.deny))
+	cmd.Flags().BoolVar(&d.wait, "wait", false, "wait until the hub has taken away the access")
+	return d.command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
+		err := d.each(d.deny)(ctx, cmd)
+		return errors.Join(err, d.revoked(ctx))
+	})
 }
 
 func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error {
@@ -80,15 +87,61 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 	if err := d.set(ctx, cluster, false); err != nil {
 		return err
 	}
-	if condition != string(metav1.ConditionTrue) { // the hub may take a cluster that it never let in for a new one
-		if err := d.recordDenial(ctx, cluster.Name); err != nil {
-			return err
-		}
+	if condition == string(metav1.ConditionTrue) {
+		d.denied = append(d.denied, cluster.Name)
+		return nil
+	}
+	// The hub may take a cluster that it never let in for a new one.
+	if err := d.recordDenial(ctx, cluster.Name); err != nil {
+		return err
 	}
 	if !accepted {
 		return say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically", cluster.Name)
 	}
-	return say(d.cmd, "cluster %q denied: the hub takes away its access. A client certificate stays valid until it expires, and works again if the cluster is accepted again", cluster.Name)
+	return say(d.cmd, "cluster %q denied: the hub had not let it in", cluster.Name)
+}
+
+// revoked says whether the hub has taken away the access of the denied clusters. Without --wait it gives the hub a moment for all of them.
+func (d *deciding) revoked(ctx context.Context) error {
+	look := ctx
+	if !d.wait {
+		moment, cancel := context.WithTimeout(ctx, quiet-pollInterval)
+		defer cancel()
+		look = moment
+	}
+	for _, name := range d.denied {
+		err := await(look, d.cmd, func() (string, error) { return d.revoking(ctx, name) })
+		switch {
+		case err == nil:
+			err = say(d.cmd, "cluster %q denied: the hub has taken away its access. %s", name, afterDenial)
+		case look.Err() != nil && ctx.Err() == nil:
+			err = say(d.cmd, "cluster %q denied; the hub has not acted yet, the cluster still has access: check that Deployment %q runs, with %s. %s",
+				name, hubNamespace+"/"+hubDeployment, d.wid("wid hub deny --wait --clusters "+name), afterDenial)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const afterDenial = "A client certificate stays valid until it expires, and works again if the cluster is accepted again"
+
+// revoking says what is missing until a denied cluster has no access. The hub reports a denial after it has removed the RBAC.
+func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string, err error) {
+	cluster := &ocm.ManagedCluster{}
+	err = d.hub.Get(ctx, client.ObjectKey{Name: name}, cluster)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", answerOf(err, fmt.Sprintf("read ManagedCluster %q", name))
+	case cluster.Spec.HubAcceptsClient:
+		return "", &auth.Error{Reason: auth.ErrUnavailable, Message: fmt.Sprintf("cluster %q was accepted meanwhile", name), Remedy: "run the command again"}
+	case isDenial(conditionOf(cluster, ocm.ConditionHubAccepted)):
+		return "", nil
+	}
+	return fmt.Sprintf("for the hub program to take away the access of cluster %q: it runs in Deployment %q", name, hubNamespace+"/"+hubDeployment), nil
 }
 
 func isDenial(condition, reason string) bool {
@@ -205,6 +258,10 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	if err != nil {
 		return err
 	}
+	agent, err := d.agentBefore(ctx, cluster)
+	if err != nil {
+		return err
+	}
 	if err := d.checkClaim(cluster.Name, claim); err != nil {
 		return err
 	}
@@ -244,8 +301,35 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 		if !d.wait {
 			return "", nil
 		}
-		return d.joined(ctx, cluster)
+		return d.joined(ctx, cluster, agent)
 	})
+}
+
+// agentBefore remembers the Lease of a cluster that has joined before. Its condition Joined outlives the agent, which stops to renew the Lease.
+type agentBefore struct {
+	joined  bool
+	version string
+}
+
+func (d *deciding) agentBefore(ctx context.Context, cluster *ocm.ManagedCluster) (*agentBefore, error) {
+	b := &agentBefore{joined: d.wait && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined)}
+	_, err := b.renews(ctx, d.hub, cluster.Name)
+	return b, err
+}
+
+// renews reports whether an agent has renewed the Lease since the first call. The hub itself creates a Lease that is missing.
+func (b *agentBefore) renews(ctx context.Context, hub client.Client, cluster string) (bool, error) {
+	if !b.joined {
+		return true, nil
+	}
+	lease := &coordinationv1.Lease{}
+	if err := hub.Get(ctx, client.ObjectKey{Namespace: cluster, Name: ocm.LeaseName}, lease); client.IgnoreNotFound(err) != nil {
+		return false, answerOf(err, fmt.Sprintf("read the Lease of cluster %q", cluster))
+	}
+	if b.version == "" {
+		b.version = lease.ResourceVersion
+	}
+	return lease.ResourceVersion != b.version, nil
 }
 
 // checkAgent refuses a request that was not named if the cluster's agent works, or if the hub goes on with another agent.
@@ -261,14 +345,15 @@ func (d *deciding) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, 
 	if !works && agent == "" {
 		return nil
 	}
-	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q may be that of an intruder",
+	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q is not from it, or has a new key",
 		cluster.Name, agent, request.Name, request.Spec.Username),
-		Remedy: "run " + approving(cluster.Name, request.Name) + " if it replaces that agent or its lost certificate, else refuse it with kubectl certificate deny"}
+		Remedy: "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, run " + d.approving(cluster.Name, request.Name) +
+			"; else it may be that of an intruder: run " + d.kubectl("kubectl certificate deny "+shell.Word(request.Name, "REQUEST"))}
 }
 
 // approving returns the command that approves one request. Names of requests are free text.
-func approving(cluster, request string) string {
-	return "wid hub accept --clusters " + cluster + " --approve-request " + shell.Word(request, "REQUEST")
+func (d *deciding) approving(cluster, request string) string {
+	return d.wid("wid hub accept --clusters " + cluster + " --approve-request " + shell.Word(request, "REQUEST"))
 }
 
 // checkClaim refuses another claim than that of the flag.
@@ -362,10 +447,10 @@ func (d *deciding) request(ctx context.Context, cluster, authType string) (*cert
 		return nil, nil
 	case len(pending) > 1:
 		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has %d requests, and one may be that of an intruder: %s", cluster, len(pending), requesters(pending)),
-			Remedy: "run " + approving(cluster, "") + " with the name of its agent's"}
+			Remedy: "run " + d.approving(cluster, "") + " with the name of its agent's"}
 	case !isBootstrapUser(&pending[0].Spec):
 		return nil, &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("the request of cluster %q is not that of a bootstrap user: %s", cluster, requesters(pending)),
-			Remedy: "run " + approving(cluster, pending[0].Name) + " if that is the agent's user"}
+			Remedy: "run " + d.approving(cluster, pending[0].Name) + " if that is the agent's user"}
 	}
 	return &pending[0], nil
 }
@@ -404,7 +489,7 @@ func requesters(pending []certificatesv1.CertificateSigningRequest) (all string)
 }
 
 // joined says what is missing until the cluster has joined. A refusal of the hub ends the wait, except a grant that the hub retries.
-func (d *deciding) joined(ctx context.Context, cluster *ocm.ManagedCluster) (waitingFor string, err error) {
+func (d *deciding) joined(ctx context.Context, cluster *ocm.ManagedCluster, agent *agentBefore) (waitingFor string, err error) {
 	if err := d.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", answerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
@@ -422,6 +507,9 @@ func (d *deciding) joined(ctx context.Context, cluster *ocm.ManagedCluster) (wai
 		return fmt.Sprintf("for the hub program to let cluster %q in: it runs in Deployment %q", cluster.Name, hubNamespace+"/"+hubDeployment), nil
 	case !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined):
 		return fmt.Sprintf("for the agent of cluster %q to join", cluster.Name), nil
+	}
+	if renews, err := agent.renews(ctx, d.hub, cluster.Name); err != nil || !renews {
+		return fmt.Sprintf("for the agent of cluster %q to renew its Lease: the cluster joined before, and only the Lease shows that an agent runs now", cluster.Name), err
 	}
 	return "", say(d.cmd, "cluster %q has joined", cluster.Name)
 }

@@ -89,7 +89,7 @@ func TestHubAcceptKeepsTheAgentThatItApproved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out := must(t, "hub", "deny", "--clusters=till"); !strings.Contains(out, "until it expires") {
+	if out := must(t, "hub", "deny", "--clusters=till", "--wait"); !strings.Contains(out, "until it expires") {
 		t.Errorf("deny says %s", out)
 	}
 	thief := ask(t, w.Admin, bootstrapUser("system:bootstrap:thief0"), "till", "thief")

@@ -215,7 +215,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 		}
 		return c.SubResource(sub).Patch(ctx, o, p, opts...)
 	}})
-	if out, err := h.decide(hub, (*deciding).deny); err != nil || !strings.Contains(out, `cluster "shop" denied: the hub takes away its access`) {
+	if out, err := h.decide(hub, (*deciding).deny); err != nil || !strings.Contains(out, `cluster "shop" denied: the hub had not let it in`) {
 		t.Errorf("deny says %q, %v", out, err)
 	}
 	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
@@ -279,7 +279,7 @@ func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
 			if err := h.fake.Status().Update(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
-			waitingFor, err := (&deciding{cmd: newHubAccept(), hub: h.fake}).joined(t.Context(), cluster)
+			waitingFor, err := (&deciding{cmd: newHubAccept(), hub: h.fake}).joined(t.Context(), cluster, &agentBefore{})
 			if (err == nil) != waits || strings.Contains(waitingFor, "AccessDenied of IAM") != waits {
 				t.Errorf("waits %q, %v", waitingFor, err)
 			}

@@ -177,7 +177,7 @@ const grace = time.Second
 
 var errInterrupted = errors.New("interrupted")
 
-// within returns soon after its context ends, and at once after an interrupt, even if the work ignores contexts, as named pipes and
+// within returns soon after its context ends, and sooner after an interrupt, even if the work ignores contexts, as named pipes and
 // exec plugins do. An exec plugin may outlive this program; see relay.
 func within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	type outcome struct {
@@ -194,13 +194,20 @@ func within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 		return o.answer, o.err
 	case <-ctx.Done():
 	}
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return nil, errInterrupted
+	interrupted, patience := errors.Is(ctx.Err(), context.Canceled), grace
+	if interrupted {
+		patience = grace / 5
 	}
 	select {
 	case o := <-done:
+		if interrupted && !errors.Is(o.err, errInterrupted) {
+			return nil, errInterrupted
+		}
 		return o.answer, o.err
-	case <-time.After(grace):
+	case <-time.After(patience):
+		if interrupted {
+			return nil, errInterrupted
+		}
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
 			Remedy: "check what does not answer, or raise --timeout"}
 	}
