@@ -34,7 +34,7 @@ import (
 
 func newHub() *cobra.Command {
 	return group("hub", "Set up a hub, and decide which clusters join it (Open Cluster Management)",
-		newHubInit(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), newHubCleanup())
+		newHubInit(), newHubToken(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), newHubCleanup())
 }
 
 // bindKubeFile adds --kubeconfig and --context.
@@ -237,6 +237,23 @@ func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor stri
 		case <-ctx.Done():
 		}
 	}
+}
+
+// during awaits work that has no states.
+func during(ctx context.Context, cmd *cobra.Command, waitingFor string, work func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	return await(ctx, cmd, func() (string, error) {
+		if ctx.Err() != nil {
+			return "", <-done
+		}
+		select {
+		case err := <-done:
+			return "", err
+		default:
+			return waitingFor, nil
+		}
+	})
 }
 
 // unfinished is the error of a wait that the deadline or the user ended.

@@ -235,6 +235,9 @@ func TestHubCommands(t *testing.T) {
 	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "managed-0 csr true True True ") || !strings.HasSuffix(fields, "s 0 -") {
 		t.Errorf("status is\n%s", table)
 	}
+	if _, out := w.document("hub token"); !strings.Contains(out, printed[6]+" --cluster-name managed-1 --image registry.example/agent:v1 --apply") {
+		t.Errorf("token says %s", out)
+	}
 
 	w.checkLostCertificate()
 

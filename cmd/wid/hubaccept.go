@@ -367,16 +367,30 @@ func (d *deciding) checkClaim(cluster, claim string) error {
 
 // ask lets a person at a terminal decide, unless the flag has decided.
 func (d *deciding) ask(cluster, authType, claim string) error {
-	in, ok := d.cmd.InOrStdin().(*os.File)
-	if d.cmd.Flags().Changed("claim") || !ok || !term.IsTerminal(int(in.Fd())) { //nolint:gosec // a file descriptor fits
+	if d.cmd.Flags().Changed("claim") || !hasTerminal(d.cmd) {
 		return nil
 	}
-	d.cmd.PrintErrf("Accept cluster %q with %s? [yes/no] ", cluster, described(authType, claim))
-	answer, err := d.answers.ReadString('\n')
+	return confirm(d.cmd, d.answers, fmt.Sprintf("Accept cluster %q with %s?", cluster, described(authType, claim)),
+		&auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q is not accepted", cluster), Remedy: "answer yes, or pass --claim"})
+}
+
+func hasTerminal(cmd *cobra.Command) bool {
+	in, ok := cmd.InOrStdin().(*os.File)
+	return ok && term.IsTerminal(int(in.Fd())) //nolint:gosec // a file descriptor fits
+}
+
+// confirm asks a person at a terminal. It returns no after another answer than yes, and without a terminal.
+func confirm(cmd *cobra.Command, answers *bufio.Reader, question string, no *auth.Error) error {
+	if !hasTerminal(cmd) {
+		return no
+	}
+	cmd.PrintErr(question, " [yes/no] ")
+	answer, err := answers.ReadString('\n')
 	if strings.TrimSpace(answer) == "yes" {
 		return nil
 	}
-	return &auth.Error{Reason: auth.ErrDenied, Err: err, Message: fmt.Sprintf("cluster %q is not accepted", cluster), Remedy: "answer yes, or pass --claim"}
+	no.Err = err
+	return no
 }
 
 // described leaves out the claim that certificates do not have.

@@ -1,27 +1,22 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/bootstrap/tokens"
-	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -39,17 +34,17 @@ const (
 type hubInit struct {
 	side
 	installing
+	inviting
 	authTypes    []string
 	addOnTypes   []string
 	arns         clusterARNs
-	server       string
-	ttl          time.Duration
 	cleanupImage string
 	ocmAgents    bool
+	yes          bool
 }
 
 func newHubInit() *cobra.Command {
-	h := &hubInit{}
+	h := &hubInit{inviting: inviting{cluster: "CLUSTER_NAME", agentImage: "AGENT_IMAGE"}}
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Prepare a hub: print or apply its manifests, and create a bootstrap token for clusters",
@@ -57,15 +52,15 @@ func newHubInit() *cobra.Command {
 			"holds a secret token. Do not run the registration controller of Open Cluster Management on the same hub.",
 		Example: "  wid hub init --image registry.example/hub:v1 --context hub --apply --wait",
 	}
-	h.bind(cmd, "wid-hub", "the Deployment is available")
+	h.installing.bind(cmd, "wid-hub", "the Deployment is available")
 	f := cmd.Flags()
 	f.StringSliceVar(&h.authTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+registration.AuthTypeAWS)
 	f.StringSliceVar(&h.addOnTypes, "addon-registration-auth", nil, "auth types of add-ons, of csr and token; without it the hub program decides, and prepares no tokens")
 	h.arns.bindHub(f)
-	f.StringVar(&h.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
-	f.DurationVar(&h.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
+	h.inviting.bind(f)
 	f.StringVar(&h.cleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour; none without it")
 	f.BoolVar(&h.ocmAgents, "ocm-agents", false, "let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
+	f.BoolVar(&h.yes, "yes", false, "with --apply: change or drop flags of the hub program that runs, without a question")
 	rare(f, "force-conflicts", "addon-registration-auth", "cleanup-image", "ocm-agents")
 	return h.command(cmd, "the hub", h.run)
 }
@@ -93,6 +88,9 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := h.checkOCM(ctx, cmd, c); err != nil {
 		return err
 	}
+	if err := h.checkRunning(ctx, cmd, c); err != nil {
+		return err
+	}
 	if slices.Contains(h.authTypes, registration.AuthTypeCSR) {
 		h.probe(ctx, cmd, c)
 	}
@@ -107,15 +105,30 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	return h.invite(ctx, cmd, c, info)
 }
 
+// checkRunning asks before it takes flags from the hub program that runs.
+func (h *hubInit) checkRunning(ctx context.Context, cmd *cobra.Command, c client.Client) error {
+	running, err := hubFlags(ctx, c)
+	changes := changedFlags(running, flagsIn(h.args()))
+	if err != nil || len(changes) == 0 {
+		return err
+	}
+	cmd.PrintErrln("wid: the hub program that runs has other flags:")
+	for _, change := range changes {
+		cmd.PrintErrln(" ", oneLine(change))
+	}
+	if h.yes {
+		return nil
+	}
+	return confirm(cmd, bufio.NewReader(cmd.InOrStdin()), "Change them?", &auth.Error{Reason: auth.ErrDenied,
+		Message: "the hub program keeps its flags, and nothing is applied", Remedy: "pass its flags to wid hub init too, or --yes to change them"})
+}
+
 func (h *hubInit) manifests() (string, error) {
-	if err := h.check(); err != nil {
+	if err := errors.Join(h.installing.check(), h.inviting.check()); err != nil {
 		return "", err
 	}
-	if h.ttl < time.Second {
-		return "", usagef("--token-ttl is a second or more, not %s", h.ttl)
-	}
 	if len(h.authTypes) == 0 {
-		return "", usagef("--registration-auth is %s, %s or both, not nothing", registration.AuthTypeCSR, registration.AuthTypeAWS)
+		return "", usagef("--registration-auth must not be empty: pass %s, %s or both", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	}
 	for _, authType := range h.authTypes {
 		if err := checkAuthType(authType); err != nil {
@@ -185,24 +198,9 @@ func (h *hubInit) hubManifests() ([]string, error) {
 	return manifests, nil
 }
 
-// info is how clusters reach the hub.
-func (h *hubInit) info(config *rest.Config) (*bootstrap.ClusterInfo, error) {
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, usagef("the kubeconfig cannot be used: %s", kubeconfigMistake(err))
-	}
-	info := &bootstrap.ClusterInfo{Server: config.Host, CAData: config.CAData}
-	if h.server != "" {
-		info.Server = h.server
-	}
-	if _, err := info.Encode(); err != nil {
-		return nil, usagef("--hub-apiserver: %v", err)
-	}
-	return info, nil
-}
-
 // probe warns of a hub that signs no client certificates. It may sign them later.
 func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client) {
-	err := csr.Probe(ctx, c)
+	err := during(ctx, cmd, "for the hub to sign a client certificate as a test", func() error { return csr.Probe(ctx, c) })
 	switch {
 	case err == nil:
 	case errors.Is(err, csr.ErrUnsupported):
@@ -210,36 +208,6 @@ func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client
 	default:
 		cmd.PrintErrln("wid: warning: it is not known whether the hub signs client certificates:", oneLine(err.Error()))
 	}
-}
-
-// invite creates a token, and prints the command that uses it.
-func (h *hubInit) invite(ctx context.Context, cmd *cobra.Command, c client.Client, info *bootstrap.ClusterInfo) error {
-	pins, err := info.Pins()
-	if err != nil {
-		return err
-	}
-	token, err := tokens.Manager{Client: c}.Create(ctx, bootstrap.TokenConfig{Description: "joins clusters to this hub",
-		Expires: time.Now().Add(h.ttl), Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{registration.BootstrapGroup}})
-	if err != nil {
-		return answerOf(err, "create a bootstrap token")
-	}
-	warnOfLoopback(cmd, info.Server, "hub-apiserver")
-	published := &corev1.ConfigMap{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, published)
-	if apierrors.IsNotFound(err) {
-		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run wid bootstrap publish on it")
-	}
-	line := "wid join --hub-token " + token.Token.Reveal() + " --hub-apiserver " + shell.Word(info.Server, "SERVER")
-	for _, pin := range pins {
-		line += " --ca-cert-hash " + pin.String()
-	}
-	if len(pins) == 0 {
-		line += " --ca-file CA_FILE"
-	}
-	if !slices.Contains(h.authTypes, registration.AuthTypeCSR) {
-		line += " --registration-auth " + registration.AuthTypeAWS + " --" + hubARNFlag + " " + h.arns.hub + " --" + managedARNFlag + " MANAGED_CLUSTER_ARN"
-	}
-	return say(cmd, "\nUntil %s, join a cluster with\n\n%s --cluster-name CLUSTER_NAME --image AGENT_IMAGE --apply", end(token.Expires), line)
 }
 
 // installing are the flags of commands that print manifests, or apply them.
