@@ -66,6 +66,7 @@ type Scenario struct {
 func (s *Scenario) Play(ctx context.Context, steps ...func(context.Context) error) (err error) {
 	start := time.Now()
 	ctx, s.fail = context.WithCancelCause(ctx)
+	defer s.breakSilence()()
 	defer func() {
 		s.fail(nil)
 		s.Say("Stopping everything and removing the files.")
@@ -109,27 +110,62 @@ func (s *Scenario) Stop() (err error) {
 type Printer struct {
 	Out   io.Writer
 	steps int
+	mu    sync.Mutex
+	last  time.Time // of the last line
 }
 
 const columns = 80
 
+func (p *Printer) print(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = time.Now()
+	_, _ = fmt.Fprintf(p.Out, format, args...)
+}
+
+// breakSilence prints a line after each ten seconds without another one, until stop is called.
+func (p *Printer) breakSilence() (stop func()) {
+	const silence = 10 * time.Second
+	start, ended, done := time.Now(), make(chan struct{}), make(chan struct{})
+	p.last = start
+	left := func() time.Duration {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return time.Until(p.last.Add(silence))
+	}
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(left()):
+			}
+			if left() <= 0 {
+				p.print("    … still working, %s so far\n", time.Since(start).Round(time.Second))
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
 // Say prints a paragraph.
 func (p *Printer) Say(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.Out, "\n%s\n", wrap(fmt.Sprintf(format, args...), ""))
+	p.print("\n%s\n", wrap(fmt.Sprintf(format, args...), ""))
 }
 
 // Step prints the next numbered step.
 func (p *Printer) Step(format string, args ...any) {
 	p.steps++
 	text := wrap(fmt.Sprintf(format, args...), "    ")
-	_, _ = fmt.Fprintf(p.Out, "\n%2d. %s\n", p.steps, text[4:])
+	p.print("\n%2d. %s\n", p.steps, text[4:])
 }
 
 // Detail prints a value of a step.
 func (p *Printer) Detail(label, format string, args ...any) {
 	const indent = "                  "
 	text := wrap(fmt.Sprintf(format, args...), indent)
-	_, _ = fmt.Fprintf(p.Out, "    %-14s%s\n", label, text[len(indent):])
+	p.print("    %-14s%s\n", label, text[len(indent):])
 }
 
 // wrap breaks text between words and indents each line. It breaks a word that no line can hold, such as an ARN, after a slash.
