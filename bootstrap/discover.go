@@ -294,7 +294,7 @@ func (a *attempt) verify(data map[string]string) error {
 	}
 	if err := Verify([]byte(data[KubeConfigKey]), jws, a.token); err != nil {
 		if a.distrust {
-			return fmt.Errorf("%w: the token belongs to another cluster, or an attacker is in between", err)
+			return fmt.Errorf("%w: the token is mistyped, or belongs to another cluster", err)
 		}
 		a.distrust = true
 		return &waitError{"the signature of cluster-info does not fit; reading it once more", "it may lag behind a change"}

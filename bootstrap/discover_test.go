@@ -197,8 +197,8 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"forged signature": {authority.server(t, configMap(forged)), "an attacker is in between", bootstrap.ErrSignature},
-		"no algorithm":     {authority.server(t, configMap(none)), "an attacker is in between", bootstrap.ErrSignature},
+		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature},
+		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature},
 		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins},
 		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins},
 		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {

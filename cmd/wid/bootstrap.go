@@ -137,7 +137,7 @@ func newCreate(c *cluster) *cobra.Command {
 			}
 		}
 		if len(config.Usages) == 0 {
-			return usagef("--usages is %s or both, not nothing", strings.Join(known, ", "))
+			return usagef("--usages must not be empty: pass %s or both", strings.Join(known, ", "))
 		}
 		if !flags.Changed("groups") && !config.Allows(bootstrap.UsageAuthentication) {
 			config.Groups = nil

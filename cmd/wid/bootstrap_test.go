@@ -147,7 +147,7 @@ func TestBootstrapMistakes(t *testing.T) {
 		"--timeout is more than 0":   {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"},
 		"in a folder that exists":    {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
 		`not "signin"`:               {"create", "--usages=signin"},
-		"not nothing":                {"create", "--usages="},
+		"must not be empty":          {"create", "--usages="},
 		`unknown command "bogus"`:    {"bogus"},
 	} {
 		out, err := wid(t, "", append([]string{"bootstrap"}, args...)...)

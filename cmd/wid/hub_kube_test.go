@@ -202,6 +202,9 @@ func TestHubCommands(t *testing.T) {
 	w.checkConflicts(initHub)
 	w.checkPodSecurity(w.hub, "hub", "init", image)
 	w.runHub()
+	if out := must(t, "hub", "status", w.onHub); out != "no clusters" {
+		t.Errorf("status says %s", out)
+	}
 
 	_, line, _ := strings.Cut(out, "\n\nwid ")
 	line = strings.NewReplacer("CLUSTER_NAME", "managed-0", "AGENT_IMAGE", "registry.example/x:v1").Replace(strings.TrimSpace(line))
@@ -230,6 +233,9 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("accept says %s", out)
 	}
 	must(t, append(join, "--wait")...)
+	if out := must(t, join...); !strings.HasSuffix(out, "\nThe cluster is already accepted") {
+		t.Errorf("join says %s", out)
+	}
 	w.until("the cluster is available", func() bool { s := w.status()[0]; return s.Accepted && s.Joined == "True" && s.Available == "True" })
 	_, table := w.document("hub status")
 	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "managed-0 csr true True True ") || !strings.HasSuffix(fields, "s 0 -") {
@@ -247,7 +253,7 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("unjoin says %s", out)
 	}
 	w.until("the hub takes away the access", func() bool { s := w.status()[0]; return !s.Accepted && s.Reason == ocm.ReasonHubDenied })
-	if _, out := w.document("hub cleanup"); out != "" {
+	if _, out := w.document("hub cleanup"); out != "none denied for 1h" {
 		t.Errorf("cleanup says %s", out)
 	}
 	for _, object := range []client.Object{

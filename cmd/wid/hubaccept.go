@@ -361,8 +361,15 @@ func (d *deciding) checkClaim(cluster, claim string) error {
 	if !d.cmd.Flags().Changed("claim") || claim == d.claim {
 		return nil
 	}
-	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q claims %.300q instead of %.300q", cluster, claim, d.claim),
+	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q claims %s instead of %s", cluster, orNothing(claim), orNothing(d.claim)),
 		Remedy: "find out who joined under this name, or correct --claim"}
+}
+
+func orNothing(claim string) string {
+	if claim == "" {
+		return "nothing"
+	}
+	return fmt.Sprintf("%.300q", claim)
 }
 
 // ask lets a person at a terminal decide, unless the flag has decided.

@@ -197,6 +197,10 @@ func conditionOf(cluster *ocm.ManagedCluster, kind string) (status, reason strin
 }
 
 func statusTable(w io.Writer, all []clusterStatus) {
+	if len(all) == 0 {
+		row(w, "no clusters")
+		return
+	}
 	row(w, "NAME", "AUTH TYPE", "ACCEPTED", "JOINED", "AVAILABLE", "AGE", "PENDING REQUESTS", "CLAIM")
 	for _, c := range all {
 		if !c.Accepted { // its agent no longer reports
@@ -260,40 +264,44 @@ func newHubCleanup() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return cleanUp(ctx, cmd, hub, time.Now().Add(-olderThan), dryRun)
+		return cleanUp(ctx, cmd, hub, olderThan, dryRun)
 	})
 }
 
-// cleanUp deletes the clusters that were denied before the given time. After a failure it goes on with the others.
-func cleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, before time.Time, dryRun bool) error {
-	var failures []error
+// cleanUp deletes the clusters that have been denied for longer than the given time. After a failure it goes on with the others.
+func cleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
+	before := time.Now().Add(-olderThan)
+	var outcomes []error
 	err := pages(func(opts ...client.ListOption) (string, error) {
 		var clusters ocm.ManagedClusterList
 		err := hub.List(ctx, &clusters, opts...)
-		failures = append(failures, cleanUpPage(ctx, cmd, hub, clusters.Items, before, dryRun))
+		for i := range clusters.Items {
+			if since, denied := deniedSince(&clusters.Items[i]); denied && since.Before(before) {
+				outcomes = append(outcomes, cleanUpCluster(ctx, cmd, hub, &clusters.Items[i], since, dryRun))
+			}
+		}
 		return clusters.Continue, err
 	})
-	return errors.Join(append(failures, answerOf(err, "list the clusters"))...)
+	if err == nil && len(outcomes) == 0 {
+		return say(cmd, "none denied for %s", shortDuration(olderThan))
+	}
+	return errors.Join(append(outcomes, answerOf(err, "list the clusters"))...)
 }
 
-func cleanUpPage(ctx context.Context, cmd *cobra.Command, hub client.Client, clusters []ocm.ManagedCluster, before time.Time, dryRun bool) error {
-	var failures []error
-	for i := range clusters {
-		cluster := &clusters[i]
-		since, denied := deniedSince(cluster)
-		if !denied || !since.Before(before) {
-			continue
-		}
-		outcome, err := "would be deleted", error(nil)
-		if !dryRun {
-			outcome, err = deleteUnchanged(ctx, hub, cluster)
-		}
-		if err == nil {
-			err = say(cmd, "cluster %q %s: denied since %s", cluster.Name, outcome, end(since))
-		}
-		failures = append(failures, err)
+// shortDuration leaves out zeros at the end.
+func shortDuration(d time.Duration) string {
+	return strings.Replace(strings.Replace(d.String(), "m0s", "m", 1), "h0m", "h", 1)
+}
+
+func cleanUpCluster(ctx context.Context, cmd *cobra.Command, hub client.Client, cluster *ocm.ManagedCluster, since time.Time, dryRun bool) error {
+	outcome, err := "would be deleted", error(nil)
+	if !dryRun {
+		outcome, err = deleteUnchanged(ctx, hub, cluster)
 	}
-	return errors.Join(failures...)
+	if err != nil {
+		return err
+	}
+	return say(cmd, "cluster %q %s: denied since %s", cluster.Name, outcome, end(since))
 }
 
 // deniedSince reports when the hub denied a cluster. It reports false while only one of the administrator and the hub denies it.

@@ -161,7 +161,7 @@ func TestHubAcceptComparesTheClaim(t *testing.T) {
 		"the same":                  {eksManaged, eksManaged, ""},
 		"another ARN":               {eksAttacker, eksManaged, `claims "` + eksAttacker + `" instead of "` + eksManaged},
 		"none, as certificates":     {"", "", ""},
-		"none instead of an ARN":    {"", eksManaged, `claims "" instead of`},
+		"none instead of an ARN":    {"", eksManaged, `claims nothing instead of "arn:`},
 		"an ARN instead of none":    {eksAttacker, "", `claims "` + eksAttacker},
 		"an ARN that begins alike":  {eksManaged + "2", eksManaged, `claims "` + eksManaged + `2" instead of`},
 		"an ARN in other case only": {eksManaged, strings.ToUpper(eksManaged), "instead of"},

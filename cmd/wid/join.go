@@ -45,6 +45,7 @@ type join struct {
 	server, token, caFile string
 	pins                  []string
 	reveal                bool
+	accepted              bool // on the hub
 }
 
 func newJoin() *cobra.Command {
@@ -95,13 +96,19 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	checkManaged(cmd, j.authType, config.Host)
-	if _, err := j.joined(ctx, local, info.Server); err != nil {
+	joined, err := j.joined(ctx, local, info.Server)
+	if err != nil {
 		return err
 	}
 	if err := j.applyAll(ctx, cmd, local, manifests); err != nil {
 		return err
 	}
-	if !j.wait {
+	switch {
+	case !j.wait && j.accepted && joined:
+		return say(cmd, "\nThe cluster is already accepted")
+	case !j.wait && j.accepted:
+		return say(cmd, "\nThe cluster is already accepted. If its new agent gets no certificate, run on the hub: wid hub accept --clusters %s", j.cluster)
+	case !j.wait:
 		return say(cmd, "\nNow let the cluster in on the hub: wid hub accept --clusters %s", j.cluster)
 	}
 	return await(ctx, cmd, func() (string, error) {
@@ -245,7 +252,9 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 	if err != nil {
 		return err
 	}
-	err = hub.Get(ctx, client.ObjectKey{Name: j.cluster}, &ocm.ManagedCluster{})
+	cluster := &ocm.ManagedCluster{}
+	err = hub.Get(ctx, client.ObjectKey{Name: j.cluster}, cluster)
+	j.accepted = cluster.Spec.HubAcceptsClient
 	operation := "try --hub-token at the hub " + info.Server
 	switch {
 	case apierrors.IsNotFound(err):

@@ -17,8 +17,8 @@ import (
 func (a *app) newDockerCredential() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docker-credential get|store|erase|list",
-		Short: "Be a credential helper of docker, for ECR, ACR and Artifact Registry",
-		Long: "Be a credential helper of docker, podman and go-containerregistry. They run docker-credential-wid, a link to wid, without\n" +
+		Short: "Act as a Docker credential helper, for ECR, ACR and Artifact Registry",
+		Long: "Act as a credential helper of Docker, podman and go-containerregistry. They run docker-credential-wid, a link to wid, without\n" +
 			"flags: set environment variables instead.",
 		Example:   "  echo 123456789012.dkr.ecr.eu-central-1.amazonaws.com | wid docker-credential get --service-account tenant-a/app",
 		Args:      exactly(cobra.ExactArgs(1)),
@@ -118,7 +118,7 @@ func (id *identity) registry(ctx context.Context, s *source, provider auth.Provi
 func (a *app) newGitCredential() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "git-credential get|store|erase|capability",
-		Short:     "Be a credential helper of git, for CodeCommit, Azure DevOps and Secure Source Manager",
+		Short:     "Act as a Git credential helper, for CodeCommit, Azure DevOps and Secure Source Manager",
 		Example:   "  git config --global credential.https://dev.azure.com.helper '!wid git-credential --service-account tenant-a/app'",
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{"get", "store", "erase", "capability"},
@@ -215,7 +215,7 @@ func (id *identity) repository(ctx context.Context, s *source, provider auth.Pro
 func (a *app) newCredentialProcess() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "credential-process",
-		Short:   "Be a credential_process of the AWS SDKs and of the aws command",
+		Short:   "Act as the credential_process of the AWS SDKs and of the aws command",
 		Example: "  # in ~/.aws/config\n  credential_process = wid credential-process --service-account tenant-a/app --region eu-central-1",
 		Args:    cobra.NoArgs,
 	}
@@ -250,7 +250,7 @@ func (a *app) newKubeletProvider() *cobra.Command {
 	var node bool
 	cmd := &cobra.Command{
 		Use:     "kubelet-credential-provider",
-		Short:   "Be a credential provider of the kubelet, with the identity of the pod's ServiceAccount",
+		Short:   "Act as a credential provider of the kubelet, with the identity of the pod's ServiceAccount",
 		Example: "  # in the CredentialProviderConfig\n  args: [kubelet-credential-provider, --no-cache]",
 		Args:    cobra.NoArgs,
 	}
