@@ -180,7 +180,6 @@ func newKubeClient(config *rest.Config) (client.Client, error) {
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	config = rest.CopyConfig(config)
 	config.UserAgent = "wid"
 	if token := strings.TrimSpace(config.BearerToken); token != "" {

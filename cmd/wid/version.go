@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -9,15 +8,10 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/registration"
@@ -117,41 +111,9 @@ func completionOf(f *pflag.Flag) cobra.CompletionFunc {
 	case "usages":
 		return fixed(bootstrap.UsageSigning, bootstrap.UsageAuthentication)
 	case "context", "hub-context":
-		return offering(contexts(strings.TrimSuffix(f.Name, "context") + "kubeconfig"))
-	case "namespace":
-		return offering(namespaces(""))
-	case "service-account":
-		return offering(serviceAccounts)
+		return contexts(strings.TrimSuffix(f.Name, "context") + "kubeconfig")
 	}
 	return nil
-}
-
-// completionTime bounds a completion: the shell waits for it.
-const completionTime = 2 * time.Second
-
-// offer lists the values that may complete what was typed.
-type offer func(ctx context.Context, cmd *cobra.Command, typed string) ([]string, error)
-
-// offering offers nothing after an error or when the time is up.
-func offering(list offer) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-		defer cancel()
-		done := make(chan []string, 1)
-		go func() {
-			values, _ := list(ctx, cmd, typed)
-			done <- values
-		}()
-		select {
-		case values := <-done:
-			if len(values) > 0 && strings.HasSuffix(values[0], "/") {
-				return values, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-			}
-			return values, cobra.ShellCompDirectiveNoFileComp
-		case <-ctx.Done():
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-	}
 }
 
 // valueOf returns "" for a flag that the command lacks.
@@ -162,52 +124,16 @@ func valueOf(cmd *cobra.Command, flag string) string {
 	return ""
 }
 
-func contexts(kubeconfigFlag string) offer {
-	return func(_ context.Context, cmd *cobra.Command, _ string) ([]string, error) {
+// contexts offers those of the kubeconfig. Completion asks no cluster, since that may run a program and log in.
+func contexts(kubeconfigFlag string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		loader, err := kubeFile{path: valueOf(cmd, kubeconfigFlag)}.load()
 		if err != nil {
-			return nil, err
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		raw, err := loader.RawConfig()
+		raw, _ := loader.RawConfig()                                                              // without an answer there is nothing to offer
 		return slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { // the terminal gets them as they are
 			return strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-		}), err
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-func namespaces(suffix string) offer {
-	return func(ctx context.Context, cmd *cobra.Command, _ string) ([]string, error) {
-		return namesOf(ctx, cmd, "Namespace", "", "", suffix)
-	}
-}
-
-// serviceAccounts offers namespaces first, since listing every ServiceAccount of a large cluster takes too long.
-func serviceAccounts(ctx context.Context, cmd *cobra.Command, typed string) ([]string, error) {
-	namespace, _, complete := strings.Cut(typed, "/")
-	if !complete {
-		return namespaces("/")(ctx, cmd, typed)
-	}
-	return namesOf(ctx, cmd, "ServiceAccount", namespace, namespace+"/", "")
-}
-
-// namesOf lists the names of objects, each between prefix and suffix.
-func namesOf(ctx context.Context, cmd *cobra.Command, kind, namespace, prefix, suffix string) (names []string, err error) {
-	config, err := kubeFile{path: valueOf(cmd, "kubeconfig"), context: valueOf(cmd, "context")}.config()
-	if err != nil {
-		return nil, err
-	}
-	kube, err := newKubeClient(config)
-	if err != nil {
-		return nil, err
-	}
-	const most = 500
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind + "List"))
-	err = kube.List(ctx, list, client.InNamespace(namespace), client.Limit(most))
-	for i := range list.Items {
-		if name := list.Items[i].Name; len(validation.IsDNS1123Subdomain(name)) == 0 {
-			names = append(names, prefix+name+suffix)
-		}
-	}
-	return names, err
 }
