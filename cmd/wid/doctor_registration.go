@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,13 +60,18 @@ func (d *registrationDoctor) examine(ctx context.Context) (*doctor.Report, error
 	config := registrationdoctor.Config{ClusterName: d.clusterName, Hub: hub.reader(), Spoke: spoke.reader(), Klusterlet: d.klusterlet,
 		HubClusterARN: d.hubARN, Skip: d.skip, Timeout: d.timeout, Progress: d.waiting.begin}
 	if spoke != nil {
-		config.SpokeConfig, config.Cluster = spoke.config, spoke.name
+		config.SpokeConfig, config.Cluster, config.SpokeFlags = spoke.config, spoke.name, flagsOf(d.spoke)
 	}
 	if hub != nil {
-		config.HubConfig, config.Cluster = hub.config, "hub: "+hub.name
+		config.HubConfig, config.Cluster, config.HubFlags = hub.config, "hub: "+hub.name, flagsOf(d.hub)
 	}
 	if hub == nil && spoke == nil {
 		return nil, usagef("name the hub (--hub-kubeconfig, --hub-context), or the cluster itself (--kubeconfig, --context)")
 	}
 	return registrationdoctor.Run(ctx, config), nil
+}
+
+// flagsOf returns the flags that lead kubectl and wid to a cluster.
+func flagsOf(k kubeFile) string {
+	return strings.TrimSpace(strings.TrimPrefix(k.kubectl("kubectl "), "kubectl "))
 }

@@ -91,7 +91,7 @@ func TestDoctorRegistration(t *testing.T) {
 	for _, command := range []string{"registration", "enrolment"} {
 		args := []string{"doctor", command, "--cluster-name=cluster1", "--hub-kubeconfig=" + w.kubeconfig, "--kubeconfig=" + w.kubeconfig}
 		r := w.wid(t, "", append(args, "-o=json")...)
-		if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "sides" || f.Class != "O1" {
+		if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "sides" || f.Class != "WrongKubeconfig" {
 			t.Errorf("ends with %d: %s", r.code, r.stdout)
 		}
 		if r := w.wid(t, "", args...); !strings.HasPrefix(r.stdout, "✗ registration of cluster cluster1, hub: cluster ") || strings.Count(r.stdout, "\n") > 14 {

@@ -2,7 +2,6 @@ package registration
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,12 +9,10 @@ import (
 
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/kube"
-	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
-	"github.com/workloadid/workloadid/registration/token"
 )
 
 // addOn is one of either version of the API.
@@ -47,10 +44,11 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 	case kube.Absent(err):
 		return doctor.Skipped("The hub has no add-ons.")
 	case err != nil:
-		return kube.Unread("the add-ons", err, "kubectl get managedclusteraddons -n "+e.name()+" -o yaml")
+		return kube.Unread("the add-ons", err, e.hub.command("kubectl get managedclusteraddons -n "+e.name()+" -o yaml"))
 	case len(all) == 0:
 		return doctor.Skipped("The cluster has no add-ons.")
 	}
+	e.readHubProgram(ctx)
 	var broken []doctor.Finding
 	for i := range all {
 		if f := e.judgeAddOn(&all[i]); f.Result != doctor.Pass {
@@ -58,7 +56,7 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 		}
 	}
 	if len(broken) == 0 {
-		return e.pendingAddOns(len(all))
+		return e.pendingAddOns(ctx, len(all))
 	}
 	first := broken[0]
 	for _, f := range broken[1:min(len(broken), maxRequests)] {
@@ -68,61 +66,42 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 }
 
 // pendingAddOns finds a request of an add-on that is neither approved nor denied.
-func (e *examination) pendingAddOns(n int) doctor.Finding {
+func (e *examination) pendingAddOns(ctx context.Context, n int) doctor.Finding {
 	i := slices.IndexFunc(e.requests, func(r certificateRequest) bool { return r.Labels[addon.NameLabel] != "" && decision(&r).Type == "" })
 	if i < 0 {
 		return doctor.Passed("Nothing is wrong with the credentials of %s.", kube.Count(n, "add-on"))
 	}
-	r := &e.requests[i]
-	f := doctor.Failed("O29", doctor.Do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+shell.Word(r.Name, "NAME")),
-		"The certificate request of add-on %.63s is pending.", r.Labels[addon.NameLabel])
-	if !e.byAgent(r) {
-		f = foreign(r)
-	}
-	return describe(f.As(doctor.Warn), r, "Approved")
+	return e.judgeRequest(ctx, &e.requests[i]).As(doctor.Warn)
 }
 
 // judgeAddOn follows the order in which an add-on gets its credential.
 func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 	get := func(kind string) metav1.Condition { return conditionOf(a.Conditions, kind) }
 	isToken := slices.ContainsFunc(a.Items, func(r ocm.Registration) bool { return r.Driver == ocm.DriverToken })
-	ready, accepted, rotated := get(addon.ConditionTokenInfrastructureReady), get(agent.ConditionRegistrationAccepted), get(ocm.ConditionCertificateRotated)
-	tokens := get(addon.ConditionTokenRefreshed)
+	ready, tokens, rotated := get(addon.ConditionTokenInfrastructureReady), get(addon.ConditionTokenRefreshed), get(ocm.ConditionCertificateRotated)
 	if tokens.Status == "" {
 		tokens = get(addon.ConditionTokenRefreshedOCM)
 	}
-	isFalse := func(c metav1.Condition) bool { return c.Status == metav1.ConditionFalse }
-	name := fmt.Sprintf("%.63s", a.name)
-	switch {
-	case isFalse(accepted):
-		return e.addOnFault("O43", "The agent refuses to register the add-on "+name, a, accepted)
-	case isFalse(ready):
-		return e.addOnFault("O28", "The hub cannot set up the token of the add-on "+name, a, ready)
-	case isToken && ready.Status == "":
-		f := doctor.Failed("O44", doctor.Do("Run the hub with tokens for add-ons, or use csr:", "wid hub init --addon-registration-auth=csr,token"),
-			"The add-on %s uses a token, but no controller of the hub provides tokens.", name)
-		return observed(f, ready, "True "+token.ReasonReady)
-	case isFalse(tokens):
-		return e.addOnFault("O45", "The agent gets no token for the add-on "+name, a, tokens)
-	case !isToken && isFalse(rotated):
-		return e.addOnFault("O46", "The agent gets no certificate for the add-on "+name, a, rotated)
+	if isToken {
+		rotated = metav1.Condition{}
 	}
-	return doctor.Passed("Nothing is wrong with the add-on %s.", name)
-}
+	o := object{addOn: a.name, request: e.addOnRequest(a.name)}
+	for _, c := range []struct {
+		metav1.Condition
 
-// addOnFault quotes the message of the condition, since agents and hubs say there what to correct.
-func (e *examination) addOnFault(class, message string, a *addOn, c metav1.Condition) doctor.Finding {
-	name := shell.Word(a.name, "ADDON")
-	remedy := doctor.Do("Correct what the condition says. To read the whole of it at the hub:", fmt.Sprintf("kubectl get managedclusteraddon -n %s %s -o yaml", e.name(), name))
-	switch c.Reason {
-	case token.ReasonClusterNotAccepted:
-		remedy = doctor.Do("At the hub, accept the cluster:", e.accept())
-	case token.ReasonForbidden:
-		remedy = doctor.Do("Apply the hub's manifests for tokens again:", "wid hub init --addon-registration-auth=csr,token --apply")
-	case "ClientCertificateNotApproved":
-		remedy = doctor.Do("At the hub, approve the request, or run the approver of the signer:", "kubectl get csr -l "+addon.NameLabel+"="+name)
-	case "ClientCertificateDenied":
-		remedy = doctor.Do("At the hub, delete the request, so that the agent asks again:", "kubectl delete csr -l "+addon.NameLabel+"="+name)
+		otherwise, message string
+	}{
+		{get(agent.ConditionRegistrationAccepted), "AddOnRefused", "The agent refuses to register the add-on %.63s."},
+		{ready, "TokenInfrastructureNotReady", "The hub cannot set up the token of the add-on %.63s."},
+		{tokens, "TokenRequestFailed", "The agent gets no token for the add-on %.63s."},
+		{rotated, "ClientCertificateUpdateFailed", "The agent gets no certificate for the add-on %.63s."},
+	} {
+		switch {
+		case c.Status == metav1.ConditionFalse:
+			return e.refused(o, c.Condition, c.otherwise, c.message, a.name)
+		case isToken && c.Type == ready.Type && c.Status == "":
+			return e.faultOf(o, c.otherwise, "The add-on %.63s uses a token, but no controller of the hub provides tokens.", a.name)
+		}
 	}
-	return quoted(doctor.Failed(class, remedy, "%s", message), c)
+	return doctor.Passed("Nothing is wrong with the add-on %.63s.", a.name)
 }

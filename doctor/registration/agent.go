@@ -56,10 +56,6 @@ func (e *examination) logs() string {
 	return fmt.Sprintf("kubectl logs -n %s deploy/%s", e.agentNamespace, e.deployment)
 }
 
-func operatorLogs() doctor.Remedy {
-	return doctor.Do("In the cluster, read the operator's log:", "kubectl logs -n open-cluster-management deploy/klusterlet")
-}
-
 func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 	if e.Spoke == nil {
 		return doctor.Skipped("There is no kubeconfig of the cluster.")
@@ -69,7 +65,7 @@ func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 		return e.checkOwnAgent(ctx)
 	}
 	if err != nil {
-		return kube.Unread("the Klusterlets", err, "kubectl get klusterlets -o yaml")
+		return kube.Unread("the Klusterlets", err, e.spoke.command("kubectl get klusterlets -o yaml"))
 	}
 	others := e.choose(items)
 	switch {
@@ -78,21 +74,17 @@ func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 	case len(others) > 0:
 		return e.anotherName("the Klusterlet", others)
 	case e.Klusterlet != "":
-		return doctor.Failed("O22", doctor.Do("Name one of these:", "kubectl get klusterlets"), "There is no Klusterlet %.100q.", e.Klusterlet)
+		return e.fault("KlusterletMissing", "There is no Klusterlet %.100q.", e.Klusterlet)
 	}
 	return e.checkOwnAgent(ctx)
 }
 
 func (e *examination) anotherName(which string, names []string) doctor.Finding {
-	remedy := doctor.Do("Examine the cluster under the name that its agent uses, or correct the name there.")
+	reason := "AnotherClusterName"
 	if e.isSameServer() {
-		remedy = otherKubeconfig()
+		reason = "WrongKubeconfig"
 	}
-	return doctor.Failed("O23", remedy, "The agent registers the cluster under another name.").Compare(which, strings.Join(names, ", "), "examined", e.ClusterName)
-}
-
-func otherKubeconfig() doctor.Remedy {
-	return doctor.Do("Use the kubeconfig of the managed cluster: both lead to the same API server.")
+	return e.fault(reason, "The agent registers the cluster under another name.").Compare(which, strings.Join(names, ", "), "examined", e.ClusterName)
 }
 
 // checkOwnAgent examines the agent that wid join installs. It has no Klusterlet.
@@ -101,12 +93,11 @@ func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 	err := kube.Get(ctx, e.Spoke, appsv1.SchemeGroupVersion.WithKind("Deployment"), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ownAgent}, &d)
 	switch {
 	case client.IgnoreNotFound(err) != nil && !kube.Absent(err):
-		return kube.Unread("the agent's Deployment", err, "kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent)
+		return kube.Unread("the agent's Deployment", err, e.spoke.command("kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent))
 	case err != nil && e.isSameServer():
-		return doctor.Failed("O22", otherKubeconfig(), "There is no agent at the hub's own API server.")
+		return e.fault("WrongKubeconfig", "There is no agent at the hub's own API server.")
 	case err != nil:
-		return doctor.Failed("O22", doctor.Do("In the cluster, install the agent; clusteradm join does the same for Open Cluster Management:",
-			"wid join --cluster-name "+e.name()+" --hub-apiserver URL --hub-token -"), "There is no agent in the cluster.")
+		return e.fault("AgentMissing", "There is no agent in the cluster.")
 	}
 	e.deployment = ownAgent
 	for _, c := range d.Spec.Template.Spec.Containers {
@@ -117,10 +108,9 @@ func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 		}
 	}
 	if d.Status.AvailableReplicas == 0 {
-		return doctor.Failed("O39", doctor.Do("In the cluster, look at its pods and Events:", "kubectl describe pods -n "+e.agentNamespace), "The agent does not run.").
-			Compare("available", "0 replicas", "expected", "1")
+		return e.fault("AgentNotRunning", "The agent does not run.").Compare("available", "0 replicas", "expected", "1")
 	}
-	return doctor.Passed("The agent runs.").Detail("log", e.logs())
+	return doctor.Passed("The agent runs.")
 }
 
 // choose finds the Klusterlet that registers the cluster, and returns the names that others register. Without a name the agent
@@ -156,64 +146,47 @@ func (e *examination) choose(items []klusterlet) (others []string) {
 func (e *examination) judgeKlusterlet() doctor.Finding {
 	conditions := e.klusterlet.Status.Conditions
 	if c := conditionOf(conditions, "Applied"); c.Status == metav1.ConditionFalse {
-		return observed(doctor.Failed("O39", operatorLogs(), "The operator cannot install the agent."), c, "True")
+		return said(e.fault("AgentNotRunning", "The operator cannot install the agent."), c.Reason, c.Message)
 	}
-	c := conditionOf(conditions, degraded)
-	const want = "False HubConnectionFunctional"
-	switch {
-	case c.Status == "":
-		return observed(doctor.Failed("O39", operatorLogs(), "The operator has not reported whether the agent reaches the hub."), c, want).As(doctor.Warn)
-	case c.Status == metav1.ConditionTrue && strings.Contains(c.Message, "x509:"):
-		return observed(doctor.Failed("O21", doctor.Do("Write the hub's CA into the kubeconfig of the Secret bootstrap-hub-kubeconfig, by joining again."),
-			"The agent does not trust the hub's certificate."), c, want)
+	if conditionOf(conditions, degraded).Status == "" {
+		return e.fault("AgentNotRunning", "The operator has not reported whether the agent reaches the hub.").As(doctor.Warn)
 	}
-	join := doctor.Do("Join again with a new token of the hub:", "clusteradm get token", "clusteradm join --hub-token TOKEN --hub-apiserver URL --cluster-name "+e.name())
-	var f doctor.Finding
-	switch reasons := strings.Split(c.Reason, ","); {
-	case c.Status != metav1.ConditionTrue:
-	case slices.Contains(reasons, "BootstrapSecretMissing"):
-		f = doctor.Failed("O19", join, "The Secret bootstrap-hub-kubeconfig of the agent is missing.")
-	case slices.Contains(reasons, "BootstrapSecretUnauthorized"):
-		f = doctor.Failed("O19", join, "The hub refuses the agent's bootstrap credential, mostly because its token has expired.")
-	case slices.Contains(reasons, "BootstrapSecretError"):
-		f = doctor.Failed("O19", doctor.Do("Correct server and CA in the kubeconfig of the Secret bootstrap-hub-kubeconfig. The address has to work inside the cluster."),
-			"The agent cannot reach the hub with bootstrap-hub-kubeconfig.")
+	return e.judgeConnection("Bootstrap", "The agent is installed, and nothing is wrong with its bootstrap credential.")
+}
+
+// connections are the faults of credentials that the operator reports.
+var connections = []struct{ reason, message string }{
+	{"BootstrapSecretMissing", "The Secret bootstrap-hub-kubeconfig of the agent is missing."},
+	{"BootstrapSecretUnauthorized", "The hub refuses the agent's bootstrap credential, mostly because its token has expired."},
+	{"BootstrapSecretError", "The agent cannot reach the hub with bootstrap-hub-kubeconfig."},
+	{"HubKubeConfigSecretMissing", "The agent has no credential of its own yet."},
+	{"HubKubeConfigMissing", "The agent has no credential of its own yet."},
+	{"HubKubeConfigUnauthorized", "The hub refuses the agent's own credential, or the credential has no rights there."},
+	{"HubKubeConfigError", "The agent cannot reach the hub with its own credential."},
+	{"ClusterNameMissing", "The Secret hub-kubeconfig-secret of the agent lacks cluster-name."},
+	{"", "The agent's own credential does not work."},
+}
+
+// judgeConnection goes by the reasons with a prefix, or by all. The operator joins several reasons with commas.
+func (e *examination) judgeConnection(prefix, fine string) doctor.Finding {
+	c := conditionOf(e.klusterlet.Status.Conditions, degraded)
+	reasons := strings.Split(c.Reason, ",")
+	for _, fault := range connections {
+		if c.Status != metav1.ConditionTrue || !strings.HasPrefix(fault.reason, prefix) || fault.reason != "" && !slices.Contains(reasons, fault.reason) {
+			continue
+		}
+		return said(e.fault(e.known(fault.reason, "HubKubeConfigUnusable"), "%s", fault.message), "", c.Message)
 	}
-	if f.Result == doctor.Fail {
-		return observed(f, c, want)
-	}
-	return doctor.Passed("The agent is installed, and nothing is wrong with its bootstrap credential.")
+	return doctor.Passed("%s", fine)
 }
 
 // name returns the cluster's name for a command.
 func (e *examination) name() string { return shell.Word(e.ClusterName, "CLUSTER") }
 
-// checkCredential judges the agent's own credential, by the word of the operator.
+// checkCredential judges the agent's own credential, by the word of the operator. An operator without the program aws cannot tell.
 func (e *examination) checkCredential(context.Context) doctor.Finding {
-	if e.klusterlet == nil {
-		return doctor.Skipped("There is no operator that tries the agent's credential.")
+	if e.klusterlet == nil || e.usesIAM() && strings.Contains(conditionOf(e.klusterlet.Status.Conditions, degraded).Reason, "HubKubeConfigError") {
+		return doctor.Skipped("There is no operator that can try the agent's credential.")
 	}
-	c := conditionOf(e.klusterlet.Status.Conditions, degraded)
-	const want = "False HubConnectionFunctional"
-	reasons := strings.Split(c.Reason, ",")
-	switch {
-	case c.Status == metav1.ConditionFalse:
-		return doctor.Passed("The agent reaches the hub with its own credential.")
-	case c.Status != metav1.ConditionTrue:
-		return doctor.Skipped("The operator has not tried the agent's credential.")
-	case e.usesIAM() && slices.Contains(reasons, "HubKubeConfigError"):
-		return observed(doctor.Failed("O37", operatorLogs(), "The operator cannot try the agent's credential; it may lack the program aws."), c, want).As(doctor.Warn)
-	}
-	f := doctor.Failed("O20", doctor.Do("In the cluster, read the agent's log:", e.logs()), "The agent's own credential does not work.")
-	switch {
-	case slices.Contains(reasons, "HubKubeConfigSecretMissing"), slices.Contains(reasons, "HubKubeConfigMissing"):
-		f.Message = "The agent has no credential of its own yet."
-	case slices.Contains(reasons, "HubKubeConfigUnauthorized"):
-		f.Message = "The hub refuses the agent's own credential, or the credential has no rights there."
-	case slices.Contains(reasons, "HubKubeConfigError"):
-		f.Message = "The agent cannot reach the hub with its own credential."
-	case slices.Contains(reasons, "ClusterNameMissing"):
-		f.Message, f.Remedy = "The Secret hub-kubeconfig-secret of the agent lacks cluster-name.", e.rejoin()
-	}
-	return observed(f, c, want)
+	return e.judgeConnection("", "The agent reaches the hub with its own credential.")
 }

@@ -24,14 +24,14 @@ func TestRequestOfAnotherUser(t *testing.T) {
 		check, class string
 		result       doctor.Result
 	}{
-		"alone": {func(w *world) { accepted(w); w.csrs = []object{forged("evil", nil)} }, "csr", "O47", ""},
+		"alone": {func(w *world) { accepted(w); w.csrs = []object{forged("evil", nil)} }, "csr", "UnknownRequester", ""},
 		"beside the agent's": {func(w *world) {
 			accepted(w)
 			w.csrs = []object{forged("evil", nil), newCSR("cluster1-new", "system:bootstrap:abcdef", "", time.Minute)}
-		}, "csr", "O3", ""},
+		}, "csr", "RequestPending", ""},
 		"for an add-on": {func(w *world) {
 			w.csrs = append(w.csrs, forged("evil", object{"open-cluster-management.io/addon-name": "work"}))
-		}, "addons", "O47", doctor.Warn},
+		}, "addons", "UnknownRequester", doctor.Warn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

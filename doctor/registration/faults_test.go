@@ -1,15 +1,11 @@
 package registration_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reporttest"
 )
@@ -67,46 +63,42 @@ func requestFaults() []fault {
 		}
 	}
 	return []fault{
-		{"no hub", func(w *world) { w.unknown["ManagedCluster"] = true }, "sides", "O1", "leads to a managed cluster", ""},
-		{"the agent has never arrived", func(w *world) { w.cluster, w.csrs = nil, nil }, "hub", "O2", "never reached the hub", ""},
-		{"requests cannot be seen either", func(w *world) { w.cluster, w.forbidden["CertificateSigningRequest"] = nil, true }, "hub", "O2", "never reached the hub", ""},
+		{"no hub", func(w *world) { w.unknown["ManagedCluster"] = true }, "sides", "WrongKubeconfig", "does not lead to a hub", ""},
+		{"the agent has never arrived", func(w *world) { w.cluster, w.csrs = nil, nil }, "hub", "AgentNeverArrived", "never reached the hub", ""},
+		{"requests cannot be seen either", func(w *world) { w.cluster, w.forbidden["CertificateSigningRequest"] = nil, true }, "hub", "AgentNeverArrived", "never reached the hub", ""},
 		{"another cluster's requests", func(w *world) {
 			w.cluster, w.config.ClusterName, part(w.klusterlet, "spec")["clusterName"] = nil, "cluster10", "cluster10"
 			w.agent = nil
-		}, "hub", "O2", "never reached the hub", ""},
-		{"another cluster's name", func(w *world) { w.cluster, w.config.ClusterName = nil, "cluster10" }, "agent", "O23", "another name", ""},
-		{"request waits", newest(""), csr, "O3", "is pending", ""},
+		}, "hub", "AgentNeverArrived", "never reached the hub", ""},
+		{"another cluster's name", func(w *world) { w.cluster, w.config.ClusterName = nil, "cluster10" }, "agent", "AnotherClusterName", "another name", ""},
+		{"request waits", newest(""), csr, "RequestPending", "is pending", ""},
 		{"request waits for acceptance", func(w *world) {
 			fresh(w)
 			w.csrs = []object{newCSR("cluster1-new", bootstrapUser, "", time.Minute)}
-		}, "accept", "O10", "not accepted the cluster yet", ""},
-		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "O3", "is pending", doctor.Warn},
-		{"request denied", newest("Denied"), csr, "O4", "was denied", ""},
-		{"hub cannot sign", newest("Failed"), csr, "O5", "cannot sign", ""},
+		}, "accept", "NotAccepted", "not accepted the cluster yet", ""},
+		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "RequestPending", "is pending", doctor.Warn},
+		{"request denied", newest("Denied"), csr, "ClientCertificateDenied", "was denied", ""},
+		{"hub cannot sign", newest("Failed"), csr, "ClientCertificateFailed", "cannot sign", ""},
 		{"approved, never signed", func(w *world) {
 			newest("Approved")(w)
 			delete(part(w.csrs[1], "status"), "certificate")
-		}, csr, "O6", "but not signed", ""},
-		{"approved, no ManagedCluster", func(w *world) { w.cluster = nil }, "hub", "O7", "there is no ManagedCluster", ""},
-		{"joined again over old objects", func(w *world) {
-			setConditions(w.cluster, "ManagedClusterConditionAvailable", "Unknown", "ManagedClusterLeaseUpdateStopped")
-			w.csrs = append(w.csrs, newCSR("cluster1-new", bootstrapUser, "Approved", time.Minute))
-		}, csr, "O8", "that had joined before", ""},
+		}, csr, "ClientCertificateNotSigned", "but not signed", ""},
+		{"approved, no ManagedCluster", func(w *world) { w.cluster = nil }, "hub", "NoManagedCluster", "there is no ManagedCluster", ""},
 		{"too many requests", func(w *world) {
 			many(w)
 			setCondition(w.cluster, "ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Stop creating csr since there are too many csr created already on hub")
-		}, csr, "O9", "11 requests", ""},
-		{"too many requests, the agent still works", many, csr, "O9", "11 requests", doctor.Warn},
-		{"no request yet, and not joined", accepted, "secret", "O25", "has not been issued a credential", ""},
+		}, csr, "TooManyRequests", "11 requests", ""},
+		{"too many requests, the agent still works", many, csr, "TooManyRequests", "11 requests", doctor.Warn},
+		{"no request yet, and not joined", accepted, "secret", "HubKubeConfigMissing", "has not been issued a credential", ""},
 		{"never arrived, and the cluster knows why", func(w *world) {
 			w.cluster, w.csrs = nil, nil
 			setConditions(w.klusterlet, "HubConnectionDegraded", "True", "BootstrapSecretUnauthorized,HubKubeConfigMissing")
-		}, "agent", "O19", "its token has expired", ""},
+		}, "agent", "BootstrapSecretUnauthorized", "its token has expired", ""},
 		{"add-on waits", func(w *world) {
 			waiting := newCSR("addon-cluster1-work-abc", agentUser, "", time.Minute)
 			part(part(waiting, "metadata"), "labels")["open-cluster-management.io/addon-name"] = "work"
 			w.csrs = append(w.csrs, waiting)
-		}, "addons", "O29", "add-on work is pending", doctor.Warn},
+		}, "addons", "ClientCertificateNotApproved", "add-on work is pending", doctor.Warn},
 	}
 }
 
@@ -120,45 +112,45 @@ func hubFaults() []fault {
 			approvedRequest := w.csrs
 			fresh(w)
 			w.csrs = approvedRequest
-		}, "accept", "O10", "not accepted the cluster yet", ""},
-		{"accepted, hub idle", condition(acceptedCondition, "", "", ""), "accept", "O11", "has not acted", ""},
+		}, "accept", "NotAccepted", "not accepted the cluster yet", ""},
+		{"accepted, hub idle", condition(acceptedCondition, "", "", ""), "accept", "HubNotActing", "has not acted", ""},
 		{"denied", func(w *world) {
 			part(w.cluster, "spec")["hubAcceptsClient"] = false
 			setCondition(w.cluster, acceptedCondition, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")
-		}, "accept", "O12", "denies", ""},
-		{"hub could not make the rights", condition(acceptedCondition, "False", "Error", "AccessDenied: iam:CreateRole"), "accept", "O13", "does not grant the cluster its rights", ""},
-		{"not joined", condition("ManagedClusterJoined", "", "", ""), "joined", "O14", "has not joined", ""},
-		{"renewal fails", condition("ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Failed to create CSR"), "joined", "O36", "cannot renew", ""},
+		}, "accept", "HubClusterAdminDenied", "denies", ""},
+		{"hub could not make the rights", condition(acceptedCondition, "False", "Error", "AccessDenied: iam:CreateRole"), "accept", "GrantFailed", "does not grant the cluster its rights", ""},
+		{"not joined", condition("ManagedClusterJoined", "", "", ""), "joined", "NotJoined", "has not joined", ""},
+		{"renewal fails", condition("ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Failed to create CSR"), "joined", "ClientCertificateUpdateFailed", "cannot renew", ""},
 		{"lease stopped", func(w *world) {
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
 			part(w.lease, "spec")["renewTime"] = "2026-01-01T00:00:00.000000Z"
-		}, "lease", "O15", "stopped renewing", ""},
+		}, "lease", "ManagedClusterLeaseUpdateStopped", "stopped renewing", ""},
 		{"lease stopped, hub has not noticed", func(w *world) {
 			part(w.lease, "spec")["renewTime"] = time.Now().Add(-301 * time.Second).UTC().Format("2006-01-02T15:04:05.000000Z")
-		}, "lease", "O15", "stopped renewing", ""},
+		}, "lease", "ManagedClusterLeaseUpdateStopped", "stopped renewing", ""},
 		{"lease stopped, since the certificate has expired", func(w *world) {
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
 			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
 				"tls.key": secretValue, "tls.crt": clientCertificate(w.t, agentUser, time.Hour, -time.Minute)})
-		}, "secret", "O27", "has expired", ""},
-		{"cluster not available", condition(available, "False", "ManagedClusterKubeAPIServerUnavailable", "no"), "lease", "O16", "is not available", ""},
-		{"availability unknown", condition(available, "", "", ""), "lease", "O17", "has not reported", doctor.Warn},
+		}, "secret", "CertificateExpired", "has expired", ""},
+		{"cluster not available", condition(available, "False", "ManagedClusterKubeAPIServerUnavailable", "no"), "lease", "ManagedClusterKubeAPIServerUnavailable", "is not available", ""},
+		{"availability unknown", condition(available, "", "", ""), "lease", "NotJoined", "has not reported", doctor.Warn},
 		{"clocks differ", func(w *world) {
 			setCondition(w.cluster, "ManagedClusterConditionClockSynced", "False", "ManagedClusterClockOutOfSync", "The clock of hub and agent is out of sync.")
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
-		}, "clock", "O18", "clocks of hub and cluster differ", ""},
+		}, "clock", "ClockSkew", "clocks of hub and cluster differ", ""},
 		{"being deleted", func(w *world) {
 			part(w.cluster, "metadata")["deletionTimestamp"] = ago(time.Minute)
 			part(w.cluster, "metadata")["finalizers"] = []any{"cluster.open-cluster-management.io/api-resource-cleanup"}
-		}, "hub", "O38", "being deleted", ""},
+		}, "hub", "Deleting", "being deleted", ""},
 		{"add-on without its token", func(w *world) {
 			setCondition(w.addon, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: forbidden")
-		}, "addons", "O28", "token of the add-on work", ""},
+		}, "addons", "TokenInfrastructureNotReady", "token of the add-on work", ""},
 		{"add-on of an older hub without its token", func(w *world) {
 			w.unknown["addon.open-cluster-management.io/v1beta1"], w.unknown["addon.open-cluster-management.io/v1alpha1"] = true, false
 			w.addon["apiVersion"] = "addon.open-cluster-management.io/v1alpha1"
 			setCondition(w.addon, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: forbidden")
-		}, "addons", "O28", "token of the add-on work", ""},
+		}, "addons", "TokenInfrastructureNotReady", "token of the add-on work", ""},
 	}
 }
 
@@ -168,26 +160,22 @@ func spokeFaults() []fault {
 		return func(w *world) { setCondition(w.klusterlet, "HubConnectionDegraded", "True", reason, message) }
 	}
 	return []fault{
-		{"no operator", func(w *world) { w.unknown["Klusterlet"] = true }, agent, "O22", "no agent", ""},
-		{"no Klusterlet", func(w *world) { w.klusterlet = nil }, agent, "O22", "no agent", ""},
-		{"another name", func(w *world) { part(w.klusterlet, "spec")["clusterName"] = "cluster10" }, agent, "O23", "another name", ""},
-		{"no Klusterlet of that name", func(w *world) { w.config.Klusterlet = "other" }, agent, "O22", "no Klusterlet", ""},
-		{"bootstrap Secret missing", degraded("BootstrapSecretMissing,HubKubeConfigSecretMissing", ""), agent, "O19", "bootstrap-hub-kubeconfig of the agent is missing", ""},
-		{"bootstrap Secret wrong", degraded("BootstrapSecretError,HubKubeConfigMissing", "dial tcp: connection refused"), agent, "O19", "cannot reach the hub with bootstrap-hub-kubeconfig", ""},
-		{"bootstrap token expired", degraded("BootstrapSecretUnauthorized,HubKubeConfigMissing", ""), agent, "O19", "refuses the agent's bootstrap credential", ""},
-		{"no hub Secret", degraded("BootstrapSecretFunctional,HubKubeConfigSecretMissing", ""), "credential", "O20", "no credential of its own yet", ""},
-		{"hub kubeconfig missing", degraded("BootstrapSecretFunctional,HubKubeConfigMissing", "the CSR must be approved by the cluster-admin on the hub."), "credential", "O20", "no credential of its own yet", ""},
-		{"hub kubeconfig wrong", degraded("BootstrapSecretFunctional,HubKubeConfigError", ""), "credential", "O20", "cannot reach the hub with its own", ""},
-		{"cluster name missing", degraded("BootstrapSecretFunctional,ClusterNameMissing", ""), "credential", "O20", "lacks cluster-name", ""},
-		{"hub credential refused", degraded("BootstrapSecretFunctional,HubKubeConfigUnauthorized", ""), "credential", "O20", "refuses the agent's own credential", ""},
-		{"a reason of tomorrow", degraded("BootstrapSecretFunctional,SomethingNew", ""), "credential", "O20", "does not work", ""},
-		{"unknown authority", degraded("BootstrapSecretError,HubKubeConfigMissing", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), agent, "O21", "does not trust the hub's certificate", ""},
-		{"operator without aws", func(w *world) {
-			w.irsa()
-			degraded("BootstrapSecretFunctional,HubKubeConfigError", "exec: executable /awscli/dist/aws not found")(w)
-		}, "credential", "O37", "lack the program aws", doctor.Warn},
-		{"not installed", func(w *world) { setConditions(w.klusterlet, "Applied", "False", "KlusterletApplyFailed") }, agent, "O39", "cannot install", ""},
-		{"operator silent", func(w *world) { delete(w.klusterlet, "status") }, agent, "O39", "has not reported", doctor.Warn},
+		{"no operator", func(w *world) { w.unknown["Klusterlet"] = true }, agent, "AgentMissing", "no agent", ""},
+		{"no Klusterlet", func(w *world) { w.klusterlet = nil }, agent, "AgentMissing", "no agent", ""},
+		{"another name", func(w *world) { part(w.klusterlet, "spec")["clusterName"] = "cluster10" }, agent, "AnotherClusterName", "another name", ""},
+		{"no Klusterlet of that name", func(w *world) { w.config.Klusterlet = "other" }, agent, "KlusterletMissing", "no Klusterlet", ""},
+		{"bootstrap Secret missing", degraded("BootstrapSecretMissing,HubKubeConfigSecretMissing", ""), agent, "BootstrapSecretMissing", "bootstrap-hub-kubeconfig of the agent is missing", ""},
+		{"bootstrap Secret wrong", degraded("BootstrapSecretError,HubKubeConfigMissing", "dial tcp: connection refused"), agent, "BootstrapSecretError", "cannot reach the hub with bootstrap-hub-kubeconfig", ""},
+		{"bootstrap token expired", degraded("BootstrapSecretUnauthorized,HubKubeConfigMissing", ""), agent, "BootstrapSecretUnauthorized", "refuses the agent's bootstrap credential", ""},
+		{"no hub Secret", degraded("BootstrapSecretFunctional,HubKubeConfigSecretMissing", ""), "credential", "HubKubeConfigSecretMissing", "no credential of its own yet", ""},
+		{"hub kubeconfig missing", degraded("BootstrapSecretFunctional,HubKubeConfigMissing", "the CSR must be approved by the cluster-admin on the hub."), "credential", "HubKubeConfigMissing", "no credential of its own yet", ""},
+		{"hub kubeconfig wrong", degraded("BootstrapSecretFunctional,HubKubeConfigError", ""), "credential", "HubKubeConfigError", "cannot reach the hub with its own", ""},
+		{"cluster name missing", degraded("BootstrapSecretFunctional,ClusterNameMissing", ""), "credential", "HubKubeConfigUnusable", "lacks cluster-name", ""},
+		{"hub credential refused", degraded("BootstrapSecretFunctional,HubKubeConfigUnauthorized", ""), "credential", "HubKubeConfigUnauthorized", "refuses the agent's own credential", ""},
+		{"a reason of tomorrow", degraded("BootstrapSecretFunctional,SomethingNew", ""), "credential", "HubKubeConfigUnusable", "does not work", ""},
+		{"unknown authority", degraded("BootstrapSecretError,HubKubeConfigMissing", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), agent, "BootstrapSecretError", "certificate signed by unknown authority", ""},
+		{"not installed", func(w *world) { setConditions(w.klusterlet, "Applied", "False", "KlusterletApplyFailed") }, agent, "AgentNotRunning", "cannot install", ""},
+		{"operator silent", func(w *world) { delete(w.klusterlet, "status") }, agent, "AgentNotRunning", "has not reported", doctor.Warn},
 	}
 }
 
@@ -201,55 +189,34 @@ func secretsFaults() []fault {
 		}
 	}
 	return []fault{
-		{"no Secrets", func(w *world) { w.boot, w.agent = nil, nil }, secret, "O24", "Both Secrets", ""},
-		{"no hub Secret, says the API", func(w *world) { w.agent = nil }, secret, "O24", "no credential of its own yet", ""},
-		{"no bootstrap Secret, says the API", func(w *world) { w.boot = nil }, secret, "O24", "is missing", doctor.Warn},
-		{"bootstrap Secret empty", func(w *world) { w.boot["data"] = object{} }, secret, "O25", "has no kubeconfig", doctor.Warn},
-		{"kubeconfig missing", drop("kubeconfig"), secret, "O25", "is incomplete", ""},
-		{"certificate missing", drop("tls.crt"), secret, "O25", "is incomplete", ""},
-		{"certificate malformed", func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "O25", "not a certificate", ""},
-		{"certificate of another cluster", certificate("system:open-cluster-management:cluster10:agent1", time.Hour, time.Hour), secret, "O26", "another cluster", ""},
-		{"certificate expired", certificate(agentUser, time.Hour, -time.Minute), secret, "O27", "has expired", ""},
-		{"certificate not renewed", certificate(agentUser, 95*time.Hour, 5*time.Hour), secret, "O27", "not renewed in time", doctor.Warn},
+		{"no Secrets", func(w *world) { w.boot, w.agent = nil, nil }, secret, "BootstrapSecretMissing", "Both Secrets", ""},
+		{"no hub Secret, says the API", func(w *world) { w.agent = nil }, secret, "HubKubeConfigSecretMissing", "no credential of its own yet", ""},
+		{"no bootstrap Secret, says the API", func(w *world) { w.boot = nil }, secret, "BootstrapSecretMissing", "is missing", doctor.Warn},
+		{"bootstrap Secret empty", func(w *world) { w.boot["data"] = object{} }, secret, "BootstrapSecretError", "has no kubeconfig", doctor.Warn},
+		{"kubeconfig missing", drop("kubeconfig"), secret, "HubKubeConfigUnusable", "has no kubeconfig", ""},
+		{"certificate missing", drop("tls.crt"), secret, "HubKubeConfigUnusable", "not a certificate", ""},
+		{"certificate malformed", func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "HubKubeConfigUnusable", "not a certificate", ""},
+		{"certificate of another cluster", certificate("system:open-cluster-management:cluster10:agent1", time.Hour, time.Hour), secret, "HubKubeConfigUnusable", "another cluster", ""},
+		{"certificate expired", certificate(agentUser, time.Hour, -time.Minute), secret, "CertificateExpired", "has expired", ""},
+		{"certificate not renewed", certificate(agentUser, 95*time.Hour, 5*time.Hour), secret, "ClientCertificateUpdateFailed", "not renewed in time", doctor.Warn},
 	}
 }
 
 func irsaFaults() []fault {
-	const aws, claim = "aws", "claim"
+	const claim = "claim"
 	irsa := func(change func(w *world)) func(*world) {
 		return func(w *world) {
 			w.irsa()
 			change(w)
 		}
 	}
-	entry := func(found bool, groups ...string) func(*world) {
-		return irsa(func(w *world) {
-			w.config.DescribeAccessEntry = func(context.Context, string, string) ([]string, bool, error) { return groups, found, nil }
-		})
-	}
 	return []fault{
-		{"both annotations missing", irsa(func(w *world) { w.annotate("", "") }), claim, "O30", "lacks an annotation", ""},
-		{"suffix missing", irsa(func(w *world) { w.annotate(managedARN, "") }), claim, "O30", "lacks an annotation", ""},
-		{"ARN missing", irsa(func(w *world) { w.annotate("", roleOfPair) }), claim, "O30", "lacks an annotation", ""},
-		{"name of a context as ARN", irsa(func(w *world) { w.annotate("managedcluster1.eu-west-1.eksctl.io", roleOfPair) }), claim, "O31", "ARN that the cluster claims is malformed", ""},
-		{"hub's ARN malformed", irsa(func(w *world) {
-			w.config.HubClusterARN = "arn:aws:eks:eu-west-1:1:cluster/x"
-			part(w.klusterlet, "spec")["registrationConfiguration"] = object{}
-		}), claim, "O31", "ARN of the hub is malformed", ""},
-		{"another hub", irsa(func(w *world) { w.config.HubClusterARN = strings.Replace(hubARN, "hubcluster1", "hubcluster2", 1) }), claim, "O32", "ARN of another hub", ""},
-		{"suffix of another cluster", irsa(func(w *world) { w.annotate(managedARN+"0", roleOfPair) }), claim, "O32", "suffix is that of another", ""},
-		{"role refused", irsa(func(w *world) {
-			w.config.AssumeRole = func(context.Context, string) error {
-				return &auth.Error{Reason: auth.ErrDenied, StatusCode: 403, Code: "AccessDenied", Message: "denied"}
-			}
-		}), aws, "O33", "cannot assume the role", ""},
-		{"no access entry", entry(false), aws, "O34", "no access entry", ""},
-		{"access entry without the group", entry(true, "open-cluster-management:cluster10"), aws, "O34", "lacks the cluster's group", ""},
-		{"two claim one cluster", irsa(func(w *world) {
-			twin := (&unstructured.Unstructured{Object: w.cluster}).DeepCopy()
-			twin.SetName("cluster2")
-			w.config.Hub = w.serve(w.cluster, twin.Object, w.lease)
-		}), claim, "O35", "claim the same cluster", ""},
+		{"both annotations missing", irsa(func(w *world) { w.annotate("", "") }), claim, "AnnotationsMissing", "lacks an annotation", ""},
+		{"suffix missing", irsa(func(w *world) { w.annotate(managedARN, "") }), claim, "AnnotationsMissing", "lacks an annotation", ""},
+		{"ARN missing", irsa(func(w *world) { w.annotate("", roleOfPair) }), claim, "AnnotationsMissing", "lacks an annotation", ""},
+		{"name of a context as ARN", irsa(func(w *world) { w.annotate("managedcluster1.eu-west-1.eksctl.io", roleOfPair) }), claim, "InvalidClaim", "no valid ARN", ""},
+		{"another hub", irsa(func(w *world) { w.config.HubClusterARN = strings.Replace(hubARN, "hubcluster1", "hubcluster2", 1) }), claim, "InvalidClaim", "ARN of another hub", ""},
+		{"suffix of another cluster", irsa(func(w *world) { w.annotate(managedARN+"0", roleOfPair) }), claim, "InvalidClaim", "suffix belongs to another", ""},
 	}
 }
 
@@ -271,50 +238,50 @@ func ownFaults() []fault {
 		return addOn(func(w *world) { setCondition(w.addon, kind, "False", reason, "a message") })
 	}
 	return []fault{
-		{"agent does not run", func(w *world) { w.ownAgent(); part(w.deployment, "status")["availableReplicas"] = int64(0) }, "agent", "O39", "does not run", ""},
-		{"agent registers another name", func(w *world) { w.ownAgent(); w.config.ClusterName = "cluster10" }, "agent", "O23", "another name", ""},
-		{"malformed name", func(w *world) { w.config.ClusterName = "a; rm -rf ~" }, "sides", "O2", "cannot be the name of a cluster", ""},
-		{"name is taken", hub("NamespaceTaken"), "accept", "O13", "does not grant the cluster its rights", ""},
-		{"claim is refused", hub("InvalidClaim"), "accept", "O13", "does not grant the cluster its rights", ""},
-		{"unknown auth type", hub("UnknownDriver"), "accept", "O13", "does not grant the cluster its rights", ""},
-		{"grant fails", hub("GrantFailed"), "accept", "O13", "does not grant", ""},
+		{"agent does not run", func(w *world) { w.ownAgent(); part(w.deployment, "status")["availableReplicas"] = int64(0) }, "agent", "AgentNotRunning", "does not run", ""},
+		{"agent registers another name", func(w *world) { w.ownAgent(); w.config.ClusterName = "cluster10" }, "agent", "AnotherClusterName", "another name", ""},
+		{"malformed name", func(w *world) { w.config.ClusterName = "a; rm -rf ~" }, "sides", "InvalidName", "cannot be the name of a cluster", ""},
+		{"name is taken", hub("NamespaceTaken"), "accept", "NamespaceTaken", "does not grant the cluster its rights", ""},
+		{"claim is refused", hub("InvalidClaim"), "accept", "InvalidClaim", "does not grant the cluster its rights", ""},
+		{"unknown auth type", hub("UnknownDriver"), "accept", "UnknownDriver", "does not grant the cluster its rights", ""},
+		{"grant fails", hub("GrantFailed"), "accept", "GrantFailed", "does not grant", ""},
 		{"waits after a refusal", func(w *world) {
 			part(w.cluster, "spec")["hubAcceptsClient"] = false
 			hub("WaitingForAcceptance")(w)
-		}, "accept", "O10", "not accepted the cluster yet", ""},
+		}, "accept", "NotAccepted", "not accepted the cluster yet", ""},
 		{"claim has changed", func(w *world) {
 			setCondition(w.cluster, "HubAcceptedManagedCluster", "True", "ClaimChanged", "a message")
-		}, "accept", "O42", "another AWS role", doctor.Warn},
-		{"RBAC is gone", func(w *world) { w.role = nil }, "rbac", "O41", "ClusterRole of the accepted cluster is missing", ""},
+		}, "accept", "ClaimChanged", "another AWS role", doctor.Warn},
+		{"RBAC is gone", func(w *world) { w.role = nil }, "rbac", "HubNotActing", "ClusterRole of the accepted cluster is missing", ""},
 		{"binding of another group", func(w *world) {
 			w.binding["subjects"] = []any{object{"kind": "Group", "name": "system:open-cluster-management:cluster10"}}
-		}, "rbac", "O41", "system:open-cluster-management:cluster1 in the ClusterRoleBinding", ""},
+		}, "rbac", "HubNotActing", "lacks the group system:open-cluster-management:cluster1", ""},
 		{"hub's clock is ahead", func(w *world) {
 			w.ahead = 2 * time.Hour
 			part(w.lease, "spec")["renewTime"] = time.Now().Add(w.ahead).UTC().Format("2006-01-02T15:04:05.000000Z")
-		}, "time", "O40", "2h0m0s behind", doctor.Warn},
+		}, "time", "ClockSkew", "2h0m0s behind", doctor.Warn},
 		{"two ARNs", func(w *world) {
 			w.ownIRSA()
 			part(part(w.cluster, "metadata"), "annotations")["agent.open-cluster-management.io/managed-cluster-arn"] = managedARN + "0"
-		}, "claim", "O31", "claims two ARNs", ""},
+		}, "claim", "InvalidClaim", "no valid ARN", ""},
 		{"AWS refuses the agent", func(w *world) {
 			w.ownIRSA()
 			setCondition(w.cluster, "ClusterIAMRoleReady", "False", "RoleRefused", "AccessDenied")
-		}, "aws", "O33", "cannot assume", ""},
-		{"add-on item refused", addOnCondition("RegistrationAccepted", "DuplicateItem"), "addons", "O43", "refuses to register the add-on work", ""},
-		{"namespace of the add-on", addOnCondition("RegistrationAccepted", "NamespaceUnusable"), "addons", "O43", "refuses to register the add-on work", ""},
-		{"add-on of a denied cluster", addOnCondition("TokenInfrastructureReady", "ClusterNotAccepted"), "addons", "O28", "token of the add-on work", ""},
-		{"subject of another program", addOnCondition("TokenInfrastructureReady", "InvalidSubject"), "addons", "O28", "token of the add-on work", ""},
-		{"hub without tokens", addOn(func(w *world) { setCondition(w.addon, "TokenInfrastructureReady", "", "", "") }), "addons", "O44", "no controller of the hub", ""},
-		{"token forbidden", addOnCondition("AddonTokenRefreshed", "TokenRequestForbidden"), "addons", "O45", "no token for the add-on work", ""},
+		}, "aws", "RoleRefused", "cannot use the role", ""},
+		{"add-on item refused", addOnCondition("RegistrationAccepted", "DuplicateItem"), "addons", "DuplicateItem", "refuses to register the add-on work", ""},
+		{"namespace of the add-on", addOnCondition("RegistrationAccepted", "NamespaceUnusable"), "addons", "NamespaceUnusable", "refuses to register the add-on work", ""},
+		{"add-on of a denied cluster", addOnCondition("TokenInfrastructureReady", "ClusterNotAccepted"), "addons", "ClusterNotAccepted", "token of the add-on work", ""},
+		{"subject of another program", addOnCondition("TokenInfrastructureReady", "InvalidSubject"), "addons", "InvalidSubject", "token of the add-on work", ""},
+		{"hub without tokens", addOn(func(w *world) { setCondition(w.addon, "TokenInfrastructureReady", "", "", "") }), "addons", "TokenInfrastructureNotReady", "no controller of the hub", ""},
+		{"token forbidden", addOnCondition("AddonTokenRefreshed", "TokenRequestForbidden"), "addons", "TokenRequestForbidden", "no token for the add-on work", ""},
 		{"token forbidden, in the names of OCM", addOn(func(w *world) {
 			setCondition(w.addon, "AddonTokenRefreshed", "", "", "")
 			setCondition(w.addon, "TokenRefreshed", "False", "TokenRequestForbidden", "a message")
-		}), "addons", "O45", "no token for the add-on work", ""},
+		}), "addons", "TokenRequestForbidden", "no token for the add-on work", ""},
 		{"certificate of an add-on denied", func(w *world) {
 			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")
 			setCondition(w.addon, "ClusterCertificateRotated", "False", "ClientCertificateDenied", "a message")
-		}, "addons", "O46", "no certificate for the add-on work", ""},
-		{"a reason of tomorrow for an add-on", addOnCondition("AddonTokenRefreshed", "SomethingNew"), "addons", "O45", "no token", ""},
+		}, "addons", "ClientCertificateDenied", "no certificate for the add-on work", ""},
+		{"a reason of tomorrow for an add-on", addOnCondition("AddonTokenRefreshed", "SomethingNew"), "addons", "TokenRequestFailed", "no token", ""},
 	}
 }

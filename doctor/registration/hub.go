@@ -16,17 +16,11 @@ import (
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-const hubPods = "kubectl get pods -n open-cluster-management-hub"
-
-// accept returns the command that also approves the agent's request.
-func (e *examination) accept() string { return "wid hub accept --clusters " + e.name() }
-
-func (e *examination) readLog(text string) doctor.Remedy { return doctor.Do(text, e.logs()) }
+const hubNamespace = "open-cluster-management-hub"
 
 func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 	if e.Hub == nil {
@@ -36,92 +30,79 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 	cluster, err := e.readCluster(ctx, e.Hub)
 	switch {
 	case apierrors.IsNotFound(err) && len(e.ownRequests()) > 0:
-		return doctor.Failed("O7", e.rejoin(), "The agent asks for a certificate, but there is no ManagedCluster %s.", e.ClusterName)
+		return e.fault("NoManagedCluster", "The agent asks for a certificate, but there is no ManagedCluster %s.", e.ClusterName)
 	case apierrors.IsNotFound(err):
-		f := doctor.Failed("O2", e.readLog("In the cluster, read the agent's log:"), "The agent has never reached the hub: there is no ManagedCluster %s.", e.ClusterName)
+		f := e.fault("AgentNeverArrived", "The agent has never reached the hub: there is no ManagedCluster %s.", e.ClusterName)
 		f.Causes = []string{"address or CA of the hub in the Secret bootstrap-hub-kubeconfig do not work inside the cluster",
 			"the agent does not run, or registers under another name", "its bootstrap credential has expired"}
-		return f
+		return e.quoteAgent(ctx, f)
 	case err != nil:
 		return e.unreadCluster(err)
 	}
 	e.cluster = cluster
 	if cluster.DeletionTimestamp != nil {
-		return doctor.Failed("O38", doctor.Do("At the hub, see what its finalizers wait for:", "kubectl get managedcluster "+e.name()+" -o yaml"),
-			"The ManagedCluster %s is being deleted.", e.ClusterName).
+		c := e.condition(ocm.ConditionDeleting)
+		return said(e.fault("Deleting", "The ManagedCluster %s is being deleted.", e.ClusterName), c.Reason, c.Message).
 			Compare("finalizers", fmt.Sprintf("%.300s", strings.Join(cluster.Finalizers, ", ")), "expected", "none")
 	}
 	return doctor.Passed("The hub has the ManagedCluster %s since %s.", e.ClusterName, kube.Stamp(cluster.CreationTimestamp.Time))
 }
 
 func (e *examination) unreadCluster(err error) doctor.Finding {
-	return kube.Unread("the ManagedCluster at the hub", err, "kubectl get managedcluster "+e.name()+" -o yaml")
+	return kube.Unread("the ManagedCluster at the hub", err, e.hub.command("kubectl get managedcluster "+e.name()+" -o yaml"))
 }
 
 func (e *examination) checkAccepted(context.Context) doctor.Finding {
-	const want = "True " + ocm.ReasonHubAccepted
 	c, accepts := e.condition(ocm.ConditionHubAccepted), e.cluster.Spec.HubAcceptsClient
-	isFalse, denied := c.Status == metav1.ConditionFalse, c.Reason == ocm.ReasonHubDenied
-	var f doctor.Finding
+	isFalse, denied := c.Status == metav1.ConditionFalse, c.Status == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
 	switch {
-	case isFalse && denied && !accepts:
-		f = doctor.Failed("O12", doctor.Do("At the hub, accept it if it is wanted:", e.accept()), "The hub denies the cluster.")
+	case !accepts && c.Status == metav1.ConditionTrue:
+		return e.fault("HubNotActing", "The cluster is denied, but the hub has not acted on it: the agent still has access.")
+	case !accepts && denied:
+		return e.fault(ocm.ReasonHubDenied, "The hub denies the cluster.")
 	case !accepts && (!isFalse || c.Reason == hub.ReasonWaiting):
-		return doctor.Failed("O10", doctor.Do("At the hub, accept the cluster:", e.accept()), "The hub has not accepted the cluster yet.").
-			Compare("spec.hubAcceptsClient", "false", "expected", "true")
-	case c.Status == "" || denied:
-		f = doctor.Failed("O11", doctor.Do("At the hub, see why its controller does not run:", hubPods), "The cluster is accepted, but the hub has not acted on it.")
+		return e.fault("NotAccepted", "The hub has not accepted the cluster yet.")
+	case denied, c.Status != metav1.ConditionTrue && !isFalse:
+		return e.fault("HubNotActing", "The cluster is accepted, but the hub has not acted on it.")
 	case isFalse:
-		return quoted(doctor.Failed("O13", doctor.Do("Correct what the hub says, then see whether it tries again:", "kubectl get managedcluster "+e.name()+" -o yaml"),
-			"The hub does not grant the cluster its rights"), c)
-	case c.Status != metav1.ConditionTrue:
-		f = doctor.Unclear(doctor.Do("At the hub, see why its controller does not run:", hubPods), "The hub does not tell whether it accepts the cluster.")
+		return e.refused(object{}, c, hub.ReasonGrantFailed, "The hub does not grant the cluster its rights.")
 	case c.Reason == hub.ReasonClaimChanged:
-		f = doctor.Failed("O42", doctor.Do("Undo the change, or deny the cluster and accept it again:", "wid hub deny --clusters "+e.name(), "wid hub accept --clusters "+e.name()),
-			"The cluster claims another AWS role than the one it was accepted with.").As(doctor.Warn)
-	default:
-		return doctor.Passed("The hub accepts the cluster.")
+		return e.refused(object{}, c, c.Reason, "The cluster claims another AWS role than the one it was accepted with.").As(doctor.Warn)
 	}
-	return observed(f, c, want)
+	return doctor.Passed("The hub accepts the cluster.")
 }
 
 // checkRBAC reads the objects without which each request of the agent is refused.
 func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
-	name := registration.ClusterRoleName(e.ClusterName)
-	show := "kubectl get clusterrole,clusterrolebinding " + name
-	missing := func(what string) doctor.Finding {
-		return doctor.Failed("O41", doctor.Do("At the hub, have its controller create it again: see why it does not run.", hubPods), "%s is missing on the hub.", what)
-	}
+	key := client.ObjectKey{Name: registration.ClusterRoleName(e.ClusterName)}
 	var role rbacv1.ClusterRole
 	var binding rbacv1.ClusterRoleBinding
 	for _, o := range []struct {
 		kind string
 		into any
 	}{{"ClusterRole", &role}, {"ClusterRoleBinding", &binding}} {
-		err := kube.Get(ctx, e.Hub, rbacv1.SchemeGroupVersion.WithKind(o.kind), client.ObjectKey{Name: name}, o.into)
+		err := kube.Get(ctx, e.Hub, rbacv1.SchemeGroupVersion.WithKind(o.kind), key, o.into)
 		if apierrors.IsNotFound(err) {
-			return missing("The " + o.kind + " of the accepted cluster")
+			return e.fault("HubNotActing", "The %s of the accepted cluster is missing on the hub.", o.kind)
 		}
 		if err != nil {
-			return kube.Unread("the cluster's RBAC", err, show)
+			return kube.Unread("the cluster's RBAC", err, e.hub.command("kubectl get clusterrole,clusterrolebinding "+key.Name))
 		}
 	}
 	e.authType = role.Annotations[registration.AuthTypeAnnotation]
 	groups := registration.ClusterGroups(e.ClusterName)
 	if !slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool { return s.Kind == rbacv1.GroupKind && slices.Contains(groups, s.Name) }) {
-		return missing("The group " + groups[0] + " in the ClusterRoleBinding")
+		return e.fault("HubNotActing", "The ClusterRoleBinding of the accepted cluster lacks the group %s.", groups[0])
 	}
 	return doctor.Passed("The cluster has its RBAC on the hub.")
 }
 
-func (e *examination) checkJoined(context.Context) doctor.Finding {
+func (e *examination) checkJoined(ctx context.Context) doctor.Finding {
 	if c := e.condition(ocm.ConditionJoined); c.Status != metav1.ConditionTrue {
-		return observed(doctor.Failed("O14", e.readLog("In the cluster, read the agent's log:"), "The agent has not joined: it cannot use its credential for the hub yet."),
-			c, "True "+agent.ReasonJoined)
+		return e.quoteAgent(ctx, e.fault("NotJoined", "The agent has not joined: it cannot use its credential for the hub yet."))
 	}
 	if c := e.condition(ocm.ConditionCertificateRotated); c.Status == metav1.ConditionFalse {
-		return observed(doctor.Failed("O36", e.readLog("In the cluster, read the agent's log:"), "The agent has joined, but cannot renew its certificate."),
-			c, "True ClientCertificateUpdated")
+		return said(e.fault("ClientCertificateUpdateFailed", "The agent has joined, but cannot renew its certificate."), c.Reason, c.Message)
 	}
 	return doctor.Passed("The agent has joined.")
 }
@@ -131,8 +112,7 @@ func (e *examination) checkClocks(context.Context) doctor.Finding {
 	case "":
 		return doctor.Skipped("The hub has not compared the clocks.")
 	case metav1.ConditionFalse:
-		return observed(doctor.Failed("O18", doctor.Do("Synchronize the clocks of the nodes on both sides:", "sudo timedatectl set-ntp true"),
-			"The clocks of hub and cluster differ."), c, "True ManagedClusterClockSynced")
+		return said(e.fault("ClockSkew", "The clocks of hub and cluster differ."), "", c.Message)
 	}
 	return doctor.Passed("The clocks of hub and cluster agree.")
 }
@@ -146,29 +126,33 @@ const (
 
 func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 	c := e.condition(ocm.ConditionAvailable)
-	const want = "True " + agent.ReasonAvailable
 	renewed, grace := e.lease(ctx)
 	age := e.now().Sub(renewed)
-	stopped := doctor.Failed("O15", doctor.Do("In the cluster, read the agent's log, then restart it:", e.logs(), "kubectl rollout restart -n "+e.agentNamespace+" deploy/"+e.deployment),
-		"The agent has stopped renewing its Lease.")
 	switch {
 	case !renewed.IsZero() && age > grace:
+		f := e.fault(hub.ReasonLeaseStopped, "The agent has stopped renewing its Lease.").
+			Compare("renewed", kube.Stamp(renewed), "expected", "within the last "+grace.String())
 		if c.Status == metav1.ConditionTrue && e.HubConfig == nil {
-			stopped.Result = doctor.Warn // this machine's clock may be wrong
+			f.Result = doctor.Warn // this machine's clock may be wrong
 		}
-		return stopped.Compare("renewed", kube.Stamp(renewed), "expected", "within the last "+grace.String())
+		return f
 	case c.Status == metav1.ConditionUnknown && c.Reason == hub.ReasonLeaseStopped:
-		return observed(stopped, c, want)
+		return e.fault(c.Reason, "The agent has stopped renewing its Lease.")
 	case c.Status == metav1.ConditionFalse:
-		return observed(doctor.Failed("O16", doctor.Do("In the cluster, ask its API server:", "kubectl get --raw /readyz"),
-			"The agent reports that the cluster is not available."), c, want)
+		return e.refused(object{}, c, "ManagedClusterKubeAPIServerUnavailable", "The agent reports that the cluster is not available.")
 	case c.Status != metav1.ConditionTrue:
-		return observed(doctor.Failed("O17", e.readLog("In the cluster, read the agent's log:"), "The agent has not reported whether the cluster is available."), c, want).As(doctor.Warn)
+		return e.fault("NotJoined", "The agent has not reported whether the cluster is available.").As(doctor.Warn)
 	case renewed.IsZero(), age < -kube.MaxSkew: // the hub's condition may be old
-		return doctor.Unclear(doctor.Do("At the hub, look at the Lease:", "kubectl get lease -n "+e.name()+" "+ocm.LeaseName+" -o yaml"),
+		return doctor.Unclear(e.hub.do("At the hub, look at the Lease:", "kubectl get lease -n "+e.name()+" "+ocm.LeaseName+" -o yaml"),
 			"The hub says that the cluster is available, but no Lease proves it: it is missing, unreadable or dated in the future.")
 	}
 	return doctor.Passed("The cluster has joined, and the hub says that it is available.")
+}
+
+// worksSince reports whether the agent has renewed its Lease after a time: then it had a credential.
+func (e *examination) worksSince(ctx context.Context, t time.Time) bool {
+	renewed, grace := e.lease(ctx)
+	return renewed.After(t) && e.now().Sub(renewed) <= grace
 }
 
 // lease returns the zero time if the Lease cannot be read.

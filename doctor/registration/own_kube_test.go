@@ -67,15 +67,15 @@ func TestJoinWithOwnHub(t *testing.T) {
 		t.Helper()
 		reporttest.Headline(t, examine.Run(t.Context(), config), reporttest.Want{Check: check, Class: class}, "eyJhbGci", "PRIVATE KEY")
 	}
-	headline("agent", "O22")
+	headline("agent", "AgentMissing")
 	deploy(t, w.Local, m.Namespace, name)
-	headline("hub", "O2")
+	headline("hub", "AgentNeverArrived")
 
 	m.Start(agent.Options{Driver: csr.New(csr.Options{}), Version: func(context.Context) (string, error) { return "v1.36.0", nil }})
 	m.Until("the ManagedCluster appears", func() bool {
 		return !apierrors.IsNotFound(w.Admin.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{}))
 	})
-	headline("accept", "O10")
+	headline("accept", "NotAccepted")
 
 	w.SetAccepted(name, true)
 	m.Until("the cluster joins", m.Joined)
@@ -87,5 +87,5 @@ func TestJoinWithOwnHub(t *testing.T) {
 
 	w.SetAccepted(name, false)
 	regtest.Eventually(t, "the hub denies", func() bool { return w.Reason(name, ocm.ConditionHubAccepted) == "False/HubClusterAdminDenied" })
-	headline("accept", "O12")
+	headline("accept", "HubClusterAdminDenied")
 }

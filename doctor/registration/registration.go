@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -29,11 +29,9 @@ type Config struct {
 	Klusterlet string
 	// HubClusterARN is the hub's own ARN in EKS, for registration by AWS IAM. Empty: the one in the Klusterlet, which may be of another hub.
 	HubClusterARN string
-	// AssumeRole tries the role that the hub has made for the cluster, as the agent does. An auth.Error that is Unavailable or Throttled
-	// proves nothing; any other error counts as a refusal. Nil: not tried.
-	AssumeRole func(ctx context.Context, roleARN string) error
-	// DescribeAccessEntry reads the Kubernetes groups of the role's access entry at the hub. Nil: not read.
-	DescribeAccessEntry func(ctx context.Context, hubClusterARN, roleARN string) (groups []string, found bool, err error)
+	// HubFlags and SpokeFlags lead kubectl and wid to that side: "--context hub". Remedies have them in their commands. Empty: a context
+	// for the reader to fill in.
+	HubFlags, SpokeFlags string
 	// Cluster, Skip, Timeout and Progress are those of doctor.Examination.
 	Cluster  string
 	Skip     []string
@@ -47,16 +45,17 @@ type Config struct {
 type examination struct {
 	Config
 
+	hub, spoke     side
 	ahead          time.Duration       // of the hub's clock
 	cluster        *ocm.ManagedCluster // nil: there is none, or it could not be read
 	klusterlet     *klusterlet         // nil: there is none, or it could not be read
+	hubProgram     *corev1.Container   // nil: there is none, or it could not be read
 	agentNamespace string
 	deployment     string // of the agent
-	requests       []certificatesv1.CertificateSigningRequest
+	requests       []certificateRequest
 	requestsErr    error
 	authType       string // by which the hub accepted the cluster
-	hubRole        string // the ARN of the cluster's role on the hub, in AWS
-	hubARN         string
+	claim, hubARN  string // of AWS
 }
 
 // Checks returns the checks of Run in their order.
@@ -84,12 +83,17 @@ func (e *examination) checks() []doctor.Check {
 	}
 }
 
-// Run examines the registration of a cluster. It is safe for concurrent use.
-func Run(ctx context.Context, config Config) *doctor.Report {
+func newExamination(config Config) *examination {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	e := &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: operatorAgent}
+	return &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: operatorAgent,
+		hub: newSide(config.Hub, config.HubFlags, "HUB"), spoke: newSide(config.Spoke, config.SpokeFlags, "CLUSTER")}
+}
+
+// Run examines the registration of a cluster. It is safe for concurrent use.
+func Run(ctx context.Context, config Config) *doctor.Report {
+	e := newExamination(config)
 	return doctor.Run(ctx, doctor.Examination{Subject: fmt.Sprintf("registration of cluster %.100s", config.ClusterName), Cluster: config.Cluster,
 		Checks: e.checks(), Decisive: "lease", Skip: config.Skip, Timeout: config.Timeout, Progress: config.Progress})
 }
@@ -120,23 +124,22 @@ func (e *examination) isTrue(kind string) bool {
 	return e.condition(kind).Status == metav1.ConditionTrue
 }
 
-// quoted appends the message of a condition to that of the finding.
-func quoted(f doctor.Finding, c metav1.Condition) doctor.Finding {
+// said adds to the message what a condition or an Event says.
+func said(f doctor.Finding, reason, message string) doctor.Finding {
 	const shown = 200
-	f.Message = fmt.Sprintf("%s (%.60s): %.*s", f.Message, c.Reason, shown, strings.TrimSuffix(c.Message, "."))
-	f.Message = strings.TrimSpace(f.Message) + "."
+	f.Message = strings.TrimSuffix(f.Message, ".")
+	if reason != "" {
+		f.Message += fmt.Sprintf(" (%.60s)", reason)
+	}
+	if message != "" {
+		f = f.Detail("message", fmt.Sprintf("%.1000s", message))
+		f.Message += ": " + strings.TrimSuffix(strings.ToValidUTF8(fmt.Sprintf("%.*s", shown, message), ""), ".")
+	}
+	f.Message += "."
 	return f
 }
 
-// observed returns the finding with a condition beside the one that it should be.
-func observed(f doctor.Finding, c metav1.Condition, want string) doctor.Finding {
-	has := "absent"
-	if c.Status != "" {
-		has = fmt.Sprintf("%s %s", c.Status, c.Reason)
-	}
-	f = f.Compare(c.Type, has, "expected", want)
-	if c.Message != "" {
-		f = f.Detail("message", fmt.Sprintf("%.1000s", c.Message))
-	}
-	return f
+// refused is the finding of a condition that should be true. Its reason is the class, if it has a remedy.
+func (e *examination) refused(o object, c metav1.Condition, otherwise, format string, args ...any) doctor.Finding {
+	return said(e.faultOf(o, e.known(c.Reason, otherwise), format, args...), c.Reason, c.Message)
 }

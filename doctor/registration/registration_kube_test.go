@@ -117,12 +117,12 @@ func TestAPIServer(t *testing.T) {
 	w := newWorld(t)
 	w.config.Hub, w.config.Spoke = newClient(t, cluster.Config()), newClient(t, cluster.Config())
 	report := w.run()
-	if hub, agent := report.Of("sides"), report.Of("agent"); hub.Class != "O1" || agent.Result != doctor.Skip {
+	if hub, agent := report.Of("sides"), report.Of("agent"); hub.Class != "WrongKubeconfig" || agent.Result != doctor.Skip {
 		t.Errorf("without the kinds:\n%s", report)
 	}
 	kindsOfHub(t, cluster)
 	w.config.Hub, w.config.Spoke = newClient(t, cluster.Config()), newClient(t, cluster.Config())
-	if report = w.run(); report.Worst().Class != "O22" {
+	if report = w.run(); report.Worst().Class != "AgentMissing" {
 		t.Errorf("before anybody joins:\n%s", report)
 	}
 	w.storeWorld(cluster)
@@ -139,7 +139,7 @@ func TestAPIServer(t *testing.T) {
 	requestCertificate(t, cluster)
 	report = w.run()
 	first := report.Worst()
-	if first.Class != "O3" || !strings.HasPrefix(first.Remedy.Commands[0], "wid hub accept --clusters cluster1 --approve-request cluster1-") ||
+	if first.Class != "RequestPending" || !strings.HasPrefix(first.Remedy.Commands[0], "wid hub accept --clusters cluster1 --approve-request cluster1-") ||
 		!strings.HasPrefix(first.Remedy.Commands[1], "kubectl certificate approve cluster1-") {
 		t.Errorf("a request waits: %+v\n%s", first, report)
 	}

@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/kube"
-	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -45,99 +47,98 @@ func decision(r *certificateRequest) (last certificatesv1.CertificateSigningRequ
 	return last
 }
 
-func describe(f doctor.Finding, r *certificateRequest, want string) doctor.Finding {
-	d := decision(r)
-	state := cmp.Or(string(d.Type), "Pending")
-	return f.Compare("request", fmt.Sprintf("%s, by user %.300s", state, r.Spec.Username), "expected", want).
-		Detail("name", fmt.Sprintf("%.100s", r.Name)).Detail("message", fmt.Sprintf("%.1000s", d.Message))
-}
-
 // maxRequests is where the agent of Open Cluster Management stops making more.
 const maxRequests = 10
 
-func (e *examination) checkRequests(context.Context) doctor.Finding {
+func (e *examination) checkRequests(ctx context.Context) doctor.Finding {
 	own := e.ownRequests()
-	joined := e.isTrue(ocm.ConditionJoined)
-	settled := joined && e.isTrue(ocm.ConditionAvailable)
-	halted := e.condition(ocm.ConditionCertificateRotated).Status == metav1.ConditionFalse
 	switch {
 	case e.requestsErr != nil:
-		return kube.Unread("the requests for certificates", e.requestsErr, "kubectl get csr -l "+ocm.ClusterNameLabel+"="+e.name())
-	case !e.usesCertificates() && len(own) == 0:
-		return doctor.Skipped("The cluster registers without a certificate.")
+		return kube.Unread("the requests for certificates", e.requestsErr, e.hub.command("kubectl get csr -l "+ocm.ClusterNameLabel+"="+e.name()))
+	case len(own) == 0:
+		return doctor.Skipped("There is no request for a certificate; the hub forgets old ones.")
 	case len(own) >= maxRequests:
-		f := doctor.Failed("O9", doctor.Do("Correct why they are not approved or not used, then delete them at the hub:", "kubectl delete csr -l "+ocm.ClusterNameLabel+"="+e.name()),
-			"There are %d requests for certificates; the agent makes no more.", len(own))
-		if settled && !halted {
+		f := e.fault("TooManyRequests", "There are %d requests for certificates; the agent makes no more.", len(own))
+		if e.condition(ocm.ConditionCertificateRotated).Status != metav1.ConditionFalse && e.worksSince(ctx, time.Time{}) {
 			f.Result = doctor.Warn
 		}
 		return f
-	case len(own) == 0 && joined:
-		return doctor.Passed("No request is pending; the hub forgets old ones.")
-	case len(own) == 0:
-		return doctor.Failed("O2", e.readLog("In the cluster, read the agent's log:"), "The agent has not asked for a certificate, or the hub has forgotten that.").As(doctor.Warn)
 	}
-	return e.judgeRequest(&own[max(0, slices.IndexFunc(own, e.fromAgent))], settled)
+	return e.judgeRequest(ctx, &own[max(0, slices.IndexFunc(own, e.fromAgent))])
 }
 
 // fromAgent reports whether the user of the request is the agent, or an identity that agents bootstrap with. Every user who may
 // create requests can choose the label.
 func (e *examination) fromAgent(r certificateRequest) bool {
-	return e.byAgent(&r) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") || slices.Contains(r.Spec.Groups, registration.BootstrapGroup) ||
-		r.Spec.Username == registration.BootstrapUser
+	return strings.HasPrefix(r.Spec.Username, registration.AgentUser(e.ClusterName, "")) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") ||
+		slices.Contains(r.Spec.Groups, registration.BootstrapGroup) || r.Spec.Username == registration.BootstrapUser
 }
 
-func (e *examination) byAgent(r *certificateRequest) bool {
-	return strings.HasPrefix(r.Spec.Username, registration.AgentUser(e.ClusterName, ""))
-}
-
-// foreign returns the finding of a request that nothing ties to the agent.
-func foreign(r *certificateRequest) doctor.Finding {
-	return doctor.Failed("O47", doctor.Do("Do not approve it. At the hub, delete it unless you know the user:", "kubectl delete csr "+shell.Word(r.Name, "NAME")),
-		"The pending request for a certificate is not the agent's.")
-}
-
-// judgeRequest judges the agent's newest request, since the agent has given up the others.
-func (e *examination) judgeRequest(r *certificateRequest, settled bool) doctor.Finding {
-	name, want := shell.Word(r.Name, "NAME"), "Approved, with a certificate"
+// judgeRequest judges the agent's newest request, since the agent has given up the others. Add-ons have one too.
+func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) doctor.Finding {
+	o, d := object{request: r.Name}, decision(r)
 	var f doctor.Finding
-	switch d := decision(r); {
+	switch {
 	case d.Type == certificatesv1.CertificateDenied:
-		f = doctor.Failed("O4", doctor.Do("At the hub, delete the request, so that the agent asks again:", "kubectl delete csr "+name), "The request for a certificate was denied.")
+		f = said(e.faultOf(o, "ClientCertificateDenied", "The request for a certificate was denied."), "", d.Message)
 	case d.Type == certificatesv1.CertificateFailed:
-		f = doctor.Failed("O5", doctor.Do("Use a hub that signs for kubernetes.io/kube-apiserver-client, or register with an AWS role on EKS."),
-			"The hub cannot sign the request for a certificate.")
-	case d.Type == "" && !e.fromAgent(*r):
-		if f, want = foreign(r), "from user "+registration.AgentUser(e.ClusterName, "AGENT"); settled {
-			f.Result = doctor.Warn
-		}
+		f = said(e.faultOf(o, "ClientCertificateFailed", "The hub cannot sign the request for a certificate."), "", d.Message)
 	case d.Type == "":
-		f = doctor.Failed("O3", doctor.Do("At the hub, approve it if the user is the agent's, with wid or kubectl:", e.accept()+" --approve-request "+name,
-			"kubectl certificate approve "+name), "The request for a certificate is pending.")
-		if settled { // the old certificate is still valid
-			f.Result = doctor.Warn
-		}
+		f = e.pending(ctx, r)
 	case len(r.Status.Certificate) == 0:
-		f = doctor.Failed("O6", doctor.Do("Run the signer of the hub; kube-controller-manager takes these. EKS has none: use an AWS role.",
-			"--controllers=*,csrsigning", "--cluster-signing-cert-file=FILE"), "The request is approved, but not signed.")
-	case e.joinedAgain(r):
-		want = "from user " + registration.AgentUser(e.ClusterName, "AGENT")
-		f = doctor.Failed("O8", doctor.Do("At the hub, delete the ManagedCluster, which also removes its workloads, then join again:", "kubectl delete managedcluster "+e.name()),
-			"A cluster joins under the name of one that had joined before, whose objects are in its way.")
+		f = e.faultOf(o, "ClientCertificateNotSigned", "The request is approved, but not signed.")
 	default:
 		return doctor.Passed("The newest request is approved and signed.").Detail("name", r.Name)
 	}
-	return describe(f, r, want)
+	return f.Compare("request", fmt.Sprintf("%s, by user %.300s", cmp.Or(string(d.Type), "Pending"), r.Spec.Username), "expected", "Approved, with a certificate").
+		Detail("name", fmt.Sprintf("%.100s", r.Name))
 }
 
-func (e *examination) rejoin() doctor.Remedy {
-	return doctor.Do("In the cluster, delete what is left of an older registration, then join again:",
-		"kubectl delete secret -n "+e.agentNamespace+" hub-kubeconfig-secret bootstrap-hub-kubeconfig")
+// pending goes by the hub's own Event. Hubs of Open Cluster Management record none. An agent that works has time.
+func (e *examination) pending(ctx context.Context, r *certificateRequest) doctor.Finding {
+	o := object{request: r.Name, addOn: r.Labels[addon.NameLabel]}
+	event := newestEvent(ctx, e.Hub, metav1.NamespaceDefault, r.UID, csr.ActionApprove)
+	otherwise, message := "RequestPending", "The request for a certificate is pending."
+	if o.addOn != "" {
+		otherwise, message = "ClientCertificateNotApproved", fmt.Sprintf("The certificate request of add-on %.63s is pending.", o.addOn)
+	}
+	if !e.fromAgent(*r) {
+		otherwise, message = "UnknownRequester", "The pending request for a certificate is not the agent's."
+	}
+	f := said(e.faultOf(o, e.known(event.Reason, otherwise), "%s", message), event.Reason, event.Message)
+	if e.worksSince(ctx, r.CreationTimestamp.Time) {
+		f.Result = doctor.Warn
+	}
+	return f
 }
 
-// joinedAgain recognizes an agent that had joined by the user of its request: it would have renewed as itself.
-func (e *examination) joinedAgain(r *certificateRequest) bool {
-	joined := e.condition(ocm.ConditionJoined)
-	return joined.Status == metav1.ConditionTrue && !e.isTrue(ocm.ConditionAvailable) &&
-		!e.byAgent(r) && r.CreationTimestamp.After(joined.LastTransitionTime.Time)
+// newestEvent returns the newest Event of an action, the zero value if there is none, or the user may not list Events. Without a UID it is
+// one of any object.
+func newestEvent(ctx context.Context, c client.Reader, namespace string, about types.UID, action string) (newest corev1.Event) {
+	opts := []client.ListOption{client.InNamespace(namespace)}
+	if about != "" {
+		opts = append(opts, client.MatchingFields{"involvedObject.uid": string(about)})
+	}
+	events, _, _ := kube.List[corev1.Event](ctx, c, corev1.SchemeGroupVersion.WithKind("Event"), opts...) //nolint:errcheck // they only explain
+	seen := func(v *corev1.Event) time.Time {
+		if v.Series != nil {
+			return v.Series.LastObservedTime.Time
+		}
+		return v.EventTime.Time
+	}
+	for _, v := range events {
+		if v.Action == action && (about == "" || v.InvolvedObject.UID == about) && !seen(&v).Before(seen(&newest)) {
+			newest = v
+		}
+	}
+	return newest
+}
+
+// quoteAgent adds the newest Event of the agent.
+func (e *examination) quoteAgent(ctx context.Context, f doctor.Finding) doctor.Finding {
+	if e.Spoke == nil {
+		return f
+	}
+	event := newestEvent(ctx, e.Spoke, e.agentNamespace, "", "Register")
+	return said(f, event.Reason, event.Message)
 }

@@ -32,7 +32,7 @@ func (e *examination) checkTime(ctx context.Context) doctor.Finding {
 		return doctor.Skipped("The API server of %s tells no time.", server)
 	case ahead.Abs() > kube.MaxSkew:
 		e.ahead = ahead
-		return kube.Off("O40", server, ahead)
+		return kube.Off("ClockSkew", server, ahead)
 	}
 	return doctor.Passed("This machine's clock agrees with that of %s.", server)
 }
@@ -50,7 +50,7 @@ func isServed(err error) bool { return err == nil || apierrors.IsNotFound(err) &
 func (e *examination) checkSides(ctx context.Context) doctor.Finding {
 	switch errs := validation.IsDNS1123Label(e.ClusterName); {
 	case len(errs) > 0:
-		return doctor.Failed("O2", doctor.Do("Name the ManagedCluster: lower-case letters, digits and hyphens."), "%.100q cannot be the name of a cluster.", e.ClusterName)
+		return e.fault("InvalidName", "%.100q cannot be the name of a cluster.", e.ClusterName)
 	case e.Hub == nil:
 		return doctor.Skipped("There is no kubeconfig of the hub.")
 	}
@@ -62,20 +62,12 @@ func (e *examination) checkSides(ctx context.Context) doctor.Finding {
 	case !kube.Absent(err):
 		return doctor.Skipped("The hub does not show the ManagedCluster.")
 	}
-	remedy := doctor.Do("Use the kubeconfig of the hub. If this is to be the hub:", "wid hub init")
 	if e.Spoke != nil {
 		if _, err := e.readCluster(ctx, e.Spoke); isServed(err) {
-			return doctor.Failed("O1", doctor.Do("Exchange the two kubeconfigs."), "The kubeconfigs of hub and cluster are swapped.")
+			return e.fault("WrongKubeconfig", "The kubeconfigs of hub and cluster are swapped.")
 		}
 	}
-	_, _, err := kube.List[klusterlet](ctx, e.Hub, klusterletKind)
-	switch {
-	case e.isSameServer():
-		return doctor.Failed("O1", doctor.Do("Use the kubeconfig of the hub."), "Both kubeconfigs lead to the same API server, and it is not a hub.")
-	case err == nil:
-		return doctor.Failed("O1", doctor.Do("Use the kubeconfig of the hub."), "The kubeconfig of the hub leads to a managed cluster.")
-	}
-	return doctor.Failed("O1", remedy, "The kubeconfig of the hub does not lead to a hub: the API server has no ManagedClusters.")
+	return e.fault("WrongKubeconfig", "The kubeconfig of the hub does not lead to a hub: the API server has no ManagedClusters.")
 }
 
 // isSameServer is normal for a hub that manages itself, and a mistake for all others.

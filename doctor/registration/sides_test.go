@@ -29,7 +29,7 @@ func TestUnderAnotherName(t *testing.T) {
 		spoil(w)
 		part(w.klusterlet, "spec")["clusterName"] = "cluster2"
 		report := w.run()
-		reporttest.Headline(t, report, reporttest.Want{Check: "agent", Class: "O23"})
+		reporttest.Headline(t, report, reporttest.Want{Check: "agent", Class: "AnotherClusterName"})
 		for _, do := range []string{"clusteradm accept", "hubAcceptsClient\":true", "certificate approve", "delete managedcluster"} {
 			if strings.Contains(report.Text(doctor.TextOptions{Verbose: true}), do) {
 				t.Errorf("%s: %s\n%s", name, do, report)
@@ -44,7 +44,7 @@ func TestAcceptingDoesNotHelpYet(t *testing.T) {
 	fresh(w)
 	setConditions(w.klusterlet, "HubConnectionDegraded", "True", "BootstrapSecretUnauthorized,HubKubeConfigMissing")
 	report := w.run()
-	reporttest.Headline(t, report, reporttest.Want{Check: "agent", Class: "O19"})
+	reporttest.Headline(t, report, reporttest.Want{Check: "agent", Class: "BootstrapSecretUnauthorized"})
 	if f := report.Of("accept"); f.Result != doctor.Skip {
 		t.Errorf("%+v", f)
 	}
@@ -62,27 +62,27 @@ func TestMixedUpKubeconfigs(t *testing.T) {
 			w.unknown["Klusterlet"] = true
 			w.config.Hub = of.serve(w.klusterlet, w.boot, w.agent)
 			w.config.Spoke = w.serve(append(w.csrs, w.cluster, w.lease, w.addon, w.role, w.binding)...)
-		}, "sides", "O1", "swapped"},
+		}, "sides", "WrongKubeconfig", "swapped"},
 		"the cluster's alone": {func(w *world) {
 			w.unknown["ManagedCluster"] = true
 			w.config.Hub = w.serve(w.klusterlet)
 			w.config.Spoke = nothing(t)
-		}, "sides", "O1", "a managed cluster"},
+		}, "sides", "WrongKubeconfig", "does not lead to a hub"},
 		"the cluster's twice": {func(w *world) {
 			w.unknown["ManagedCluster"] = true
 			w.config.HubConfig = cluster
 			w.config.Hub = w.serve(w.klusterlet, w.boot, w.agent)
 			w.config.Spoke = w.config.Hub
-		}, "sides", "O1", "same API server"},
+		}, "sides", "WrongKubeconfig", "does not lead to a hub"},
 		"the hub's twice": {func(w *world) {
 			w.unknown["Klusterlet"], w.config.SpokeConfig = true, &rest.Config{Host: "127.0.0.1:1/"}
 			w.config.Hub = w.serve(append(w.csrs, w.cluster, w.lease, w.addon, w.role, w.binding)...)
 			w.config.Spoke = w.config.Hub
-		}, "agent", "O22", "hub's own API server"},
+		}, "agent", "WrongKubeconfig", "hub's own API server"},
 		"the hub's twice, and it manages itself": {func(w *world) {
 			w.config.SpokeConfig = hub
 			part(w.klusterlet, "spec")["clusterName"] = "local-cluster"
-		}, "agent", "O23", "another name"},
+		}, "agent", "WrongKubeconfig", "another name"},
 	} {
 		w := newWorld(t)
 		w.config.HubConfig, w.config.SpokeConfig = hub, cluster

@@ -53,8 +53,8 @@ func part(o object, key string) object {
 type world struct {
 	t testing.TB
 	// cluster is the ManagedCluster; nil leaves it out, as with the other objects.
-	cluster, lease, klusterlet, addon, boot, agent, role, binding, deployment object
-	csrs                                                                      []object
+	cluster, lease, klusterlet, addon, boot, agent, role, binding, deployment, program object
+	csrs, events                                                                       []object
 	// unknown are kinds that the clusters do not know, forbidden are those that may not be read.
 	unknown, forbidden map[string]bool
 	// ahead is by how much the hub's clock is ahead of this machine's.
@@ -100,6 +100,9 @@ func newWorld(t testing.TB) *world {
 	w.binding = object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": object{"name": name},
 		"subjects": []any{object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:open-cluster-management:cluster1"}},
 		"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}}
+	w.program = object{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "registration-controller", "namespace": "open-cluster-management-hub"},
+		"spec": object{"template": object{"spec": object{"containers": []any{object{"name": "hub", "image": "registry.example/hub:v1",
+			"args": []any{"--registration-auth=csr", "--leader-elect", "--ocm-agents", "--bootstrap-group=a"}}}}}}}
 	w.boot = newSecret("bootstrap-hub-kubeconfig", map[string]string{"kubeconfig": secretValue})
 	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
 		"tls.key": secretValue, "tls.crt": clientCertificate(t, agentUser, time.Hour, 23*time.Hour)})
@@ -199,10 +202,6 @@ func (w *world) irsa() {
 	part(w.klusterlet, "spec")["registrationConfiguration"] = object{"registrationDriver": object{"authType": "awsirsa", "awsIrsa": object{"hubClusterArn": hubARN}}}
 	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1"})
 	w.config.HubClusterARN = hubARN
-	w.config.AssumeRole = func(context.Context, string) error { return nil }
-	w.config.DescribeAccessEntry = func(context.Context, string, string) ([]string, bool, error) {
-		return []string{"open-cluster-management:cluster1"}, true, nil
-	}
 }
 
 func (w *world) annotate(arn, suffix string) {
@@ -246,6 +245,9 @@ func (w *world) serve(objects ...object) client.Reader {
 			if err := refuse(kind, ""); err != nil {
 				return err
 			}
+			if kind.Kind == "Event" { // whose fields the fake does not select by
+				opts = nil
+			}
 			return c.List(ctx, list, opts...)
 		},
 	})
@@ -254,7 +256,7 @@ func (w *world) serve(objects ...object) client.Reader {
 func (w *world) run() *doctor.Report {
 	w.t.Helper()
 	if w.config.Hub == nil {
-		w.config.Hub = w.serve(append(w.csrs, w.cluster, w.lease, w.addon, w.role, w.binding)...)
+		w.config.Hub = w.serve(append(append(w.csrs, w.events...), w.cluster, w.lease, w.addon, w.role, w.binding, w.program)...)
 	}
 	if w.config.Spoke == nil {
 		w.config.Spoke = w.serve(w.klusterlet, w.deployment, w.boot, w.agent)

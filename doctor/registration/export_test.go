@@ -1,0 +1,38 @@
+package registration
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/doctor"
+)
+
+// Reasons returns the reasons of each row.
+func Reasons() (all []string) {
+	for _, r := range newExamination(Config{}).remedies(object{}) {
+		all = append(all, strings.Fields(r.reasons)...)
+	}
+	return all
+}
+
+// Remedies returns every row, for each kind of agent, hub and object.
+func Remedies(config Config) (all []doctor.Remedy) {
+	for _, o := range []object{{}, {request: "request-1"}, {request: "request-1", addOn: "search"}} {
+		for _, vary := range []func(e *examination){
+			func(*examination) {},
+			func(e *examination) { e.klusterlet = &klusterlet{} },
+			func(e *examination) { e.authType = "aws-irsa" },
+			func(e *examination) {
+				e.hubProgram = &corev1.Container{Image: "registry.example/hub:v1", Args: []string{"--registration-auth=csr,aws-irsa", "--leader-elect", "--ocm-agents"}}
+			},
+		} {
+			e := newExamination(config)
+			vary(e)
+			for _, r := range e.remedies(o) {
+				all = append(all, r.remedy)
+			}
+		}
+	}
+	return all
+}
