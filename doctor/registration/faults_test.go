@@ -64,8 +64,8 @@ func requestFaults() []fault {
 	}
 	return []fault{
 		{"no hub", func(w *world) { w.unknown["ManagedCluster"] = true }, "sides", "WrongKubeconfig", "does not lead to a hub", ""},
-		{"the agent has never arrived", func(w *world) { w.cluster, w.csrs = nil, nil }, "hub", "AgentNeverArrived", "never reached the hub", ""},
-		{"requests cannot be seen either", func(w *world) { w.cluster, w.forbidden["CertificateSigningRequest"] = nil, true }, "hub", "AgentNeverArrived", "never reached the hub", ""},
+		{"the agent has never arrived", func(w *world) { w.cluster, w.csrs, w.agent = nil, nil, nil }, "hub", "AgentNeverArrived", "never reached the hub", ""},
+		{"requests cannot be seen either", func(w *world) { w.cluster, w.agent, w.forbidden["CertificateSigningRequest"] = nil, nil, true }, "hub", "AgentNeverArrived", "never reached the hub", ""},
 		{"another cluster's requests", func(w *world) {
 			w.cluster, w.config.ClusterName, part(w.klusterlet, "spec")["clusterName"] = nil, "cluster10", "cluster10"
 			w.agent = nil
@@ -83,6 +83,7 @@ func requestFaults() []fault {
 			newest("Approved")(w)
 			delete(part(w.csrs[1], "status"), "certificate")
 		}, csr, "ClientCertificateNotSigned", "but not signed", ""},
+		{"deleted, and the requests are forgotten", func(w *world) { w.cluster, w.csrs = nil, nil }, "hub", "NoManagedCluster", "no ManagedCluster", ""},
 		{"approved, no ManagedCluster", func(w *world) { w.cluster = nil }, "hub", "NoManagedCluster", "there is no ManagedCluster", ""},
 		{"too many requests", func(w *world) {
 			many(w)

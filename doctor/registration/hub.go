@@ -29,8 +29,8 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 	e.requests, e.requestsErr = e.listRequests(ctx)
 	cluster, err := e.readCluster(ctx, e.Hub)
 	switch {
-	case apierrors.IsNotFound(err) && len(e.ownRequests()) > 0:
-		return e.fault("NoManagedCluster", "The agent asks for a certificate, but there is no ManagedCluster %s.", e.ClusterName)
+	case apierrors.IsNotFound(err) && (len(e.ownRequests()) > 0 || e.hasCredential(ctx)):
+		return e.fault("NoManagedCluster", "The agent has registered, but there is no ManagedCluster %s any more.", e.ClusterName)
 	case apierrors.IsNotFound(err):
 		f := e.fault("AgentNeverArrived", "The agent has never reached the hub: there is no ManagedCluster %s.", e.ClusterName)
 		f.Causes = []string{"address or CA of the hub in the Secret bootstrap-hub-kubeconfig do not work inside the cluster",
@@ -149,10 +149,10 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 	return doctor.Passed("The cluster has joined, and the hub says that it is available.")
 }
 
-// worksSince reports whether the agent has renewed its Lease after a time: then it had a credential.
+// worksSince reports whether the agent has renewed its Lease after a time, which has no fractions of a second: then it had a credential.
 func (e *examination) worksSince(ctx context.Context, t time.Time) bool {
 	renewed, grace := e.lease(ctx)
-	return renewed.After(t) && e.now().Sub(renewed) <= grace
+	return renewed.Truncate(time.Second).After(t) && e.now().Sub(renewed) <= grace
 }
 
 // lease returns the zero time if the Lease cannot be read.

@@ -102,8 +102,11 @@ func (e *examination) pending(ctx context.Context, r *certificateRequest) doctor
 	if o.addOn != "" {
 		otherwise, message = "ClientCertificateNotApproved", fmt.Sprintf("The certificate request of add-on %.63s is pending.", o.addOn)
 	}
-	if !e.fromAgent(*r) {
+	switch {
+	case !e.fromAgent(*r):
 		otherwise, message = "UnknownRequester", "The pending request for a certificate is not the agent's."
+	case event.Reason == "UnknownRequester": // a hub without bootstrap users leaves all first requests to a person
+		event.Reason = otherwise
 	}
 	f := said(e.faultOf(o, e.known(event.Reason, otherwise), "%s", message), event.Reason, event.Message)
 	if e.worksSince(ctx, r.CreationTimestamp.Time) {

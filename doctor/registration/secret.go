@@ -64,6 +64,15 @@ func (e *examination) readSecret(ctx context.Context, name string) (map[string][
 	return secret.Data, err
 }
 
+// hasCredential reports whether the hub has given the agent a credential.
+func (e *examination) hasCredential(ctx context.Context) bool {
+	if e.Spoke == nil {
+		return false
+	}
+	data, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
+	return err == nil && len(data["kubeconfig"]) > 0
+}
+
 func (e *examination) judgeCertificate(content []byte) doctor.Finding {
 	if !e.usesCertificates() {
 		return doctor.Passed("The agent uses no certificate.")
