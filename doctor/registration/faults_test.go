@@ -254,9 +254,7 @@ func ownFaults() []fault {
 			setCondition(w.cluster, "HubAcceptedManagedCluster", "True", "ClaimChanged", "a message")
 		}, "accept", "ClaimChanged", "another AWS role", doctor.Warn},
 		{"RBAC is gone", func(w *world) { w.role = nil }, "rbac", "HubNotActing", "ClusterRole of the accepted cluster is missing", ""},
-		{"binding of another group", func(w *world) {
-			w.binding["subjects"] = []any{object{"kind": "Group", "name": "system:open-cluster-management:cluster10"}}
-		}, "rbac", "HubNotActing", "lacks the group system:open-cluster-management:cluster1", ""},
+		{"binding is gone", func(w *world) { w.binding = nil }, "rbac", "HubNotActing", "ClusterRoleBinding of the accepted cluster is missing", ""},
 		{"hub's clock is ahead", func(w *world) {
 			w.ahead = 2 * time.Hour
 			part(w.lease, "spec")["renewTime"] = time.Now().Add(w.ahead).UTC().Format("2006-01-02T15:04:05.000000Z")

@@ -1,3 +1,11 @@
+// Package registration finds out why a managed cluster does not join its hub, or why its agent or add-ons have no credential. It
+// examines hubs and agents of this module and those of Open Cluster Management alike.
+//
+//	report := registration.Run(ctx, registration.Config{ClusterName: "cluster1", Hub: hub, Spoke: spoke})
+//	fmt.Print(report)
+//
+// Give it the kubeconfig of one side or of both. It changes nothing, and shows of Secrets names and keys alone. Where a condition or an
+// Event says the cause, its reason is the class of the finding. docs/doctor.md lists the reasons.
 package registration
 
 import (
@@ -7,12 +15,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -87,7 +98,7 @@ func newExamination(config Config) *examination {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: operatorAgent,
+	return &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: ownAgent,
 		hub: newSide(config.Hub, config.HubFlags, "HUB"), spoke: newSide(config.Spoke, config.SpokeFlags, "CLUSTER")}
 }
 
@@ -120,10 +131,6 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 	return metav1.Condition{Type: kind}
 }
 
-func (e *examination) isTrue(kind string) bool {
-	return e.condition(kind).Status == metav1.ConditionTrue
-}
-
 // said adds to the message what a condition or an Event says.
 func said(f doctor.Finding, reason, message string) doctor.Finding {
 	const shown = 200
@@ -142,4 +149,72 @@ func said(f doctor.Finding, reason, message string) doctor.Finding {
 // refused is the finding of a condition that should be true. Its reason is the class, if it has a remedy.
 func (e *examination) refused(o object, c metav1.Condition, otherwise, format string, args ...any) doctor.Finding {
 	return said(e.faultOf(o, e.known(c.Reason, otherwise), format, args...), c.Reason, c.Message)
+}
+
+// now is the hub's time if this machine's clock differs: the hub's clock decides about expiry.
+func (e *examination) now() time.Time { return e.Now().Add(e.ahead) }
+
+func (e *examination) checkTime(ctx context.Context) doctor.Finding {
+	server, config := "the hub", e.HubConfig
+	if config == nil {
+		server, config = "the cluster", e.SpokeConfig
+	}
+	if config == nil {
+		return doctor.Skipped("There is no clock to compare this machine's with.")
+	}
+	ahead, known := kube.Skew(ctx, config, e.Now)
+	switch {
+	case !known:
+		return doctor.Skipped("The API server of %s tells no time.", server)
+	case ahead.Abs() > kube.MaxSkew:
+		e.ahead = ahead
+		return kube.Off("ClockSkew", server, ahead)
+	}
+	return doctor.Passed("This machine's clock agrees with that of %s.", server)
+}
+
+// readCluster reads the ManagedCluster from one of the sides.
+func (e *examination) readCluster(ctx context.Context, from client.Reader) (*ocm.ManagedCluster, error) {
+	cluster := &ocm.ManagedCluster{}
+	err := kube.Get(ctx, from, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster)
+	return cluster, err
+}
+
+func isServed(err error) bool { return err == nil || apierrors.IsNotFound(err) && !kube.Absent(err) }
+
+// checkSides finds kubeconfigs that were mixed up. Its remedies never make a hub of a managed cluster.
+func (e *examination) checkSides(ctx context.Context) doctor.Finding {
+	switch errs := validation.IsDNS1123Label(e.ClusterName); {
+	case len(errs) > 0:
+		return e.fault("InvalidName", "%.100q cannot be the name of a cluster.", e.ClusterName)
+	case e.Hub == nil:
+		return doctor.Skipped("There is no kubeconfig of the hub.")
+	}
+	switch _, err := e.readCluster(ctx, e.Hub); {
+	case isServed(err):
+		return doctor.Passed("The kubeconfig of the hub leads to a hub.")
+	case ctx.Err() != nil: // there may be no time for the check "hub"
+		return e.unreadCluster(err)
+	case !kube.Absent(err):
+		return doctor.Skipped("The hub does not show the ManagedCluster.")
+	}
+	if e.Spoke != nil {
+		if _, err := e.readCluster(ctx, e.Spoke); isServed(err) {
+			return e.fault("WrongKubeconfig", "The kubeconfigs of hub and cluster are swapped.")
+		}
+	}
+	return e.fault("WrongKubeconfig", "The kubeconfig of the hub does not lead to a hub: the API server has no ManagedClusters.")
+}
+
+// isSameServer is normal for a hub that manages itself, and a mistake for all others.
+func (e *examination) isSameServer() bool {
+	return e.HubConfig != nil && e.SpokeConfig != nil && e.Hub != nil && e.Spoke != nil && hostOf(e.HubConfig) == hostOf(e.SpokeConfig)
+}
+
+func hostOf(config *rest.Config) string {
+	u, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return config.Host
+	}
+	return strings.TrimSuffix(u.Host, ":443") + strings.TrimSuffix(u.Path, "/")
 }
