@@ -29,7 +29,7 @@ func TestDoctorTrustLive(t *testing.T) {
 	w := newWorld(t)
 	logins := w.logins(t)
 	args := append(annotationFlags(), "doctor", w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1", "--provider=aws",
-		"--skip=discovery,keys,issuer-tls", "--verbose")
+		"--skip=discovery,keys", "--verbose")
 	r := w.exec(t, "", logins, "wid", append(args[:len(args):len(args)], "--trust-live")...)
 	if !strings.Contains(r.stdout, "✓ trust-anchor") || strings.Contains(r.stdout, "✗") || strings.Contains(r.stdout, "eyJ") {
 		t.Errorf("%+v", r)
@@ -55,7 +55,7 @@ func TestDoctorAccessEntry(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: liveCluster, Endpoint: server.URL, CA: ca})
 	env := append(logins, "NO_PROXY="+strings.TrimPrefix(server.URL, "https://"))
-	args := append([]string{"doctor", "--provider=aws", "--trust-live", "--cluster=" + liveCluster, "--skip=discovery,keys,issuer-tls"}, w.inHand(t)...)
+	args := append([]string{"doctor", "--provider=aws", "--trust-live", "--cluster=" + liveCluster, "--skip=discovery,keys"}, w.inHand(t)...)
 	const create = "aws eks create-access-entry --cluster-name prod --region eu-central-1 --principal-arn "
 	report := func(more ...string) (*doctor.Report, string) {
 		r := w.exec(t, "", env, "wid", append(args[:len(args):len(args)], append(more, "-o=json")...)...)
@@ -79,7 +79,7 @@ func TestDoctorMisspeltAudience(t *testing.T) {
 	w := newWorld(t)
 	const misspelt = "sts.amazonaws.co"
 	r := w.exec(t, "", w.logins(t), "wid", append(annotationFlags(), "doctor", "--provider=aws", "--trust-live", "--show-policy",
-		"--region=eu-central-1", "--skip=discovery,keys,issuer-tls", "--audience="+misspelt, w.tokenFile(t, misspelt))...)
+		"--region=eu-central-1", "--skip=discovery,keys", "--audience="+misspelt, w.tokenFile(t, misspelt))...)
 	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[audience, AudienceNotTrusted]") || !strings.Contains(r.stdout, "--audience") || strings.Contains(r.stdout, "add-client-id") {
 		t.Errorf("%+v", r)
 	}

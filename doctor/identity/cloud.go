@@ -117,15 +117,3 @@ func (e *examination) nearAudience(audience string) string {
 	}
 	return ""
 }
-
-// otherCloud names the other cloud that an audience belongs to.
-func (e *examination) otherCloud(audience string) string {
-	for _, provider := range []string{"aws", "azure", "gcp"} {
-		other := cloudOf(provider)
-		prefix, _, _ := strings.Cut(other.audiences[0], "PROVIDER")
-		if provider != e.Provider.GetName() && strings.HasPrefix(audience, prefix) {
-			return other.name
-		}
-	}
-	return ""
-}

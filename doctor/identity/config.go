@@ -126,7 +126,6 @@ func (e *examination) checks() []doctor.Check {
 		{ID: "issuer", Title: "the address of the issuer", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: issuer, Run: e.onToken(e.checkIssuer)},
 		{ID: "discovery", Title: "the issuer's discovery document", Needs: []string{"issuer"}, OverriddenBy: exchange, Explains: documents, Run: e.onDocuments(e.checkDiscovery)},
 		{ID: "keys", Title: "the published signing keys", Needs: []string{"discovery"}, OverriddenBy: exchange, Explains: documents, Run: e.onToken(e.checkKeys)},
-		{ID: "issuer-tls", Title: "the issuer's certificate", Needs: []string{"issuer"}, OverriddenBy: exchange, Explains: documents, Run: e.onDocuments(e.checkTLS)},
 		{ID: "cluster-issuer", Title: "the cluster that issued the token", Needs: []string{"api-server", "claims"}, Run: e.onToken(e.checkClusterIssuer)},
 		{ID: "token-review", Title: "the cluster's verdict on the token", Needs: []string{"time", "cluster-issuer"}, Run: e.onToken(e.checkTokenReview)},
 		{ID: "trust-anchor", Title: "the issuer that the cloud trusts", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: slices.Concat(issuer, audience), Run: e.onToken(e.checkAnchor)},

@@ -35,7 +35,7 @@ type examination struct {
 	pod       *object[corev1.Pod]
 	account   *object[corev1.ServiceAccount]
 	documents *documents
-	public    *contact // the cloud's token service
+	public    *error // of reaching the cloud's token service
 	gained    auth.Token
 	stopped   *doctor.Finding // why there is no token to exchange: a right is missing
 }

@@ -164,7 +164,7 @@ func gcpFaults() []fault {
 		{"subject too long", "gcp", func(w *world) {
 			w.account.Namespace, w.account.Name = long, long
 			w.config.ServiceAccount.Namespace, w.config.ServiceAccount.Name = long, long
-		}, "claims", "SubjectTooLong", "127"},
+		}, "exchange", "SubjectTooLong", "too long"},
 		{"no binding", "gcp", users(), "exchange", "ImpersonationDenied", "may not act"},
 		{"project's ID in the binding", "gcp", users(byID), "exchange", "ImpersonationDenied", "may not act"},
 		{"API disabled", "gcp", answer("iamcredentials", "", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 8667575547 before or it is disabled."), "exchange", "APIDisabled", "disabled"},

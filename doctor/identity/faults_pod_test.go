@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,13 +50,6 @@ func podFaults() []fault {
 	return []fault{
 		{"webhook has not changed the pod", "aws", withPod(noEnv), "pod", "IdentityNotConfigured", "webhook"},
 		{"webhook has not changed the pod", "azure", withPod(noEnv), "pod", "IdentityNotConfigured", "webhook"},
-		{"pod older than the annotation", "aws", withPod(func(w *world, pod *corev1.Pod) {
-			noEnv(w, pod)
-			pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
-			at := metav1.NewTime(time.Now().Add(-time.Minute))
-			w.managed = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
-				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + aws.RoleARNAnnotation + `":{}}}}`)}}
-		}), "pod", "IdentityNotConfigured", "before the annotation"},
 		{"pod of an older annotation", "aws", withPod(func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].Env[1].Value = roleARN + "-old"
 		}), "pod", "IdentityNotConfigured", "another identity"},
@@ -82,11 +74,9 @@ func podFaults() []fault {
 		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "IdentityNotConfigured", "another tenant"},
 		{"a role without a token", "aws", withPod(env("AWS_WEB_IDENTITY_TOKEN_FILE", "")), "pod", "IdentityNotConfigured", "set by hand"},
 		{"a token without a role", "aws", withPod(env("AWS_ROLE_ARN", "")), "pod", "IdentityNotConfigured", "without AWS_ROLE_ARN"},
-		{"a volume for the API server", "aws", withPod(audienceOfVolume("")), "pod", "AudienceNotTrusted", "another audience"},
-		{"a bad name of the session", "aws", withPod(env("AWS_ROLE_SESSION_NAME", "a/b")), "pod", "IdentityMalformed", "AWS_ROLE_SESSION_NAME"},
 		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "IdentityNotConfigured", "skip-containers"},
 		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "IdentityNotConfigured", "hides"},
-		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "audience", "AudienceNotTrusted", "is that of Azure"},
+		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "exchange", "AudienceNotTrusted", "client ID"},
 		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "service-account", "IdentityNotConfigured", "annotated for Azure"},
 		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "IdentityNotConfigured", "hides"},
 		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "IdentityNotConfigured", "hides"},
@@ -136,12 +126,6 @@ func beside(name string, injected bool, more ...spec) spec {
 
 func podAnnotation(key, value string) spec {
 	return func(_ *world, pod *corev1.Pod) { pod.Annotations = map[string]string{key: value} }
-}
-
-func audienceOfVolume(audience string) spec {
-	return func(_ *world, pod *corev1.Pod) {
-		pod.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Audience = audience
-	}
 }
 
 // named has the caller name the container.

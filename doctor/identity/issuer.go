@@ -3,10 +3,7 @@ package identity
 import (
 	"context"
 	"crypto/rsa"
-	"crypto/sha1" //nolint:gosec // IAM's thumbprints are defined with it
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,12 +126,12 @@ func (e *examination) unreachable(ctx context.Context, d *document) doctor.Findi
 	switch cloud := e.reachCloud(ctx); {
 	case errors.Is(d.err, transport.ErrInside):
 		f.Message = "The issuer names keys at an address of this network, which is not read."
-	case untrusted(d.err) != nil && untrusted(cloud.err) != nil:
+	case untrusted(d.err) && untrusted(cloud):
 		f.Message, f.Class = "This machine trusts neither the issuer's certificate nor that of "+e.cloud.name+".", reason.CertificateNotTrusted
 		f.Remedy = doctor.Do("Add the CA of your network's proxy to this machine's certificates, or name it in SSL_CERT_FILE.")
-	case untrusted(d.err) != nil:
+	case untrusted(d.err):
 		f.Message = "The document cannot be read here: its certificate is not trusted."
-	case cloud.err != nil:
+	case cloud != nil:
 		f.Message, f.Class = "This machine reaches neither the issuer nor "+e.cloud.name+".", reason.ServiceUnreachable
 		f.Remedy = doctor.Do("Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.")
 	default:
@@ -189,41 +186,12 @@ func (e *examination) judgeKeys(ctx context.Context, c *doctor.Claims, set *jose
 	return doctor.Failed(reason.SignatureNotVerified, publish, "The %s key has the token's kid, but did not sign the token.", which).Detail("kid", c.KeyID)
 }
 
-// checkTLS judges the certificate as this machine sees it.
-func (e *examination) checkTLS(ctx context.Context, _ *doctor.Claims) doctor.Finding {
-	d := &e.issuerDocuments(ctx).discovery
-	if len(d.certificates) == 0 {
-		return doctor.Skipped("The issuer showed no certificate.")
-	}
-	leaf, last := d.certificates[0], d.certificates[len(d.certificates)-1]
-	if untrusted(d.err) == nil {
-		return doctor.Passed("This machine trusts the issuer's certificate until %s.", stamp(leaf.NotAfter))
-	}
-	if untrusted(e.reachCloud(ctx).err) != nil {
-		return doctor.Skipped("This machine does not trust the certificate of %s either.", e.cloud.name)
-	}
-	if !leaf.NotAfter.After(e.Now()) {
-		return doctor.Failed(reason.IssuerNotPublic, doctor.Do("Renew the certificate."), "The issuer's certificate has expired.").
-			Compare("notAfter", stamp(leaf.NotAfter), "now", stamp(e.Now()))
-	}
-	sum := sha1.Sum(last.Raw) //nolint:gosec // see above
-	f := doctor.Failed(reason.IssuerNotPublic, doctor.Do("Use a certificate of a public CA. Behind a proxy with certificates of its own, examine elsewhere."),
-		"The issuer's certificate is of a CA that this machine does not trust.").Detail("issued by", leaf.Issuer.String()).Detail("thumbprint", hex.EncodeToString(sum[:]))
-	if e.Provider.GetName() == "aws" {
-		f.Class, f.Result = reason.IssuerCertificateChanged, doctor.Warn
-		f.Remedy = f.Remedy.OrTrust("If the CA is a private one, add the issuer's own thumbprint to the OIDC provider",
-			"aws iam update-open-id-connect-provider-thumbprint --open-id-connect-provider-arn PROVIDER_ARN --thumbprint-list OLD_THUMBPRINT NEW_THUMBPRINT")
-	}
-	return f
-}
-
 // document is a public document as an anonymous client gets it.
 type document struct {
-	address      string
-	status       int
-	body         []byte
-	certificates []*x509.Certificate
-	err          error
+	address string
+	status  int
+	body    []byte
+	err     error
 }
 
 type documents struct {
@@ -296,25 +264,16 @@ func get(ctx context.Context, httpClient *http.Client, address string) (d docume
 	resp, err := httpClient.Do(req)
 	if err != nil {
 		d.err = err
-		if v := untrusted(err); v != nil {
-			d.certificates = v.UnverifiedCertificates
-		}
 		return d
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
 	d.status = resp.StatusCode
-	if resp.TLS != nil {
-		d.certificates = resp.TLS.PeerCertificates
-	}
 	d.body, d.err = io.ReadAll(io.LimitReader(resp.Body, transport.MaxBody))
 	return d
 }
 
-// untrusted returns the error of a certificate that this machine does not trust, nil for all others.
-func untrusted(err error) *tls.CertificateVerificationError {
+// untrusted reports a certificate that this machine does not trust.
+func untrusted(err error) bool {
 	var v *tls.CertificateVerificationError
-	if errors.As(err, &v) {
-		return v
-	}
-	return nil
+	return errors.As(err, &v)
 }

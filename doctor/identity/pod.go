@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,10 +43,10 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil {
 		return doctor.Unclear(doctor.Do("Name a pod that runs:", "kubectl get pods -n "+shell.Word(e.Pod.Namespace, "NAMESPACE")), "Pod %s has ended, and its token with it.", e.Pod)
 	}
-	return e.judgePod(ctx, p)
+	return e.judgePod(p)
 }
 
-func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) doctor.Finding {
+func (e *examination) judgePod(pod *corev1.Pod) doctor.Finding {
 	containers, f := e.containersOf(pod)
 	switch {
 	case len(containers) == 0:
@@ -69,7 +68,7 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) doctor.Find
 	if changed < 0 {
 		return e.judgeUnchanged(pod, containers)
 	}
-	return e.judgeContainer(ctx, pod, &containers[changed])
+	return e.judgeContainer(pod, &containers[changed])
 }
 
 // judgeEndpoint passes only the addresses of an agent or a sidecar, because another endpoint can hand out any identity.
@@ -120,15 +119,12 @@ func (e *examination) judgeHiding(c *corev1.Container) (doctor.Finding, bool) {
 	where := fmt.Sprintf("container %q", c.Name)
 	for _, name := range e.cloud.hiding {
 		if v := variableOf(c, name); v.set {
-			f := hides(reason.IdentityNotConfigured, name, where)
+			f := hides(name, where)
 			if v.optional {
 				f.Result = doctor.Warn
 			}
 			return f, true
 		}
-	}
-	if v := variableOf(c, sessionVariable); e.Provider.GetName() == "aws" && v.value != "" && !isSessionName(v.value) {
-		return badSession(v.value, where), true
 	}
 	return doctor.Finding{}, false
 }
@@ -154,10 +150,6 @@ func (e *examination) judgeUnchanged(pod *corev1.Pod, containers []corev1.Contai
 		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Add the label to the pod's template: "+e.cloud.label+`: "true"`),
 			"Pod %s lacks the label %s, so the webhook leaves it alone.", e.Pod, e.cloud.label)
 	}
-	if at := e.annotatedAt(); at.After(pod.CreationTimestamp.Time) {
-		return doctor.Failed(reason.IdentityNotConfigured, restart, "Pod %s started before the annotation was set.", e.Pod).
-			Compare("pod", stamp(pod.CreationTimestamp.Time), "annotation", stamp(at))
-	}
 	f := doctor.Failed(reason.IdentityNotConfigured, restart, "The webhook has not changed pod %s: %s is not set.", e.Pod, e.cloud.tokenFile)
 	f.Causes = []string{"the pod is older than the annotation or the webhook", "there is no webhook: kubectl get mutatingwebhookconfigurations"}
 	return f
@@ -173,21 +165,8 @@ func restartOf(pod *corev1.Pod) string {
 	return fmt.Sprintf("kubectl delete pod -n %s %s", namespace, shell.Word(pod.Name, "POD_NAME"))
 }
 
-// annotatedAt returns when the ServiceAccount got an annotation, zero if the API server has not recorded that.
-func (e *examination) annotatedAt() (at time.Time) {
-	if e.account == nil {
-		return at
-	}
-	for _, m := range e.account.value.ManagedFields {
-		if m.FieldsV1 != nil && m.Time != nil && m.Time.After(at) && strings.Contains(m.FieldsV1.GetRawString(), `"f:`+e.cloud.required+`"`) {
-			at = m.Time.Time
-		}
-	}
-	return at
-}
-
 // judgeContainer compares what a container was given with the annotations.
-func (e *examination) judgeContainer(ctx context.Context, pod *corev1.Pod, c *corev1.Container) doctor.Finding {
+func (e *examination) judgeContainer(pod *corev1.Pod, c *corev1.Container) doctor.Finding {
 	annotations := e.serviceAccount().Annotations
 	for _, v := range []struct{ name, what, want string }{
 		{e.cloud.identity, "identity", annotations[e.cloud.required]}, {e.cloud.tenant, "tenant", annotations[annotation.AzureTenantID]},
@@ -203,30 +182,7 @@ func (e *examination) judgeContainer(ctx context.Context, pod *corev1.Pod, c *co
 				"Container %q uses another %s than the annotation names.", c.Name, v.what).Compare("pod", got.value, "annotation", v.want)
 		}
 	}
-	return e.judgeVolumes(ctx, pod, c)
-}
-
-// judgeVolumes finds a mounted token for this cloud.
-func (e *examination) judgeVolumes(ctx context.Context, pod *corev1.Pod, c *corev1.Container) doctor.Finding {
-	want, err := e.wantedAudiences(ctx)
-	if err != nil {
-		return doctor.Skipped("The audience that %s needs is unknown.", e.cloud.name)
-	}
-	var got []string
-	for _, v := range pod.Spec.Volumes {
-		if v.Projected == nil || !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
-			continue
-		}
-		for _, source := range v.Projected.Sources {
-			if t := source.ServiceAccountToken; t != nil && slices.Contains(want, t.Audience) {
-				return doctor.Passed("Pod %s has the identity in container %q.", e.Pod, c.Name)
-			} else if t != nil {
-				got = append(got, cmp.Or(t.Audience, "that of the API server"))
-			}
-		}
-	}
-	return doctor.Failed(reason.AudienceNotTrusted, doctor.Do("Set audience of serviceAccountToken in a projected volume of the pod's template."),
-		"The token in container %q has another audience than %s needs.", c.Name, e.cloud.name).Compare("pod", list(got), "expected", list(want))
+	return doctor.Passed("Pod %s has the identity in container %q.", e.Pod, c.Name)
 }
 
 // variable is one of a container's environment. Its value is empty if the specification does not show it.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"regexp"
 
 	"github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/doctor/internal/reason"
@@ -20,7 +19,7 @@ func (e *examination) checkSource(ctx context.Context) doctor.Finding {
 	}
 	for _, name := range e.cloud.hiding {
 		if e.Getenv(name) != "" {
-			return hides(reason.IdentityNotConfigured, name, "the environment")
+			return hides(name, "the environment")
 		}
 	}
 	if f, missing := e.notInjected(); missing {
@@ -29,14 +28,11 @@ func (e *examination) checkSource(ctx context.Context) doctor.Finding {
 	if path := e.Getenv(googleFile); e.Provider.GetName() == "gcp" && path != "" {
 		return judgeGoogleFile(ctx, path)
 	}
-	if session := e.Getenv(sessionVariable); e.Provider.GetName() == "aws" && session != "" && !isSessionName(session) {
-		return badSession(session, "the environment")
-	}
 	return doctor.Passed("Nothing in the environment hides the identity of the ServiceAccount.")
 }
 
-func hides(class, variable, where string) doctor.Finding {
-	return doctor.Failed(class, doctor.Do("Remove "+variable+" from the pod's template."),
+func hides(variable, where string) doctor.Finding {
+	return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Remove "+variable+" from the pod's template."),
 		"%s in %s hides the identity of the ServiceAccount.", variable, where)
 }
 
@@ -53,18 +49,6 @@ func (e *examination) notInjected() (doctor.Finding, bool) {
 			"%s is not set: the webhook has not changed this pod.", name), true
 	}
 	return doctor.Finding{}, false
-}
-
-// sessionVariable names the session. Without it SDKs choose a name.
-const sessionVariable = "AWS_ROLE_SESSION_NAME"
-
-// isSessionName is the rule of AssumeRoleWithWebIdentity for RoleSessionName.
-func isSessionName(s string) bool { return regexp.MustCompile(`^[\w+=,.@-]{2,64}$`).MatchString(s) }
-
-func badSession(got, where string) doctor.Finding {
-	return doctor.Failed(reason.IdentityMalformed, doctor.Do("Remove "+sessionVariable+" from the pod's template, or shorten it."),
-		"%s in %s is not a session name that AWS accepts.", sessionVariable, where).
-		Compare("value", got, "expected", "2 to 64 letters, digits and _+=,.@-")
 }
 
 // googleFile is the variable that Google's SDKs read first.

@@ -60,10 +60,8 @@ type world struct {
 	env    map[string]string
 	// withoutCluster leaves the client out.
 	withoutCluster bool
-	// managed are fields of the ServiceAccount that the client in memory drops.
-	managed []metav1.ManagedFieldsEntry
-	dir     string
-	hangs   string // a host that gives no answer, see inMemory
+	dir            string
+	hangs          string // a host that gives no answer, see inMemory
 }
 
 func newCloud(t *testing.T) *authtest.Cloud {
@@ -227,14 +225,6 @@ func (w *world) api() *rest.Config {
 	return &rest.Config{Host: server.URL, Transport: transport}
 }
 
-func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	err := c.Get(ctx, key, obj, opts...)
-	if obj.GetObjectKind().GroupVersionKind().Kind == "ServiceAccount" && err == nil {
-		obj.SetManagedFields(w.managed)
-	}
-	return err
-}
-
 // listByName leaves the field selector out, which the client in memory does not know.
 func listByName(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 	return c.List(ctx, list)
@@ -250,7 +240,7 @@ func (w *world) run() *doctor.Report {
 		if w.pod != nil {
 			objs = append(objs, w.pod)
 		}
-		w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(objs...), w.user), interceptor.Funcs{Get: w.get, List: listByName})
+		w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(objs...), w.user), interceptor.Funcs{List: listByName})
 		if w.config.RESTConfig == nil {
 			w.config.RESTConfig = w.api()
 		}
