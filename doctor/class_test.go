@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -193,5 +194,20 @@ func TestClassesOfTheAPIServerOnly(t *testing.T) {
 				t.Errorf("the API server: %+v", c)
 			}
 		})
+	}
+}
+
+// Report, JSON and conditions name a cause with the same word.
+func TestReasonIsTheSameEverywhere(t *testing.T) {
+	err := &auth.Error{Reason: auth.ErrDenied, Provider: "azure", StatusCode: 401, Code: "AADSTS7002138"}
+	r := run(t, fixed("exchange", doctor.Refusal("it", err)))
+	encoded, encoding := json.Marshal(r)
+	if encoding != nil || !strings.Contains(r.String(), "[exchange, SubjectCaseDiffers]") || !strings.Contains(string(encoded), `"class":"SubjectCaseDiffers"`) {
+		t.Errorf("%s%s", r, encoded)
+	}
+	for _, c := range []metav1.Condition{r.Condition("Ready", 1), doctor.ConditionOf(err, "Ready", 1)} {
+		if c.Reason != "SubjectCaseDiffers" {
+			t.Errorf("%+v", c)
+		}
 	}
 }

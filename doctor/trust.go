@@ -10,10 +10,9 @@ import (
 type Claims struct {
 	Issuer, Subject string
 	Audiences       []string
-	// Namespace, ServiceAccount and their UID come from the claim kubernetes.io. Pod is empty for a token without one.
-	Namespace, ServiceAccount, UID string
-	Pod, PodUID                    string
-	IssuedAt, NotBefore, Expiry    time.Time
+	// Namespace and ServiceAccount are parts of Subject.
+	Namespace, ServiceAccount string
+	IssuedAt, Expiry          time.Time
 	// KeyID is the kid of the header, Algorithm its alg.
 	KeyID, Algorithm string
 }

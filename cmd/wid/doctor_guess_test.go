@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+
 	"github.com/workloadid/workloadid/doctor"
 )
 
@@ -49,6 +51,19 @@ func TestDoctorWithoutProviderAndCluster(t *testing.T) {
 	w.write(t, kubeconfig, kubeconfigThrough("https://127.0.0.1:1", ""))
 	r := w.wid(t, "", "doctor", "--service-account=tenant-a/app", "--kubeconfig="+kubeconfig, "-o=json")
 	if f := parseReport(t, r.stdout).Worst(); r.code != doctor.ExitUncertain || f.Check != "api-server" {
+		t.Errorf("ends with %d: %+v", r.code, f)
+	}
+}
+
+// A ServiceAccount that the login may not read says nothing of its annotations. The missing right is the headline.
+func TestDoctorWithoutProviderAndRight(t *testing.T) {
+	w := newKubeWorld(t)
+	config := w.cluster.User(t, "guesser", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})
+	kubeconfig := filepath.Join(w.home, "guesser.yaml")
+	w.write(t, kubeconfig, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
+	r := w.wid(t, "", "doctor", "--service-account="+w.namespace+"/app", "--kubeconfig="+kubeconfig, "-o=json")
+	f := parseReport(t, r.stdout).Worst()
+	if r.code != doctor.ExitFail || f.Check != "service-account" || f.Class != "RightMissing" || !strings.Contains(f.Message, "may not read") || !strings.Contains(f.Remedy.Text, "rights") {
 		t.Errorf("ends with %d: %+v", r.code, f)
 	}
 }

@@ -96,7 +96,7 @@ func (d *doctorFlags) addTargetsTo(cmd *cobra.Command) {
 // is about another one.
 func (d *doctorFlags) inTermsOfFlags(f *doctor.Finding) {
 	rewrite(f, d.id.textOfFlags)
-	if d.guessed && f.Check == "service-account" && f.Class != "ServiceAccountNotFound" && f.Result == doctor.Fail && f.Observed == nil {
+	if d.guessed && f.Check == "service-account" && f.Class == "IdentityNotConfigured" && f.Observed == nil {
 		f.Message = fmt.Sprintf("The ServiceAccount has no annotation of a cloud. AWS needs %s, Azure %s, Google Cloud %s.",
 			aws.RoleARNAnnotation, azure.ClientIDAnnotation, gcp.WorkloadIdentityProviderAnnotation)
 		f.Remedy.Text = "For " + d.id.provider + " (--provider names another one), annotate it:"

@@ -131,7 +131,6 @@ func (e *examination) judgeHiding(c *corev1.Container) (doctor.Finding, bool) {
 
 // judgeUnchanged explains why the webhook has not changed a pod.
 func (e *examination) judgeUnchanged(pod *corev1.Pod, containers []corev1.Container) doctor.Finding {
-	restart := doctor.Do("Restart the pod:", restartOf(pod))
 	excluded := strings.FieldsFunc(pod.Annotations[e.cloud.skipKey], func(r rune) bool { return r == ',' || r == ';' || r == ' ' })
 	for i := range containers {
 		c := &containers[i]
@@ -150,19 +149,22 @@ func (e *examination) judgeUnchanged(pod *corev1.Pod, containers []corev1.Contai
 		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Add the label to the pod's template: "+e.cloud.label+`: "true"`),
 			"Pod %s lacks the label %s, so the webhook leaves it alone.", e.Pod, e.cloud.label)
 	}
-	f := doctor.Failed(reason.IdentityNotConfigured, restart, "The webhook has not changed pod %s: %s is not set.", e.Pod, e.cloud.tokenFile)
+	f := doctor.Failed(reason.IdentityNotConfigured, restartOf(pod, "Restart the pod."), "The webhook has not changed pod %s: %s is not set.", e.Pod, e.cloud.tokenFile)
 	f.Causes = []string{"the pod is older than the annotation or the webhook", "there is no webhook: kubectl get mutatingwebhookconfigurations"}
 	return f
 }
 
-// restartOf returns the command for the owner of the pod. A ReplicaSet's pod is replaced with the same specification and passes the
+// restartOf adds the command for the owner of the pod. A ReplicaSet's pod is replaced with the same specification and passes the
 // webhook again.
-func restartOf(pod *corev1.Pod) string {
+func restartOf(pod *corev1.Pod, text string) doctor.Remedy {
 	namespace := shell.Word(pod.Namespace, "NAMESPACE")
-	if owner := metav1.GetControllerOf(pod); owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet") {
-		return fmt.Sprintf("kubectl rollout restart -n %s %s %s", namespace, strings.ToLower(owner.Kind), shell.Word(owner.Name, "OWNER_NAME"))
+	switch owner := metav1.GetControllerOf(pod); {
+	case owner == nil:
+		return doctor.Do(text + " No controller owns it, so create it again from its manifest.")
+	case owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet":
+		return doctor.Do(text, fmt.Sprintf("kubectl rollout restart -n %s %s %s", namespace, strings.ToLower(owner.Kind), shell.Word(owner.Name, "OWNER_NAME")))
 	}
-	return fmt.Sprintf("kubectl delete pod -n %s %s", namespace, shell.Word(pod.Name, "POD_NAME"))
+	return doctor.Do(text+" Deleting it loses its local data; its owner creates another one:", fmt.Sprintf("kubectl delete pod -n %s %s", namespace, shell.Word(pod.Name, "POD_NAME")))
 }
 
 // judgeContainer compares what a container was given with the annotations.
@@ -178,7 +180,7 @@ func (e *examination) judgeContainer(pod *corev1.Pod, c *corev1.Container) docto
 			return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Remove "+e.cloud.tokenFile+" from the pod's template; the webhook sets both."),
 				"Container %q has a token file without %s.", c.Name, v.name)
 		case got.set && !strings.EqualFold(got.value, v.want):
-			return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Restart the pod. If that changes nothing, remove "+v.name+" from its template:", restartOf(pod)),
+			return doctor.Failed(reason.IdentityNotConfigured, restartOf(pod, "Restart the pod. If that changes nothing, remove "+v.name+" from its template."),
 				"Container %q uses another %s than the annotation names.", c.Name, v.what).Compare("pod", got.value, "annotation", v.want)
 		}
 	}

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/workloadid/workloadid/auth/authtest"
 )
 
@@ -38,6 +41,34 @@ func TestAnswersWithSeveralCausesNameTheSetting(t *testing.T) {
 			f := w.run().Worst()
 			if f == nil || !slices.Contains(f.Remedy.Commands, tt.show) || tt.grant != "" && !strings.Contains(strings.Join(f.Remedy.Or.Commands, "\n"), tt.grant) {
 				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// A remedy deletes only a pod that its owner replaces, and says before what is lost.
+func TestRemedyDeletesNoPodWithoutOwner(t *testing.T) {
+	owned := func(kind string) func(_ *world, pod *corev1.Pod) {
+		return func(_ *world, pod *corev1.Pod) {
+			yes := true
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "own", UID: "u", Controller: &yes}}
+		}
+	}
+	for name, tt := range map[string]struct {
+		owner         func(w *world, pod *corev1.Pod)
+		says, command string
+	}{
+		"no owner":    {func(*world, *corev1.Pod) {}, "create it again", ""},
+		"ReplicaSet":  {owned("ReplicaSet"), "loses its local data", "kubectl delete pod -n tenant-a pod"},
+		"StatefulSet": {owned("StatefulSet"), "Restart", "kubectl rollout restart -n tenant-a statefulset own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "aws")
+			withPod(all(func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }, tt.owner))(w)
+			f := w.run().Of("pod")
+			if !strings.Contains(f.Remedy.Text, tt.says) || strings.Join(f.Remedy.Commands, "") != tt.command {
+				t.Errorf("%+v", f.Remedy)
 			}
 		})
 	}

@@ -70,22 +70,11 @@ func parseClaims(token string) (*doctor.Claims, error) {
 		Algorithm string `json:"alg"`
 		KeyID     string `json:"kid"`
 	}
-	var more struct {
-		NotBefore  jwt.Time `json:"nbf"`
-		Kubernetes struct {
-			Pod struct {
-				Name string `json:"name"`
-			} `json:"pod"`
-		} `json:"kubernetes.io"`
+	part, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[0])
+	if err != nil || json.Unmarshal(part, &header) != nil {
+		return nil, errors.New("its header is malformed")
 	}
-	for i, into := range []any{&header, &more} {
-		part, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[i])
-		if err != nil || json.Unmarshal(part, into) != nil {
-			return nil, errors.New("its header or its claims are malformed")
-		}
-	}
-	c := &doctor.Claims{Issuer: common.Issuer, Subject: common.Subject, Audiences: common.Audience, UID: common.Kubernetes.ServiceAccount.UID,
-		Pod: more.Kubernetes.Pod.Name, PodUID: common.Kubernetes.Pod.UID, IssuedAt: common.IssuedAt.Time, NotBefore: more.NotBefore.Time,
+	c := &doctor.Claims{Issuer: common.Issuer, Subject: common.Subject, Audiences: common.Audience, IssuedAt: common.IssuedAt.Time,
 		Expiry: common.Expiry.Time, KeyID: header.KeyID, Algorithm: header.Algorithm}
 	if rest, ok := strings.CutPrefix(c.Subject, subjectPrefix); ok {
 		c.Namespace, c.ServiceAccount, _ = strings.Cut(rest, ":")
@@ -170,8 +159,7 @@ func (e *examination) checkAudience(ctx context.Context, c *doctor.Claims) docto
 	if !slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audiences, a) }) {
 		return doctor.Passed("The token's audience is that of %s.", e.cloud.name).Detail("aud", list(c.Audiences))
 	}
-	remedy := doctor.Do("Request the token with the right audience:",
-		fmt.Sprintf("kubectl create token -n %s %s --audience %s", e.namespaceWord(), e.nameWord(), e.audienceWord()))
+	remedy := e.freshToken()
 	if e.InPod {
 		remedy = doctor.Do("Set audience of serviceAccountToken in the volume of the pod's template.")
 	}
@@ -203,12 +191,7 @@ func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
 		Compare("audience", fmt.Sprintf("%.100q", got), "expected", fmt.Sprintf("%q", near)), true
 }
 
-func (e *examination) defaultAudience() string {
-	if len(e.cloud.audiences) == 0 {
-		return ""
-	}
-	return e.cloud.audiences[0]
-}
+func (e *examination) defaultAudience() string { return append(slices.Clone(e.cloud.audiences), "")[0] }
 
 func (e *examination) audienceWord() string {
 	if e.Provider.GetName() == "gcp" {

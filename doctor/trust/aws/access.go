@@ -85,7 +85,7 @@ func (a *access) noEntry(mode types.AuthenticationMode) doctor.Finding {
 // not show.
 func (a *access) uselessEntry(entry *types.AccessEntry) doctor.Finding {
 	f := doctor.Failed(reason.ClusterRefusesIdentity, doctor.Do("Compare the entry with the role:", a.command("describe")).
-		OrTrust("If the role is younger than its entry, create the entry anew", a.command("delete"), a.command("create")+" --kubernetes-groups GROUPS"),
+		OrTrust("If the role is younger than its entry, create the entry anew; deleting it loses its groups and access policies", a.command("delete"), a.command("create")+" --kubernetes-groups GROUPS"),
 		"Cluster %s has an access entry for the role, and refuses it nevertheless.", a.cluster.Name)
 	f.Causes = []string{"The role was deleted and created again after the entry.", "The entry was created in the last minutes.",
 		"The token names another cluster than the one at this address."}
